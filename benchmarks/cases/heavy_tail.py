@@ -1,0 +1,74 @@
+"""Samples of very unequal cost: how far from the bound the loader stays when it keeps the order.
+
+Claim: an epoch within 1.1 times the work-conserving bound, where torch's loader takes about twice the bound. The
+measured rows stand in README.md.
+
+The bound is what a scheduler reaches that never lets a worker idle while a sample is left: the samples are taken one by
+one, in order, by whichever worker is free first; no hand-over, no collation, no limit on the work ahead. The last
+samples of the epoch included, it is never below total cost / workers.
+
+Meaningless if: a sleep took much longer than asked (a machine under load; each oversleeps by some 60 us on an idle
+Linux), or the mean cost came near that. Starting the workers is left out: they are persistent, and a short epoch of
+free samples goes before the measured one.
+"""
+
+import heapq
+import time
+from collections.abc import Sequence
+
+from benchmarks.loops import describe, make_loader
+from benchmarks.made_data import ChangeableOrder, UnequalSamples, heavy_tailed_costs_s
+from benchmarks.spec import FASTLOAD, TORCH, Benchmark, Measurement, Metric, Side
+
+
+def work_conserving_bound_s(costs_s: Sequence[float], num_workers: int) -> float:
+    """Return when the last sample is done if each is taken, in order, by the first worker that is free."""
+    free_at = [0.0] * num_workers
+    for cost in costs_s:
+        heapq.heapreplace(free_at, free_at[0] + cost)
+    return max(free_at)
+
+
+def epoch(side: Side, *, shape: str, num_samples: int, mean_cost_ms: float, num_workers: int) -> Measurement:
+    """Time an epoch in batches of 32, after a short one of samples that cost nothing."""
+    costs_s = heavy_tailed_costs_s(shape, num_samples, mean_cost_ms / 1e3)
+    free_samples = range(num_samples, num_samples + 32 * 2 * num_workers)
+    dataset = UnequalSamples([*costs_s, *(0.0 for _ in free_samples)])
+    sampler = ChangeableOrder(free_samples)
+    loader = make_loader(
+        side, dataset, batch_size=32, sampler=sampler, num_workers=num_workers, persistent_workers=True
+    )
+    for _batch in loader:
+        pass
+    sampler.indices = range(num_samples)
+    start = time.perf_counter()
+    for _batch in loader:
+        pass
+    total_s = time.perf_counter() - start
+    bound_s = work_conserving_bound_s(costs_s, num_workers)
+    return {"epoch s": total_s, "x of bound": total_s / bound_s, "bound s": bound_s, "statistics": describe(loader)}
+
+
+_METRICS = (Metric(name="x of bound", most_value=1.1), Metric(name="epoch s"))
+_UNORDERED = (
+    Side(name="torch in_order=False", package="torch", options={"in_order": False}),
+    Side(
+        name="fastload in_order=False",
+        package="fastload",
+        options={"in_order": False},
+        compared_with="torch in_order=False",
+    ),
+)
+
+BENCHMARKS = tuple(
+    Benchmark(
+        name=f"heavy_tail-{shape}-{num_workers}-workers",
+        measure="benchmarks.cases.heavy_tail:epoch",
+        metrics=_METRICS,
+        arguments={"shape": shape, "num_samples": 1600, "mean_cost_ms": 3.0, "num_workers": num_workers},
+        quick_arguments={"num_samples": 640},
+        sides=(TORCH, FASTLOAD, *(_UNORDERED if num_workers == 4 else ())),
+    )
+    for shape in ("lognormal", "rare")
+    for num_workers in (4, 2)
+)

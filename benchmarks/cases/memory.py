@@ -1,0 +1,72 @@
+"""Memory of the process and its workers over a thousand batches: flat, and how high.
+
+Claim: what fastload holds after 1,000 batches is within 8 MiB of what it held after 100, for batches in slots and for
+pickled ones. The measured rows stand in README.md.
+
+"MiB" counts anonymous and shared pages of the whole process tree, shared ones once (see ``process_memory.py``).
+"shared files MiB" counts what memory files hold, also where no process has it mapped; torch closes the descriptors of
+a batch that the consumer has dropped, so for torch it is what is in flight.
+
+Meaningless if: read over fewer batches than the allocator and the slots need to settle, hence the reading at 100.
+"""
+
+import torch
+
+from benchmarks.loops import describe, make_loader
+from benchmarks.made_data import FilledImages, Sentences, pad_sentences
+from benchmarks.process_memory import read_tree_memory
+from benchmarks.spec import Benchmark, Measurement, Metric, Side
+
+
+def thousand_batches(side: Side, *, kind: str, marks: list[int]) -> Measurement:
+    """Read the memory while batches are consumed.
+
+    Args:
+        side: whose loader.
+        kind: "images" (64 float32 images of 64x64: 3 MiB a batch) or "ragged" (64 padded sequences, custom collation).
+        marks: after how many batches the memory is noted; the last one ends the epoch.
+    """
+    torch.manual_seed(0)
+    num_samples = marks[-1] * 64
+    if kind == "images":
+        loader = make_loader(side, FilledImages(num_samples, 64), batch_size=64, num_workers=2)
+    else:
+        sentences = Sentences(num_samples)
+        loader = make_loader(side, sentences, batch_size=64, num_workers=2, collate_fn=pad_sentences)
+    at_mark: dict[int, float] = {}
+    peak = rss = shared_files = 0.0
+    for number, _batch in enumerate(loader, start=1):
+        if number in marks or number % 50 == 0:
+            memory = read_tree_memory()
+            peak, rss = max(peak, memory.own_mib), max(rss, memory.rss_mib)
+            shared_files = max(shared_files, memory.open_shared_files_mib)
+            if number in marks:
+                at_mark[number] = memory.own_mib
+    return {
+        **{f"MiB after {mark} batches": at_mark[mark] for mark in marks},
+        "growth MiB": at_mark[marks[-1]] - at_mark[marks[0]],
+        "peak MiB": peak,
+        "peak RSS MiB": rss,
+        "shared files MiB": shared_files,
+        "statistics": describe(loader),
+    }
+
+
+_MARKS = (100, 500, 1000)
+
+BENCHMARKS = tuple(
+    Benchmark(
+        name=f"memory-{kind}",
+        measure="benchmarks.cases.memory:thousand_batches",
+        metrics=(
+            *(Metric(name=f"MiB after {mark} batches", least_ratio=None) for mark in _MARKS),
+            Metric(name="growth MiB", has_ratio=False, most_value=8.0),
+            Metric(name="peak MiB", least_ratio=None),
+            Metric(name="peak RSS MiB", least_ratio=None),
+            Metric(name="shared files MiB", has_ratio=False),
+        ),
+        arguments={"kind": kind, "marks": list(_MARKS)},
+        fresh_process=True,
+    )
+    for kind in ("images", "ragged")
+)

@@ -1,0 +1,55 @@
+"""Batches of 32 small tensors, where handing a batch over costs more than making it.
+
+Claim: at least 5 times torch's batches per second for ready batches, with 2 workers. The measured rows stand in
+README.md.
+
+Meaningless if: the tensors were large (memory bandwidth is measured), or the dataset sent the same tensors again and
+again (torch moves a tensor to shared memory only once); here each batch is a new copy.
+"""
+
+import functools
+
+from benchmarks.loops import make_loader, time_epoch
+from benchmarks.made_data import ReadyBatches
+from benchmarks.spec import Benchmark, Measurement, Metric, Side
+
+_dataset = functools.cache(ReadyBatches)
+
+
+def ready(side: Side, *, num_batches: int) -> Measurement:
+    """Time an epoch of ready batches: dictionaries of 32 float32 tensors of shape (32, 8), without collation."""
+    loader = make_loader(side, _dataset(num_batches, 32, (32, 8)), batch_size=None, num_workers=2)
+    return time_epoch(loader, samples_per_batch=1, num_warm_batches=4)
+
+
+def collated(side: Side, *, num_batches: int) -> Measurement:
+    """Time an epoch of batches of 32 samples, each a dictionary of 32 float32 tensors of shape (8,)."""
+    loader = make_loader(side, _dataset(num_batches * 32, 32, (8,)), batch_size=32, num_workers=2)
+    return time_epoch(loader, samples_per_batch=32, num_warm_batches=4)
+
+
+def _metrics(least_ratio: float) -> tuple[Metric, ...]:
+    """Return the metrics of an epoch with this goal for both rates."""
+    return (
+        Metric(name="samples/s steady", more_is_better=True, least_ratio=least_ratio),
+        Metric(name="samples/s", more_is_better=True, least_ratio=least_ratio),
+        Metric(name="CPU us/sample", least_ratio=None),
+    )
+
+
+BENCHMARKS = (
+    Benchmark(
+        name="tensors32-ready",
+        measure="benchmarks.cases.tensors32:ready",
+        metrics=_metrics(5.0),
+        arguments={"num_batches": 1000},
+        quick_arguments={"num_batches": 200},
+    ),
+    Benchmark(
+        name="tensors32-collated",
+        measure="benchmarks.cases.tensors32:collated",
+        metrics=_metrics(0.97),
+        arguments={"num_batches": 500},
+        quick_arguments={"num_batches": 100},
+    ),
+)

@@ -1,0 +1,51 @@
+"""Samples that cost nothing, so that the loader itself is all there is to measure.
+
+Claim: at least 0.97 times torch's samples per second, with 2 workers and inline. The measured rows stand in README.md.
+
+Meaningless if: the epoch were so short that starting the workers is all of it; "samples/s steady" leaves that out.
+"""
+
+import functools
+
+import torch
+from torch.utils.data import Dataset, TensorDataset
+
+from benchmarks.loops import make_loader, time_epoch
+from benchmarks.made_data import Integers
+from benchmarks.spec import Benchmark, Measurement, Metric, Side
+
+
+@functools.cache
+def _dataset(kind: str, num_samples: int) -> Dataset:
+    """Build the dataset: "tensors" (16 float32 features and an int64 label) or "integers"."""
+    if kind == "integers":
+        return Integers(num_samples)
+    generator = torch.Generator().manual_seed(0)
+    features = torch.rand(num_samples, 16, generator=generator)
+    return TensorDataset(features, torch.randint(0, 10, (num_samples,), generator=generator))
+
+
+def epoch(side: Side, *, kind: str, num_batches: int, num_workers: int) -> Measurement:
+    """Time a shuffled epoch of ``num_batches`` batches of 256."""
+    torch.manual_seed(0)
+    loader = make_loader(side, _dataset(kind, num_batches * 256), batch_size=256, shuffle=True, num_workers=num_workers)
+    return time_epoch(loader, samples_per_batch=256, num_warm_batches=2 * num_workers or 1)
+
+
+_METRICS = (
+    Metric(name="samples/s steady", more_is_better=True),
+    Metric(name="samples/s", more_is_better=True),
+    Metric(name="CPU us/sample", least_ratio=None),
+)
+
+BENCHMARKS = tuple(
+    Benchmark(
+        name=f"tiny-{kind}-{num_workers}-workers",
+        measure="benchmarks.cases.tiny:epoch",
+        metrics=_METRICS,
+        arguments={"kind": kind, "num_batches": num_batches, "num_workers": num_workers},
+        quick_arguments={"num_batches": num_batches // 5},
+    )
+    for kind, num_batches in (("tensors", 400), ("integers", 2000))
+    for num_workers in (2, 0)
+)

@@ -1,0 +1,32 @@
+"""All benchmarks, in the order in which they run.
+
+It stands outside the package ``cases`` so that a child process, and the workers it spawns, import only the subject that
+is measured: torchvision alone takes seconds.
+"""
+
+from benchmarks.cases import (
+    cifar,
+    custom_collate,
+    heavy_tail,
+    imagefolder,
+    memory,
+    startup,
+    strings,
+    tensors32,
+    thread,
+    tiny,
+)
+from benchmarks.spec import Benchmark
+
+ALL: tuple[Benchmark, ...] = (
+    *imagefolder.BENCHMARKS,
+    *thread.BENCHMARKS,
+    *cifar.BENCHMARKS,
+    *tensors32.BENCHMARKS,
+    *tiny.BENCHMARKS,
+    *custom_collate.BENCHMARKS,
+    *heavy_tail.BENCHMARKS,
+    *startup.BENCHMARKS,
+    *memory.BENCHMARKS,
+    *strings.BENCHMARKS,
+)

@@ -1,0 +1,188 @@
+"""Measure fastload's DataLoader beside torch's: ``python -m benchmarks.engine``, from the repository's root.
+
+Progress goes to standard error. Standard output gets one JSON line for each benchmark as soon as it is done, and at the
+end a table.
+"""
+
+import argparse
+import dataclasses
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from benchmarks.catalogue import ALL
+from benchmarks.report import Outcome, complain, look_around, markdown_rows, print_table
+from benchmarks.runner import MeasurementFailed, measure_in_turn, num_measurements
+from benchmarks.spec import Benchmark
+
+_QUICK_REPETITIONS = 3
+# What torch's DataLoader knows too; everything else is dropped when it stands in for fastload's.
+_OPTIONS_OF_BOTH = {"in_order"}
+
+
+def main() -> int:
+    """Run the benchmarks that the command line names; return 1 if one of them failed."""
+    options = _parse(sys.argv[1:])
+    chosen = _choose(options.names)
+    if options.list:
+        for benchmark in chosen:
+            print(benchmark.name)
+        return 0
+    if options.control:
+        chosen = [_torch_on_both_sides(benchmark) for benchmark in chosen]
+    elif (problem := _fastload_problem()) is not None:
+        complain(f"fastload.DataLoader cannot be imported ({problem}); --control puts torch's class on both sides")
+        return 1
+    runnable = []
+    for benchmark in chosen:
+        if benchmark.needs_images and options.data is None:
+            complain(f"skipped {benchmark.name}: name an ImageFolder tree with --data or FASTLOAD_BENCH_DATA")
+        else:
+            runnable.append(benchmark)
+    return _run(runnable, options)
+
+
+def _parse(arguments: Sequence[str]) -> argparse.Namespace:
+    """Parse the command line."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.engine", description=__doc__.splitlines()[0])
+    parser.add_argument("names", nargs="*", help="subjects or benchmarks, all if none is given; see --list")
+    parser.add_argument("--list", action="store_true", help="print the names and end")
+    parser.add_argument("--quick", action="store_true", help="small sizes, three repetitions: to try it, not to quote")
+    parser.add_argument(
+        "--data",
+        type=Path,
+        default=os.environ.get("FASTLOAD_BENCH_DATA"),
+        metavar="DIR",
+        help="an ImageFolder tree of JPEGs, or a folder that holds one called train (default: $FASTLOAD_BENCH_DATA)",
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="append the JSON lines to FILE as well")
+    parser.add_argument("--rows", type=Path, metavar="FILE", help="append rows for README.md's table to FILE")
+    parser.add_argument("--repetitions", type=int, metavar="N", help="measurements of each side (default: 5 or more)")
+    parser.add_argument("--num-strings", type=int, metavar="N", help="strings of the strings benchmark")
+    parser.add_argument("--control", action="store_true", help="torch's class on both sides: what noise alone does")
+    options = parser.parse_args(arguments)
+    if options.repetitions is not None and options.repetitions < 1:
+        parser.error(f"--repetitions must be at least 1, got {options.repetitions}")
+    if options.data is not None:
+        options.data = Path(options.data).resolve()
+        if not options.data.is_dir():
+            parser.error(f"--data must be a folder, got {options.data}")
+    return options
+
+
+def _choose(names: Sequence[str]) -> list[Benchmark]:
+    """Return the benchmarks whose name begins with one of ``names``; ends the program if a name fits none."""
+    for name in names:
+        if not any(benchmark.name.startswith(name) for benchmark in ALL):
+            subjects = sorted({benchmark.subject for benchmark in ALL})
+            raise SystemExit(f"no benchmark is called {name!r}; subjects: {', '.join(subjects)}")
+    return [benchmark for benchmark in ALL if not names or benchmark.name.startswith(tuple(names))]
+
+
+def _fastload_problem() -> str | None:
+    """Return why fastload's DataLoader cannot be imported, or None if it can."""
+    try:
+        from fastload import DataLoader  # noqa: F401  (only whether it is there)
+    except ImportError as error:
+        return str(error)
+    return None
+
+
+def _torch_on_both_sides(benchmark: Benchmark) -> Benchmark:
+    """Replace fastload's class by torch's; the sides keep their names, so that they are still told apart."""
+    sides = []
+    for side in benchmark.sides:
+        kept = {name: value for name, value in side.options.items() if name in _OPTIONS_OF_BOTH}
+        sides.append(dataclasses.replace(side, options=kept, package="torch"))
+    return dataclasses.replace(benchmark, sides=tuple(sides))
+
+
+def _run(chosen: Sequence[Benchmark], options: argparse.Namespace) -> int:
+    """Measure, print, and return the exit status."""
+    surroundings = look_around(sys.argv[1:], control=options.control)
+    repetitions_of = {
+        benchmark.name: options.repetitions or (_QUICK_REPETITIONS if options.quick else benchmark.repetitions)
+        for benchmark in chosen
+    }
+    outcomes, num_failed = [], 0
+    total = sum(num_measurements(benchmark, repetitions_of[benchmark.name]) for benchmark in chosen)
+    with _progress(total) as advance:
+        for benchmark in chosen:
+            arguments = _arguments(benchmark, options)
+            load_before = os.getloadavg()[0]
+            try:
+                measurements = measure_in_turn(benchmark, arguments, repetitions_of[benchmark.name], advance)
+            except MeasurementFailed as error:
+                complain(f"failed: {error}")
+                num_failed += 1
+                continue
+            outcome = Outcome(benchmark=benchmark, measurements=measurements, load_before=load_before)
+            outcomes.append(outcome)
+            line = json.dumps(outcome.as_json(surroundings, arguments))
+            print(line, flush=True)
+            _append(options.json, [line])
+            _append(options.rows, markdown_rows(outcome, surroundings))
+    if outcomes:
+        print_table(outcomes, surroundings)
+    return 1 if num_failed else 0
+
+
+def _arguments(benchmark: Benchmark, options: argparse.Namespace) -> dict[str, object]:
+    """Return the arguments of the measuring function, as the command line changes them."""
+    arguments = {**benchmark.arguments, **(benchmark.quick_arguments if options.quick else {})}
+    if benchmark.needs_images:
+        arguments["image_root"] = str(options.data)
+    if "num_strings" in arguments and options.num_strings is not None:
+        arguments["num_strings"] = options.num_strings
+    return arguments
+
+
+def _append(file: Path | None, lines: Sequence[str]) -> None:
+    """Append lines to a file, if one was named."""
+    if file is not None:
+        with file.open("a") as stream:
+            stream.writelines(line + "\n" for line in lines)
+
+
+@contextmanager
+def _progress(total: int) -> Iterator[Callable[[str], None]]:
+    """Show progress on standard error: a bar on a terminal, otherwise a line for each side's first measurement.
+
+    Yields:
+        A function that takes what is measured next.
+    """
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        seen = set()
+        start = time.monotonic()
+
+        def advance(what: str) -> None:
+            if what not in seen:
+                seen.add(what)
+                complain(f"{time.monotonic() - start:6.0f} s  {what}")
+
+        yield advance
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    # No refreshing thread: it would take turns on the cores that are measured.
+    with Progress(*columns, console=console, auto_refresh=False, transient=True) as progress:
+        task = progress.add_task("", total=total)
+        num_begun = 0
+
+        def advance(what: str) -> None:
+            nonlocal num_begun
+            progress.update(task, description=what, completed=num_begun, refresh=True)
+            num_begun += 1
+
+        yield advance
+
+
+if __name__ == "__main__":
+    sys.exit(main())

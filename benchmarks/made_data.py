@@ -1,0 +1,217 @@
+"""The seeded datasets of the benchmarks: whatever is random comes from generators with fixed seeds.
+
+They stand in an importable module, because workers started by spawn unpickle them by name; it imports no torchvision,
+since those workers would spend seconds on that.
+"""
+
+import random
+import time
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import torch
+from torch.utils.data import Dataset
+
+
+class ReadyBatches(Dataset[dict[str, torch.Tensor]]):
+    """A batch of ``num_tensors`` small tensors for each index, as a dataset of packed records gives them.
+
+    The tensors are copies made on the spot: torch moves a tensor that it sends to shared memory for good, so the same
+    tensors sent a second time would cost it less than new ones do.
+    """
+
+    def __init__(self, num_batches: int, num_tensors: int, shape: Sequence[int]) -> None:
+        """Make up one batch of float32 tensors of ``shape``; every index gives a copy of it."""
+        generator = torch.Generator().manual_seed(0)
+        self.num_batches = num_batches
+        self.tensors = {f"field_{number:02d}": torch.rand(*shape, generator=generator) for number in range(num_tensors)}
+
+    def __len__(self) -> int:
+        """Return the number of batches."""
+        return self.num_batches
+
+    def __getitem__(self, index: int) -> dict[str, torch.Tensor]:
+        """Return a new copy of the batch."""
+        return {name: tensor.clone() for name, tensor in self.tensors.items()}
+
+
+class Integers(Dataset[int]):
+    """The cheapest samples there are."""
+
+    def __init__(self, num_samples: int) -> None:
+        """Keep the integers as a list."""
+        self.values = list(range(num_samples))
+
+    def __len__(self) -> int:
+        """Return the number of integers."""
+        return len(self.values)
+
+    def __getitem__(self, index: int) -> int:
+        """Return one integer."""
+        return self.values[index]
+
+
+class Sentences(Dataset[tuple[torch.Tensor, str]]):
+    """Token sequences of unequal length, each with its text.
+
+    They lie in two arrays, not in a list: a list would be copied page by page as forked workers read it, and its growth
+    would be taken for the loader's.
+    """
+
+    def __init__(self, num_samples: int, shortest: int = 5, longest: int = 60) -> None:
+        """Make up ``num_samples`` sequences with ``shortest`` to ``longest`` tokens."""
+        generator = np.random.default_rng(0)
+        lengths = generator.integers(shortest, longest + 1, size=num_samples)
+        self.ends = np.cumsum(lengths)
+        self.starts = self.ends - lengths
+        self.tokens = generator.integers(1, 30_000, size=int(self.ends[-1]))
+
+    def __len__(self) -> int:
+        """Return the number of sequences."""
+        return len(self.ends)
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, str]:
+        """Return the tokens, int64 of shape (length,), and a text of one word for each."""
+        tokens = self.tokens[self.starts[index] : self.ends[index]]
+        return torch.from_numpy(tokens.copy()), " ".join(map(str, tokens.tolist()))
+
+
+def pad_sentences(samples: Sequence[tuple[torch.Tensor, str]]) -> tuple[torch.Tensor, torch.Tensor, list[str]]:
+    """Collate sequences: tokens padded with zeros to (batch, longest), lengths, and the texts as a list."""
+    tokens = [sample[0] for sample in samples]
+    lengths = torch.tensor([len(sequence) for sequence in tokens])
+    return torch.nn.utils.rnn.pad_sequence(tokens, batch_first=True), lengths, [sample[1] for sample in samples]
+
+
+def heavy_tailed_costs_s(shape: str, num_samples: int, mean_cost_s: float) -> list[float]:
+    """Make up what each sample costs, in seconds; the mean over the samples is ``mean_cost_s`` exactly.
+
+    Args:
+        shape: "lognormal" (sigma 1.5), or "rare" (one sample in a hundred costs fifty times as much as the others).
+        num_samples: how many samples.
+        mean_cost_s: their mean cost, which fixes the scale.
+    """
+    generator = np.random.default_rng(0)
+    if shape == "lognormal":
+        costs = generator.lognormal(mean=0.0, sigma=1.5, size=num_samples)
+    elif shape == "rare":
+        costs = np.ones(num_samples)
+        costs[generator.choice(num_samples, size=num_samples // 100, replace=False)] = 50.0
+    else:
+        raise ValueError(f"shape must be 'lognormal' or 'rare', got {shape!r}")
+    return [float(cost) for cost in costs * (mean_cost_s / costs.mean())]
+
+
+class UnequalSamples(Dataset[int]):
+    """Samples that take a known time: sample ``index`` sleeps ``costs_s[index]`` seconds.
+
+    Sleeping instead of computing leaves the cores free, so that four workers can be measured on two cores.
+    """
+
+    def __init__(self, costs_s: Sequence[float]) -> None:
+        """Keep the costs."""
+        self.costs_s = list(costs_s)
+
+    def __len__(self) -> int:
+        """Return the number of samples."""
+        return len(self.costs_s)
+
+    def __getitem__(self, index: int) -> int:
+        """Return the index, after its cost."""
+        time.sleep(self.costs_s[index])
+        return index
+
+
+class ChangeableOrder:
+    """A sampler whose indices can be changed between epochs, so that the first epoch can be a short warm-up."""
+
+    def __init__(self, indices: Sequence[int]) -> None:
+        """Give these indices until others are set."""
+        self.indices = indices
+
+    def __len__(self) -> int:
+        """Return the number of indices of the coming epoch."""
+        return len(self.indices)
+
+    def __iter__(self) -> Iterator[int]:
+        """Iterate over the indices in their order."""
+        return iter(self.indices)
+
+
+class FilledImages(Dataset[torch.Tensor]):
+    """Float32 images of shape (3, side, side) that cost next to nothing to make."""
+
+    def __init__(self, num_samples: int, side: int) -> None:
+        """Give ``num_samples`` images."""
+        self.num_samples = num_samples
+        self.side = side
+
+    def __len__(self) -> int:
+        """Return the number of images."""
+        return self.num_samples
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        """Return an image filled with the index."""
+        return torch.full((3, self.side, self.side), float(index))
+
+
+class CarryingDataset(Dataset[tuple[int, float]]):
+    """A dataset with a heavy payload, whose samples tell when they were made.
+
+    Samples are pairs of the index and ``time.perf_counter()``; on Linux all processes share that clock.
+    """
+
+    def __init__(self, payload: str, payload_bytes: int, num_samples: int) -> None:
+        """Make up the payload.
+
+        Args:
+            payload: "none", "objects" (a list of strings; each costs about 100 bytes) or "arrays" (ten NumPy arrays).
+            payload_bytes: about how much memory it takes.
+            num_samples: length of the dataset.
+        """
+        self.num_samples = num_samples
+        self.payload: list[str] | list[np.ndarray]
+        if payload == "none":
+            self.payload = []
+        elif payload == "objects":
+            self.payload = [
+                f"folder_{number % 1000:04d}/picture_{number:012d}.jpeg" for number in range(payload_bytes // 100)
+            ]
+        elif payload == "arrays":
+            generator = np.random.default_rng(0)
+            self.payload = [generator.random(payload_bytes // 80) for _ in range(10)]
+        else:
+            raise ValueError(f"payload must be 'none', 'objects' or 'arrays', got {payload!r}")
+
+    def __len__(self) -> int:
+        """Return the number of samples."""
+        return self.num_samples
+
+    def __getitem__(self, index: int) -> tuple[int, float]:
+        """Return the index and the time."""
+        return index, time.perf_counter()
+
+
+class ShortStrings(Dataset[str]):
+    """Millions of short strings in a list, the classic cause of memory that grows in forked workers.
+
+    Reading a string writes its reference count, so a page shared with the parent is copied as soon as a worker reads
+    anything on it.
+    """
+
+    def __init__(self, num_strings: int) -> None:
+        """Make up ``num_strings`` different strings of about ten characters."""
+        self.strings = [f"word{number:08d}" for number in range(num_strings)]
+
+    def __len__(self) -> int:
+        """Return the number of strings."""
+        return len(self.strings)
+
+    def __getitem__(self, index: int) -> str:
+        """Return one string."""
+        return self.strings[index]
+
+
+def sample_of_indices(num_samples: int, num_drawn: int) -> list[int]:
+    """Draw ``num_drawn`` of ``num_samples`` indices without repetition, in random order."""
+    return random.Random(0).sample(range(num_samples), num_drawn)

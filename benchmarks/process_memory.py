@@ -1,0 +1,97 @@
+"""Memory of a process and all its descendants, read from /proc (Linux only)."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+_MIB = 1024 * 1024
+
+
+@dataclass(frozen=True, kw_only=True)
+class TreeMemory:
+    """Memory of a process tree, in MiB."""
+
+    own_mib: float
+    """Anonymous and shared memory, pages that several processes map counted once (Pss_Anon + Pss_Shmem).
+
+    File-backed pages are left out: they are the code of torch's libraries, and other processes on the machine that map
+    the same files change each one's share of them.
+    """
+    pss_mib: float
+    """Proportional set size with file-backed pages."""
+    rss_mib: float
+    """Resident set sizes added up, so shared pages count once for each process."""
+    open_shared_files_mib: float
+    """What the open memory files (memfd and /dev/shm) hold, mapped or not, each file counted once."""
+    num_processes: int
+    """Processes in the tree."""
+
+
+def read_tree_memory(root_pid: int | None = None) -> TreeMemory:
+    """Read the memory of process ``root_pid`` (default: this one) and everything below it.
+
+    Cost:
+        The kernel walks the page tables: about a millisecond for each 100 MB mapped in small pages. A process that ends
+        while it is read counts as nothing.
+    """
+    own = pss = rss = 0
+    shared_files: dict[tuple[int, int], int] = {}
+    pids = _tree(root_pid or os.getpid())
+    for pid in pids:
+        fields = _rollup(pid)
+        own += fields.get("Pss_Anon", 0) + fields.get("Pss_Shmem", 0)
+        pss += fields.get("Pss", 0)
+        rss += fields.get("Rss", 0)
+        shared_files.update(_open_shared_files(pid))
+    return TreeMemory(
+        own_mib=own / _MIB,
+        pss_mib=pss / _MIB,
+        rss_mib=rss / _MIB,
+        open_shared_files_mib=sum(shared_files.values()) / _MIB,
+        num_processes=len(pids),
+    )
+
+
+def _tree(root_pid: int) -> list[int]:
+    """Return ``root_pid`` and the ids of all its descendants."""
+    children: dict[int, list[int]] = {}
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            try:
+                text = Path("/proc", entry, "stat").read_text()
+            except OSError:
+                continue
+            # The command name in parentheses may itself hold spaces and parentheses; the state and parent id follow it.
+            parent = int(text.rpartition(")")[2].split()[1])
+            children.setdefault(parent, []).append(int(entry))
+    found = [root_pid]
+    for pid in found:
+        found.extend(children.get(pid, []))
+    return found
+
+
+def _rollup(pid: int) -> dict[str, int]:
+    """Read the sums of /proc/<pid>/smaps_rollup, in bytes."""
+    try:
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]
+    except OSError:
+        return {}
+    return {name: int(rest.split()[0]) * 1024 for name, _, rest in (line.partition(":") for line in lines)}
+
+
+def _open_shared_files(pid: int) -> dict[tuple[int, int], int]:
+    """Return the bytes that each memory file open in process ``pid`` holds, keyed by device and inode."""
+    held: dict[tuple[int, int], int] = {}
+    try:
+        descriptors = list(Path(f"/proc/{pid}/fd").iterdir())
+    except OSError:
+        return held
+    for descriptor in descriptors:
+        try:
+            target = os.readlink(descriptor)
+            if target.startswith(("/memfd:", "/dev/shm/")):
+                status = descriptor.stat()
+                held[status.st_dev, status.st_ino] = status.st_blocks * 512
+        except OSError:
+            continue
+    return held

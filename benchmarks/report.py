@@ -1,0 +1,233 @@
+"""What a run prints: a JSON line for each benchmark, a table, and rows for README.md."""
+
+import datetime
+import os
+import platform
+import shlex
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.spec import Benchmark, Measurement, Metric, Side
+from benchmarks.summary import Ratio, Spread, ratio_of, spread_of
+
+
+@dataclass(frozen=True, kw_only=True)
+class Surroundings:
+    """Where and when a run took place."""
+
+    date: str
+    """Day, as YYYY-MM-DD in UTC."""
+    commit: str
+    """Short commit id; a plus sign behind it if the tree had other changes."""
+    command: str
+    """The command as typed, without the folders of this machine."""
+    machine: str
+    """Processor, cores, memory, kernel."""
+    versions: Mapping[str, str]
+    """Versions of Python and of the packages that matter."""
+    control: bool
+    """True if torch's class stood on both sides."""
+
+
+def look_around(arguments: Sequence[str], *, control: bool) -> Surroundings:
+    """Collect date, commit, machine and versions; ``arguments`` are those of the command line."""
+    packages = {}
+    for name in ("torch", "torchvision", "numpy", "pillow", "fastload"):
+        try:
+            packages[name] = version(name)
+        except PackageNotFoundError:
+            packages[name] = "none"
+    # A folder's name says nothing to a reader on another machine.
+    shown = ["DIR" if Path(argument).is_absolute() else argument for argument in arguments]
+    return Surroundings(
+        date=datetime.datetime.now(datetime.UTC).date().isoformat(),
+        commit=_commit(),
+        command=shlex.join(["python", "-m", "benchmarks.engine", *shown]),
+        machine=_machine(),
+        versions={"python": platform.python_version(), **packages},
+        control=control,
+    )
+
+
+def _commit() -> str:
+    """Return the commit of the tree that this file is in, or "unknown" outside a repository."""
+    # --no-optional-locks: looking at the state must not write to the index of a tree in which somebody works.
+    git = ["git", "--no-optional-locks", "-C", str(Path(__file__).parent)]
+    try:
+        commit = subprocess.run([*git, "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True)
+        changes = subprocess.run([*git, "status", "--porcelain"], capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+    return commit.stdout.strip() + ("+" if changes.stdout.strip() else "")
+
+
+def _machine() -> str:
+    """Describe the machine in a few words."""
+    processor = platform.processor() or platform.machine()
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        names = [line.partition(":")[2].strip() for line in cpuinfo.read_text().splitlines() if "model name" in line]
+        processor = names[0] if names else processor
+    memory_gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    kernel = ".".join(platform.release().split(".")[:2])
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return f"{processor}, {cores} cores, {memory_gib:.0f} GiB, {platform.system()} {kernel}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """A benchmark with its numbers."""
+
+    benchmark: Benchmark
+    """What was measured."""
+    measurements: Mapping[str, list[Measurement]]
+    """Side name -> its measurements."""
+    load_before: float
+    """Load average over the last minute before the benchmark began: what else ran, or what ran just before."""
+
+    def values(self, side_name: str, metric: Metric) -> list[float]:
+        """Return the values of a metric on a side, in the order of measuring."""
+        return [float(str(measurement[metric.name])) for measurement in self.measurements[side_name]]
+
+    def spread(self, side_name: str, metric: Metric) -> Spread:
+        """Return median and quartiles of a metric on a side."""
+        return spread_of(self.values(side_name, metric))
+
+    def ratio(self, side: Side, metric: Metric) -> Ratio | None:
+        """Return how many times better a side is than torch; None where that says nothing."""
+        if side.compared_with is None or not metric.has_ratio:
+            return None
+        return ratio_of(
+            self.values(side.compared_with, metric),
+            self.values(side.name, metric),
+            more_is_better=metric.more_is_better,
+        )
+
+    @property
+    def challengers(self) -> list[Side]:
+        """The sides that are compared with torch's."""
+        return [side for side in self.benchmark.sides if side.compared_with is not None]
+
+    def as_json(self, surroundings: Surroundings, arguments: Mapping[str, object]) -> dict[str, object]:
+        """Return everything that is known of the benchmark, fit for one line of JSON."""
+        metrics = self.benchmark.metrics
+        return {
+            "benchmark": self.benchmark.name,
+            **asdict(surroundings),
+            "arguments": dict(arguments),
+            "n": len(self.measurements[self.benchmark.sides[0].name]),
+            "load_before": round(self.load_before, 2),
+            "goals": {metric.name: metric.goal for metric in metrics if metric.goal},
+            "sides": {
+                side.name: {
+                    metric.name: {**asdict(self.spread(side.name, metric)), "values": self.values(side.name, metric)}
+                    for metric in metrics
+                }
+                for side in self.benchmark.sides
+            },
+            "ratios": {
+                side.name: {
+                    metric.name: asdict(ratio) for metric in metrics if (ratio := self.ratio(side, metric)) is not None
+                }
+                for side in self.challengers
+            },
+            "statistics": {name: values[-1].get("statistics", {}) for name, values in self.measurements.items()},
+        }
+
+
+def print_table(outcomes: Sequence[Outcome], surroundings: Surroundings) -> None:
+    """Print all numbers to standard output, in colour only on a terminal."""
+    console = Console()
+    if not console.is_terminal:
+        console.width = 170
+    title = "torch against torch: how far from 1 noise alone takes a ratio" if surroundings.control else None
+    table = Table(title=title, caption=_CAPTION, caption_justify="left")
+    for column in ("benchmark", "metric", "side"):
+        table.add_column(column, no_wrap=True)
+    for column in ("n", "torch", "fastload", "ratio [95 %]"):
+        table.add_column(column, justify="right", no_wrap=True)
+    table.add_column("goal", no_wrap=True)
+    for outcome in outcomes:
+        for metric in outcome.benchmark.metrics:
+            for side in outcome.challengers:
+                ratio = outcome.ratio(side, metric)
+                table.add_row(
+                    outcome.benchmark.name,
+                    metric.name,
+                    side.name,
+                    str(len(outcome.values(side.name, metric))),
+                    _spread_text(outcome.spread(side.compared_with or side.name, metric)),
+                    _spread_text(outcome.spread(side.name, metric)),
+                    "" if ratio is None else f"{ratio.value:.2f} [{ratio.low:.2f}, {ratio.high:.2f}]",
+                    _goal_text(outcome, metric, side),
+                )
+        table.add_section()
+    console.print(table)
+
+
+_CAPTION = (
+    "Medians with quartiles in parentheses. A ratio above 1 is in fastload's favour, whichever way the metric runs; "
+    "the interval is over this run's pairs."
+)
+
+
+def _goal_text(outcome: Outcome, metric: Metric, side: Side) -> str:
+    """Return the goal, and whether the median reaches it."""
+    if not metric.goal:
+        return ""
+    ratio = outcome.ratio(side, metric)
+    if metric.most_value is not None:
+        reached = outcome.spread(side.name, metric).median <= metric.most_value
+    else:
+        reached = ratio is not None and metric.least_ratio is not None and ratio.value >= metric.least_ratio
+    return f"{metric.goal}: {'[green]yes[/]' if reached else '[red]no[/]'}"
+
+
+def markdown_rows(outcome: Outcome, surroundings: Surroundings) -> list[str]:
+    """Return rows for the table of README.md: of each benchmark its first metric and those that have a goal."""
+    packages = f"{surroundings.versions['python']}, {surroundings.versions['torch']}"
+    rows = []
+    for metric in outcome.benchmark.metrics:
+        if not metric.goal and metric is not outcome.benchmark.metrics[0]:
+            continue
+        for side in outcome.challengers:
+            ratio = outcome.ratio(side, metric)
+            what = f"{outcome.benchmark.name}, {metric.name}"
+            cells = [
+                surroundings.date,
+                surroundings.commit,
+                what if side.name == "fastload" else f"{what} ({side.name})",
+                f"`{surroundings.command}`",
+                surroundings.machine,
+                packages,
+                str(len(outcome.values(side.name, metric))),
+                _spread_text(outcome.spread(side.compared_with or side.name, metric)),
+                _spread_text(outcome.spread(side.name, metric)),
+                "" if ratio is None else f"{ratio.value:.2f} ({ratio.low:.2f}–{ratio.high:.2f})",
+            ]
+            rows.append("| " + " | ".join(cells) + " |")
+    return rows
+
+
+def _spread_text(spread: Spread) -> str:
+    """Return ``median (first quartile–third quartile)``."""
+    return f"{_number(spread.median)} ({_number(spread.first_quartile)}–{_number(spread.third_quartile)})"
+
+
+def _number(value: float) -> str:
+    """Return a number with three digits that count, without an exponent."""
+    magnitude = abs(value)
+    decimals = 0 if magnitude >= 100 else 1 if magnitude >= 10 else 2 if magnitude >= 1 else 3
+    return f"{value:,.{decimals}f}"
+
+
+def complain(message: str) -> None:
+    """Print a message to standard error."""
+    print(message, file=sys.stderr, flush=True)

@@ -1,0 +1,75 @@
+"""What is measured: plain values that the runner carries out and the report prints."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+# What a measuring function returns: metric name -> value, and under "statistics" what the loader says of itself.
+Measurement = dict[str, object]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Side:
+    """One of the loaders that alternate in a benchmark."""
+
+    name: str
+    """What the table calls it."""
+    package: str
+    """Where its DataLoader comes from: "torch" or "fastload"."""
+    options: Mapping[str, object] = field(default_factory=dict)
+    """Arguments that only this side gets, such as ``seeding="torch"``."""
+    compared_with: str | None = None
+    """Name of the side that this side is divided by; None for the sides of torch, which others are compared with."""
+
+
+TORCH = Side(name="torch", package="torch")
+FASTLOAD = Side(name="fastload", package="fastload", compared_with="torch")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Metric:
+    """One number of a measurement, and what it has to reach."""
+
+    name: str
+    """Key in the measurement; ends with the unit."""
+    more_is_better: bool = False
+    """True for rates. Decides which way round the ratio is taken: above 1 always favours fastload."""
+    least_ratio: float | None = 0.97
+    """The ratio to reach, or None where a ratio says nothing."""
+    most_value: float | None = None
+    """The value that fastload must not exceed, in the metric's own unit."""
+    has_ratio: bool = True
+    """False for numbers near zero, such as growth, where a ratio is noise."""
+
+    @property
+    def goal(self) -> str:
+        """The goal in words, empty if there is none."""
+        if self.most_value is not None:
+            return f"value <= {self.most_value:g}"
+        return f"ratio >= {self.least_ratio:g}" if self.has_ratio and self.least_ratio is not None else ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Benchmark:
+    """A subject measured on several sides, in turn, several times."""
+
+    name: str
+    """``subject`` or ``subject-variant``."""
+    measure: str
+    """``module:function`` of the measuring function, called as ``function(side, **arguments)`` in a child process."""
+    metrics: tuple[Metric, ...]
+    arguments: Mapping[str, object] = field(default_factory=dict)
+    """Keyword arguments of the measuring function; must survive JSON."""
+    quick_arguments: Mapping[str, object] = field(default_factory=dict)
+    """What replaces them under ``--quick``."""
+    sides: tuple[Side, ...] = (TORCH, FASTLOAD)
+    repetitions: int = 5
+    """Recorded measurements of each side."""
+    fresh_process: bool = False
+    """One child process for each measurement, where what ran before in the process would show in the number."""
+    needs_images: bool = False
+    """True if the measuring function takes ``image_root``, the folder given by ``--data``."""
+
+    @property
+    def subject(self) -> str:
+        """The word by which the command line selects it."""
+        return self.name.partition("-")[0]

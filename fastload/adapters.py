@@ -1,0 +1,141 @@
+"""Libraries that take a loader apart and build torch's from the pieces: make them build ours.
+
+In: an imported library. Out: the same library, which rebuilds a :class:`fastload.DataLoader` as one, with fastload's
+own arguments, and everything else as before. Nothing here imports such a library.
+
+Accelerate (and so the Trainer of transformers): ``prepare`` and ``skip_first_batches`` construct torch's DataLoader
+from sixteen attributes of the loader they are given. They construct ours where they were given ours. ``statistics()``
+and the other methods are reached through the prepared object, or through its ``base_dataloader``. An epoch set on
+the prepared object reaches our loader, so that the randomness of a resumed epoch is that epoch's. With
+``use_stateful_dataloader=True`` Accelerate builds torchdata's loader, as it was told to.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
+from types import ModuleType
+from typing import Any
+
+import torch.utils.data
+
+from fastload.inject.fastload_hook import after_import
+
+# The loader that Accelerate is taking apart in this thread.
+_taken_apart: ContextVar[object] = ContextVar("_taken_apart", default=None)
+
+_watching = False
+
+
+def adapt_loaded_libraries() -> None:
+    """Adapt each library that needs it: at once if it has been imported, else right after its import.
+
+    Called whenever a :class:`fastload.DataLoader` is constructed; after the first time it does nothing.
+    """
+    global _watching
+    if not _watching:
+        _watching = True
+        after_import("accelerate.data_loader", _adapt_accelerate)
+
+
+def own_arguments(loader: object) -> dict[str, object]:
+    """Return those constructor arguments of a :class:`fastload.DataLoader` that torch's class does not have."""
+    return {name: getattr(loader, name) for name in _own_argument_names()}
+
+
+@functools.cache
+def _own_argument_names() -> tuple[str, ...]:
+    from fastload.loader import DataLoader
+
+    torch_parameters = inspect.signature(torch.utils.data.DataLoader.__init__).parameters
+    return tuple(
+        name
+        for name, parameter in inspect.signature(DataLoader.__init__).parameters.items()
+        if name not in torch_parameters and parameter.kind is inspect.Parameter.KEYWORD_ONLY
+    )
+
+
+def _adapt_accelerate(data_loader: ModuleType) -> None:
+    """Let the module ``accelerate.data_loader`` rebuild our loaders as ours.
+
+    Args:
+        data_loader: that module. Its two public functions are wrapped so that the module's ``DataLoader`` knows which
+            loader it is being built from; modules that have the functions by name get the wrapped ones.
+    """
+    try:
+        prepare, skip = data_loader.prepare_data_loader, data_loader.skip_first_batches
+        classes = [data_loader.DataLoaderShard, data_loader.DataLoaderDispatcher]
+        torch_loader = data_loader.DataLoader
+        epoch_setters = [loader_class.set_epoch for loader_class in classes]
+    except AttributeError as error:
+        warnings.warn(
+            f"this version of accelerate is unknown to fastload ({error}): prepare() makes torch's DataLoader out "
+            "of fastload's; fastload.install() avoids that",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+        return
+    replaced = {id(function): _taking_apart(function) for function in (prepare, skip)}
+    for module in list(sys.modules.values()):
+        names = getattr(module, "__dict__", {})
+        for name, value in list(names.items()):
+            if id(value) in replaced:
+                names[name] = replaced[id(value)]
+    data_loader.DataLoader = _rebuilding(torch_loader)  # type: ignore[attr-defined] # a name of the library's module
+    for loader_class, set_epoch in zip(classes, epoch_setters, strict=True):
+        loader_class.set_epoch = _passing_on(set_epoch)
+
+
+def _taking_apart(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap a function of Accelerate that builds a new loader from its first argument."""
+
+    @functools.wraps(function)
+    def wrapper(dataloader: Any, *args: Any, **kwargs: Any) -> Any:
+        with _take_apart(dataloader):
+            return function(dataloader, *args, **kwargs)
+
+    return wrapper
+
+
+@contextlib.contextmanager
+def _take_apart(loader: object) -> Iterator[None]:
+    """Have loaders that Accelerate builds in this context made after ``loader``, or after the one inside of it."""
+    token = _taken_apart.set(getattr(loader, "base_dataloader", loader))
+    try:
+        yield
+    finally:
+        _taken_apart.reset(token)
+
+
+def _rebuilding(torch_loader: Callable[..., Any]) -> Callable[..., Any]:
+    """Return what stands in place of torch's class in Accelerate's module."""
+
+    @functools.wraps(torch_loader, updated=())
+    def build(*args: Any, **kwargs: Any) -> Any:
+        from fastload.loader import DataLoader
+
+        source = _taken_apart.get()
+        if isinstance(source, DataLoader):
+            return DataLoader(*args, **kwargs, **own_arguments(source))
+        return torch_loader(*args, **kwargs)
+
+    return build
+
+
+def _passing_on(set_epoch: Callable[[Any, int], None]) -> Callable[[Any, int], None]:
+    """Wrap ``set_epoch`` of a prepared loader so that our loader inside hears of the epoch."""
+
+    @functools.wraps(set_epoch)
+    def wrapper(prepared: Any, epoch: int) -> None:
+        from fastload.loader import DataLoader
+
+        set_epoch(prepared, epoch)
+        if isinstance(prepared.base_dataloader, DataLoader):
+            prepared.base_dataloader.set_epoch(epoch)
+
+    return wrapper

@@ -1,0 +1,165 @@
+"""The ``fastload`` command.
+
+In: the command line. Out: an exit status: 0; 1 for an error of fastload's own, told in one line; 2 for a command that
+is not understood. ``fastload run`` becomes the command it is given, so that status, signals, standard input and
+output are that command's.
+
+Importing this module, and printing help, imports neither torch nor anything else that takes time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import signal
+import sys
+import textwrap
+from collections.abc import Callable, MutableMapping, Sequence
+from pathlib import Path
+from typing import NoReturn
+
+# A verb reads its own options, then the command that comes after them, and returns the exit status.
+Handler = Callable[[argparse.Namespace, list[str]], int]
+
+
+class UsageError(Exception):
+    """The command line cannot be carried out as it stands; the message is one line for the user."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Carry out one command line.
+
+    Args:
+        arguments: what follows ``fastload``; ``sys.argv`` if None.
+
+    Returns:
+        The exit status.
+    """
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    parser = _parser()
+    own, command = split_command(arguments)
+    options = parser.parse_args(own)
+    handler: Handler = options.handler
+    try:
+        return handler(options, command)
+    except UsageError as error:
+        print(f"fastload {options.verb}: {error}", file=sys.stderr)
+        return 2
+
+
+def split_command(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Divide a command line into what fastload reads and what belongs to the user's command.
+
+    The user's command begins at the first word after the verb that is no option, at ``-m``, or at ``--``. (argparse
+    could do this with REMAINDER, but treats ``--`` differently from one Python version to the next.)
+
+    Returns:
+        The words up to the command, and the command: ``["train.py", ...]``, ``["-m", "module", ...]`` or
+        ``["--", "program", ...]``.
+    """
+    for place, word in enumerate(arguments):
+        if place > 0 and (word in ("--", "-m") or not word.startswith("-")):
+            return list(arguments[:place]), list(arguments[place:])
+    return list(arguments), []
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="fastload", description="PyTorch input pipelines that are fast, deterministic and explainable."
+    )
+    parser.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
+    verbs = parser.add_subparsers(dest="verb", required=True, metavar="COMMAND")
+    run_parser = verbs.add_parser(
+        "run",
+        help="run a script with fastload in place of torch's DataLoader",
+        description=textwrap.dedent(f"    {run.__doc__}").strip(),
+        usage="fastload run [--report] (SCRIPT | -m MODULE | -- PROGRAM) [ARGUMENT ...]",
+        epilog=(
+            "examples:  fastload run train.py --epochs 3\n"
+            "           fastload run -m package.train\n"
+            "           fastload run --report -- torchrun --nproc-per-node=2 train.py"
+        ),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    run_parser.add_argument(
+        "--report",
+        action="store_true",
+        help="at the end of each process, print a line for each loader that was iterated (as FASTLOAD_REPORT=1 does)",
+    )
+    run_parser.set_defaults(handler=run)
+    return parser
+
+
+class _Version(argparse.Action):
+    """Print the version: argparse's own action would have it read for every command."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
+        from importlib.metadata import version
+
+        print(f"fastload {version('fastload')}")
+        parser.exit()
+
+
+def run(options: argparse.Namespace, command: list[str]) -> int:
+    """Run a command as it is, with fastload's loader in place of torch's DataLoader.
+
+    The script needs no change. Its worker processes and whatever other Python processes it starts get the same
+    treatment (except where one of them ignores PYTHONPATH, as with ``python -I``).
+    """
+    environment = dict(os.environ)
+    injected_environment(environment)
+    if options.report:
+        environment["FASTLOAD_REPORT"] = "1"
+    _become(_program(command), environment)
+
+
+def _program(command: list[str]) -> list[str]:
+    """Return the words to execute for what stands after ``fastload run``.
+
+    Raises:
+        UsageError: nothing stands there, or no such script or program exists.
+    """
+    if not command or command in (["--"], ["-m"]):
+        raise UsageError("a script, -m MODULE or -- PROGRAM is missing; see fastload run --help")
+    if command[0] == "-m":
+        return [sys.executable, *command]
+    if command[0] == "--":
+        if shutil.which(command[1]) is None:
+            raise UsageError(f"no such program: {command[1]}")
+        return command[1:]
+    if not os.path.exists(command[0]):
+        remedy = f"; to run a program write: fastload run -- {command[0]}" if shutil.which(command[0]) else ""
+        raise UsageError(f"no such script: {command[0]}{remedy}")
+    return [sys.executable, *command]
+
+
+def injected_environment(environment: MutableMapping[str, str]) -> None:
+    """Change an environment so that the Python processes started in it use fastload in place of torch's DataLoader.
+
+    Args:
+        environment: ``FASTLOAD_INSTALL`` is set, and the folder of fastload's sitecustomize put first in
+            ``PYTHONPATH``, unless it is there already.
+    """
+    folder = str(Path(__file__).parent.resolve() / "inject")
+    before = environment.get("PYTHONPATH", "")
+    if folder not in before.split(os.pathsep):
+        environment["PYTHONPATH"] = folder + os.pathsep + before if before else folder
+    environment["FASTLOAD_INSTALL"] = "1"
+
+
+def _become(program: list[str], environment: dict[str, str]) -> NoReturn:
+    """Replace this process by ``program``; on Windows, which cannot, wait for it and take over its exit status."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    if sys.platform == "win32":
+        import subprocess
+
+        sys.exit(subprocess.call(program, env=environment))
+    # Python ignores SIGPIPE, and what is ignored stays so across exec: a shell pipeline would not end as it should.
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    os.execvpe(program[0], program, environment)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,154 @@
+"""Everything that depends on torch's version or on torch's private names, in one place.
+
+Supported: torch 2.6 and later. The names used here are those that other libraries rely on too
+(StatefulDataLoader, Lightning, Accelerate, timm), so they are unlikely to go without notice; a missing one raises
+AttributeError at import, not in the middle of an epoch.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader as TorchDataLoader
+from torch.utils.data import IterDataPipe, MapDataPipe, default_collate, default_convert
+from torch.utils.data._utils import collate as _collate
+from torch.utils.data._utils import pin_memory as _pin_memory
+from torch.utils.data._utils import signal_handling, worker
+from torch.utils.data.dataloader import _BaseDataLoaderIter, _sharding_worker_init_fn
+from torch.utils.data.graph_settings import apply_random_seed
+
+BaseIterator: Any = _BaseDataLoaderIter
+pin_memory: Callable[..., Any] = _pin_memory.pin_memory
+set_worker_signal_handlers: Callable[[], None] = signal_handling._set_worker_signal_handlers
+sharding_worker_init_fn: Callable[..., None] = _sharding_worker_init_fn
+
+_collate_map: dict[Any, Callable[..., Any]] = _collate.default_collate_fn_map
+_torch_collate_map = dict(_collate_map)
+
+_thread = threading.local()
+
+
+def exits() -> bool:
+    """Whether the interpreter is shutting down, so that nothing may be waited for any more."""
+    from torch.utils.data import _utils
+
+    return _utils is None or _utils.python_exit_status is not False
+
+
+def make_worker_info(*, id: int, num_workers: int, seed: int, dataset: Any, worker_method: str) -> Any:
+    """Make what ``torch.utils.data.get_worker_info()`` returns in a worker."""
+    fields: dict[str, Any] = {"id": id, "num_workers": num_workers, "seed": seed, "dataset": dataset}
+    try:
+        return worker.WorkerInfo(**fields, worker_method=worker_method)
+    except TypeError:  # the field is younger than torch 2.6
+        return worker.WorkerInfo(**fields)
+
+
+def set_process_worker_info(info: Any) -> None:
+    """Make ``get_worker_info()`` return ``info`` in this process."""
+    worker._worker_info = info
+    _thread.collates_privately = True
+
+
+def set_thread_worker_info(info: Any) -> None:
+    """Make ``get_worker_info()`` return ``info`` in this thread, and what it did everywhere else.
+
+    torch keeps it in a global of its module, and scripts have bound the function by name, so its code is what has
+    to change.
+    """
+    worker._fastload_thread = _thread  # type: ignore[attr-defined]  # read by the code below
+    worker.get_worker_info.__code__ = _thread_aware_worker_info.__code__
+    _thread.info = info
+    _thread.collates_privately = True
+
+
+def _thread_aware_worker_info() -> Any:
+    return getattr(_fastload_thread, "info", _worker_info)  # type: ignore[name-defined]  # noqa: F821  # torch's globals
+
+
+def set_thread_name(name: str) -> None:
+    """Name this thread for ``top`` and ``ps``, where torch can."""
+    setter = getattr(torch.multiprocessing, "_set_thread_name", None)
+    if setter is not None:
+        setter(name)
+
+
+def seed_iter_data_pipe(dataset: Any, shared_seed: int | None) -> Any:
+    """Give an IterDataPipe the seed that all workers share, as torch does; other datasets pass as they are."""
+    if isinstance(dataset, IterDataPipe) and shared_seed is not None:
+        generator = torch.Generator()
+        generator.manual_seed(shared_seed)
+        return apply_random_seed(dataset, generator)
+    return dataset
+
+
+def is_data_pipe(dataset: Any) -> bool:
+    """Whether the dataset is a DataPipe, which torch shards over ranks and workers by itself."""
+    return isinstance(dataset, IterDataPipe | MapDataPipe)
+
+
+def collates_by_default(collate_fn: Any) -> bool:
+    """Whether batches are made by torch's ``default_collate``, not extended by the user."""
+    return collate_fn is default_collate and all(
+        _torch_collate_map.get(kind) is function or function is _private_tensor_collate
+        for kind, function in _collate_map.items()
+    )
+
+
+def worker_collate(samples: list[Any]) -> Any:
+    """Collate as torch's ``default_collate`` does in a worker, but into private memory."""
+    _thread.collates_privately, before = True, getattr(_thread, "collates_privately", False)
+    try:
+        return _collate.collate(samples, collate_fn_map={**_collate_map, torch.Tensor: _private_tensor_collate})
+    finally:
+        _thread.collates_privately = before
+
+
+def collate_into_private_memory() -> None:
+    """Let ``default_collate`` stack into private memory in our workers.
+
+    In a worker torch stacks into shared memory, one file under /dev/shm for each tensor. Here results are packed
+    into slots, so that would be one copy more and a file too many. Does nothing where the user has put a function
+    of his own in the place.
+    """
+    if _collate_map[torch.Tensor] is _torch_collate_map[torch.Tensor]:
+        _collate_map[torch.Tensor] = _private_tensor_collate
+
+
+def _private_tensor_collate(batch: Any, *, collate_fn_map: Any = None) -> Any:
+    first = batch[0]
+    plain = (
+        getattr(_thread, "collates_privately", False)
+        and type(first) is torch.Tensor
+        and first.layout is torch.strided
+        and not first.is_nested
+    )
+    if not plain:
+        return _torch_collate_map[torch.Tensor](batch, collate_fn_map=collate_fn_map)
+    # As in torch's workers the dtype of the first element decides, and gradients are refused.
+    out = first.new_empty((len(batch), *first.shape))
+    return torch.stack(batch, 0, out=out)
+
+
+__all__ = [
+    "BaseIterator",
+    "TorchDataLoader",
+    "collate_into_private_memory",
+    "collates_by_default",
+    "default_collate",
+    "default_convert",
+    "exits",
+    "is_data_pipe",
+    "make_worker_info",
+    "pin_memory",
+    "seed_iter_data_pipe",
+    "set_process_worker_info",
+    "set_thread_name",
+    "set_thread_worker_info",
+    "set_worker_signal_handlers",
+    "sharding_worker_init_fn",
+    "worker_collate",
+]

@@ -1,0 +1,531 @@
+"""Keeps enough work in flight, and hands batches out in order.
+
+In: index batches, one at a time, from an iterator. Out: batches, in the order of their index batches (or, with
+``in_order=False``, as they are completed). Between the two stands a pool of workers, which this module uses by a few
+verbs and did not make.
+
+It runs only inside ``next()``: there is no thread of ours in the user's process. The window of batches under way
+covers the time between two calls. The oldest batch always owns a slot, since a slot is taken before work is given out,
+so in-order delivery cannot block itself.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from torch._utils import ExceptionWrapper
+
+from .compat import worker_collate
+from .errors import LoadTimeout, WorkerDied
+from .layout import DoesNotFit, Layout, learn
+from .plan import WHOLE_BATCH, WorkItem, choose_chunk_size, chunk_bounds
+from .slots import SlotPool
+from .workers.fetch import ERROR, EXHAUSTED, FAILED_START, ROWS, SAMPLES, START, WHOLE, Result
+
+
+class Pool(Protocol):
+    """What delivery needs of workers."""
+
+    slots: SlotPool
+
+    def begin(self, iteration: int) -> None:
+        """Let items of older iterations be skipped."""
+
+    def publish(self, generation: int, layout: Layout) -> None:
+        """Make a layout known to all workers."""
+
+    def submit(self, item: WorkItem, worker_id: int | None = None) -> None:
+        """Give an item to one worker, or to whoever is idle first. Never blocks."""
+
+    def poll(self) -> Result | None:
+        """Return a result that is there, or None. Never blocks."""
+
+    def wait(self, timeout: float | None) -> None:
+        """Block until there may be a result, or the time is over."""
+
+    def take_samples(self, payload: Any, item: WorkItem) -> list[Any]:
+        """Return the samples of a SAMPLES result."""
+
+    def take_whole(self, payload: Any, item: WorkItem) -> Any:
+        """Return the batch of a WHOLE result."""
+
+    def take_rows(self, payload: Any, item: WorkItem, layout: Layout) -> list[Sequence[Any]]:
+        """Return the objects of a ROWS result, after its rows are in the slot."""
+
+
+class LayoutBook:
+    """Which layout new work is to fit. Pure bookkeeping; survives the workers that it was learnt with.
+
+    A batch that did not fit teaches a new layout, if all its samples are of one. When that happens too often, layouts
+    do not pay for this dataset, and batches are collated whole in the workers.
+    """
+
+    # Batches that may fail to fit among so many in a row before layouts are given up.
+    MAX_MISFITS = 4
+    AMONG = 32
+    # Layouts that batches still under way may have been written by.
+    KEPT = 64
+
+    def __init__(self) -> None:
+        self.generation = 0
+        self.layout: Layout | None = None
+        self.layouts: dict[int, Layout] = {}
+        self.given_up: str | None = None
+        self.misfits = 0
+        self.sample_ns: float | None = None
+        self._recent = 0.0
+
+    def learn(self, samples: Sequence[Any]) -> Layout | None:
+        """Learn from the first samples ever seen; returns the layout if it is to be published."""
+        found = learn(samples[0])
+        if isinstance(found, str):
+            self.given_up = f"a sample has {found}"
+            return None
+        self.generation += 1
+        self.layout = self.layouts[self.generation] = found
+        self.layouts.pop(self.generation - self.KEPT, None)
+        return found
+
+    def fitted(self) -> None:
+        """A batch fitted its layout."""
+        self._recent = max(0.0, self._recent - self.MAX_MISFITS / self.AMONG)
+
+    def misfit(self, samples: Sequence[Any]) -> Layout | None:
+        """A batch did not fit; returns a new layout if there is one to be published."""
+        self.misfits += 1
+        self._recent += 1
+        if self._recent > self.MAX_MISFITS:
+            self.given_up = "samples change their shape, type or keys too often"
+            return None
+        return self.learn(samples)
+
+    def observe_cost(self, busy_ns: int, num_samples: int) -> None:
+        """Take a measured cost into the estimate that chooses the chunk size."""
+        cost = busy_ns / num_samples
+        self.sample_ns = cost if self.sample_ns is None else 0.9 * self.sample_ns + 0.1 * cost
+
+
+@dataclass(slots=True)
+class _Batch:
+    """A batch under way."""
+
+    num_rows: int
+    missing: int
+    slot: int
+    parts: list[tuple[WorkItem, Result] | None]
+    worker_id: int | None = None
+    error: BaseException | None = None
+
+
+@dataclass(slots=True)
+class Counts:
+    """What a loader has done in its life, over all its iterations."""
+
+    batches: int = 0
+    samples: int = 0
+    without_layout: int = 0
+    reasons: dict[str, int] = field(default_factory=dict)
+    chunk_size: int = 0
+    """Samples of the task made last."""
+    max_in_flight: int = 0
+    waited_ns: int = 0
+
+    def count(self, num_samples: int, reason: str | None) -> None:
+        """Count a batch handed out; ``reason`` is why it had no layout."""
+        self.batches += 1
+        self.samples += num_samples
+        if reason is not None:
+            self.without_layout += 1
+            self.reasons[reason] = self.reasons.get(reason, 0) + 1
+
+
+class Delivery:
+    """One iteration after the other over one pool.
+
+    Args:
+        pool: the workers.
+        num_workers: how many they are.
+        window: batches that may be in flight.
+        in_order: keep the order of the index batches.
+        chunk_size: samples a task; None to choose; 0 for whole batches.
+        assigned: batch ``i`` goes to worker ``i % num_workers`` (those whose replica has ended left out).
+        iterable: workers have replicas of an IterableDataset.
+        timeout: seconds without a completed batch before :class:`LoadTimeout`; 0 for no limit.
+        whole_reason: why batches are collated whole, where that was decided beforehand.
+        where: end of the sentence "Caught ... " for errors of collation that happen here.
+        book: the layouts.
+        counts: where to count.
+    """
+
+    def __init__(
+        self,
+        pool: Pool,
+        *,
+        num_workers: int,
+        window: int,
+        in_order: bool,
+        chunk_size: int | None,
+        assigned: bool,
+        iterable: bool,
+        timeout: float,
+        whole_reason: str,
+        where: str,
+        book: LayoutBook,
+        counts: Counts,
+    ) -> None:
+        self._pool = pool
+        self._num_workers = num_workers
+        self._window = window
+        self._in_order = in_order
+        self._chunk_size = chunk_size
+        self._assigned = assigned
+        self._iterable = iterable
+        self._timeout = timeout
+        self._whole_reason = whole_reason
+        self._where = where
+        self._book = book
+        self._counts = counts
+        self._serial = 0
+        self._iteration = 0
+        self._items: dict[int, WorkItem] = {}
+        self._stale: dict[int, list[int]] = {}
+        self._batches: dict[int, _Batch] = {}
+        self._published: set[int] = set()
+        self.broken = False
+        """Whether a worker is lost, so that nothing more can come."""
+
+    def begin(self, index_batches: Iterator[Any], size_of: Callable[[Any], int], epoch: int) -> None:
+        """Start a new iteration; what is left of the one before is dropped.
+
+        Args:
+            index_batches: what the sampler gives.
+            size_of: samples of one index batch.
+            epoch: enters the samples' keys.
+        """
+        self._drop_all()
+        self._index_batches: Iterator[Any] | None = index_batches
+        self._size_of = size_of
+        self._epoch = epoch
+        self._batches = {}
+        self._completed: deque[int] = deque()
+        self._next_made = 0
+        self._next_given = 0
+        self._first_id = 0
+        self._active = [True] * self._num_workers
+        self._load = [0] * self._num_workers
+        self._turn = 0
+        if self._iteration and self._iterable:
+            self._iteration += 1
+            self._pool.begin(self._iteration)
+            for worker_id in range(self._num_workers):
+                self._submit(-1, 0, 0, 0, 0, START, None, worker_id)
+        else:
+            self._iteration += 1
+            self._pool.begin(self._iteration)
+        self._refill()
+
+    def next(self) -> Any:
+        """Return the next batch. Blocks until it is there.
+
+        Raises:
+            StopIteration: there are no more.
+            LoadTimeout: no batch was completed in time; may be called again.
+            WorkerDied: a worker died; the iteration is over.
+            Exception: what the user's code raised at this place; the iteration goes on.
+        """
+        self._receive()
+        self._refill()
+        batch_id = self._ready()
+        if batch_id is None and self._batches:
+            begun = time.perf_counter_ns()
+            batch_id = self._wait_ready()
+            self._counts.waited_ns += time.perf_counter_ns() - begun
+        if batch_id is None:
+            raise StopIteration
+        batch = self._batches.pop(batch_id)
+        if batch.worker_id is not None:
+            self._load[batch.worker_id] -= 1
+        try:
+            return self._finish(batch)
+        finally:
+            self._refill()
+
+    def _wait_ready(self) -> int | None:
+        deadline = time.monotonic() + self._timeout if self._timeout > 0 else None
+        while self._batches:
+            done = self._counts_done()
+            self._pool.wait(None if deadline is None else max(0.0, deadline - time.monotonic()))
+            self._receive()
+            self._refill()
+            batch_id = self._ready()
+            if batch_id is not None:
+                return batch_id
+            if deadline is not None:
+                if self._counts_done() > done:
+                    deadline = time.monotonic() + self._timeout
+                elif time.monotonic() >= deadline:
+                    raise LoadTimeout(f"DataLoader timed out after {self._timeout} seconds")
+        return None
+
+    def _counts_done(self) -> int:
+        return sum(batch.missing == 0 for batch in self._batches.values())
+
+    def _ready(self) -> int | None:
+        """Return the batch that is to be given next, if it is complete."""
+        if not self._in_order:
+            while self._completed:
+                batch_id = self._completed.popleft()
+                if batch_id in self._batches:
+                    return batch_id
+            return None
+        while self._next_given < self._next_made:
+            batch = self._batches.get(self._next_given)
+            if batch is None:  # its worker's replica had ended
+                self._next_given += 1
+                continue
+            if batch.missing:
+                return None
+            self._next_given += 1
+            return self._next_given - 1
+        return None
+
+    def _refill(self) -> None:
+        """Give out work until the window is full."""
+        while self._index_batches is not None and len(self._batches) < self._window:
+            worker_id = self._turn_of() if self._assigned else None
+            if self._assigned and worker_id is None:
+                return
+            batch_id = self._next_made
+            try:
+                indices = next(self._index_batches)
+                num_rows = self._size_of(indices)
+            except StopIteration:
+                self._index_batches = None
+                return
+            except Exception as error:
+                # At its own place, so that the batches before it are not lost.
+                self._index_batches = None
+                self._next_made += 1
+                self._batches[batch_id] = _Batch(0, 0, 0, [], None, error)
+                self._completed.append(batch_id)
+                return
+            self._next_made += 1
+            self._issue(batch_id, indices, num_rows, worker_id)
+            self._first_id += num_rows
+        self._counts.max_in_flight = max(self._counts.max_in_flight, len(self._batches))
+
+    def _issue(self, batch_id: int, indices: Any, num_rows: int, worker_id: int | None) -> None:
+        slot = self._pool.slots.acquire()
+        whole = self._chunk_size == 0 or num_rows == 0 or self._book.given_up is not None
+        if whole:
+            bounds = [(0, num_rows)]
+        else:
+            indices = list(indices)
+            size = self._chunk_size or self._chosen_chunk_size(num_rows)
+            bounds = chunk_bounds(num_rows, size)
+            if self._book.layout is None and batch_id < self._num_workers and bounds[0][1] > 1:
+                # The first sample teaches the layout: have it soon, for all that is made after it.
+                bounds[:1] = [(0, 1), (1, bounds[0][1])]
+            self._counts.chunk_size = size
+        layout = WHOLE_BATCH if whole else self._generation()
+        batch = self._batches[batch_id] = _Batch(num_rows, len(bounds), slot, [None] * len(bounds), worker_id)
+        if worker_id is not None:
+            self._load[worker_id] += 1
+        for chunk_id, (start, stop) in enumerate(bounds):
+            part = indices if whole else indices[start:stop]
+            try:
+                self._submit(batch_id, chunk_id, start, num_rows, slot, layout, part, worker_id)
+            except Exception as error:  # indices that cannot be pickled
+                batch.error = batch.error or error
+                self._part_done(batch_id, batch)
+
+    def _submit(
+        self,
+        batch_id: int,
+        chunk_id: int,
+        row: int,
+        num_rows: int,
+        slot: int,
+        layout: int,
+        indices: Any,
+        worker_id: int | None,
+    ) -> None:
+        item = WorkItem(
+            self._serial,
+            self._iteration,
+            self._epoch,
+            batch_id,
+            chunk_id,
+            row,
+            num_rows,
+            slot,
+            layout,
+            self._first_id + row,
+            indices,
+        )
+        self._serial += 1
+        self._pool.submit(item, worker_id)
+        self._items[item.serial] = item
+
+    def _chosen_chunk_size(self, num_rows: int) -> int:
+        return choose_chunk_size(num_rows, self._num_workers, self._book.sample_ns)
+
+    def _turn_of(self) -> int | None:
+        """Whose turn it is: round-robin over those that are not at their end."""
+        share = self._window // max(1, sum(self._active))
+        for _ in range(self._num_workers):
+            worker_id = self._turn
+            self._turn = (self._turn + 1) % self._num_workers
+            if self._active[worker_id] and (self._in_order or self._load[worker_id] < share):
+                return worker_id
+        return None
+
+    def _receive(self) -> None:
+        """Take all results that are there."""
+        try:
+            while (result := self._pool.poll()) is not None:
+                self._take(result)
+        except WorkerDied:
+            self.broken = True
+            raise
+
+    def _take(self, result: Result) -> None:
+        if result.status == FAILED_START:
+            self.broken = True
+            result.payload.reraise()
+        item = self._items.pop(result.serial)
+        if item.layout == START:
+            return
+        if item.iteration != self._iteration:
+            self._stale_done(item)
+            return
+        batch = self._batches.get(item.batch_id)
+        if batch is None:  # dropped with its worker's replica
+            self._pool.slots.release(item.slot)
+            return
+        if result.status == EXHAUSTED:
+            self._replica_ended(result.worker_id)
+            self._pool.slots.release(item.slot)
+            return
+        num_samples = 1 if item.layout == WHOLE_BATCH else len(item.indices)
+        if item.layout != WHOLE_BATCH and result.status != ERROR:
+            self._book.observe_cost(result.busy_ns, num_samples)
+        if result.status == ROWS:
+            objects = self._pool.take_rows(result.payload, item, self._book.layouts[result.layout])
+            result = result._replace(payload=objects)
+        elif result.status == SAMPLES:
+            samples = self._pool.take_samples(result.payload, item)
+            result = self._placed(result._replace(payload=samples), item)
+        batch.parts[item.chunk_id] = (item, result)
+        self._part_done(item.batch_id, batch)
+
+    def _placed(self, result: Result, item: WorkItem) -> Result:
+        """Learn from samples that came before any layout was known, and write them where they belong."""
+        if item.layout != 0:
+            return result
+        book = self._book
+        if book.layout is None and book.given_up is None:
+            book.learn(result.payload)
+            self._generation()
+        if 1 not in self._published:
+            return result
+        layout = book.layouts[1]
+        try:
+            rows = self._pool.slots.view(item.slot, layout.offsets(item.num_rows)[1])
+            objects = layout.write(result.payload, rows, item.num_rows, item.row)
+        except DoesNotFit:
+            return result
+        return result._replace(status=ROWS, layout=1, payload=objects)
+
+    def _generation(self) -> int:
+        """Return the generation of layout for new work, made known to the workers."""
+        book = self._book
+        if book.layout is not None and book.generation not in self._published:
+            self._pool.publish(book.generation, book.layout)
+            self._published.add(book.generation)
+        return book.generation
+
+    def _part_done(self, batch_id: int, batch: _Batch) -> None:
+        batch.missing -= 1
+        if batch.missing == 0:
+            self._completed.append(batch_id)
+
+    def _replica_ended(self, worker_id: int) -> None:
+        """Forget what a worker whose replica is at its end was still to make; its slots come back with the answers."""
+        self._active[worker_id] = False
+        for batch_id, batch in list(self._batches.items()):
+            if batch.worker_id == worker_id and batch.missing:
+                del self._batches[batch_id]
+
+    def _drop_all(self) -> None:
+        """Forget the batches of the iteration before. A slot is free when nobody can be writing to it any more."""
+        for batch in self._batches.values():
+            if batch.missing:
+                self._stale[batch.slot] = batch.missing
+            elif batch.slot:
+                self._pool.slots.release(batch.slot)
+
+    def _stale_done(self, item: WorkItem) -> None:
+        missing = self._stale.get(item.slot, 1) - 1
+        if missing:
+            self._stale[item.slot] = missing
+        else:
+            self._stale.pop(item.slot, None)
+            self._pool.slots.release(item.slot)
+
+    def _finish(self, batch: _Batch) -> Any:
+        """Turn a complete batch into what the user gets; its slot is his, or free, afterwards."""
+        slots = self._pool.slots
+        if batch.error is not None:
+            if batch.slot:
+                slots.release(batch.slot)
+            raise batch.error
+        parts = [part for part in batch.parts if part is not None]
+        for _, result in parts:
+            if result.status == ERROR:
+                slots.release(batch.slot)
+                result.payload.reraise()
+        item, first = parts[0]
+        if first.status == WHOLE:
+            made = self._pool.take_whole(first.payload, item)
+            self._counts.count(batch.num_rows, self._book.given_up or self._whole_reason)
+            return made
+        if all(result.status == ROWS and result.layout == first.layout for _, result in parts):
+            layout = self._book.layouts[first.layout]
+            memory = slots.lend(batch.slot, layout.offsets(batch.num_rows)[1])
+            objects = [_joined(column) for column in zip(*(result.payload for _, result in parts), strict=True)]
+            self._book.fitted()
+            self._counts.count(batch.num_rows, None)
+            return layout.build(memory, batch.num_rows, objects)
+        return self._collated_here(batch, parts)
+
+    def _collated_here(self, batch: _Batch, parts: list[tuple[WorkItem, Result]]) -> Any:
+        """Collate a batch whose samples did not all fit one layout, by torch's own function."""
+        samples: list[Any] = []
+        try:
+            for item, result in parts:
+                if result.status == SAMPLES:
+                    samples += result.payload
+                else:
+                    layout = self._book.layouts[result.layout]
+                    rows = self._pool.slots.view(batch.slot, layout.offsets(batch.num_rows)[1])
+                    count = len(item.indices)
+                    samples += layout.unstack(rows, batch.num_rows, item.row, count, result.payload)
+            if self._book.given_up is None:
+                self._book.misfit(samples)
+            self._counts.count(batch.num_rows, self._book.given_up or "samples of one batch differ, or a new shape")
+            try:
+                return worker_collate(samples)
+            except Exception as error:
+                wrapper = ExceptionWrapper((type(error), error, error.__traceback__), where=self._where)
+            wrapper.reraise()
+        finally:
+            self._pool.slots.release(batch.slot)
+
+
+def _joined(columns: Sequence[Sequence[Any]]) -> Sequence[Any]:
+    return columns[0] if len(columns) == 1 else [value for column in columns for value in column]

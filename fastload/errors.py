@@ -1,0 +1,49 @@
+"""The exceptions that fastload raises of its own accord.
+
+::
+
+    FastloadError
+    ├── ConfigError (ValueError)    arguments that cannot work together
+    ├── WorkerDied (RuntimeError)   a worker ended before its work was done
+    ├── LoadTimeout (RuntimeError)  no batch within ``timeout`` seconds
+    └── DatasetError (RuntimeError) the dataset broke a rule that torch lets pass in silence
+
+Errors of the user's own code keep their class and are raised as torch raises them. Where torch already has an
+error for a case, its class and the beginning of its message are kept, so that ``except RuntimeError`` and
+patterns written for torch go on working.
+"""
+
+from __future__ import annotations
+
+
+class FastloadError(Exception):
+    """The root of the tree above."""
+
+
+class ConfigError(FastloadError, ValueError):
+    """Arguments that cannot work together, or a value outside its range."""
+
+
+class WorkerDied(FastloadError, RuntimeError):
+    """A worker process ended by itself.
+
+    Args:
+        message: what happened, in full.
+        worker_id: 0 to ``num_workers - 1``.
+        exitcode: as in :class:`multiprocessing.Process`: negative for a signal.
+        samples: what the worker was asked to load when it died; empty if it held no task.
+    """
+
+    def __init__(self, message: str, *, worker_id: int, exitcode: int | None, samples: tuple[object, ...] = ()) -> None:
+        super().__init__(message)
+        self.worker_id = worker_id
+        self.exitcode = exitcode
+        self.samples = samples
+
+
+class LoadTimeout(FastloadError, RuntimeError):
+    """No batch was completed within ``timeout`` seconds; ``next()`` may be called again."""
+
+
+class DatasetError(FastloadError, RuntimeError):
+    """A dataset broke a rule whose breach loses data without a word elsewhere."""

@@ -1,0 +1,110 @@
+"""Act on a module when somebody imports it; put fastload's loader in place of torch's.
+
+Loaded in two ways: by ``sitecustomize.py`` as a top-level module, before fastload can be assumed to be importable,
+and by fastload itself as ``fastload.inject.fastload_hook``. It therefore imports nothing but the standard library.
+"""
+
+from __future__ import annotations
+
+import sys
+
+TYPE_CHECKING = False  # as typing's, whose import would cost each process several milliseconds
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from importlib.machinery import ModuleSpec
+    from types import ModuleType
+    from typing import Any
+
+    Action = Callable[[ModuleType], None]
+
+
+def after_import(name: str, action: Action) -> None:
+    """Call ``action(module)`` once the module ``name`` has been executed: now, if it already has been.
+
+    Never imports the module itself. If its first import fails and a later one succeeds, ``action`` follows the later.
+
+    Args:
+        name: the module's full name.
+        action: called in the thread that imports, with the import lock of that module held.
+    """
+    module = sys.modules.get(name)
+    if module is not None and not getattr(module.__spec__, "_initializing", False):
+        action(module)
+    else:
+        sys.meta_path.insert(0, _Watcher(name, action))
+
+
+class _Watcher:
+    """A finder that finds nothing of its own: it lets the others find the module and follows its execution.
+
+    The module keeps the spec and the loader it has without us; only during the execution itself the loader carries
+    an ``exec_module`` of its own.
+    """
+
+    def __init__(self, name: str, action: Action) -> None:
+        self._name = name
+        self._action = action
+
+    def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
+        if name != self._name:
+            return None
+        for finder in sys.meta_path:
+            if finder is self or not hasattr(finder, "find_spec"):
+                continue
+            spec: ModuleSpec | None = finder.find_spec(name, path, target)
+            if spec is not None:
+                if spec.loader is not None:
+                    self._follow(spec.loader)
+                return spec
+        return None
+
+    def _follow(self, loader: Any) -> None:
+        execute = loader.exec_module
+        hidden = vars(loader).get("exec_module")  # another watcher of the same module
+
+        def exec_module(module: ModuleType) -> None:
+            if hidden is None:
+                del loader.exec_module
+            else:
+                loader.exec_module = hidden
+            execute(module)
+            if self in sys.meta_path:
+                sys.meta_path.remove(self)
+                self._action(module)
+
+        loader.exec_module = exec_module
+
+
+def replace_init(loader_class: Any) -> None:
+    """Let constructing torch's DataLoader, or a subclass of it, give a loader with fastload's engine.
+
+    What happens then is decided by :func:`fastload.installation.initialize`, which is imported at the first
+    construction: whoever never builds a loader never imports fastload. Where fastload cannot be imported (another
+    interpreter's environment) a warning says so and the loader stays torch's.
+
+    Args:
+        loader_class: ``torch.utils.data.DataLoader``.
+    """
+    import functools
+
+    torch_init = loader_class.__init__
+
+    @functools.wraps(torch_init)
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+        try:
+            from fastload.installation import initialize
+        except ImportError as error:
+            import warnings
+
+            warnings.warn(
+                f"fastload run: torch's DataLoader stays, because fastload cannot be imported by {sys.executable} "
+                f"({error}); install fastload in that environment",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+            torch_init(self, *args, **kwargs)
+        else:
+            initialize(self, torch_init, args, kwargs)
+
+    __init__.fastload_replaces = torch_init  # type: ignore[attr-defined] # found by fastload.installation
+    loader_class.__init__ = __init__

@@ -1,0 +1,39 @@
+"""What every Python process below ``fastload run`` executes first.
+
+Waits for torch's DataLoader to be imported and then replaces it; leaves the process as it would have been without
+us: ``sys.path`` loses this folder, and the ``sitecustomize`` that this one hides (the user's, Debian's) is executed
+in its place. The environment keeps PYTHONPATH, so that the process's own children come here too.
+"""
+
+import os
+import sys
+
+
+def _arm() -> None:
+    """Have torch's DataLoader replaced as soon as it exists."""
+    from fastload_hook import after_import, replace_init  # type: ignore[import-not-found] # on sys.path by now only
+
+    after_import("torch.utils.data.dataloader", lambda module: replace_init(module.DataLoader))
+
+
+def _step_aside() -> None:
+    """Take this folder from ``sys.path`` and execute the next ``sitecustomize``, if there is one."""
+    from importlib.machinery import PathFinder
+
+    here = os.path.dirname(os.path.abspath(__file__))
+    sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry or os.curdir) != here]
+    spec = PathFinder.find_spec("sitecustomize", sys.path)
+    if spec is not None and spec.loader is not None:
+        from importlib.util import module_from_spec
+
+        module = module_from_spec(spec)
+        sys.modules["sitecustomize"] = module
+        # an error in there reaches site.py, which reports it as it would have without us
+        spec.loader.exec_module(module)
+
+
+try:
+    if os.environ.get("FASTLOAD_INSTALL") == "1":
+        _arm()
+finally:
+    _step_aside()

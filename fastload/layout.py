@@ -1,0 +1,331 @@
+"""What a sample looks like, and how rows of samples become a batch in one buffer.
+
+In: samples, as ``dataset[i]`` gave them. Out: bytes in a buffer, and from the buffer the batch that torch's
+``default_collate`` would have made, with its types exactly.
+
+A :class:`Layout` is learnt from one sample. It is keyed on exact Python types, dtypes and shapes, and it describes
+only what ``default_collate`` stacks without surprise; for everything else :func:`learn` gives the reason, and the
+samples travel as they are and are collated by torch's own function. A sample that does not fit raises
+:class:`DoesNotFit`; nothing is converted in silence.
+
+Pure: no threads, no clocks. Buffers are one-dimensional NumPy arrays of uint8.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+Buffer = np.ndarray[Any, np.dtype[np.uint8]]
+
+# Leaves begin at multiples of this: a cache line, and enough for every vector instruction set.
+ALIGNMENT = 64
+
+
+class DoesNotFit(Exception):
+    """A sample is not of the layout. The message says in what."""
+
+
+@dataclass(frozen=True, slots=True)
+class TensorLeaf:
+    """A tensor, an array or a number: one tensor of shape (rows, \\*shape) in the batch."""
+
+    kind: type
+    """Exact type in the sample: torch.Tensor or a subclass, ndarray, a NumPy scalar type, bool, int or float."""
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of one row."""
+        return self.dtype.itemsize * math.prod(self.shape)
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectLeaf:
+    """A ``str`` or ``bytes``: it travels beside the buffer, and the batch has them in a list or tuple."""
+
+    kind: type
+
+
+@dataclass(frozen=True, slots=True)
+class Dict:
+    """An exact ``dict`` with these keys in this order."""
+
+    keys: tuple[Any, ...]
+    children: tuple[Node, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """An exact ``list`` or ``tuple``, or a named tuple of class ``kind``."""
+
+    kind: type
+    children: tuple[Node, ...]
+
+
+Node = TensorLeaf | ObjectLeaf | Dict | Row
+
+_NUMBERS: dict[type, torch.dtype] = {bool: torch.bool, int: torch.int64, float: torch.float64}
+
+
+class Layout:
+    """A tree of leaves, and where each lies in a buffer.
+
+    Two layouts are equal when their trees are; it pickles as its tree.
+    """
+
+    def __init__(self, root: Node) -> None:
+        self.root = root
+        self.leaves = tuple(_tensor_leaves(root))
+        self._offsets: dict[int, tuple[tuple[int, ...], int]] = {}
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Layout) and self.root == other.root
+
+    def __hash__(self) -> int:
+        return hash(self.root)
+
+    def __reduce__(self) -> tuple[type[Layout], tuple[Node]]:
+        return Layout, (self.root,)
+
+    def offsets(self, num_rows: int) -> tuple[tuple[int, ...], int]:
+        """Return the first byte of each tensor leaf, and the bytes in all, for a batch of ``num_rows``."""
+        known = self._offsets.get(num_rows)
+        if known is None:
+            starts = []
+            end = 0
+            for leaf in self.leaves:
+                starts.append(end)
+                end += -(-leaf.row_bytes * num_rows // ALIGNMENT) * ALIGNMENT
+            known = self._offsets[num_rows] = (tuple(starts), end)
+            if len(self._offsets) > 64:  # batch samplers may make every size there is
+                self._offsets = {num_rows: known}
+        return known
+
+    def tensors(self, buffer: Buffer, num_rows: int) -> list[torch.Tensor]:
+        """Return one tensor of shape (num_rows, \\*leaf shape) for each tensor leaf.
+
+        Each has a storage of its own, exactly as long as it is (so that ``torch.save`` of one leaf does not save
+        the others), and each keeps ``buffer`` alive.
+        """
+        starts, _ = self.offsets(num_rows)
+        made = []
+        for leaf, start in zip(self.leaves, starts, strict=True):
+            shape = (num_rows, *leaf.shape)
+            count = math.prod(shape)
+            if count == 0:
+                made.append(torch.empty(shape, dtype=leaf.dtype))
+            else:
+                made.append(torch.frombuffer(buffer, dtype=leaf.dtype, count=count, offset=start).view(shape))
+        return made
+
+    def write(self, samples: Sequence[Any], buffer: Buffer, num_rows: int, row: int) -> list[Sequence[Any]]:
+        """Write samples to rows ``row``, ``row + 1``, ... of a batch of ``num_rows``.
+
+        Returns:
+            For each object leaf, in order, the samples' objects.
+
+        Raises:
+            DoesNotFit: a sample differs from the layout. Rows may have been partly written.
+        """
+        objects: list[Sequence[Any]] = []
+        outs = [tensor[row : row + len(samples)] for tensor in self.tensors(buffer, num_rows)]
+        outs.reverse()
+        _write(self.root, samples, outs, objects)
+        return objects
+
+    def copy_rows(self, source: Buffer, count: int, buffer: Buffer, num_rows: int, row: int) -> None:
+        """Copy a buffer of ``count`` rows into rows ``row``, ``row + 1``, ... of a buffer of ``num_rows``."""
+        for chunk, batch in zip(self.tensors(source, count), self.tensors(buffer, num_rows), strict=True):
+            batch[row : row + count] = chunk
+
+    def build(self, buffer: Buffer, num_rows: int, objects: Sequence[Sequence[Any]]) -> Any:
+        """Return the batch: what ``default_collate`` gives for the samples in ``buffer``.
+
+        Args:
+            buffer: filled by :meth:`write`; every tensor of the result keeps it alive.
+            num_rows: of the batch.
+            objects: for each object leaf the objects of all rows.
+        """
+        tensors = self.tensors(buffer, num_rows)
+        tensors.reverse()
+        return _build(self.root, tensors, list(reversed(objects)), list)
+
+    def unstack(self, buffer: Buffer, num_rows: int, row: int, count: int, objects: Sequence[Sequence[Any]]) -> list[Any]:
+        """Return ``count`` samples from ``row`` on as they were before :meth:`write`, sharing the buffer's memory.
+
+        Args:
+            objects: for each object leaf the objects of these rows only.
+        """
+        columns = [tensor[row : row + count] for tensor in self.tensors(buffer, num_rows)]
+        samples = []
+        for i in range(count):
+            leaves = [_original(leaf, column[i]) for leaf, column in zip(self.leaves, columns, strict=True)]
+            leaves.reverse()
+            samples.append(_sample(self.root, leaves, [column[i] for column in reversed(objects)]))
+        return samples
+
+
+def learn(sample: Any) -> Layout | str:
+    """Learn the layout of a sample; or say why it has none."""
+    node = _learn(sample)
+    return node if isinstance(node, str) else Layout(node)
+
+
+def _learn(value: Any) -> Node | str:
+    kind = type(value)
+    if isinstance(value, torch.Tensor):
+        return _learn_tensor(value)
+    if isinstance(value, np.ndarray):
+        if value.dtype.kind not in "biufc":
+            return f"array of dtype {value.dtype}"
+        try:
+            return TensorLeaf(np.ndarray, torch.as_tensor(value).dtype, value.shape)
+        except (TypeError, ValueError) as error:  # byte order, negative strides: torch's own error follows
+            return f"array that torch does not take: {error}"
+    if isinstance(value, np.bool_ | np.number):
+        try:
+            return TensorLeaf(kind, torch.as_tensor([value]).dtype, ())
+        except (TypeError, ValueError, RuntimeError):
+            return f"NumPy scalar {kind.__name__}"
+    if kind in _NUMBERS:
+        return TensorLeaf(kind, _NUMBERS[kind], ())
+    if kind in (str, bytes):
+        return ObjectLeaf(kind)
+    if kind is dict:
+        return _learn_children(value.values(), lambda children: Dict(tuple(value), children))
+    if kind in (list, tuple) or (isinstance(value, tuple) and hasattr(value, "_fields")):
+        return _learn_children(value, lambda children: Row(kind, children))
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _learn_children(values: Any, make: Any) -> Node | str:
+    children = []
+    for value in values:
+        child = _learn(value)
+        if isinstance(child, str):
+            return child
+        children.append(child)
+    node: Node = make(tuple(children))
+    return node
+
+
+def _learn_tensor(value: torch.Tensor) -> Node | str:
+    kind = type(value)
+    if value.layout is not torch.strided or value.is_nested:
+        return "sparse or nested tensor"
+    if value.device.type != "cpu":
+        return f"tensor on {value.device}"
+    if value.requires_grad:
+        return "tensor that requires grad"
+    try:
+        torch.frombuffer(bytearray(16), dtype=value.dtype, count=1)
+        if kind is not torch.Tensor and type(torch.stack([value])) is not torch.Tensor:
+            return f"tensor subclass {kind.__name__} that stacks to its own kind"
+    except (RuntimeError, TypeError, ValueError) as error:
+        return f"tensor of dtype {value.dtype}: {error}"
+    return TensorLeaf(kind, value.dtype, tuple(value.shape))
+
+
+def _tensor_leaves(node: Node) -> list[TensorLeaf]:
+    if isinstance(node, TensorLeaf):
+        return [node]
+    if isinstance(node, ObjectLeaf):
+        return []
+    return [leaf for child in node.children for leaf in _tensor_leaves(child)]
+
+
+def _write(node: Node, column: Sequence[Any], outs: list[torch.Tensor], objects: list[Sequence[Any]]) -> None:
+    """Write one column of the samples. The work is done a column at a time: the loops run in C."""
+    if isinstance(node, TensorLeaf):
+        _write_tensors(node, column, outs.pop())
+        return
+    kinds = set(map(type, column))
+    expected = dict if isinstance(node, Dict) else node.kind
+    if kinds != {expected}:
+        raise DoesNotFit(f"{_names(kinds)} where the layout has {expected.__name__}")
+    if isinstance(node, ObjectLeaf):
+        objects.append(column)
+    elif isinstance(node, Dict):
+        if set(map(tuple, column)) != {node.keys}:
+            raise DoesNotFit(f"other keys, or keys in another order, than {node.keys}")
+        for key, child in zip(node.keys, node.children, strict=True):
+            _write(child, [sample[key] for sample in column], outs, objects)
+    else:
+        if set(map(len, column)) != {len(node.children)}:
+            raise DoesNotFit(f"another length than {len(node.children)}")
+        for child, values in zip(node.children, zip(*column, strict=True), strict=True):
+            _write(child, values, outs, objects)
+
+
+def _write_tensors(leaf: TensorLeaf, column: Sequence[Any], out: torch.Tensor) -> None:
+    kind = leaf.kind
+    if kind is np.ndarray:
+        if not all(isinstance(value, np.ndarray) for value in column):
+            raise DoesNotFit(f"{_names(set(map(type, column)))} where the layout has an array")
+        column = [torch.as_tensor(value) for value in column]
+    else:
+        kinds = set(map(type, column))
+        if kinds != {kind}:
+            raise DoesNotFit(f"{_names(kinds)} where the layout has {kind.__name__}")
+        if not issubclass(kind, torch.Tensor):
+            try:
+                values = torch.tensor(column, dtype=leaf.dtype) if kind in _NUMBERS else torch.as_tensor(column)
+            except (RuntimeError, TypeError, ValueError, OverflowError) as error:
+                raise DoesNotFit(str(error)) from None
+            out.copy_(values)
+            return
+        if kind is not torch.Tensor:
+            column = [value.as_subclass(torch.Tensor) for value in column]
+    if {value.dtype for value in column} != {leaf.dtype}:
+        raise DoesNotFit(f"another dtype than {leaf.dtype}")
+    if column[0].shape != leaf.shape:
+        raise DoesNotFit(f"shape {tuple(column[0].shape)} where the layout has {leaf.shape}")
+    try:
+        # Checks the other shapes; refuses tensors that require grad, are sparse, or lie on another device.
+        torch.stack(list(column), 0, out=out)
+    except (RuntimeError, NotImplementedError) as error:
+        raise DoesNotFit(str(error)) from None
+
+
+def _names(kinds: set[type]) -> str:
+    return " and ".join(sorted(kind.__name__ for kind in kinds))
+
+
+def _build(node: Node, tensors: list[torch.Tensor], objects: list[Sequence[Any]], parent: type) -> Any:
+    if isinstance(node, TensorLeaf):
+        return tensors.pop()
+    if isinstance(node, ObjectLeaf):
+        # default_collate transposes sequences with zip, so there the strings stand in tuples.
+        return parent(objects.pop())
+    if isinstance(node, Dict):
+        return {
+            key: _build(child, tensors, objects, list) for key, child in zip(node.keys, node.children, strict=True)
+        }
+    children = [_build(child, tensors, objects, tuple) for child in node.children]
+    return node.kind(*children) if node.kind not in (list, tuple) else children
+
+
+def _original(leaf: TensorLeaf, value: torch.Tensor) -> Any:
+    if leaf.kind is np.ndarray:
+        return value.numpy()
+    if issubclass(leaf.kind, torch.Tensor):
+        return value if leaf.kind is torch.Tensor else value.as_subclass(leaf.kind)
+    return leaf.kind(value.item())
+
+
+def _sample(node: Node, leaves: list[Any], objects: list[Any]) -> Any:
+    if isinstance(node, TensorLeaf):
+        return leaves.pop()
+    if isinstance(node, ObjectLeaf):
+        return objects.pop()
+    if isinstance(node, Dict):
+        return {key: _sample(child, leaves, objects) for key, child in zip(node.keys, node.children, strict=True)}
+    children = [_sample(child, leaves, objects) for child in node.children]
+    return node.kind(*children) if node.kind not in (list, tuple) else node.kind(children)

@@ -1,0 +1,166 @@
+"""Any result as one run of bytes: a pickle, and after it the buffers of its arrays and tensors.
+
+In: whatever a worker's ``collate_fn`` or dataset gave. Out: a list of byte pieces that can be written one after the
+other into a slot, or sent through a pipe; and from these bytes the object again, its tensors and arrays lying in
+the very memory that was passed in (no copy, and no file descriptor for each tensor).
+
+What torch has special ways for (tensors on an accelerator, sparse and quantised ones, parameters) goes those ways;
+only the bytes of CPU storages are moved here.
+"""
+
+from __future__ import annotations
+
+import copyreg
+import io
+import pickle
+from collections import ChainMap
+from multiprocessing.reduction import ForkingPickler
+from typing import Any
+
+import numpy as np
+import torch
+import torch.multiprocessing.reductions  # registers torch's reducers with ForkingPickler
+
+from .layout import ALIGNMENT, Buffer
+
+BytesLike = bytes | memoryview | Buffer
+
+_LENGTH_BYTES = 8
+_PADDING = bytes(ALIGNMENT)
+
+
+class _Bytes:
+    """Some memory of a storage. An object of its own, so that the pickler's memo knows it when it comes again."""
+
+    def __init__(self, buffer: pickle.PickleBuffer) -> None:
+        self.buffer = buffer
+
+
+class Packer(pickle.Pickler):
+    """Pickles by protocol 5, with the memory of CPU tensors and arrays kept aside in ``buffers``."""
+
+    def __init__(self, file: io.BytesIO, for_all: bool = False) -> None:
+        self._for_all = for_all
+        self.buffers: list[memoryview] = []
+        self._seen: dict[tuple[int, int], _Bytes] = {}
+        self._alive: list[Any] = []  # an address identifies a storage only as long as that lives
+        super().__init__(file, 5, buffer_callback=self._keep)
+        # Where torch and multiprocessing register how things pass between processes.
+        self.dispatch_table = ChainMap(ForkingPickler._extra_reducers, copyreg.dispatch_table)
+
+    def _keep(self, buffer: pickle.PickleBuffer) -> None:
+        self.buffers.append(buffer.raw())
+
+    def reducer_override(self, obj: Any) -> Any:
+        """Reduce plain CPU tensors and their storages to their bytes; leave the rest to the tables."""
+        kind = type(obj)
+        if kind is torch.Tensor and not obj.requires_grad and _is_plain(obj) and not (self._for_all and obj.is_shared()):
+            return _rebuild_tensor, self._reduce_tensor(obj)
+        if self._for_all and (kind in _ONCE_ONLY or (kind is torch.UntypedStorage and obj.is_shared())):
+            raise pickle.PicklingError(f"{kind.__name__} can only be passed to one process, while it is started")
+        if kind is torch.UntypedStorage and obj.device.type == "cpu":
+            return _rebuild_storage, (self._bytes_of(obj, obj.data_ptr(), obj.nbytes()),)
+        if kind is _Bytes:
+            return _flat_tensor, (obj.buffer,)
+        return NotImplemented
+
+    def _reduce_tensor(self, tensor: torch.Tensor) -> tuple[Any, ...]:
+        size, stride = tuple(tensor.shape), tensor.stride()
+        storage = tensor.untyped_storage()
+        if tensor.numel() == 0:
+            return None, tensor.dtype, 0, size, stride
+        span = (1 + sum((n - 1) * step for n, step in zip(size, stride, strict=True))) * tensor.itemsize
+        if storage.nbytes() <= 2 * span:
+            # Most of the storage is in use: take all of it, so that tensors which share it still share it there.
+            whole = self._bytes_of(storage, storage.data_ptr(), storage.nbytes())
+            return whole, tensor.dtype, tensor.storage_offset(), size, stride
+        return self._bytes_of(storage, tensor.data_ptr(), span), tensor.dtype, 0, size, stride
+
+    def _bytes_of(self, storage: torch.UntypedStorage, address: int, num_bytes: int) -> _Bytes | None:
+        if num_bytes == 0:
+            return None
+        known = self._seen.get((address, num_bytes))
+        if known is None:
+            self._alive.append(storage)
+            view = torch.empty(0, dtype=torch.uint8).set_(storage, address - storage.data_ptr(), (num_bytes,))  # type: ignore[call-overload]  # stub lacks it
+            known = self._seen[address, num_bytes] = _Bytes(pickle.PickleBuffer(view.numpy()))
+        return known
+
+
+# What multiprocessing hands over with a descriptor; torch's own entries end in a storage, which is looked at.
+_ONCE_ONLY = {kind for kind in ForkingPickler._extra_reducers if not kind.__module__.startswith("torch")}
+
+
+def _is_plain(tensor: torch.Tensor) -> bool:
+    return (
+        tensor.layout is torch.strided
+        and tensor.device.type == "cpu"
+        and not tensor.is_quantized
+        and not tensor.is_conj()
+        and not tensor.is_neg()
+        and not tensor.is_nested
+    )
+
+
+def _flat_tensor(buffer: BytesLike) -> torch.Tensor:
+    return torch.frombuffer(buffer, dtype=torch.uint8)
+
+
+def _rebuild_tensor(
+    flat: torch.Tensor | None, dtype: torch.dtype, offset: int, size: tuple[int, ...], stride: tuple[int, ...]
+) -> torch.Tensor:
+    if flat is None:
+        return torch.empty_strided(size, stride, dtype=dtype)
+    return torch.empty(0, dtype=dtype).set_(flat.untyped_storage(), offset, size, stride)  # type: ignore[call-overload]  # stub lacks it
+
+
+def _rebuild_storage(flat: torch.Tensor | None) -> torch.UntypedStorage:
+    return torch.UntypedStorage(0) if flat is None else flat.untyped_storage()
+
+
+def pack(obj: Any, *, for_all: bool = False) -> tuple[list[BytesLike], int]:
+    """Turn an object into pieces of bytes.
+
+    Args:
+        obj: anything that can be pickled to another process.
+        for_all: several processes shall read it, so refuse what only one can take.
+
+    Returns:
+        The pieces, to be laid one after the other from an aligned place on, and their length in all, in bytes.
+
+    Raises:
+        Exception: whatever pickling the object raises.
+    """
+    file = io.BytesIO()
+    packer = Packer(file, for_all)
+    packer.dump(obj)
+    lengths = [len(buffer) for buffer in packer.buffers]
+    head = pickle.dumps((file.getbuffer().tobytes(), lengths), 5)
+    pieces: list[BytesLike] = [len(head).to_bytes(_LENGTH_BYTES, "little"), head]
+    end = _LENGTH_BYTES + len(head)
+    for buffer in packer.buffers:
+        gap = -end % ALIGNMENT
+        if gap:
+            pieces.append(_PADDING[:gap])
+        pieces.append(buffer)
+        end += gap + len(buffer)
+    return pieces, end
+
+
+def unpack(packed: Buffer) -> Any:
+    """Return the object again. Its tensors and arrays lie in ``packed``, keep it alive, and may be written to."""
+    memory = memoryview(packed)
+    head_end = _LENGTH_BYTES + int.from_bytes(memory[:_LENGTH_BYTES], "little")
+    payload, lengths = pickle.loads(memory[_LENGTH_BYTES:head_end])
+    buffers = []
+    end = head_end
+    for length in lengths:
+        start = end + -end % ALIGNMENT
+        end = start + length
+        buffers.append(packed[start:end])
+    return pickle.loads(payload, buffers=buffers)
+
+
+def join(pieces: list[BytesLike]) -> Buffer:
+    """Lay the pieces into one private, writable buffer."""
+    return np.frombuffer(bytearray().join(pieces), dtype=np.uint8)

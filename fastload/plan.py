@@ -1,0 +1,84 @@
+"""From batches of indices to units of work.
+
+In: the index batches of a sampler. Out: :class:`WorkItem` values, which say everything that a worker has to know,
+so that any worker can take any of them and a live worker never has to be told of a new epoch.
+
+Pure: no threads, no clocks, no memory.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+# A chunk should take about this long: long against the 30 to 40 µs that a task costs on both sides together, short
+# against a batch, so that all workers finish the oldest batch together.
+TARGET_CHUNK_NS = 6_000_000
+
+# What a slot has room for beside its rows (see slots.py).
+MAX_CHUNKS = 2048
+
+
+class WorkItem(NamedTuple):
+    """One unit of work: some samples of one batch, or the whole batch."""
+
+    serial: int
+    """Number of this item among all that went to the same workers."""
+    iteration: int
+    """Number of the iteration (of one pool of workers) it belongs to; older ones are skipped."""
+    epoch: int
+    """Epoch that enters the samples' keys."""
+    batch_id: int
+    """Place of the batch in this iteration."""
+    chunk_id: int
+    """Place of the chunk in its batch."""
+    row: int
+    """First row of the batch that the chunk fills."""
+    num_rows: int
+    """Number of samples in the whole batch."""
+    slot: int
+    """Where the rows go."""
+    layout: int
+    """Generation of the layout that the rows must fit; 0: none was known yet; WHOLE_BATCH: collate in the worker."""
+    first_id: int
+    """Id of the first sample when ids are positions."""
+    indices: Any
+    """The samples: what the sampler gave."""
+
+
+WHOLE_BATCH = -1
+
+
+def chunk_bounds(num_rows: int, chunk_size: int) -> list[tuple[int, int]]:
+    """Cut a batch into chunks of nearly equal size, none above ``chunk_size``.
+
+    Returns:
+        (start, stop) row pairs that cover 0..num_rows in order.
+    """
+    chunk_size = max(chunk_size, -(-num_rows // MAX_CHUNKS))
+    num_chunks = -(-num_rows // chunk_size)
+    edges = [num_rows * i // num_chunks for i in range(num_chunks + 1)]
+    return list(zip(edges, edges[1:], strict=False))
+
+
+def choose_chunk_size(num_rows: int, num_workers: int, sample_ns: float | None) -> int:
+    """Choose how many samples a task has.
+
+    Args:
+        num_rows: samples of the batch.
+        num_workers: who share them.
+        sample_ns: measured cost of a sample, in nanoseconds; None before the first measurement.
+
+    Without a measurement each worker gets about four chunks of a batch, which is right for images and costs a
+    fraction of a millisecond for the cheapest samples, once.
+    """
+    if sample_ns is None:
+        return max(1, num_rows // (4 * num_workers))
+    return max(1, min(num_rows, int(TARGET_CHUNK_NS / max(sample_ns, 1.0))))
+
+
+def slots_in_flight(num_workers: int, prefetch_factor: int) -> int:
+    """Batches that may be under way or waiting for ``next()`` at once: torch's own bound.
+
+    Memory and work ahead are bounded by it. Batches that the user still holds are his and do not count.
+    """
+    return num_workers * prefetch_factor

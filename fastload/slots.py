@@ -1,0 +1,329 @@
+"""The recycled host buffers that batches lie in: who owns which, and the memory under them.
+
+A slot is *free*, *in flight* (work is writing to it, or its batch waits for ``next()``) or *held* (the user has a
+tensor of its batch). :class:`SlotBook` keeps that, and nothing else. A held slot comes back when the last tensor,
+view or array over it is gone, however many the user makes: each hand-out has a :class:`Lease` under it, and only
+the lease's death frees the slot.
+
+NOTE [Where slots lie]
+Between processes all slots lie in one memory file (``memfd_create``). It is sparse: slot ``s`` begins at
+``s << 44``, so a place never has to be negotiated, a slot can take a result of any size, and only what is written
+costs memory. It is no file under /dev/shm, so that mount's limit does not apply; it is one descriptor, whatever the
+number of open batches; and it is gone with the last process, even after SIGKILL. Slot 0 is the pool's own: control
+words and published layouts. In each slot the batch begins at offset 0; what single chunks send beside it lies from
+``1 << 43`` on, ``1 << 32`` apart.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import mmap
+import os
+import threading
+import weakref
+from collections import deque
+from multiprocessing.reduction import DupFd
+from typing import Any, Protocol
+
+import numpy as np
+
+from .layout import Buffer
+
+_SLOT_SHIFT = 44
+_CHUNKS_AT = 1 << 43
+_CHUNK_SHIFT = 32
+
+# Above this many held batches a new one is copied out: a process has about 65,000 mappings, by default.
+MAX_HELD = 8192
+
+
+def slot_offset(slot: int) -> int:
+    """First byte of a slot in the memory file."""
+    return slot << _SLOT_SHIFT
+
+
+def chunk_offset(slot: int, chunk_id: int) -> int:
+    """First byte of what a chunk sends beside the batch's rows."""
+    return (slot << _SLOT_SHIFT) + _CHUNKS_AT + (chunk_id << _CHUNK_SHIFT)
+
+
+class SlotBook:
+    """Which slot is whose. Pure bookkeeping; slot numbers begin at 1."""
+
+    def __init__(self) -> None:
+        self.free: list[int] = []
+        self.cold: list[int] = []
+        """Free slots whose memory was given back to the system."""
+        self.in_flight: set[int] = set()
+        self.held: set[int] = set()
+        self.retired: set[int] = set()
+        self.num_slots = 0
+
+    def acquire(self) -> int:
+        """Take a free slot, or a new one."""
+        if self.free:
+            slot = self.free.pop()  # the one used last: its pages are warm
+        elif self.cold:
+            slot = self.cold.pop()
+        else:
+            self.num_slots += 1
+            slot = self.num_slots
+        self.in_flight.add(slot)
+        return slot
+
+    def release(self, slot: int) -> None:
+        """Give back a slot that nobody was handed."""
+        self.in_flight.remove(slot)
+        self.free.append(slot)
+
+    def hand_out(self, slot: int) -> None:
+        """The batch in this slot is the user's now."""
+        self.in_flight.remove(slot)
+        self.held.add(slot)
+
+    def come_back(self, slot: int) -> None:
+        """The user has dropped all of it. A retired slot is not used again."""
+        self.held.remove(slot)
+        if slot in self.retired:
+            self.retired.remove(slot)
+        else:
+            self.free.append(slot)
+
+    def cool(self, keep: int) -> list[int]:
+        """Leave the ``keep`` free slots that were used last; return the others, whose memory may now go."""
+        surplus = self.free[: max(0, len(self.free) - keep)]
+        del self.free[: len(surplus)]
+        self.cold += surplus
+        return surplus
+
+    def retire_held(self) -> None:
+        """Never use the held slots again, since somebody else may see them still; the numbers are lost."""
+        self.retired |= self.held
+
+
+class Memory(Protocol):
+    """The bytes under the slots."""
+
+    def buffer(self, slot: int, num_bytes: int) -> Any:
+        """Return a writable object of at least ``num_bytes`` over a slot; the same one while it is long enough."""
+
+    def discard(self, slot: int) -> None:
+        """Give the slot's pages back to the system."""
+
+    def forget(self, slot: int) -> None:
+        """Let go of the slot's buffer, but leave its bytes to others who may see them."""
+
+    def close(self) -> None:
+        """Let go of everything. What the user holds stays valid."""
+
+
+def _capacity(num_bytes: int) -> int:
+    """Round up, so that results of slightly different length share a mapping."""
+    step = max(mmap.PAGESIZE, 1 << max(0, num_bytes.bit_length() - 4))
+    return max(1, -(-num_bytes // step)) * step
+
+
+class PrivateMemory:
+    """Slots in the process's own memory: for threads, and for transports that carry the bytes themselves."""
+
+    def __init__(self) -> None:
+        self._buffers: dict[int, Buffer] = {}
+        self._lock = threading.Lock()
+
+    def buffer(self, slot: int, num_bytes: int) -> Buffer:
+        """See :class:`Memory`. Several threads may ask for the same slot at once."""
+        with self._lock:
+            known = self._buffers.get(slot)
+            if known is None or len(known) < num_bytes:
+                known = self._buffers[slot] = np.empty(_capacity(num_bytes), dtype=np.uint8)
+            return known
+
+    def discard(self, slot: int) -> None:
+        """See :class:`Memory`."""
+        self._buffers.pop(slot, None)
+
+    forget = discard
+
+    def close(self) -> None:
+        """See :class:`Memory`."""
+        self._buffers.clear()
+
+
+class MemoryFile:
+    """A sparse memory file that several processes map. See NOTE [Where slots lie].
+
+    Pickles into a process that is being spawned. Linux only.
+    """
+
+    # Enough for a window of any sensible size; a worker that meets more slots maps the oldest anew.
+    _MAX_MAPPED = 1024
+
+    def __init__(self, fd: int | None = None) -> None:
+        if fd is None:
+            fd = os.memfd_create("fastload", os.MFD_CLOEXEC)
+            os.ftruncate(fd, (1 << 63) - mmap.PAGESIZE)
+        self.fd = fd
+        self._maps: dict[int, mmap.mmap] = {}
+
+    def __reduce__(self) -> Any:
+        return _open_memory_file, (DupFd(self.fd),)
+
+    def buffer(self, slot: int, num_bytes: int) -> mmap.mmap:
+        """See :class:`Memory`."""
+        known = self._maps.get(slot)
+        if known is None or len(known) < num_bytes:
+            if len(self._maps) >= self._MAX_MAPPED:
+                del self._maps[next(iter(self._maps))]
+            known = self._maps[slot] = self.map(slot_offset(slot), _capacity(num_bytes))
+        return known
+
+    def map(self, offset: int, num_bytes: int) -> mmap.mmap:
+        """Map any part of the file; ``offset`` is a multiple of the page size."""
+        return mmap.mmap(self.fd, num_bytes, offset=offset)
+
+    def discard(self, slot: int) -> None:
+        """See :class:`Memory`."""
+        known = self._maps.pop(slot, None)
+        if known is not None:
+            known.madvise(mmap.MADV_REMOVE)
+
+    def forget(self, slot: int) -> None:
+        """See :class:`Memory`."""
+        self._maps.pop(slot, None)
+
+    def write(self, pieces: list[Any], offset: int) -> None:
+        """Write pieces of bytes one after the other, without mapping them."""
+        for start in range(0, len(pieces), 512):  # below IOV_MAX
+            group = [memoryview(piece).cast("B") for piece in pieces[start : start + 512]]
+            while group:
+                written = os.pwritev(self.fd, group, offset)
+                offset += written
+                while group and written >= len(group[0]):
+                    written -= len(group.pop(0))
+                if written:
+                    group[0] = group[0][written:]
+
+    def read(self, num_bytes: int, offset: int) -> bytes:
+        """Read bytes without mapping them."""
+        found = bytearray()
+        while len(found) < num_bytes:
+            found += os.pread(self.fd, num_bytes - len(found), offset + len(found))
+        return bytes(found)
+
+    def take(self, num_bytes: int, offset: int) -> bytearray:
+        """Read bytes, and give their pages back to the system. ``offset`` is a multiple of the page size."""
+        found = bytearray(self.read(num_bytes, offset))
+        self.map(offset, num_bytes).madvise(mmap.MADV_REMOVE)
+        return found
+
+    def close(self) -> None:
+        """See :class:`Memory`."""
+        self._maps.clear()
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+
+
+def _open_memory_file(fd: Any) -> MemoryFile:
+    return MemoryFile(fd.detach())
+
+
+@functools.lru_cache(maxsize=256)
+def _lease_type(num_bytes: int) -> Any:
+    # A subclass, because plain ctypes arrays take no weak references. NumPy would shorten a chain of its own views
+    # past the object that is watched; over a foreign buffer it cannot.
+    return type("Lease", (ctypes.c_ubyte * num_bytes,), {})
+
+
+class SlotPool:
+    """Slots with their memory. Not thread-safe, but for the death of leases, which may happen in any thread.
+
+    Args:
+        memory: what lies under the slots.
+        keep: free slots whose memory is kept; more are given back to the system.
+    """
+
+    def __init__(self, memory: Memory, keep: int) -> None:
+        self.memory = memory
+        self.book = SlotBook()
+        self.slot_bytes = 0
+        self._keep = keep
+        self._dropped: deque[int] = deque()
+        self._watches: dict[int, weakref.ref[Any]] = {}
+        _pools.add(self)
+
+    def acquire(self) -> int:
+        """Take a slot for new work."""
+        self.collect()
+        return self.book.acquire()
+
+    def view(self, slot: int, num_bytes: int) -> Buffer:
+        """Return the first bytes of a slot. For the time that the slot is in flight."""
+        return np.frombuffer(self.memory.buffer(slot, num_bytes), dtype=np.uint8, count=num_bytes)
+
+    def lend(self, slot: int, num_bytes: int) -> Buffer:
+        """Hand the first bytes of a slot to the user. The slot comes back when nothing refers to them any more."""
+        if num_bytes == 0:
+            self.book.release(slot)
+            return np.empty(0, dtype=np.uint8)
+        if len(self.book.held) >= MAX_HELD:
+            copied = self.view(slot, num_bytes).copy()
+            self.book.release(slot)
+            return copied
+        memory = self.memory.buffer(slot, num_bytes)
+        self.slot_bytes = max(self.slot_bytes, len(memory))
+        lease = _lease_type(len(memory)).from_buffer(memory)
+        dropped = self._dropped
+        self._watches[slot] = weakref.ref(lease, lambda _: dropped.append(slot))
+        self.book.hand_out(slot)
+        return np.frombuffer(lease, dtype=np.uint8, count=num_bytes)
+
+    def release(self, slot: int) -> None:
+        """Give back a slot that was not lent."""
+        self.book.release(slot)
+
+    def collect(self) -> None:
+        """Take back what the user has dropped, and give the memory of surplus slots to the system."""
+        book = self.book
+        while self._dropped:
+            slot = self._dropped.popleft()
+            del self._watches[slot]
+            if slot in book.retired:
+                self.memory.forget(slot)
+            book.come_back(slot)
+        for slot in book.cool(self._keep):
+            self.memory.discard(slot)
+
+    def close(self) -> None:
+        """Let go of the memory; batches the user holds stay valid."""
+        _pools.discard(self)
+        self.memory.close()
+
+
+# NOTE [Forks while batches are held]
+# A child that the user forks sees his batches through the same shared pages. When the parent then drops its own
+# reference the slot must not be written again: the child may be reading it. So every fork retires the slots that are
+# held at that moment, except the forks that start our own workers, which never look at batches.
+_pools: weakref.WeakSet[SlotPool] = weakref.WeakSet()
+_own_fork = threading.local()
+
+
+class OwnFork:
+    """Within this context a fork by this thread starts a worker of ours."""
+
+    def __enter__(self) -> None:
+        _own_fork.active = True
+
+    def __exit__(self, *exc_info: object) -> None:
+        _own_fork.active = False
+
+
+def _after_fork_in_parent() -> None:
+    if not getattr(_own_fork, "active", False):
+        for pool in list(_pools):
+            pool.book.retire_held()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_parent=_after_fork_in_parent)

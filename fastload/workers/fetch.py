@@ -1,0 +1,253 @@
+"""The work itself: from a WorkItem to samples, rows or a collated batch. The same for every kind of worker.
+
+In: a :class:`~fastload.plan.WorkItem`. Out: a :class:`Result`. What leaves the process, and how, is not known here:
+a :class:`Sink` takes it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+from torch._utils import ExceptionWrapper
+from torch.utils.data import Subset
+
+from ..errors import DatasetError
+from ..layout import DoesNotFit, Layout
+from ..plan import WHOLE_BATCH, WorkItem
+from ..seeding import BATCH, SAMPLE, Keys, seed_global_generators
+
+# What a Result carries.
+ROWS = 0  # rows were written; payload: the samples' objects (for layouts with object leaves)
+SAMPLES = 1  # payload: the samples as they are
+WHOLE = 2  # payload: the collated batch
+ERROR = 3  # payload: an ExceptionWrapper
+EXHAUSTED = 4  # an IterableDataset's replica has ended
+SKIPPED = 5  # the item belongs to an iteration that is over
+FAILED_START = 6  # payload: the ExceptionWrapper of worker_init_fn; the worker has ended
+
+START = -2
+"""A ``layout`` of :class:`WorkItem`: no work; begin a new pass over an IterableDataset."""
+
+
+class Result(NamedTuple):
+    """What became of a WorkItem."""
+
+    serial: int
+    worker_id: int
+    status: int
+    layout: int
+    """Generation of the layout that the rows were written by."""
+    payload: Any
+    busy_ns: int
+    """Time from taking the item until now, in nanoseconds."""
+
+
+class Sink(Protocol):
+    """Where a worker's rows and layouts live."""
+
+    def layout(self, generation: int) -> Layout | None:
+        """Return the layout of this generation; None if there is none (yet)."""
+
+    def write_rows(self, layout: Layout, samples: Sequence[Any], item: WorkItem) -> Any:
+        """Write rows into the item's slot; return what must travel beside them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """What all workers of a pool have in common: the dataset and how to use it."""
+
+    dataset: Any
+    collate_fn: Callable[[Any], Any]
+    auto_collation: bool
+    drop_last: bool
+    iterable: bool
+    """Whether the dataset is an IterableDataset."""
+    seed: int | None
+    """Seed of the samples' keys; None: samples are not seeded one by one."""
+    ids_are_indices: bool
+    """Whether a sample's id is its index; else its position in the epoch."""
+    base_seed: int
+    """torch's base seed: worker ``i`` starts with its streams at ``base_seed + i``."""
+    num_workers: int
+    shared_seed: int | None
+    """Seed that IterDataPipes share."""
+    worker_init_fn: Callable[[int], Any] | None
+
+
+class Fetcher:
+    """Loads samples for one worker.
+
+    Args:
+        job: what to load.
+        worker_id: who loads.
+        where: end of the sentence "Caught ... " in errors, as torch words it.
+    """
+
+    def __init__(self, job: Job, worker_id: int, where: str) -> None:
+        self._job = job
+        self._dataset = job.dataset
+        self._worker_id = worker_id
+        self._where = where
+        self._getitems = None if job.iterable else batch_getter(job.dataset)
+        self._subset = _per_sample_subset(job.dataset)
+        self._keys: tuple[int, Keys, Keys] | None = None
+        self._iterator: Any = iter(job.dataset) if job.iterable else None
+        self._ended = False
+
+    def run(self, item: WorkItem, sink: Sink) -> Result:
+        """Do one item. Never raises an Exception: what the user's code raised is in the result."""
+        begun = time.perf_counter_ns()
+        layout = item.layout
+        payload: Any = None
+        try:
+            if layout == START:
+                self._iterator = iter(self._dataset)
+                self._ended = False
+                status = SKIPPED
+            elif layout == WHOLE_BATCH:
+                status, payload = self._whole(item)
+            else:
+                samples = self._samples(item.indices, item.epoch, item.first_id)
+                status, layout, payload = _rows(samples, item, sink)
+        except Exception as error:
+            status, payload = ERROR, self._wrapped(error, item)
+        return Result(item.serial, self._worker_id, status, layout, payload, time.perf_counter_ns() - begun)
+
+    def fetch(self, index: Any, epoch: int, first_id: int) -> Any:
+        """Load and collate one batch (or one sample, without auto-collation).
+
+        Raises:
+            StopIteration: an IterableDataset has ended.
+            Exception: what the user's code raised.
+        """
+        job = self._job
+        if job.iterable:
+            return job.collate_fn(self._next_samples(index))
+        if not job.auto_collation:
+            self._seed(epoch, index, first_id)
+            return job.collate_fn(self._guarded(self._dataset.__getitem__, index))
+        if self._getitems is not None:
+            self._seed(epoch, index[0] if len(index) else 0, first_id)
+            data = self._guarded(self._getitems, index)
+        else:
+            data = self._samples(index, epoch, first_id)
+        keys = self._keys_of(epoch)
+        if keys is not None and len(index):
+            # Of its own domain, so that what collate_fn draws does not depend on what the last sample drew.
+            seed_global_generators(keys[1].key(self._id(index[0], first_id)))
+        return job.collate_fn(data)
+
+    def _whole(self, item: WorkItem) -> tuple[int, Any]:
+        try:
+            return WHOLE, self.fetch(item.indices, item.epoch, item.first_id)
+        except StopIteration as error:
+            if self._job.iterable:
+                self._ended = True
+                return EXHAUSTED, None
+            return ERROR, self._wrapped(error, item)
+
+    def _samples(self, indices: Sequence[Any], epoch: int, first_id: int) -> list[Any]:
+        dataset, subset = self._dataset, self._subset
+        if subset is not None:
+            dataset = subset.dataset
+            places: Sequence[Any] = [subset.indices[index] for index in indices]
+        else:
+            places = indices
+        keys = self._keys_of(epoch)
+        try:
+            if keys is None:
+                return [dataset[place] for place in places]
+            samples = []
+            key = keys[0].key
+            if self._job.ids_are_indices:
+                for index, place in zip(indices, places, strict=True):
+                    seed_global_generators(key(index))
+                    samples.append(dataset[place])
+            else:
+                for i, place in enumerate(places, first_id):
+                    seed_global_generators(key(i))
+                    samples.append(dataset[place])
+            return samples
+        except StopIteration as error:
+            raise _stopped(self._job.dataset) from error
+
+    def _next_samples(self, index: Any) -> Any:
+        if self._ended:
+            raise StopIteration
+        if not self._job.auto_collation:
+            return next(self._iterator)
+        samples = []
+        for _ in index:
+            try:
+                samples.append(next(self._iterator))
+            except StopIteration:
+                self._ended = True
+                break
+        if not samples or (self._job.drop_last and len(samples) < len(index)):
+            raise StopIteration
+        return samples
+
+    def _guarded(self, get: Callable[[Any], Any], index: Any) -> Any:
+        try:
+            return get(index)
+        except StopIteration as error:
+            raise _stopped(self._job.dataset) from error
+
+    def _keys_of(self, epoch: int) -> tuple[Keys, Keys] | None:
+        seed = self._job.seed
+        if seed is None:
+            return None
+        if self._keys is None or self._keys[0] != epoch:
+            self._keys = epoch, Keys(seed, epoch, SAMPLE), Keys(seed, epoch, BATCH)
+        return self._keys[1:]
+
+    def _id(self, index: Any, first_id: int) -> int:
+        return int(index) if self._job.ids_are_indices else first_id
+
+    def _seed(self, epoch: int, index: Any, first_id: int) -> None:
+        keys = self._keys_of(epoch)
+        if keys is not None:
+            seed_global_generators(keys[0].key(self._id(index, first_id)))
+
+    def _wrapped(self, error: Exception, item: WorkItem) -> ExceptionWrapper:
+        return ExceptionWrapper((type(error), error, error.__traceback__), where=self._where)
+
+
+def _rows(samples: list[Any], item: WorkItem, sink: Sink) -> tuple[int, int, Any]:
+    """Write samples by the item's layout; if they do not fit, or it is not known, give them as they are."""
+    generation = item.layout or 1  # an item made before the first layout was known may use the first, and only it
+    layout = sink.layout(generation)
+    if layout is not None:
+        try:
+            return ROWS, generation, sink.write_rows(layout, samples, item)
+        except DoesNotFit:
+            pass
+    return SAMPLES, 0, samples
+
+
+def _stopped(dataset: object) -> DatasetError:
+    return DatasetError(
+        f"{type(dataset).__name__}.__getitem__ raised StopIteration, which would end the epoch early and lose the "
+        "rest of it; raise IndexError or another error, or make it an IterableDataset"
+    )
+
+
+def batch_getter(dataset: Any) -> Callable[[Any], Any] | None:
+    """Return the dataset's ``__getitems__`` where torch would use it and it is more than a loop over samples."""
+    if _per_sample_subset(dataset) is not None:
+        return None
+    getter: Callable[[Any], Any] | None = getattr(dataset, "__getitems__", None)
+    return getter or None
+
+
+def _per_sample_subset(dataset: Any) -> Subset[Any] | None:
+    """Return the dataset if it is exactly torch's Subset of a dataset that is read sample by sample."""
+    if type(dataset) is Subset and not callable(getattr(dataset.dataset, "__getitems__", None)):
+        return dataset
+    return None
+
+
+__all__ = ["Fetcher", "Job", "Result", "Sink", "batch_getter"]

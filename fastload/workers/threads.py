@@ -1,0 +1,176 @@
+"""Worker threads: the same work in the user's own process.
+
+For datasets whose time goes into code that releases the GIL (decoders, NumPy, torch), and where starting processes or
+copying the dataset costs too much. Rows are written straight into the slot, and nothing is pickled. A thread cannot be
+ended from outside: one that is stuck in the user's code when the pool is closed is left alone (it is a daemon, and
+ends with the process), and a warning names it.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+from torch._utils import ExceptionWrapper
+
+from .. import compat
+from ..layout import Layout
+from ..plan import WorkItem
+from ..slots import PrivateMemory, SlotPool
+from .fetch import ERROR, FAILED_START, SKIPPED, START, Fetcher, Job, Result
+
+_GRACE = 5.0
+
+
+class _Board:
+    """What the threads of a pool share. It does not know the pool, so that the pool can be collected."""
+
+    def __init__(self, num_workers: int, *, shared: bool) -> None:
+        self.tasks: list[queue.SimpleQueue[WorkItem | None]] = [
+            queue.SimpleQueue() for _ in range(1 if shared else num_workers)
+        ]
+        self.results: queue.SimpleQueue[Result] = queue.SimpleQueue()
+        self.layouts: dict[int, Layout] = {}
+        self.iteration = 0
+        self.closed = False
+
+    def layout(self, generation: int) -> Layout | None:
+        return self.layouts.get(generation)
+
+    def write_rows(self, layout: Layout, samples: Sequence[Any], item: WorkItem) -> Any:
+        _, num_bytes = layout.offsets(item.num_rows)
+        buffer = self.memory.buffer(item.slot, max(1, num_bytes))
+        return layout.write(samples, buffer, item.num_rows, item.row)
+
+    memory: PrivateMemory
+
+
+def _live(board: _Board, job: Job, worker_id: int) -> None:
+    where = f"in DataLoader worker thread {worker_id}"
+    seed = job.base_seed + worker_id
+    compat.set_thread_worker_info(
+        compat.make_worker_info(
+            id=worker_id, num_workers=job.num_workers, seed=seed, dataset=job.dataset, worker_method="thread"
+        )
+    )
+    compat.collate_into_private_memory()
+    tasks = board.tasks[worker_id % len(board.tasks)]
+    try:
+        if job.worker_init_fn is not None:
+            job.worker_init_fn(worker_id)
+        fetcher = Fetcher(job, worker_id, where)
+    except Exception:
+        board.results.put(Result(-1, worker_id, FAILED_START, 0, ExceptionWrapper(where=where), 0))
+        return
+    while (item := tasks.get()) is not None and not board.closed:
+        if item.iteration != board.iteration and item.layout != START:
+            result = Result(item.serial, worker_id, SKIPPED, 0, None, 0)
+        else:
+            try:
+                result = fetcher.run(item, board)
+            except BaseException as error:
+                # SystemExit and the like: a process would end; here the error takes the batch's place.
+                wrapper = ExceptionWrapper((type(error), error, error.__traceback__), where=where)
+                result = Result(item.serial, worker_id, ERROR, 0, wrapper, 0)
+        board.results.put(result)
+        del item, result
+
+
+class ThreadPool:
+    """A set of worker threads. Interface as :class:`~fastload.workers.processes.ProcessPool`."""
+
+    worker_method = "thread"
+    start_method = "thread"
+    transport = "memory"
+    job_pickled = "shared"
+
+    def __init__(self, job: Job, *, shared: bool, keep_slots: int) -> None:
+        memory = PrivateMemory()
+        self.slots = SlotPool(memory, keep_slots)
+        self._board = _Board(job.num_workers, shared=shared)
+        self._board.memory = memory
+        self._waiting: list[Result] = []
+        self._closed = False
+        self.workers = [
+            threading.Thread(
+                target=_live, args=(self._board, job, worker_id), name=f"fastload_worker_{worker_id}", daemon=True
+            )
+            for worker_id in range(job.num_workers)
+        ]
+        for thread in self.workers:
+            thread.start()
+
+    def begin(self, iteration: int) -> None:
+        """Let items of older iterations be skipped."""
+        self._board.iteration = iteration
+
+    def publish(self, generation: int, layout: Layout) -> None:
+        """Make a layout known to all workers."""
+        self._board.layouts[generation] = layout
+
+    def submit(self, item: WorkItem, worker_id: int | None = None) -> None:
+        """Give an item to one worker, or to whoever is idle first."""
+        tasks = self._board.tasks
+        tasks[(worker_id or 0) % len(tasks)].put(item)
+
+    def poll(self) -> Result | None:
+        """Return a result that is there, or None. Never blocks."""
+        if self._waiting:
+            return self._waiting.pop()
+        try:
+            return self._board.results.get_nowait()
+        except queue.Empty:
+            return None
+
+    def wait(self, timeout: float | None) -> None:
+        """Block until there is a result, or the time (in seconds) is over."""
+        if not self._waiting:
+            try:
+                self._waiting.append(self._board.results.get(timeout=timeout))
+            except queue.Empty:
+                pass
+
+    def take_samples(self, payload: Any, item: WorkItem) -> list[Any]:
+        """Return the samples of a SAMPLES result."""
+        samples: list[Any] = payload
+        return samples
+
+    def take_whole(self, payload: Any, item: WorkItem) -> Any:
+        """Return the batch of a WHOLE result."""
+        self.slots.release(item.slot)
+        return payload
+
+    def take_rows(self, payload: Any, item: WorkItem, layout: Layout) -> list[Sequence[Any]]:
+        """Return the objects of a ROWS result; its rows are in the slot."""
+        objects: list[Sequence[Any]] = payload
+        return objects
+
+    def close(self, grace: float = _GRACE) -> None:
+        """End all workers. Blocks at most ``grace`` seconds for what is being worked on."""
+        if self._closed:
+            return
+        self._closed = True
+        self._board.closed = True
+        for tasks in self._board.tasks:
+            for _ in self.workers:
+                tasks.put(None)
+        deadline = time.monotonic() + grace
+        for thread in self.workers:
+            if thread is not threading.current_thread():
+                thread.join(max(0.0, deadline - time.monotonic()))
+        stuck = [thread.name for thread in self.workers if thread.is_alive()]
+        if stuck and grace:
+            warnings.warn(
+                f"{', '.join(stuck)} did not end within {grace:.0f} s, because the dataset has not returned; a thread "
+                "cannot be ended from outside, so it is left to end with the process",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+        self.slots.close()
+
+
+__all__ = ["ThreadPool"]

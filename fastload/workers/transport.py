@@ -1,0 +1,309 @@
+"""How work and results pass between the user's process and its workers. Two ways, one interface.
+
+``packets``: AF_UNIX SOCK_SEQPACKET pairs and one memory file. A packet goes to exactly one reader, atomically, so any
+idle worker may read from the one shared pair, and a worker that is killed holds no lock. Linux.
+
+``pipes``: a pipe for each worker, and everything is in the message. Elsewhere, and wherever
+``FASTLOAD_TRANSPORT=pipes`` is set (read when a pool starts), so that it is tested on Linux too.
+
+A message is bytes. Sending never blocks the user's process: what does not fit at once waits in a deque, and results
+are always read before more is sent, so that neither side can wait for the other for ever.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+from collections import deque
+from collections.abc import Sequence
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import BaseContext
+from typing import Any, Protocol
+
+# A packet takes kernel memory in one piece; above this a message lies in the memory file and the packet says where.
+MAX_PACKET = 16_384
+_RECEIVE_BYTES = 65_536
+# A pipe of macOS holds 8 KiB. Below this a second message may wait in it while the worker is busy.
+_SMALL_MESSAGE = 3_072
+
+
+class Endpoint(Protocol):
+    """A worker's end."""
+
+    def receive(self) -> memoryview | bytes | None:
+        """Return the next message; None when there will be no more. Blocks. Valid until the next call."""
+
+    def send(self, message: bytes) -> None:
+        """Send a message. Blocks while the other side does not read."""
+
+
+class Transport(Protocol):
+    """The user's side, for all workers of a pool."""
+
+    name: str
+
+    def endpoint(self, worker_id: int) -> Endpoint:
+        """Make the end of this worker, just before it is started."""
+
+    def started(self, worker_id: int) -> None:
+        """The worker has its end: let go of our copy."""
+
+    def inherited(self) -> list[Any]:
+        """What a worker forked now should close, since it is not its own."""
+
+    def send(self, message: bytes, worker_id: int | None) -> None:
+        """Send to one worker, or to whoever is free. Never blocks."""
+
+    def receive(self) -> memoryview | bytes | None:
+        """Return the next message that is there, or None. Never blocks. Valid until the next call."""
+
+    def wait(self, sentinels: Sequence[int], timeout: float | None) -> list[int]:
+        """Block until there may be a message, a sentinel is ready, or the time is over; return ready sentinels."""
+
+    def close(self) -> None:
+        """End all workers' ``receive``."""
+
+
+class PacketEndpoint:
+    """See :class:`Endpoint`."""
+
+    def __init__(self, end: socket.socket) -> None:
+        self.end = end
+        self._memory: memoryview | None = None
+
+    def __getstate__(self) -> socket.socket:
+        return self.end
+
+    def __setstate__(self, end: socket.socket) -> None:
+        self.__init__(end)  # type: ignore[misc]  # the one way to build it
+
+    def receive(self) -> memoryview | None:
+        """See :class:`Endpoint`."""
+        if self._memory is None:
+            self._memory = memoryview(bytearray(_RECEIVE_BYTES))
+        length = self.end.recv_into(self._memory)
+        return self._memory[:length] if length else None
+
+    def send(self, message: bytes) -> None:
+        """See :class:`Endpoint`."""
+        self.end.send(message)
+
+
+class Packets:
+    """Socket pairs: one for all workers, or one each.
+
+    Args:
+        num_workers: how many.
+        shared: whether idle workers take work from one pair.
+    """
+
+    name = "packets"
+
+    def __init__(self, num_workers: int, *, shared: bool) -> None:
+        self._num_workers = num_workers
+        self._ours: list[socket.socket] = []
+        self._theirs: list[socket.socket] = []
+        for _ in range(1 if shared else num_workers):
+            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            ours.setblocking(False)
+            for end in (ours, theirs):
+                end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)  # the system caps it as it likes
+            self._ours.append(ours)
+            self._theirs.append(theirs)
+        self._waiting: list[deque[bytes]] = [deque() for _ in self._ours]
+        self._memory = memoryview(bytearray(_RECEIVE_BYTES))
+        self._poll = select.poll()
+        for end in self._ours:
+            self._poll.register(end, select.POLLIN)
+        self._next = 0
+
+    def endpoint(self, worker_id: int) -> PacketEndpoint:
+        """See :class:`Transport`."""
+        return PacketEndpoint(self._theirs[worker_id % len(self._theirs)])
+
+    def started(self, worker_id: int) -> None:
+        """See :class:`Transport`. A shared end is kept until the last worker has it."""
+        if worker_id == self._num_workers - 1:
+            for end in self._theirs:
+                end.close()
+            self._theirs.clear()
+
+    def inherited(self) -> list[Any]:
+        """See :class:`Transport`."""
+        return self._ours
+
+    def send(self, message: bytes, worker_id: int | None) -> None:
+        """See :class:`Transport`."""
+        pair = (worker_id or 0) % len(self._ours)
+        waiting = self._waiting[pair]
+        if waiting or not self._try(pair, message):
+            waiting.append(message)
+
+    def _try(self, pair: int, message: bytes) -> bool:
+        try:
+            self._ours[pair].send(message)
+        except (BlockingIOError, InterruptedError):
+            return False
+        except (BrokenPipeError, ConnectionResetError):
+            return True  # every reader has died; wait() sees it
+        return True
+
+    def receive(self) -> memoryview | None:
+        """See :class:`Transport`."""
+        ends = self._ours
+        for _ in ends:
+            self._next = (self._next + 1) % len(ends)
+            try:
+                length = ends[self._next].recv_into(self._memory)
+            except (BlockingIOError, InterruptedError, ConnectionResetError):
+                continue
+            if length:
+                return self._memory[:length]
+        self._drain()
+        return None
+
+    def _drain(self) -> None:
+        for pair, waiting in enumerate(self._waiting):
+            while waiting and self._try(pair, waiting[0]):
+                waiting.popleft()
+
+    def wait(self, sentinels: Sequence[int], timeout: float | None) -> list[int]:
+        """See :class:`Transport`."""
+        for sentinel in sentinels:
+            self._poll.register(sentinel, select.POLLIN)
+        for end, waiting in zip(self._ours, self._waiting, strict=True):
+            self._poll.modify(end, select.POLLIN | (select.POLLOUT if waiting else 0))
+        try:
+            events = self._poll.poll(None if timeout is None else max(0, timeout) * 1000)
+        finally:
+            for sentinel in sentinels:
+                self._poll.unregister(sentinel)
+        ready = {fd for fd, _ in events}
+        return [sentinel for sentinel in sentinels if sentinel in ready]
+
+    def close(self) -> None:
+        """See :class:`Transport`."""
+        for end in self._ours:
+            try:
+                # Not only close: a process forked meanwhile may have a copy, and the workers must see the end.
+                end.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
+        for end in self._ours + self._theirs:
+            end.close()
+
+
+class PipeEndpoint:
+    """See :class:`Endpoint`."""
+
+    def __init__(self, connection: Connection[bytes, bytes]) -> None:
+        self.end = connection
+
+    def receive(self) -> bytes | None:
+        """See :class:`Endpoint`."""
+        try:
+            return self.end.recv_bytes() or None
+        except (EOFError, ConnectionResetError):
+            return None
+
+    def send(self, message: bytes) -> None:
+        """See :class:`Endpoint`."""
+        self.end.send_bytes(message)
+
+
+class Pipes:
+    """A duplex pipe for each worker; at most two messages are under way to one."""
+
+    name = "pipes"
+
+    def __init__(self, num_workers: int, context: BaseContext) -> None:
+        self._context = context
+        self._ours: list[Connection[bytes, bytes]] = []
+        self._theirs: dict[int, Connection[bytes, bytes]] = {}
+        self._under_way = [0] * num_workers
+        self._waiting: deque[tuple[bytes, int | None]] = deque()
+
+    def endpoint(self, worker_id: int) -> PipeEndpoint:
+        """See :class:`Transport`."""
+        ours, theirs = self._context.Pipe(duplex=True)
+        self._ours.append(ours)
+        self._theirs[worker_id] = theirs
+        return PipeEndpoint(theirs)
+
+    def started(self, worker_id: int) -> None:
+        """See :class:`Transport`."""
+        self._theirs.pop(worker_id).close()
+
+    def inherited(self) -> list[Any]:
+        """See :class:`Transport`."""
+        return self._ours
+
+    def send(self, message: bytes, worker_id: int | None) -> None:
+        """See :class:`Transport`."""
+        self._waiting.append((message, worker_id))
+        self._drain()
+
+    def _drain(self) -> None:
+        later: deque[tuple[bytes, int | None]] = deque()
+        full: set[int | None] = set()
+        while self._waiting and None not in full:
+            message, worker_id = self._waiting.popleft()
+            to = min(range(len(self._ours)), key=self._under_way.__getitem__) if worker_id is None else worker_id
+            room = 2 if len(message) <= _SMALL_MESSAGE else 1
+            if worker_id in full or self._under_way[to] >= room:
+                full.add(worker_id)
+                later.append((message, worker_id))
+                continue
+            self._under_way[to] += 1
+            try:
+                # Cannot block for long: there is room for a small message, and a large one goes to an idle worker.
+                self._ours[to].send_bytes(message)
+            except (BrokenPipeError, ConnectionResetError):
+                pass  # the worker has died; wait() sees it
+        self._waiting = later + self._waiting
+
+    def receive(self) -> bytes | None:
+        """See :class:`Transport`."""
+        for worker_id, end in enumerate(self._ours):
+            try:
+                if end.poll():
+                    message = end.recv_bytes()
+                    self._under_way[worker_id] -= 1
+                    self._drain()
+                    return message
+            except (EOFError, ConnectionResetError, BrokenPipeError):
+                continue  # the worker has died; wait() sees it
+        return None
+
+    def wait(self, sentinels: Sequence[int], timeout: float | None) -> list[int]:
+        """See :class:`Transport`."""
+        ready = wait([*self._ours, *sentinels], timeout)
+        return [sentinel for sentinel in sentinels if sentinel in ready]
+
+    def close(self) -> None:
+        """See :class:`Transport`."""
+        for end, under_way in zip(self._ours, self._under_way, strict=True):
+            try:
+                if under_way < 2:
+                    end.send_bytes(b"")  # a process forked meanwhile may have a copy: closing alone may not be seen
+            except OSError:
+                pass
+            end.close()
+        for end in self._theirs.values():
+            end.close()
+
+
+def use_packets() -> bool:
+    """Whether this system has what packets need, and ``FASTLOAD_TRANSPORT`` does not ask for pipes.
+
+    Raises:
+        ValueError: the variable is neither ``packets`` nor ``pipes``.
+    """
+    wish = os.environ.get("FASTLOAD_TRANSPORT", "")
+    if wish not in ("", "packets", "pipes"):
+        raise ValueError(f"FASTLOAD_TRANSPORT must be 'packets' or 'pipes', got {wish!r}")
+    can = hasattr(os, "memfd_create") and hasattr(socket, "SOCK_SEQPACKET")
+    if wish == "packets" and not can:
+        raise ValueError("FASTLOAD_TRANSPORT=packets needs Linux's memfd_create; leave it unset here")
+    return can and wish != "pipes"

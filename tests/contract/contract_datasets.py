@@ -1,0 +1,743 @@
+"""Named datasets, samplers, collate functions and exceptions of the contract suite, importable by spawned workers."""
+
+import functools
+import multiprocessing
+import os
+import random
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import Dataset, IterableDataset, get_worker_info
+
+# Map-style datasets.
+
+
+class Squares(Dataset):
+    """Sample i is the pair of a vector that begins with i, and i squared."""
+
+    def __init__(self, length: int = 10) -> None:
+        self.length = length
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __getitem__(self, index: int) -> Any:
+        return torch.tensor([index, index + 0.5, -index]), index * index
+
+
+class Indices(Dataset):
+    """Sample i is i."""
+
+    def __init__(self, length: int = 10) -> None:
+        self.length = length
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __getitem__(self, index: int) -> Any:
+        return index
+
+
+class WithoutLength(Dataset):
+    """Sample i is i, for every i; it has no length."""
+
+    def __getitem__(self, index: int) -> Any:
+        return torch.tensor(index)
+
+
+class LengthRaises(Dataset):
+    """Its length cannot be told."""
+
+    def __len__(self) -> int:
+        raise ValueError("nobody knows the length")
+
+    def __getitem__(self, index: int) -> Any:
+        return index
+
+
+class ByKey(Dataset):
+    """Sample k is k, whatever k is."""
+
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, key: Any) -> Any:
+        return {"key": str(key), "type": type(key).__name__}
+
+
+class Counted(Dataset):
+    """Counts how often each sample is asked for, in memory that all workers share."""
+
+    def __init__(self, length: int) -> None:
+        self.counts = torch.zeros(length, dtype=torch.int64).share_memory_()
+
+    def __len__(self) -> int:
+        return len(self.counts)
+
+    def __getitem__(self, index: int) -> Any:
+        self.counts[index] += 1
+        return torch.full((2,), index)
+
+
+class Batched(Dataset):
+    """Answers a whole batch at once."""
+
+    def __init__(self, length: int = 10, extra: int = 0) -> None:
+        self.length = length
+        self.extra = extra
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __getitem__(self, index: int) -> Any:
+        raise AssertionError("a single sample was asked for")
+
+    def __getitems__(self, indices: Any) -> Any:
+        # How the batch was asked for is part of the answer.
+        samples = [(torch.tensor(index), f"{type(indices).__name__} of {len(indices)}") for index in indices]
+        return samples + samples[:1] * self.extra if self.extra >= 0 else samples[: self.extra]
+
+
+class BatchedAsTuple(Batched):
+    """Answers a whole batch at once, as a tuple."""
+
+    def __getitems__(self, indices: Any) -> Any:
+        return tuple(super().__getitems__(indices))
+
+
+class BatchedAsTensor(Batched):
+    """Answers a whole batch at once, as one tensor."""
+
+    def __getitems__(self, indices: Any) -> Any:
+        return torch.tensor(indices) * 2
+
+
+class BatchedNot(Indices):
+    """Has the name of a batched answer, set to None: torch then asks for single samples."""
+
+    __getitems__ = None
+
+
+class BatchedFailing(Batched):
+    """Fails for the batch that holds one index."""
+
+    def __getitems__(self, indices: Any) -> Any:
+        if 4 in indices:
+            raise ValueError("no batch with 4")
+        return super().__getitems__(indices)
+
+
+class Drawing(Dataset):
+    """Draws from every global generator for each sample."""
+
+    def __init__(self, length: int = 12) -> None:
+        self.length = length
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __getitem__(self, index: int) -> Any:
+        info = get_worker_info()
+        return {
+            "index": index,
+            "worker": -1 if info is None else info.id,
+            "random": random.random(),
+            "numpy": np.random.rand(2),
+            "torch": torch.rand(3),
+            "choice": random.choice("abcdef"),
+        }
+
+
+class DrawingBatched(Drawing):
+    """Draws from every global generator for each batch."""
+
+    def __getitems__(self, indices: Any) -> Any:
+        order = np.random.permutation(len(indices))
+        return [self[indices[place]] for place in order]
+
+
+class Environment(Dataset):
+    """Each sample tells in what surroundings it is made."""
+
+    def __len__(self) -> int:
+        return 8
+
+    def __getitem__(self, index: int) -> Any:
+        info = get_worker_info()
+        process = multiprocessing.current_process()
+        seen: dict[str, Any] = {
+            "index": index,
+            "daemon": process.daemon,
+            "is main process": process.name == "MainProcess",
+            "has a parent": multiprocessing.parent_process() is not None,
+            "parent": os.getppid() if multiprocessing.parent_process() is not None else os.getpid(),
+            "threads": torch.get_num_threads(),
+            "has info": info is not None,
+        }
+        if info is not None:
+            seen |= {
+                "type": f"{type(info).__module__}.{type(info).__qualname__}",
+                "id is in range": 0 <= info.id < info.num_workers,
+                "num_workers": info.num_workers,
+                "base seed": info.seed - info.id,
+                "dataset is this one": info.dataset is self,
+                "rng": info.rng is None,
+                "worker_method": info.worker_method,
+                "repr": repr(info).partition("(")[2].partition("=")[0],
+                "can be changed": changeable(info),
+                "types": [type(value).__name__ for value in (info.id, info.num_workers, info.seed)],
+            }
+        return seen
+
+
+def changeable(info: Any) -> str:
+    """Try to change a worker's info; return what comes of it."""
+    try:
+        info.id = 7
+    except Exception as error:
+        return type(error).__name__
+    return "changed"
+
+
+class InfoDataset(Dataset):
+    """Tells the class of the dataset that the worker's info names, seen from a dataset inside it."""
+
+    def __len__(self) -> int:
+        return 6
+
+    def __getitem__(self, index: int) -> Any:
+        info = get_worker_info()
+        return index, type(info.dataset).__name__ if info is not None else "no worker"
+
+
+class Stateful(Dataset):
+    """Counts, in the copy that a worker has, how many samples it made; the count is no part of the sample."""
+
+    def __init__(self) -> None:
+        self.made = 0
+
+    def __len__(self) -> int:
+        return 6
+
+    def __getitem__(self, index: int) -> Any:
+        self.made += 1
+        return index
+
+
+class Images(Dataset):
+    """Images of one size, each with its index, large enough to fill a slot of their own."""
+
+    def __init__(self, length: int, *shape: int) -> None:
+        self.length = length
+        self.shape = shape
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __getitem__(self, index: int) -> Any:
+        return torch.full(self.shape, index, dtype=torch.uint8), index
+
+
+# Exceptions, and datasets that raise them.
+
+
+class TwoArguments(Exception):
+    """Cannot be made from one text."""
+
+    def __init__(self, code: int, reason: str) -> None:
+        super().__init__(f"code {code}: {reason}")
+        self.code = code
+
+
+class KeywordMessage(Exception):
+    """Has a class attribute ``message``, and a constructor that wants it by name."""
+
+    message = "unset"
+
+    def __init__(self, *, message: str) -> None:
+        super().__init__(message)
+
+
+class CustomError(ValueError):
+    """An exception of the user's own."""
+
+
+class CustomKeyError(KeyError):
+    """A KeyError's subclass."""
+
+
+def _value_error() -> None:
+    raise ValueError("a bad sample")
+
+
+def _key_error() -> None:
+    raise KeyError("a missing key")
+
+
+def _key_error_of_an_int() -> None:
+    raise KeyError(17)
+
+
+def _custom_key_error() -> None:
+    raise CustomKeyError("a missing key")
+
+
+def _custom() -> None:
+    raise CustomError("a custom one")
+
+
+def _two_arguments() -> None:
+    raise TwoArguments(3, "no reason")
+
+
+def _keyword_message() -> None:
+    raise KeywordMessage(message="by name")
+
+
+def _index_error() -> None:
+    raise IndexError("out of range")
+
+
+def _no_text() -> None:
+    raise RuntimeError
+
+
+def _several_lines() -> None:
+    raise RuntimeError("first line\nsecond line\nthird line")
+
+
+def _not_a_text() -> None:
+    raise ValueError(1, 2, ["three"])
+
+
+def _os_error() -> None:
+    with open("/nonexistent/file"):
+        pass
+
+
+def _unicode_error() -> None:
+    b"\xff".decode("utf-8")
+
+
+def _assertion() -> None:
+    raise AssertionError("an assertion")
+
+
+def _chained() -> None:
+    try:
+        _value_error()
+    except ValueError as error:
+        raise RuntimeError("in consequence") from error
+
+
+def _not_implemented() -> None:
+    raise NotImplementedError
+
+
+def _type_error() -> None:
+    len(5)  # type: ignore[arg-type]
+
+
+def _unicode_text() -> None:
+    raise ValueError("špatný vzorek 🐎")
+
+
+FAILURES: dict[str, Callable[[], None]] = {
+    function.__name__.strip("_"): function
+    for function in (
+        _value_error,
+        _key_error,
+        _key_error_of_an_int,
+        _custom_key_error,
+        _custom,
+        _two_arguments,
+        _keyword_message,
+        _index_error,
+        _no_text,
+        _several_lines,
+        _not_a_text,
+        _os_error,
+        _unicode_error,
+        _assertion,
+        _chained,
+        _not_implemented,
+        _type_error,
+        _unicode_text,
+    )
+}
+"""What a dataset or a collate function may raise, by name."""
+
+
+class Failing(Dataset):
+    """Raises for some indices."""
+
+    def __init__(self, at: Iterable[int], failure: str = "value_error", length: int = 12) -> None:
+        self.at = set(at)
+        self.failure = failure
+        self.length = length
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __getitem__(self, index: int) -> Any:
+        if index in self.at:
+            FAILURES[self.failure]()
+        return torch.tensor([float(index), 1.0])
+
+
+class FailingByIndex(Dataset):
+    """Raises for some indices; the message tells which."""
+
+    def __init__(self, at: Iterable[int], length: int = 12) -> None:
+        self.at = set(at)
+        self.length = length
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __getitem__(self, index: int) -> Any:
+        if index in self.at:
+            raise ValueError(f"no sample {index}")
+        return torch.full((index % 3 + 1,), index)
+
+
+class Exiting(Dataset):
+    """Leaves the program at one index."""
+
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, index: int) -> Any:
+        if index == 2:
+            raise SystemExit(3)
+        return index
+
+
+# Samplers.
+
+
+class LazySampler:
+    """Yields the given keys; draws from the global generator of torch before each of them, if asked to."""
+
+    def __init__(self, keys: Iterable[Any], draws: bool = False) -> None:
+        self.keys = list(keys)
+        self.draws = draws
+        self.iterations = 0
+
+    def __iter__(self) -> Iterator[Any]:
+        self.iterations += 1
+        for key in self.keys:
+            if self.draws:
+                torch.rand(1)
+            yield key
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+
+class EagerSampler:
+    """Draws a permutation when an iterator is made, and counts how often that happens."""
+
+    def __init__(self, length: int, generator: torch.Generator | None = None, batch_size: int | None = None) -> None:
+        self.length = length
+        self.generator = generator
+        self.batch_size = batch_size
+        self.iterations = 0
+
+    def __iter__(self) -> Iterator[Any]:
+        self.iterations += 1
+        order = torch.randperm(self.length, generator=self.generator).tolist()
+        if self.batch_size is None:
+            return iter(order)
+        return iter([order[start : start + self.batch_size] for start in range(0, self.length, self.batch_size)])
+
+    def __len__(self) -> int:
+        return self.length if self.batch_size is None else -(-self.length // self.batch_size)
+
+
+class GlobalDrawSampler:
+    """Draws each index from a global generator when it is asked for: torch's, NumPy's or Python's."""
+
+    def __init__(self, length: int, source: str) -> None:
+        self.length = length
+        self.source = source
+
+    def __iter__(self) -> Iterator[int]:
+        for _ in range(self.length):
+            if self.source == "torch":
+                yield int(torch.randint(self.length, ()))
+            elif self.source == "numpy":
+                yield int(np.random.randint(self.length))
+            else:
+                yield random.randrange(self.length)
+
+    def __len__(self) -> int:
+        return self.length
+
+
+class EndlessSampler:
+    """Yields 0, 1, ... below ``length``, and again, without an end."""
+
+    def __init__(self, length: int) -> None:
+        self.length = length
+
+    def __iter__(self) -> Iterator[int]:
+        while True:
+            yield from range(self.length)
+
+
+class EndlessBatches:
+    """Repeats the batches of another batch sampler without an end, as training scripts do to keep workers."""
+
+    def __init__(self, batch_sampler: Any) -> None:
+        self.batch_sampler = batch_sampler
+
+    def __len__(self) -> int:
+        return len(self.batch_sampler)
+
+    def __iter__(self) -> Iterator[Any]:
+        while True:
+            yield from iter(self.batch_sampler)
+
+
+class FailingSampler:
+    """Raises in place of some keys."""
+
+    def __init__(self, length: int, at: Iterable[int], recovers: bool) -> None:
+        self.length = length
+        self.at = set(at)
+        self.recovers = recovers
+
+    def __iter__(self) -> Iterator[int]:
+        return _RecoveringIterator(self) if self.recovers else self._generate()
+
+    def __len__(self) -> int:
+        return self.length
+
+    def _generate(self) -> Iterator[int]:
+        for key in range(self.length):
+            if key in self.at:
+                raise ValueError(f"no key {key}")
+            yield key
+
+
+class _RecoveringIterator:
+    """Goes on after the error, as an iterator that is no generator can."""
+
+    def __init__(self, sampler: FailingSampler) -> None:
+        self.sampler = sampler
+        self.next_key = 0
+
+    def __iter__(self) -> "_RecoveringIterator":
+        return self
+
+    def __next__(self) -> int:
+        key = self.next_key
+        if key >= self.sampler.length:
+            raise StopIteration
+        self.next_key += 1
+        if key in self.sampler.at:
+            raise ValueError(f"no key {key}")
+        return key
+
+
+class FailingToIterate:
+    """Raises when it is asked for an iterator."""
+
+    def __iter__(self) -> Iterator[int]:
+        raise RuntimeError("no order today")
+
+    def __len__(self) -> int:
+        return 4
+
+
+class WithoutLengthSampler:
+    """A sampler that cannot tell how many keys it yields."""
+
+    def __iter__(self) -> Iterator[int]:
+        return iter([4, 2, 0, 1, 3])
+
+
+# Iterable-style datasets.
+
+
+class Shards(IterableDataset):
+    """0, 1, ... below ``length``, divided over the workers by stride."""
+
+    def __init__(self, length: int) -> None:
+        self.length = length
+
+    def __iter__(self) -> Iterator[Any]:
+        info = get_worker_info()
+        first, step = (0, 1) if info is None else (info.id, info.num_workers)
+        for value in range(first, self.length, step):
+            yield torch.tensor([value, value + 0.5])
+
+
+class SizedShards(Shards):
+    """The same, with a length that it was told."""
+
+    def __init__(self, length: int, told: int) -> None:
+        super().__init__(length)
+        self.told = told
+
+    def __len__(self) -> int:
+        return self.told
+
+
+class UnevenShards(IterableDataset):
+    """Worker i yields ``sizes[i]`` values."""
+
+    def __init__(self, *sizes: int) -> None:
+        self.sizes = sizes
+
+    def __iter__(self) -> Iterator[Any]:
+        info = get_worker_info()
+        worker = 0 if info is None else info.id
+        for value in range(self.sizes[worker % len(self.sizes)]):
+            yield {"worker": worker, "value": torch.tensor(value)}
+
+
+class Everything(IterableDataset):
+    """Yields the same values in every worker."""
+
+    def __init__(self, values: Iterable[Any]) -> None:
+        self.values = list(values)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.values)
+
+
+class Endless(IterableDataset):
+    """Never ends; worker i yields the numbers that leave remainder i."""
+
+    def __iter__(self) -> Iterator[Any]:
+        info = get_worker_info()
+        value, step = (0, 1) if info is None else (info.id, info.num_workers)
+        while True:
+            yield value
+            value += step
+
+
+class DrawingStream(IterableDataset):
+    """Draws from every global generator for each value."""
+
+    def __init__(self, length: int) -> None:
+        self.length = length
+
+    def __iter__(self) -> Iterator[Any]:
+        for _ in range(self.length):
+            yield random.random(), np.random.rand(), torch.rand(2)
+
+
+class OneShot(IterableDataset):
+    """Is its own iterator: what has been taken does not come back, while the dataset lives."""
+
+    def __init__(self, length: int) -> None:
+        self.length = length
+        self.taken = 0
+
+    def __iter__(self) -> "OneShot":
+        return self
+
+    def __next__(self) -> int:
+        if self.taken >= self.length:
+            raise StopIteration
+        self.taken += 1
+        return self.taken
+
+
+class FailingStream(IterableDataset):
+    """Raises in place of some values; its iterator goes on if it ``recovers``."""
+
+    def __init__(self, length: int, at: Iterable[int], recovers: bool) -> None:
+        self.length = length
+        self.at = at
+        self.recovers = recovers
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(FailingSampler(self.length, self.at, self.recovers))
+
+
+class FailingStreamStart(IterableDataset):
+    """Raises when it is asked for an iterator."""
+
+    def __iter__(self) -> Iterator[Any]:
+        raise CustomError("cannot begin")
+
+
+class Range(IterableDataset):
+    """The range of the documentation's example, which a worker_init_fn divides over the workers."""
+
+    def __init__(self, start: int, end: int) -> None:
+        self.start = start
+        self.end = end
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(self.start, self.end))
+
+
+def divide_range(worker_id: int) -> None:
+    """Give the worker's copy of a ``Range`` its part."""
+    info = get_worker_info()
+    dataset = info.dataset
+    size = -(-(dataset.end - dataset.start) // info.num_workers)
+    first = dataset.start + worker_id * size
+    dataset.start, dataset.end = first, min(first + size, dataset.end)
+
+
+# Functions for workers.
+
+
+def identity(batch: Any) -> Any:
+    """Collate by doing nothing."""
+    return batch
+
+
+def note_worker(calls: torch.Tensor, worker_id: int) -> None:
+    """Count, in shared memory, that a worker was initialised."""
+    calls[worker_id] += 1
+
+
+def note_worker_in(calls: torch.Tensor) -> Callable[[int], None]:
+    """Make a worker_init_fn that counts in ``calls``."""
+    return functools.partial(note_worker, calls)
+
+
+def init_that_fails(worker_id: int) -> None:
+    """Fail in every worker."""
+    raise CustomError("cannot be initialised")
+
+
+def init_that_draws(worker_id: int) -> None:
+    """Draw from every global generator, each worker another number of times."""
+    for _ in range(worker_id + 1):
+        random.random()
+        np.random.rand()
+        torch.rand(1)
+
+
+def init_that_seeds(worker_id: int) -> None:
+    """Seed NumPy and Python from torch, as many scripts do."""
+    seed = torch.initial_seed() % 2**32
+    np.random.seed(seed)
+    random.seed(seed)
+
+
+def init_that_marks_dataset(worker_id: int) -> None:
+    """Set an attribute of the worker's dataset."""
+    get_worker_info().dataset.mark = 100
+
+
+class Marked(Dataset):
+    """Yields a mark that a worker_init_fn may set."""
+
+    mark = 0
+
+    def __len__(self) -> int:
+        return 6
+
+    def __getitem__(self, index: int) -> Any:
+        return index + self.mark

@@ -1,0 +1,244 @@
+"""Runs one case through torch's DataLoader and through the class under test, and compares what they gave.
+
+A case is a function of one argument, ``load``, with which it makes its loaders: ``load(dataset, batch_size=4)`` is
+``loader_class(dataset, batch_size=4, num_workers=..., ...)``. It returns an observation: anything that
+``contract_comparison.difference`` can compare. The class under test is ``fastload.DataLoader``; with the environment
+variable ``FASTLOAD_CONTRACT_SUBJECT=torch`` it is torch's own, which shows that the cases themselves are
+deterministic.
+"""
+
+import dataclasses
+import gc
+import os
+import random
+import re
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.utils.data
+from contract_comparison import difference
+
+SUBJECT_IS_TORCH = os.environ.get("FASTLOAD_CONTRACT_SUBJECT", "fastload") == "torch"
+
+
+def subject_class() -> type[torch.utils.data.DataLoader]:
+    """Return the class under test."""
+    if SUBJECT_IS_TORCH:
+        return torch.utils.data.DataLoader
+    import fastload
+
+    return fastload.DataLoader
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Workers:
+    """How the samples of a case are loaded."""
+
+    count: int
+    """``num_workers`` of both loaders."""
+    persistent: bool = False
+    """``persistent_workers`` of both loaders."""
+    threads: bool = False
+    """Whether the class under test uses threads where torch uses processes."""
+    start_method: str | None = None
+    """``multiprocessing_context`` of both loaders; None leaves the platform's own."""
+
+    def __str__(self) -> str:
+        if not self.count:
+            return "inline"
+        words = [str(self.count), "threads" if self.threads else self.start_method or "processes"]
+        return "-".join(words + ["persistent"] * self.persistent)
+
+
+INLINE = Workers(count=0)
+ONE = Workers(count=1)
+TWO = Workers(count=2)
+TWO_PERSISTENT = Workers(count=2, persistent=True)
+THREE = Workers(count=3)
+TWO_THREADS = Workers(count=2, threads=True)
+TWO_PERSISTENT_THREADS = Workers(count=2, persistent=True, threads=True)
+THREE_THREADS = Workers(count=3, threads=True)
+
+
+def with_workers(*settings: Workers) -> pytest.MarkDecorator:
+    """Run a test once for each setting; without those with threads where torch's class is under test."""
+    chosen = [setting for setting in settings if not (setting.threads and SUBJECT_IS_TORCH)]
+    return pytest.mark.parametrize("workers", chosen, ids=str)
+
+
+everywhere = with_workers(INLINE, ONE, TWO, TWO_PERSISTENT, THREE, TWO_THREADS, TWO_PERSISTENT_THREADS)
+"""Every way of loading."""
+each_kind = with_workers(INLINE, TWO, TWO_THREADS)
+"""One setting for each way of loading: for cases with many variants."""
+in_workers = with_workers(ONE, TWO, TWO_PERSISTENT, THREE, TWO_THREADS, TWO_PERSISTENT_THREADS)
+"""Every way of loading that has workers."""
+in_processes = with_workers(ONE, TWO, TWO_PERSISTENT, THREE)
+"""Every way of loading that has worker processes."""
+without_threads = with_workers(INLINE, ONE, TWO, TWO_PERSISTENT, THREE)
+"""Every way of loading but threads."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Load:
+    """Makes the loaders of one run of a case."""
+
+    loader_class: type[torch.utils.data.DataLoader]
+    workers: Workers
+    own_arguments: dict[str, Any]
+
+    def __call__(self, dataset: Any, *args: Any, **arguments: Any) -> torch.utils.data.DataLoader:
+        """Make a loader of the class of this run, with the workers of this run."""
+        return self.loader_class(dataset, *args, **self.arguments(**arguments))
+
+    def arguments(self, **arguments: Any) -> dict[str, Any]:
+        """Complete a case's arguments by those of this run; the case's own win."""
+        given: dict[str, Any] = {"num_workers": self.workers.count}
+        if self.workers.persistent:
+            given["persistent_workers"] = True
+        if self.workers.start_method:
+            given["multiprocessing_context"] = self.workers.start_method
+        return {**given, **self.own_arguments, **arguments}
+
+
+Case = Callable[[Load], Any]
+
+
+def run_case(
+    case: Case,
+    loader_class: type[torch.utils.data.DataLoader],
+    workers: Workers,
+    own_arguments: dict[str, Any] | None = None,
+) -> Any:
+    """Run a case once, from the same state of the global generators, and return its observation."""
+    random.seed(1)
+    np.random.seed(2)
+    torch.manual_seed(3)
+    with warnings.catch_warnings():
+        # Cases about warnings record them by themselves (`recorded`).
+        warnings.simplefilter("ignore")
+        return case(Load(loader_class, workers, own_arguments or {}))
+
+
+def assert_same_as_torch(
+    case: Case,
+    workers: Workers = INLINE,
+    *,
+    reference: Workers | None = None,
+    or_reference: Workers | None = None,
+    loader_class: type[torch.utils.data.DataLoader] | None = None,
+    **own_arguments: Any,
+) -> None:
+    """Check that the class under test gives what torch's gives.
+
+    Args:
+        case: the case.
+        workers: how the loaders of the case load.
+        reference: torch loads in this way instead.
+        or_reference: what torch gives in this way is as good.
+        loader_class: the class under test, where it is not the usual one.
+        own_arguments: arguments that only the class under test is given.
+
+    Raises:
+        AssertionError: the observations differ; the text says where.
+    """
+    if loader_class is None:
+        loader_class = subject_class()
+    if SUBJECT_IS_TORCH:
+        own_arguments = {}
+        # Then an exception to the rule cannot be tested: torch compared with itself must be the same everywhere.
+        reference = or_reference = None
+    elif workers.threads:
+        own_arguments = {"worker_method": "thread", **own_arguments}
+    torch_class = torch.utils.data.DataLoader
+    expected = run_case(case, torch_class, reference or workers)
+    actual = run_case(case, loader_class, workers, own_arguments)
+    found = difference(actual, expected)
+    if found and or_reference is not None:
+        second = difference(actual, run_case(case, torch_class, or_reference))
+        found = f"{found}; and, {or_reference}: {second}" if second else None
+    del actual, expected
+    gc.collect()
+    if found:
+        raise AssertionError(f"differs from torch's DataLoader ({workers}) at {found}")
+
+
+@dataclasses.dataclass(frozen=True)
+class Raised:
+    """An exception, as far as the contract fixes it."""
+
+    kind: type[BaseException]
+    first_line: str
+    last_line: str
+    """Of an error that comes from a worker: the last line of the original traceback."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Ended:
+    """A regular end (StopIteration)."""
+
+
+def raised(error: BaseException) -> Raised:
+    """Take from an exception what must be the same: its class, and what its message says at both ends.
+
+    Which worker it was is left out, as a batch is not bound to one; so are addresses of objects.
+    """
+    text = re.sub(r"0x[0-9a-f]+", "0x...", str(error))
+    text = re.sub(r"in DataLoader worker (process|thread) \d+", "in a worker", text)
+    lines = [line.strip() for line in text.splitlines() if line.strip()] or [""]
+    return Raised(type(error), lines[0], lines[-1])
+
+
+def outcome(function: Callable[..., Any], *args: Any, **arguments: Any) -> Any:
+    """Call a function; return its result, or what it raised."""
+    try:
+        return function(*args, **arguments)
+    except StopIteration:
+        return Ended()
+    except Exception as error:
+        seen = raised(error)
+        # torch's re-raised error refers to itself through its traceback, whose frames hold the iterator. Such an
+        # iterator would live until some later worker process collects it, which then waits for its cousins in vain.
+        error.__traceback__ = None
+        return seen
+
+
+def consume(iterator: Iterator[Any], limit: int = 200) -> list[Any]:
+    """Take every batch of an iterator, going on after an error; the errors stand in the batches' places."""
+    outcomes: list[Any] = []
+    while len(outcomes) < limit:
+        outcomes.append(outcome(next, iterator))
+        if isinstance(outcomes[-1], Ended):
+            break
+    return outcomes
+
+
+def epochs(loader: Any, count: int = 1) -> list[Any]:
+    """Iterate over a loader several times, as ``consume`` does."""
+    return [consume(iter(loader)) for _ in range(count)]
+
+
+def recorded(function: Callable[..., Any], *args: Any, **arguments: Any) -> tuple[Any, list[Any]]:
+    """Call a function; return its outcome and the warnings it gave, as (category, text).
+
+    A warning of our own, which names the ``seeding`` argument, is an allowed difference and left out.
+    """
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        result = outcome(function, *args, **arguments)
+    texts = [(warning.category, re.sub(r"0x[0-9a-f]+", "0x...", str(warning.message))) for warning in caught]
+    return result, [pair for pair in texts if "seeding=" not in pair[1]]
+
+
+def generator(seed: int = 11) -> torch.Generator:
+    """Make a generator of torch with the given seed."""
+    return torch.Generator().manual_seed(seed)
+
+
+def random_states(own: torch.Generator | None = None) -> list[Any]:
+    """Take the states of all global generators, and of one's own."""
+    states = [random.getstate(), np.random.get_state(), torch.get_rng_state()]
+    return states + ([own.get_state()] if own is not None else [])

@@ -1,0 +1,252 @@
+"""The comparison itself: it must notice what is subtly wrong, or the whole suite proves nothing."""
+
+import collections
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from contract_comparison import difference
+from contract_datasets import FailingByIndex, Squares
+from contract_harness import (
+    INLINE,
+    TWO,
+    Load,
+    assert_same_as_torch,
+    epochs,
+    generator,
+    raised,
+    recorded,
+)
+from contract_samples import SAMPLES, AttributeMapping, DictWithName, ListWithName, Point, PointWithMethod
+from torch.utils.data import DataLoader
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+def _tensor(*values: float) -> torch.Tensor:
+    return torch.tensor(values)
+
+
+def _read_only(array: np.ndarray) -> np.ndarray:
+    array.flags.writeable = False
+    return array
+
+
+def _sparse_rows(dense: torch.Tensor) -> torch.Tensor:
+    with warnings.catch_warnings():
+        # "Sparse CSR tensor support is in beta state".
+        warnings.simplefilter("ignore")
+        return dense.to_sparse_csr()
+
+
+DIFFERENT = {
+    "dtype": (_tensor(1.0), _tensor(1.0).double()),
+    "shape": (_tensor(1.0), _tensor(1.0)[None]),
+    "a value": (_tensor(1.0, 2.0), _tensor(1.0, 2.0 + 2e-7)),
+    "sign of zero": (_tensor(0.0), _tensor(-0.0)),
+    "sign of a float's zero": (0.0, -0.0),
+    "stride": (torch.zeros(2, 3), torch.zeros(3, 2).t()),
+    "requires_grad": (_tensor(1.0), _tensor(1.0).requires_grad_()),
+    "layout": (torch.eye(2), torch.eye(2).to_sparse()),
+    "sparse values": (torch.eye(2).to_sparse(), (torch.eye(2) * 2).to_sparse()),
+    "sparse rows": (_sparse_rows(torch.eye(2)), _sparse_rows(torch.eye(2).flip(0))),
+    "class of a tensor": (_tensor(1.0), torch.nn.Parameter(_tensor(1.0), requires_grad=False)),
+    "tensor or array": (_tensor(1.0), np.ones(1, dtype=np.float32)),
+    "byte order": (np.ones(2, dtype="<f4"), np.ones(2, dtype=">f4")),
+    "an array that cannot be written to": (np.ones(2), _read_only(np.ones(2))),
+    "order in memory of an array": (np.zeros((2, 3)), np.zeros((2, 3), order="F")),
+    "kind of a NumPy scalar": (np.float32(1), np.float64(1)),
+    "NumPy or Python scalar": (np.float64(1), 1.0),
+    "bool or int": (True, 1),
+    "int or float": (1, 1.0),
+    "str or bytes": ("a", b"a"),
+    "str or its subclass": ("a", np.str_("a")),
+    "list or tuple": ([1], (1,)),
+    "order of a list": ([1, 2], [2, 1]),
+    "length of a list": ([1, 2], [1, 2, 3]),
+    "length of a tuple": ((1, 2), (1,)),
+    "tuple or named tuple": ((1, 2), Point(1, 2)),
+    "named tuple or its subclass": (Point(1, 2), PointWithMethod(1, 2)),
+    "order of keys": ({"a": 1, "b": 2}, {"b": 2, "a": 1}),
+    "a key": ({"a": 1}, {"b": 1}),
+    "type of a key": ({1: 1}, {True: 1}),
+    "a missing key": ({"a": 1}, {"a": 1, "b": 2}),
+    "value of a key": ({"a": [1]}, {"a": [2]}),
+    "dict or OrderedDict": ({"a": 1}, collections.OrderedDict(a=1)),
+    "dict or defaultdict": ({"a": 1}, collections.defaultdict(int, a=1)),
+    "default_factory": (collections.defaultdict(int, a=1), collections.defaultdict(list, a=1)),
+    "maxlen": (collections.deque([1], maxlen=3), collections.deque([1])),
+    "attribute of a list": (ListWithName([1], "a"), ListWithName([1], "b")),
+    "attribute of a dict": (DictWithName.named("a", x=1), DictWithName.named("b", x=1)),
+    "attribute of a mapping": (AttributeMapping("a"), AttributeMapping("b")),
+    "class of an error": (raised(ValueError("a")), raised(TypeError("a"))),
+    "subclass of an error": (raised(KeyError("a")), raised(LookupError("a"))),
+    "text of an error": (raised(ValueError("a")), raised(ValueError("b"))),
+    "None": (None, 0),
+    "nested deeply": ([{"a": (1, [2, _tensor(3.0)])}], [{"a": (1, [2, _tensor(4.0)])}]),
+}
+
+
+@pytest.mark.parametrize("what", DIFFERENT)
+def test_a_difference_is_noticed_in_both_directions(what):
+    left, right = DIFFERENT[what]
+    assert difference(left, right)
+    assert difference(right, left)
+    assert difference([0, left], [0, right])
+    assert difference({"a": left}, {"a": right})
+
+
+@pytest.mark.parametrize("what", DIFFERENT)
+def test_nothing_differs_from_itself_or_from_its_equal(what):
+    for value in DIFFERENT[what]:
+        assert difference(value, value) is None
+    left, right = DIFFERENT[what]
+    assert difference([left, right], [left, right]) is None
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_a_sample_equals_the_same_sample_made_again_and_differs_from_another(name):
+    assert difference(SAMPLES[name](1), SAMPLES[name](1)) is None
+    constant = {"scalar_none", "scalar_enum", "list_empty", "tuple_empty", "dict_empty", "tensor_empty"}
+    constant |= {"tensor_empty_matrix", "array_empty", "array_empty_matrix", "scalar_huge_int", "scalar_huge_int_once"}
+    constant |= {"scalar_negative_huge_int", "array_bool", "tensor_bool"}
+    if name not in constant:
+        assert difference(SAMPLES[name](1), SAMPLES[name](4))
+
+
+class _SubtlyWrong(DataLoader):
+    """torch's loader with its batches changed on the way."""
+
+    def __iter__(self):
+        return (self.change(place, batch) for place, batch in enumerate(super().__iter__()))
+
+    def change(self, place: int, batch: Any) -> Any:
+        """Change one batch."""
+        raise NotImplementedError
+
+
+class _WrongDtype(_SubtlyWrong):
+    def change(self, place, batch):
+        return [batch[0].double(), batch[1]]
+
+
+class _WrongDtypeOnce(_SubtlyWrong):
+    def change(self, place, batch):
+        return [batch[0], batch[1].int() if place == 2 else batch[1]]
+
+
+class _WrongContainer(_SubtlyWrong):
+    def change(self, place, batch):
+        return tuple(batch)
+
+
+class _WrongValue(_SubtlyWrong):
+    def change(self, place, batch):
+        batch[0][-1, -1] += 1e-3 * (place == 3)
+        return batch
+
+
+class _WrongMemory(_SubtlyWrong):
+    def change(self, place, batch):
+        return [batch[0].t().contiguous().t(), batch[1]]
+
+
+class _WrongOrder(DataLoader):
+    def __iter__(self):
+        batches = list(super().__iter__())
+        batches[0], batches[1] = batches[1], batches[0]
+        return iter(batches)
+
+
+class _LastBatchLost(DataLoader):
+    def __iter__(self):
+        return iter(list(super().__iter__())[:-1])
+
+
+class _ReversedWithinABatch(_SubtlyWrong):
+    def change(self, place, batch):
+        return [batch[0].flip(0), batch[1].flip(0)]
+
+
+class _SameOrderInEveryEpoch(DataLoader):
+    def __iter__(self):
+        self.generator.manual_seed(11)
+        return super().__iter__()
+
+
+WRONG_CLASSES = [_WrongDtype, _WrongDtypeOnce, _WrongContainer, _WrongValue, _WrongMemory, _WrongOrder, _LastBatchLost]
+WRONG_CLASSES += [_ReversedWithinABatch, _SameOrderInEveryEpoch]
+
+
+def _shuffled(load: Load) -> Any:
+    return epochs(load(Squares(), batch_size=3, shuffle=True, generator=generator()), 2)
+
+
+@pytest.mark.parametrize("workers", [INLINE, TWO], ids=str)
+@pytest.mark.parametrize("wrong", WRONG_CLASSES)
+def test_a_loader_that_is_subtly_wrong_is_noticed(wrong, workers):
+    with pytest.raises(AssertionError, match=r"differs from torch's DataLoader"):
+        assert_same_as_torch(_shuffled, workers, loader_class=wrong)
+
+
+@pytest.mark.parametrize("workers", [INLINE, TWO], ids=str)
+def test_a_loader_that_is_right_passes(workers):
+    class Right(DataLoader):
+        pass
+
+    assert_same_as_torch(_shuffled, workers, loader_class=Right)
+
+
+class _ErrorOneBatchEarly(DataLoader):
+    def __iter__(self):
+        indices = list(self.batch_sampler)
+        for place, batch in enumerate(indices):
+            if any(index in self.dataset.at for index in (indices + [[]])[place + 1]):
+                raise ValueError("no sample 7")
+            yield self.collate_fn([self.dataset[index] for index in batch])
+
+
+class _EndsAfterAnError(DataLoader):
+    def __iter__(self):
+        for batch in self.batch_sampler:
+            yield self.collate_fn([self.dataset[index] for index in batch])
+
+
+class _OtherClassOfError(DataLoader):
+    def __iter__(self):
+        iterator = super().__iter__()
+
+        class Iterator:
+            def __iter__(self):
+                return self
+
+            def __next__(self):
+                try:
+                    return next(iterator)
+                except ValueError as error:
+                    raise RuntimeError(str(error)) from None
+
+        return Iterator()
+
+
+@pytest.mark.parametrize("wrong", [_ErrorOneBatchEarly, _EndsAfterAnError, _OtherClassOfError])
+def test_a_wrong_error_or_a_wrong_place_of_it_is_noticed(wrong):
+    def case(load):
+        return epochs(load(FailingByIndex(at=[7]), batch_size=2))
+
+    with pytest.raises(AssertionError, match=r"differs from torch's DataLoader"):
+        assert_same_as_torch(case, loader_class=wrong)
+
+
+def test_a_missing_warning_is_noticed():
+    class Silent(DataLoader):
+        def check_worker_number_rationality(self):
+            pass
+
+    def case(load):
+        return recorded(lambda: len(load(Squares(), num_workers=999)))
+
+    with pytest.raises(AssertionError, match=r"differs from torch's DataLoader"):
+        assert_same_as_torch(case, loader_class=Silent)

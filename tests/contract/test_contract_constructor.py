@@ -1,0 +1,677 @@
+"""The constructor's checks, attributes and signature, and the lengths of a loader."""
+
+import copy
+import inspect
+import itertools
+import multiprocessing
+import pickle
+import warnings
+from typing import Any, Generic, get_args, get_origin
+
+import pytest
+import torch
+from contract_comparison import difference
+from contract_datasets import (
+    Indices,
+    LazySampler,
+    LengthRaises,
+    Shards,
+    SizedShards,
+    Squares,
+    WithoutLength,
+    WithoutLengthSampler,
+    identity,
+    init_that_fails,
+)
+from contract_harness import (
+    INLINE,
+    SUBJECT_IS_TORCH,
+    TWO,
+    TWO_PERSISTENT,
+    Workers,
+    assert_same_as_torch,
+    consume,
+    epochs,
+    everywhere,
+    generator,
+    in_workers,
+    outcome,
+    recorded,
+    subject_class,
+    with_workers,
+)
+from torch.utils.data import BatchSampler, ConcatDataset, DataLoader, RandomSampler, SequentialSampler, Subset
+
+OWN_DEFAULTS = {"worker_method": "multiprocessing", "seed": None, "seeding": "sample", "chunk_size": None}
+own_only = pytest.mark.skipif(SUBJECT_IS_TORCH, reason="about what only our class has")
+
+
+def _made(load: Any, *args: Any, **arguments: Any) -> Any:
+    """Observe a construction: its error, or all attributes that torch's class has."""
+    loader = outcome(load.loader_class, *args, **arguments)
+    if not isinstance(loader, DataLoader):
+        return loader
+    return attributes(loader)
+
+
+def attributes(loader: DataLoader) -> dict[str, Any]:
+    """Take the attributes that torch's class gives a loader; samplers as their classes and contents."""
+    plain = DataLoader([0])
+    seen: dict[str, Any] = {}
+    for name in sorted(vars(plain)):
+        value = getattr(loader, name, "absent")
+        if name == "sampler":
+            value = [type(value).__name__, getattr(value, "data_source", None), getattr(value, "generator", None)]
+        elif name == "batch_sampler" and type(value) is BatchSampler:
+            value = ["BatchSampler", value.batch_size, value.drop_last, value.sampler is loader.sampler]
+        seen[name] = value
+    seen["multiprocessing_context"] = type(loader.multiprocessing_context)
+    seen["_auto_collation"] = loader._auto_collation
+    seen["_index_sampler"] = loader._index_sampler in (loader.sampler, loader.batch_sampler)
+    return seen
+
+
+# Objects that several constructions share, so that both classes are given the very same ones.
+DATASET = Squares(10)
+STREAM = Shards(10)
+SAMPLER = LazySampler([3, 1])
+BATCHES = [[0, 1], [2]]
+
+REJECTED: dict[str, dict[str, Any]] = {
+    "negative num_workers": {"num_workers": -1},
+    "negative timeout": {"timeout": -1},
+    "negative float timeout": {"timeout": -0.5},
+    "prefetch_factor without workers": {"prefetch_factor": 2},
+    "prefetch_factor of zero without workers": {"prefetch_factor": 0},
+    "negative prefetch_factor": {"num_workers": 1, "prefetch_factor": -1},
+    "persistent_workers without workers": {"persistent_workers": True},
+    "multiprocessing_context without workers": {"multiprocessing_context": "fork"},
+    "multiprocessing_context object without workers": {"multiprocessing_context": multiprocessing.get_context()},
+    "unknown start method": {"num_workers": 1, "multiprocessing_context": "bad"},
+    "context of a wrong type": {"num_workers": 1, "multiprocessing_context": 5},
+    "context of another wrong type": {"num_workers": 1, "multiprocessing_context": dict},
+    "stream and shuffle": {"dataset": STREAM, "shuffle": True},
+    "stream and a truthy shuffle": {"dataset": STREAM, "shuffle": 3},
+    "stream and sampler": {"dataset": STREAM, "sampler": SAMPLER},
+    "stream and empty sampler": {"dataset": STREAM, "sampler": []},
+    "stream and batch_sampler": {"dataset": STREAM, "batch_sampler": BATCHES},
+    "sampler and shuffle": {"sampler": SAMPLER, "shuffle": True},
+    "batch_sampler and batch_size": {"batch_sampler": BATCHES, "batch_size": 2},
+    "batch_sampler and batch_size None": {"batch_sampler": BATCHES, "batch_size": None},
+    "batch_sampler and shuffle": {"batch_sampler": BATCHES, "shuffle": True},
+    "batch_sampler and sampler": {"batch_sampler": BATCHES, "sampler": SAMPLER},
+    "batch_sampler and drop_last": {"batch_sampler": BATCHES, "drop_last": True},
+    "no batches and drop_last": {"batch_size": None, "drop_last": True},
+    "batch_size zero": {"batch_size": 0},
+    "batch_size negative": {"batch_size": -3},
+    "batch_size float": {"batch_size": 2.0},
+    "batch_size bool": {"batch_size": True},
+    "batch_size text": {"batch_size": "4"},
+    "batch_size tensor": {"batch_size": torch.tensor(4)},
+    "drop_last no bool": {"drop_last": 1},
+    "drop_last None": {"drop_last": None},
+    "shuffle of nothing": {"dataset": [], "shuffle": True},
+    "shuffle without a length": {"dataset": WithoutLength(), "shuffle": True},
+    "shuffle with a length that raises": {"dataset": LengthRaises(), "shuffle": True},
+    "num_workers None": {"num_workers": None},
+    "num_workers text": {"num_workers": "2"},
+    "timeout None": {"timeout": None},
+    "prefetch_factor text": {"num_workers": 1, "prefetch_factor": "2"},
+    "unknown argument": {"no_such_argument": 1},
+    "two arguments of one name": {"args": (2,), "batch_size": 3},
+    "too many positional arguments": {"args": (1, False, None, None, 0, None, False, False, 0, None, None, None, 2)},
+    "no dataset": {"dataset": None, "args": None},
+}
+
+ACCEPTED: dict[str, dict[str, Any]] = {
+    "nothing": {},
+    "empty dataset": {"dataset": []},
+    "dataset without a length": {"dataset": WithoutLength()},
+    "a list": {"dataset": [1, 2, 3], "batch_size": 2},
+    "a dataset that is None": {"dataset": None},
+    "shuffle": {"shuffle": True},
+    "shuffle with a generator": {"shuffle": True, "generator": generator()},
+    "shuffle None": {"shuffle": None},
+    "truthy shuffle": {"shuffle": 1},
+    "batch_size and drop_last": {"batch_size": 3, "drop_last": True},
+    "batch_size larger than the dataset": {"batch_size": 300},
+    "batch_size None": {"batch_size": None},
+    "batch_size None and shuffle": {"batch_size": None, "shuffle": True},
+    "sampler": {"sampler": SAMPLER, "batch_size": 2},
+    "sampler and shuffle False": {"sampler": SAMPLER, "shuffle": False},
+    "sampler that is a list": {"sampler": [1, 2, 3]},
+    "sampler that is no iterable": {"sampler": 5},
+    "batch_sampler": {"batch_sampler": BATCHES},
+    "batch_sampler that is empty": {"batch_sampler": []},
+    "batch_sampler and batch_size 1": {"batch_sampler": BATCHES, "batch_size": 1, "drop_last": False},
+    "batch_sampler and drop_last None": {"batch_sampler": BATCHES, "drop_last": None},
+    "stream": {"dataset": STREAM, "batch_size": 2},
+    "stream, shuffle False": {"dataset": STREAM, "shuffle": False},
+    "stream, drop_last": {"dataset": STREAM, "batch_size": 2, "drop_last": True},
+    "stream without batches": {"dataset": STREAM, "batch_size": None},
+    "collate_fn": {"collate_fn": identity},
+    "collate_fn without batches": {"collate_fn": identity, "batch_size": None},
+    "workers": {"num_workers": 2},
+    "workers, all arguments": {
+        "num_workers": 2,
+        "timeout": 3.5,
+        "worker_init_fn": init_that_fails,
+        "prefetch_factor": 4,
+        "persistent_workers": True,
+        "in_order": False,
+        "pin_memory": True,
+        "pin_memory_device": "cuda",
+        "generator": generator(),
+    },
+    "prefetch_factor of zero": {"num_workers": 1, "prefetch_factor": 0},
+    "num_workers True": {"num_workers": True},
+    "start method by name": {"num_workers": 1, "multiprocessing_context": "spawn"},
+    "start method by context": {"num_workers": 1, "multiprocessing_context": multiprocessing.get_context("fork")},
+    "start method of torch": {"num_workers": 1, "multiprocessing_context": torch.multiprocessing.get_context("fork")},
+    "timeout without workers": {"timeout": 5},
+    "in_order without workers": {"in_order": False},
+    "pin_memory_device alone": {"pin_memory_device": "cuda"},
+    "not callable functions": {"collate_fn": 3, "worker_init_fn": 4},
+    "generator that is none": {"generator": "none"},
+    "positional": {"args": (4, None, None, None, 2, None, False, True, 1.0, None, "fork", generator())},
+}
+
+
+def _arguments(arguments: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    given = dict(arguments)
+    positional = given.pop("args", ())
+    if positional is None:
+        return (), {}
+    return (given.pop("dataset", DATASET), *positional), given
+
+
+@pytest.mark.parametrize("name", REJECTED)
+def test_a_wrong_argument_raises_what_torch_raises(name):
+    def case(load):
+        positional, arguments = _arguments(REJECTED[name])
+        result = outcome(load.loader_class, *positional, **arguments)
+        if isinstance(result, DataLoader):
+            return "accepted"
+        if result.kind is TypeError and "unexpected keyword" in result.first_line:
+            return result.kind
+        if result.kind is TypeError and "positional" in result.first_line:
+            # Python's own text counts and names the arguments and the class.
+            return result.kind, result.first_line.partition("(")[0].rpartition(".")[2]
+        return result
+
+    assert_same_as_torch(case)
+
+
+def test_every_wrong_argument_of_the_list_is_wrong_for_torch():
+    for name, wrong in REJECTED.items():
+        positional, arguments = _arguments(wrong)
+        with pytest.raises(Exception):  # noqa: B017, PT011 - which one is what the other tests compare
+            DataLoader(*positional, **arguments)
+            raise AssertionError(name)
+
+
+@pytest.mark.parametrize("name", ACCEPTED)
+def test_an_accepted_construction_has_the_attributes_of_torch(name):
+    def case(load):
+        positional, arguments = _arguments(ACCEPTED[name])
+        return _made(load, *positional, **arguments)
+
+    assert_same_as_torch(case)
+
+
+def test_of_two_wrong_arguments_the_same_one_is_reported():
+    # The order of the checks shows when two of them fail; every pair that does not name one argument twice.
+    pairs = [
+        (first, second)
+        for first, second in itertools.combinations(REJECTED, 2)
+        if not set(REJECTED[first]) & set(REJECTED[second]) and "args" not in {**REJECTED[first], **REJECTED[second]}
+    ]
+    assert len(pairs) > 300
+
+    def case(load):
+        seen = {}
+        for first, second in pairs:
+            arguments = {"dataset": DATASET, **REJECTED[first], **REJECTED[second]}
+            result = outcome(load.loader_class, **arguments)
+            seen[first, second] = result if not isinstance(result, DataLoader) else "accepted"
+            if "no_such_argument" in arguments:
+                seen[first, second] = result.kind
+        return seen
+
+    assert_same_as_torch(case)
+
+
+def test_of_a_wrong_and_a_legal_argument_the_same_is_reported():
+    pairs = [
+        (first, second)
+        for first, second in itertools.product(REJECTED, ACCEPTED)
+        if not set(REJECTED[first]) & set(ACCEPTED[second]) and "args" not in {**REJECTED[first], **ACCEPTED[second]}
+    ]
+
+    def case(load):
+        seen = {}
+        for first, second in pairs:
+            arguments = {"dataset": DATASET, **REJECTED[first], **ACCEPTED[second]}
+            result = outcome(load.loader_class, **arguments)
+            seen[first, second] = attributes(result) if isinstance(result, DataLoader) else result
+            if "no_such_argument" in arguments:
+                seen[first, second] = result.kind
+        return seen
+
+    assert_same_as_torch(case)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # torch's half-made iterators
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"timeout": 1},
+        {"num_workers": 2, "prefetch_factor": 0},
+        {"sampler": 5},
+        {"sampler": 5, "batch_size": None},
+        {"batch_sampler": 5},
+        {"batch_sampler": 5, "num_workers": 1},
+        {"generator": "none"},
+        {"generator": "none", "num_workers": 1},
+        {"collate_fn": 3},
+    ],
+    ids=str,
+)
+def test_what_the_constructor_lets_pass_fails_in_iter_or_next_as_in_torch(arguments):
+    def case(load):
+        loader = load(Squares(2), **arguments)
+        iterator = outcome(iter, loader)
+        return consume(iterator, 3) if hasattr(iterator, "__next__") else ["at iter", iterator]
+
+    assert_same_as_torch(case)
+
+
+def test_a_context_is_checked_when_it_is_set_later():
+    def case(load):
+        seen: list[Any] = []
+        for num_workers, context in itertools.product((0, 2), ("fork", "bad", 5, None, multiprocessing.get_context())):
+            loader = load(DATASET, num_workers=num_workers)
+            seen.append(outcome(setattr, loader, "multiprocessing_context", context))
+            seen.append(type(loader.multiprocessing_context))
+        return seen
+
+    assert_same_as_torch(case)
+
+
+@pytest.mark.parametrize("workers", [INLINE, TWO, TWO_PERSISTENT], ids=str)
+def test_the_fixed_attributes_cannot_be_set_and_the_others_can(workers):
+    def case(load):
+        loader = load(DATASET)
+        seen = {}
+        for name in sorted(vars(DataLoader([0]))):
+            if not name.startswith("_"):
+                seen[name] = outcome(setattr, loader, name, getattr(loader, name))
+        seen["new"] = outcome(setattr, loader, "an_attribute_of_the_users", 3), loader.an_attribute_of_the_users
+        return seen
+
+    assert_same_as_torch(case, workers)
+
+
+def test_the_guard_names_the_users_subclass():
+    def case(load):
+        class MyLoader(load.loader_class):
+            pass
+
+        return outcome(setattr, MyLoader(DATASET), "batch_size", 4)
+
+    assert_same_as_torch(case)
+
+
+def test_the_guard_opens_for_those_who_know_its_flag():
+    def case(load):
+        loader = load(Indices(4), batch_size=2)
+        loader._DataLoader__initialized = False
+        loader.batch_sampler = [[3], [2, 1]]
+        loader._DataLoader__initialized = True
+        object.__setattr__(loader, "drop_last", True)
+        return epochs(loader), loader.drop_last, outcome(setattr, loader, "batch_sampler", [[0]])
+
+    assert_same_as_torch(case)
+
+
+def test_every_attribute_that_torch_does_not_have_is_private_or_an_own_argument():
+    parameters = inspect.signature(subject_class().__init__).parameters
+    torch_parameters = inspect.signature(DataLoader.__init__).parameters
+    for arguments in ({}, {"num_workers": 2, "persistent_workers": True}):
+        names = set(vars(subject_class()(DATASET, **arguments))) - set(vars(DataLoader(DATASET, **arguments)))
+        public = {name for name in names if not name.startswith("_")}
+        assert public <= set(parameters) - set(torch_parameters)
+
+
+def test_the_signature_begins_with_that_of_torch():
+    ours = list(inspect.signature(subject_class().__init__).parameters.values())
+    theirs = list(inspect.signature(DataLoader.__init__).parameters.values())
+
+    def shape(parameters):
+        return [(parameter.name, parameter.kind, parameter.default) for parameter in parameters]
+
+    assert shape(ours)[: len(theirs)] == shape(theirs)
+    for parameter in ours[len(theirs) :]:
+        assert parameter.kind is inspect.Parameter.KEYWORD_ONLY, f"{parameter} must be keyword-only"
+        assert parameter.default is not inspect.Parameter.empty, f"{parameter} must be optional"
+    assert len([parameter for parameter in ours if parameter.kind is not inspect.Parameter.KEYWORD_ONLY]) == 14
+
+
+@own_only
+def test_every_own_argument_has_its_default_and_is_an_attribute_of_the_same_name():
+    parameters = inspect.signature(subject_class().__init__).parameters
+    own = [name for name in parameters if name not in inspect.signature(DataLoader.__init__).parameters]
+    loader = subject_class()(DATASET)
+    for name in own:
+        assert name in vars(loader) or isinstance(getattr(type(loader), name, None), property), name
+        assert getattr(loader, name) == parameters[name].default, name
+    for name, default in OWN_DEFAULTS.items():
+        assert parameters[name].default == default, name
+
+
+@own_only
+def test_own_arguments_are_kept_as_they_were_given():
+    given = {"worker_method": "thread", "seed": 5, "seeding": "sample", "chunk_size": 3}
+    loader = subject_class()(DATASET, num_workers=2, **given)
+    assert {name: getattr(loader, name) for name in given} == given
+    assert subject_class()(DATASET, seeding="torch").seeding == "torch"
+    assert subject_class()(DATASET, chunk_size="batch").chunk_size == "batch"
+
+
+@own_only
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"worker_method": "fiber"},
+        {"worker_method": None},
+        {"seeding": "none"},
+        {"seed": "five"},
+        {"seed": 1.5},
+        {"chunk_size": 0},
+        {"chunk_size": -1},
+        {"chunk_size": "sample"},
+    ],
+    ids=str,
+)
+def test_a_wrong_own_argument_is_a_value_error_or_type_error_that_names_it(arguments):
+    with pytest.raises((ValueError, TypeError), match=next(iter(arguments))):
+        subject_class()(DATASET, num_workers=2, **arguments)
+
+
+@own_only
+def test_what_is_wrong_for_torch_is_reported_before_what_is_wrong_for_us():
+    with pytest.raises(ValueError, match="^num_workers option should be non-negative"):
+        subject_class()(DATASET, num_workers=-1, worker_method="fiber")
+
+
+def test_it_is_a_subclass_of_torchs_and_can_be_subscripted():
+    subject = subject_class()
+    assert issubclass(subject, DataLoader)
+    assert subject.__name__ == "DataLoader"
+    loader = subject(DATASET)
+    assert isinstance(loader, DataLoader)
+    assert isinstance(loader, Generic)
+    assert get_origin(subject[int]) is subject
+    assert get_args(subject[int]) == (int,)
+    made = subject[int](DATASET)
+    assert type(made) is subject
+
+
+def test_the_class_has_every_public_name_of_torchs():
+    names = {name for name in dir(DataLoader) if not name.startswith("__")}
+    assert names <= set(dir(subject_class()))
+
+
+def test_the_loggers_call_is_made_once_for_a_loader(monkeypatch):
+    calls: list[str] = []
+    monkeypatch.setattr(torch._C, "_log_api_usage_once", calls.append)
+
+    def case(load):
+        calls.clear()
+        load.loader_class(DATASET)
+        return [call for call in calls if call == "python.data_loader"]
+
+    assert_same_as_torch(case)
+
+
+# Lengths.
+
+
+class _Halved(SequentialSampler):
+    def __len__(self) -> int:
+        return 5
+
+
+LENGTHS: dict[str, Any] = {
+    "batches": lambda load: load(Squares(10), batch_size=3),
+    "batches, drop_last": lambda load: load(Squares(10), batch_size=3, drop_last=True),
+    "exact": lambda load: load(Squares(9), batch_size=3, drop_last=True),
+    "no batches": lambda load: load(Squares(10), batch_size=None),
+    "empty": lambda load: load([], batch_size=3),
+    "fewer than a batch, dropped": lambda load: load(Squares(2), batch_size=3, drop_last=True),
+    "shuffle": lambda load: load(Squares(10), batch_size=4, shuffle=True),
+    "sampler": lambda load: load(Squares(10), batch_size=3, sampler=[1, 2, 3, 4]),
+    "sampler with another length": lambda load: load(Squares(10), batch_size=2, sampler=_Halved(Squares(10))),
+    "sampler without a length": lambda load: load(Squares(10), batch_size=2, sampler=WithoutLengthSampler()),
+    "generator as sampler": lambda load: load(Squares(10), sampler=(i for i in range(3))),
+    "sampler, no batches": lambda load: load(Squares(10), batch_size=None, sampler=[1, 2, 3]),
+    "batch_sampler": lambda load: load(Squares(10), batch_sampler=[[1], [2, 3], []]),
+    "batch_sampler without a length": lambda load: load(Squares(10), batch_sampler=WithoutLengthSampler()),
+    "batch_sampler that is a generator": lambda load: load(Squares(10), batch_sampler=([i] for i in range(3))),
+    "replacement": lambda load: load(
+        Squares(10), batch_size=4, sampler=RandomSampler(Squares(10), replacement=True, num_samples=33)
+    ),
+    "dataset without a length": lambda load: load(WithoutLength()),
+    "dataset without a length, sampler": lambda load: load(WithoutLength(), sampler=[5, 6]),
+    "dataset whose length raises": lambda load: load(LengthRaises()),
+    "subset": lambda load: load(Subset(Squares(10), [1, 2, 3]), batch_size=2),
+    "concatenation": lambda load: load(ConcatDataset([Squares(3), Squares(4)]), batch_size=2),
+    "stream without a length": lambda load: load(Shards(10), batch_size=3),
+    "stream": lambda load: load(SizedShards(10, told=10), batch_size=3),
+    "stream, drop_last": lambda load: load(SizedShards(10, told=10), batch_size=3, drop_last=True),
+    "stream, no batches": lambda load: load(SizedShards(10, told=10), batch_size=None),
+    "stream of nothing": lambda load: load(SizedShards(0, told=0), batch_size=3),
+    "stream that reports too little": lambda load: load(SizedShards(10, told=4), batch_size=2),
+}
+
+
+@with_workers(INLINE, TWO, TWO_PERSISTENT)
+@pytest.mark.parametrize("name", LENGTHS)
+def test_the_length_of_a_loader_and_of_its_iterator(name, workers):
+    def case(load):
+        loader = LENGTHS[name](load)
+        seen = [outcome(len, loader), outcome(len, loader)]
+        # The stream that has no end as sampler has no length as iterator.
+        iterator = outcome(iter, loader)
+        if not hasattr(iterator, "__next__"):
+            return [*seen, iterator]
+        seen.append(outcome(len, iterator))
+        outcome(next, iterator)
+        return [*seen, outcome(len, iterator), outcome(len, loader), loader._IterableDataset_len_called]
+
+    assert_same_as_torch(case, workers)
+
+
+def test_a_length_follows_a_dataset_that_grows():
+    def case(load):
+        items = [1, 2, 3]
+        loader = load(items, batch_size=2)
+        seen = [len(loader), epochs(loader)]
+        items += [4, 5]
+        return [*seen, len(loader), epochs(loader)]
+
+    assert_same_as_torch(case)
+
+
+@everywhere
+def test_a_stream_that_yields_more_than_its_length_warns_for_every_batch_too_many(workers):
+    def case(load):
+        loader = load(SizedShards(10, told=4), batch_size=2)
+        seen: list[Any] = []
+        # Without a call of len() nothing was promised, and nothing is said.
+        for call in (False, True):
+            if call:
+                seen.append(len(loader))
+            iterator = iter(loader)
+            while not seen or seen[-1] is not None:
+                batch, warned = recorded(next, iterator, None)
+                seen += [batch, [(kind, _without_address(text)) for kind, text in warned]]
+                if batch is None:
+                    seen.append(None)
+            seen.append("end of an epoch")
+        return seen
+
+    assert_same_as_torch(case, workers)
+
+
+def _without_address(text: str) -> str:
+    before, _, after = text.partition("<")
+    return before + after.partition(">")[2]
+
+
+# Warnings.
+
+
+@pytest.mark.parametrize("num_workers", [0, 1, 2, 1000])
+def test_too_many_workers_are_warned_of_by_the_constructor(num_workers):
+    def case(load):
+        return [text for text in recorded(lambda: type(load(DATASET, num_workers=num_workers)).__name__)]
+
+    assert_same_as_torch(case)
+
+
+def test_too_many_workers_are_warned_of_again_when_an_iterator_is_made(monkeypatch):
+    monkeypatch.setattr(torch._utils, "cpu_count", lambda: 1)
+
+    def case(load):
+        loader = load(DATASET, num_workers=2)
+        first = recorded(lambda: consume(iter(loader)))
+        second = recorded(lambda: consume(iter(loader)))
+        loader = load(DATASET, num_workers=2, persistent_workers=True)
+        return first, second, [recorded(lambda: consume(iter(loader))) for _ in range(2)]
+
+    assert_same_as_torch(case)
+
+
+def test_the_warning_of_the_constructor_can_be_turned_off_by_overriding_its_method():
+    def case(load):
+        class Quiet(load.loader_class):
+            def check_worker_number_rationality(self):
+                warnings.warn("quiet", stacklevel=2)
+
+        return recorded(lambda: type(Quiet(DATASET, num_workers=500)).__name__)[1]
+
+    assert_same_as_torch(case)
+
+
+@with_workers(INLINE, TWO, TWO_PERSISTENT)
+@pytest.mark.parametrize("device", ["", "cuda"])
+@pytest.mark.parametrize("pin_memory", [False, True])
+def test_pinning_warns_when_an_iterator_is_made_and_gives_the_same_batches(pin_memory, device, workers):
+    def case(load):
+        made, from_constructor = recorded(lambda: load(Squares(4), pin_memory=pin_memory, pin_memory_device=device))
+        del made
+        loader = load(Squares(4), pin_memory=pin_memory, pin_memory_device=device)
+        return from_constructor, [recorded(lambda: consume(iter(loader))) for _ in range(2)]
+
+    assert_same_as_torch(case, workers)
+
+
+# Copies.
+
+
+@with_workers(INLINE, TWO)
+def test_a_loader_can_be_pickled_and_its_copy_is_the_same(workers):
+    def case(load):
+        loader = load(Squares(7), batch_size=2, shuffle=True, generator=generator(), collate_fn=identity)
+        again = pickle.loads(pickle.dumps(loader))
+        return [
+            type(again) is type(loader),
+            {name: type(value) for name, value in attributes(again).items()},
+            epochs(again, 2),
+            outcome(setattr, again, "batch_size", 3),
+        ]
+
+    assert_same_as_torch(case, workers)
+
+
+@with_workers(INLINE, TWO)
+def test_a_loader_can_be_copied(workers):
+    def case(load):
+        loader = load(Squares(7), batch_size=2, shuffle=True, generator=generator())
+        shallow, deep = copy.copy(loader), copy.deepcopy(loader)
+        return [epochs(deep, 2), epochs(shallow, 2), epochs(loader, 2), shallow.dataset is loader.dataset]
+
+    assert_same_as_torch(case, workers)
+
+
+@with_workers(INLINE, TWO, TWO_PERSISTENT)
+def test_an_iterator_cannot_be_pickled(workers):
+    def case(load):
+        loader = load(Squares(4))
+        iterator = iter(loader)
+        seen = [outcome(pickle.dumps, iterator).kind]
+        # A loader with a persistent iterator holds it, so it cannot be pickled either.
+        pickled = outcome(pickle.dumps, loader)
+        return [*seen, pickled.kind if not isinstance(pickled, bytes) else "pickled"]
+
+    assert_same_as_torch(case, workers)
+
+
+# What other libraries read from a loader and from its iterators.
+
+
+@in_workers
+def test_the_private_names_that_libraries_read_are_there(workers):
+    def case(load):
+        loader = load(Squares(8), batch_size=2)
+        seen = [loader._iterator is None, loader._dataset_kind, loader._auto_collation]
+        iterator = iter(loader)
+        seen += [loader._iterator is iterator, loader._iterator is None, isinstance(iterator._workers, list)]
+        first = next(iterator)
+        del iterator
+        loader._iterator = None
+        return [*seen, first, epochs(loader)]
+
+    assert_same_as_torch(case, workers)
+
+
+@with_workers(INLINE, TWO)
+def test_get_iterator_gives_a_new_iterator(workers):
+    def case(load):
+        loader = load(Squares(5), batch_size=2)
+        iterator = loader._get_iterator()
+        return [iter(iterator) is iterator, consume(iterator), len(iterator), loader._iterator]
+
+    assert_same_as_torch(case, workers)
+
+
+@with_workers(INLINE, TWO)
+def test_a_subclass_that_passes_everything_on_works(workers):
+    def case(load):
+        class Doubling(load.loader_class):
+            def __init__(self, *args, factor=2, **arguments):
+                super().__init__(*args, **arguments)
+                self.factor = factor
+
+            def __iter__(self):
+                for vectors, squares in super().__iter__():
+                    yield vectors * self.factor, squares
+
+            def __len__(self):
+                return 100
+
+        loader = Doubling(Squares(6), 4, num_workers=workers.count, factor=3)
+        return [epochs(loader, 2), len(loader), type(loader).__mro__[-3:]]
+
+    assert_same_as_torch(case, workers)
+
+
+def test_difference_in_the_attributes_would_be_seen():
+    class Other(DataLoader):
+        def __init__(self, *args, **arguments):
+            super().__init__(*args, **arguments)
+            self.prefetch_factor = 2
+
+    assert difference(attributes(Other(DATASET)), attributes(DataLoader(DATASET)))
+    assert Workers(count=0) == INLINE

@@ -1,0 +1,329 @@
+"""The ``fastload`` command: what it runs is what would have run without it, but for the loader."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fastload import cli
+
+FASTLOAD = [sys.executable, "-m", "fastload.cli"]
+
+LOAD = """
+import json, torch
+from torch.utils.data import DataLoader
+
+def load():
+    loader = DataLoader(torch.arange(6), batch_size=2)
+    list(loader)
+    return [type(loader).__module__, type(loader).__name__, loader.statistics().batches]
+"""
+LOADED_BY_US = ["fastload.loader", "DataLoader", 3]
+
+Script = Callable[[str, str], Path]
+
+
+@pytest.fixture
+def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Script:
+    """Write a file into a fresh folder, which becomes the working directory."""
+    monkeypatch.chdir(tmp_path)
+
+    def write(name: str, text: str) -> Path:
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(textwrap.dedent(text))
+        return path
+
+    return write
+
+
+def execute(*command: object, **options: Any) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([str(word) for word in command], capture_output=True, text=True, **options)
+
+
+def fastload_run(*arguments: object, **options: Any) -> str:
+    """Return the standard output of a ``fastload run`` that must succeed."""
+    done = execute(*FASTLOAD, "run", *arguments, **options)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+DESCRIBE = """
+import json, sys
+import __main__
+
+print(json.dumps([
+    sys.argv, sys.path, sys.orig_argv, sys.executable, sys.flags, __name__, __file__, __package__,
+    sorted(vars(__main__)), [type(finder).__name__ for finder in sys.meta_path if "Watcher" not in str(finder)],
+]))
+"""
+
+
+def test_an_unmodified_script_loads_with_our_class(script: Script) -> None:
+    script("train.py", LOAD + "print(json.dumps(load()))")
+    assert json.loads(fastload_run("train.py")) == LOADED_BY_US
+
+
+@pytest.mark.parametrize("target", ["train.py", "./train.py", "package/main.py", "-m package.main", "package"])
+def test_the_script_sees_the_process_that_plain_python_would_give_it(script: Script, target: str) -> None:
+    for name in ("train.py", "package/main.py", "package/__main__.py"):
+        script(name, DESCRIBE)
+    words = [*target.split(), "--epochs", "3", "-m", "--", "--report", "a b"]
+    assert fastload_run(*words) == execute(sys.executable, *words).stdout != ""
+
+
+def test_a_process_that_does_not_use_torch_pays_for_no_import(script: Script) -> None:
+    script("plain.py", "import sys; print([name for name in sys.modules if name.split('.')[0] in ('torch', 'fastload')])")
+    assert fastload_run("plain.py").strip() == "[]"
+
+
+def test_importing_torch_imports_fastload_only_with_the_first_loader(script: Script) -> None:
+    script("late.py", LOAD + "import sys; print('fastload' in sys.modules); load(); print('fastload' in sys.modules)")
+    assert fastload_run("late.py").split() == ["False", "True"]
+
+
+def test_once_torch_is_imported_the_import_system_is_as_plain_python_has_it(script: Script) -> None:
+    text = """
+    import json, sys, torch, torch.utils.data.dataloader as module
+    watchers = [str(finder) for finder in sys.meta_path if "fastload" in str(finder) and "editable" not in str(finder)]
+    print(json.dumps([watchers, sorted(vars(module.__loader__)), module.__loader__ is module.__spec__.loader]))
+    """
+    script("imports.py", text)
+    assert json.loads(fastload_run("imports.py")) == [[], ["name", "path"], True]
+
+
+def test_the_exit_status_and_the_standard_streams_are_the_scripts_own(script: Script) -> None:
+    script("echo.py", "import sys; print(sys.stdin.read().upper()); print('careful', file=sys.stderr); sys.exit(17)")
+    done = execute(*FASTLOAD, "run", "echo.py", input="words")
+    assert (done.returncode, done.stdout, done.stderr) == (17, "WORDS\n", "careful\n")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such signals")
+def test_a_signal_reaches_the_script_and_ends_the_command(script: Script) -> None:
+    script("stuck.py", "import os, signal; print(os.getpid(), flush=True); signal.pause()")
+    with subprocess.Popen([*FASTLOAD, "run", "stuck.py"], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert int(process.stdout.readline()) == process.pid
+        process.send_signal(signal.SIGTERM)
+        assert process.wait() == -signal.SIGTERM
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such signals")
+def test_a_program_gets_the_broken_pipe_signal_as_from_a_shell(script: Script) -> None:
+    script("pipe.sh", "trap '' 0; yes | head -n 1\n")
+    assert fastload_run("--", "bash", "-c", "yes | head -n 1; echo ${PIPESTATUS[0]}").split() == [
+        "y",
+        str(128 + signal.SIGPIPE),
+    ]
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_child_processes_load_with_our_class_too(script: Script, method: str) -> None:
+    text = (
+        LOAD
+        + f"""
+import multiprocessing
+
+def child(answer):
+    answer.send(load())
+
+if __name__ == "__main__":
+    context = multiprocessing.get_context({method!r})
+    here, there = context.Pipe()
+    process = context.Process(target=child, args=(there,))
+    process.start()
+    print(json.dumps(here.recv()))
+    process.join()
+"""
+    )
+    script("parent.py", text)
+    assert json.loads(fastload_run("parent.py")) == LOADED_BY_US
+
+
+@pytest.mark.timeout(120)
+def test_every_process_of_torchrun_loads_with_our_class(script: Script) -> None:
+    script("train.py", LOAD + "import os; open(f'rank{os.environ[\"RANK\"]}', 'w').write(json.dumps(load()))")
+    torchrun = Path(sys.executable).with_name("torchrun")
+    fastload_run("--", torchrun, "--standalone", "--nproc-per-node=2", "train.py", env=os.environ | {"OMP_NUM_THREADS": "1"})
+    assert [json.loads(Path(f"rank{rank}").read_text()) for rank in range(2)] == [LOADED_BY_US] * 2
+
+
+def test_the_users_own_sitecustomize_is_executed_as_ever(script: Script) -> None:
+    script("site/sitecustomize.py", "import sys; sys.user_was_here = (__name__, __file__)")
+    script("look.py", "import sys, sitecustomize; print(sys.user_was_here, sitecustomize.__file__, sys.path)")
+    environment = os.environ | {"PYTHONPATH": str(Path("site").resolve())}
+    plain = execute(sys.executable, "look.py", env=environment)
+    assert fastload_run("look.py", env=environment) == plain.stdout != ""
+
+
+def test_an_error_in_the_users_sitecustomize_is_told_as_ever_and_our_loader_is_in_place(script: Script) -> None:
+    script("site/sitecustomize.py", "raise ValueError('broken')")
+    script("train.py", LOAD + "print(json.dumps(load()))")
+    environment = os.environ | {"PYTHONPATH": str(Path("site").resolve())}
+    done = execute(*FASTLOAD, "run", "train.py", env=environment)
+    assert "Error in sitecustomize" in done.stderr
+    assert "ValueError: broken" in done.stderr
+    assert json.loads(done.stdout) == LOADED_BY_US
+
+
+def test_a_failed_first_import_of_torch_does_not_stop_the_replacement(script: Script) -> None:
+    text = """
+    import sys
+    sys.modules["torch.utils.data.datapipes.iter.utils"] = None
+    try:
+        import torch.utils.data.dataloader
+    except ImportError:
+        print("failed")
+    for name in [name for name in sys.modules if name.startswith("torch.utils.data")]:
+        del sys.modules[name]
+    """
+    script("again.py", textwrap.dedent(text) + "import torch\n" + LOAD + "print(load()[0])")
+    assert fastload_run("again.py").split()[-1] == "fastload.loader"
+
+
+def test_where_fastload_cannot_be_imported_a_warning_says_that_torchs_loader_stays(script: Script) -> None:
+    text = """
+    import sys, torch
+    sys.modules["fastload"] = None
+    loader = torch.utils.data.DataLoader([1, 2])
+    print(type(loader).__module__, len(list(loader)))
+    """
+    script("without.py", text)
+    done = execute(*FASTLOAD, "run", "without.py")
+    assert done.stdout.split() == ["torch.utils.data.dataloader", "2"]
+    assert "fastload run: torch's DataLoader stays" in done.stderr
+    assert sys.executable in done.stderr
+
+
+def test_a_run_inside_a_run_changes_the_environment_once(script: Script) -> None:
+    script("train.py", LOAD + "import os; print(json.dumps([load(), os.environ['PYTHONPATH']]))")
+    loaded, path = json.loads(fastload_run("--", *FASTLOAD, "run", "train.py"))
+    assert loaded == LOADED_BY_US
+    assert path.count("inject") == 1
+
+
+def test_the_environment_keeps_the_users_search_path_behind_ours() -> None:
+    for before, after in ((None, ""), ("", ""), ("a" + os.pathsep + "b", os.pathsep + "a" + os.pathsep + "b")):
+        environment = {} if before is None else {"PYTHONPATH": before}
+        cli.injected_environment(environment)
+        folder = Path(cli.__file__).parent / "inject"
+        assert environment == {"FASTLOAD_INSTALL": "1", "PYTHONPATH": str(folder) + after}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["missing.py", "--epochs", "3"], "fastload run: no such script: missing.py\n"),
+        (["bash", "-c", "true"], "fastload run: no such script: bash; to run a program write: fastload run -- bash\n"),
+        (["--", "no-such-program"], "fastload run: no such program: no-such-program\n"),
+        ([], "fastload run: a script, -m MODULE or -- PROGRAM is missing; see fastload run --help\n"),
+        (["--report"], "fastload run: a script, -m MODULE or -- PROGRAM is missing; see fastload run --help\n"),
+        (["-m"], "fastload run: a script, -m MODULE or -- PROGRAM is missing; see fastload run --help\n"),
+        (["--"], "fastload run: a script, -m MODULE or -- PROGRAM is missing; see fastload run --help\n"),
+    ],
+)
+def test_what_cannot_be_run_is_told_in_one_line_with_status_2(
+    arguments: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["run", *arguments]) == 2
+    assert capsys.readouterr().err == message
+
+
+@pytest.mark.parametrize("arguments", [[], ["unknown"], ["run", "--unknown", "train.py"]])
+def test_a_command_that_is_not_understood_ends_with_status_2(arguments: list[str], capsys: Any) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(arguments)
+    assert ended.value.code == 2
+    assert "usage: fastload" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["run", "--help"]])
+def test_help_and_version_import_no_torch(arguments: list[str]) -> None:
+    code = f"""
+    import sys
+    from fastload.cli import main
+    try:
+        main({arguments})
+    except SystemExit as ended:
+        print("status", ended.code, [name for name in ("torch", "numpy", "rich") if name in sys.modules])
+    """
+    done = execute(sys.executable, "-c", textwrap.dedent(code))
+    assert done.stdout.splitlines()[-1] == "status 0 []"
+    assert "fastload" in done.stdout
+
+
+def test_the_user_command_begins_at_the_first_word_that_is_no_option() -> None:
+    for line, own, command in (
+        ("run a.py --report", "run", "a.py --report"),
+        ("run --report a.py -- b", "run --report", "a.py -- b"),
+        ("run -m a --report", "run", "-m a --report"),
+        ("run --report -- a -m", "run --report", "-- a -m"),
+        ("run --report", "run --report", ""),
+        ("--help", "--help", ""),
+        ("", "", ""),
+    ):
+        assert cli.split_command(line.split()) == (own.split(), command.split())
+
+
+REPORTED = """
+import torch
+from torch.utils.data import DataLoader
+
+class Mine(DataLoader):
+    pass
+
+def train():
+    for _ in range(2):
+        list(Mine(torch.arange(6), batch_size=2))
+
+if __name__ == "__main__":
+    train()
+    kept = DataLoader(torch.arange(6), batch_size=3, num_workers=1)
+    list(kept)
+    list(kept)
+    never = DataLoader(torch.arange(6))
+"""
+
+
+@pytest.mark.parametrize("switch", ["argument", "variable"])
+def test_the_report_has_a_line_for_each_loader_that_iterated(script: Script, switch: str) -> None:
+    script("train.py", REPORTED)
+    if switch == "argument":
+        done = execute(*FASTLOAD, "run", "--report", "train.py")
+    else:
+        done = execute(*FASTLOAD, "run", "train.py", env=os.environ | {"FASTLOAD_REPORT": "1"})
+    assert done.returncode == 0
+    assert done.stdout == ""
+    assert done.stderr.splitlines() == [
+        "fastload: Mine: 3 batches, 6 samples, no workers",
+        "fastload: Mine: 3 batches, 6 samples, no workers",
+        "fastload: DataLoader: 4 batches, 12 samples, 1 worker (multiprocessing)",
+    ]
+
+
+def test_the_report_names_the_rank_and_follows_an_error(script: Script) -> None:
+    script("train.py", LOAD + "load(); raise SystemExit('stopped')")
+    done = execute(*FASTLOAD, "run", "--report", "train.py", env=os.environ | {"RANK": "3"})
+    assert done.returncode == 1
+    assert done.stderr.splitlines() == ["stopped", "fastload: rank 3: DataLoader: 3 batches, 6 samples, no workers"]
+
+
+def test_the_report_covers_loaders_of_a_script_that_imports_fastload_itself(script: Script) -> None:
+    script("train.py", LOAD.replace("torch.utils.data", "fastload") + "load()")
+    done = execute(sys.executable, "train.py", env=os.environ | {"FASTLOAD_REPORT": "1"})
+    assert done.stderr.splitlines() == ["fastload: DataLoader: 3 batches, 6 samples, no workers"]
+
+
+def test_without_being_asked_nothing_is_reported(script: Script) -> None:
+    script("train.py", LOAD + "load()")
+    assert execute(*FASTLOAD, "run", "train.py").stderr == ""
