@@ -102,7 +102,7 @@ def heavy_tailed_costs_s(shape: str, num_samples: int, mean_cost_s: float) -> li
     return [float(cost) for cost in costs * (mean_cost_s / costs.mean())]
 
 
-class UnequalSamples(Dataset[int]):
+class UnequalSamples(Dataset[tuple[int, float]]):
     """Samples that take a known time: sample ``index`` sleeps ``costs_s[index]`` seconds.
 
     Sleeping instead of computing leaves the cores free, so that four workers can be measured on two cores.
@@ -116,10 +116,11 @@ class UnequalSamples(Dataset[int]):
         """Return the number of samples."""
         return len(self.costs_s)
 
-    def __getitem__(self, index: int) -> int:
-        """Return the index, after its cost."""
+    def __getitem__(self, index: int) -> tuple[int, float]:
+        """Return the index, and how many seconds the sample really took."""
+        start = time.perf_counter()
         time.sleep(self.costs_s[index])
-        return index
+        return index, time.perf_counter() - start
 
 
 class ChangeableOrder:

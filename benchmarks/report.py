@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
@@ -111,6 +112,11 @@ class Outcome:
         )
 
     @property
+    def num_pairs(self) -> int:
+        """How often each side was measured."""
+        return len(self.measurements[self.benchmark.sides[0].name])
+
+    @property
     def challengers(self) -> list[Side]:
         """The sides that are compared with torch's."""
         return [side for side in self.benchmark.sides if side.compared_with is not None]
@@ -122,7 +128,7 @@ class Outcome:
             "benchmark": self.benchmark.name,
             **asdict(surroundings),
             "arguments": dict(arguments),
-            "n": len(self.measurements[self.benchmark.sides[0].name]),
+            "n": self.num_pairs,
             "load_before": round(self.load_before, 2),
             "goals": {metric.name: metric.goal for metric in metrics if metric.goal},
             "sides": {
@@ -146,29 +152,27 @@ def print_table(outcomes: Sequence[Outcome], surroundings: Surroundings) -> None
     """Print all numbers to standard output, in colour only on a terminal."""
     console = Console()
     if not console.is_terminal:
-        console.width = 170
+        console.width = 130
     title = "torch against torch: how far from 1 noise alone takes a ratio" if surroundings.control else None
-    table = Table(title=title, caption=_CAPTION, caption_justify="left")
-    for column in ("benchmark", "metric", "side"):
-        table.add_column(column, no_wrap=True)
-    for column in ("n", "torch", "fastload", "ratio [95 %]"):
+    table = Table(title=title, caption=_CAPTION, caption_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+    table.add_column("benchmark, metric", no_wrap=True)
+    for column in ("torch", "fastload", "ratio [95 %]"):
         table.add_column(column, justify="right", no_wrap=True)
     table.add_column("goal", no_wrap=True)
     for outcome in outcomes:
-        for metric in outcome.benchmark.metrics:
-            for side in outcome.challengers:
+        table.add_row(f"[bold]{outcome.benchmark.name}[/]  n={outcome.num_pairs}")
+        for side in outcome.challengers:
+            if side.name != "fastload":
+                table.add_row(f"  [italic]{side.name}[/]")
+            for metric in outcome.benchmark.metrics:
                 ratio = outcome.ratio(side, metric)
                 table.add_row(
-                    outcome.benchmark.name,
-                    metric.name,
-                    side.name,
-                    str(len(outcome.values(side.name, metric))),
+                    f"    {metric.name}",
                     _spread_text(outcome.spread(side.compared_with or side.name, metric)),
                     _spread_text(outcome.spread(side.name, metric)),
-                    "" if ratio is None else f"{ratio.value:.2f} [{ratio.low:.2f}, {ratio.high:.2f}]",
+                    "" if ratio is None else f"{ratio.value:.2f} \\[{ratio.low:.2f}, {ratio.high:.2f}]",
                     _goal_text(outcome, metric, side),
                 )
-        table.add_section()
     console.print(table)
 
 
@@ -207,7 +211,7 @@ def markdown_rows(outcome: Outcome, surroundings: Surroundings) -> list[str]:
                 f"`{surroundings.command}`",
                 surroundings.machine,
                 packages,
-                str(len(outcome.values(side.name, metric))),
+                str(outcome.num_pairs),
                 _spread_text(outcome.spread(side.compared_with or side.name, metric)),
                 _spread_text(outcome.spread(side.name, metric)),
                 "" if ratio is None else f"{ratio.value:.2f} ({ratio.low:.2f}–{ratio.high:.2f})",
@@ -222,8 +226,12 @@ def _spread_text(spread: Spread) -> str:
 
 
 def _number(value: float) -> str:
-    """Return a number with three digits that count, without an exponent."""
+    """Return a number with about three digits that count."""
     magnitude = abs(value)
+    if magnitude >= 1e6:
+        return f"{value / 1e6:.2f} M"
+    if magnitude >= 1e5:
+        return f"{value / 1e3:.0f} k"
     decimals = 0 if magnitude >= 100 else 1 if magnitude >= 10 else 2 if magnitude >= 1 else 3
     return f"{value:,.{decimals}f}"
 

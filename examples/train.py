@@ -98,11 +98,11 @@ def load_data(root: Path | None, size: int) -> tuple[Images, Images, list[str], 
 def build_network(channels: int, num_classes: int) -> nn.Module:
     """Three stages of two convolutions; each stage halves the image, which must have 8x8 pixels at least."""
     layers: list[nn.Module] = []
-    for inputs, outputs in [(channels, 32), (32, 64), (64, 128)]:
+    for inputs, outputs in [(channels, 16), (16, 32), (32, 64)]:
         layers += [nn.Conv2d(inputs, outputs, 3, padding=1, bias=False), nn.BatchNorm2d(outputs), nn.ReLU()]
         layers += [nn.Conv2d(outputs, outputs, 3, padding=1, bias=False), nn.BatchNorm2d(outputs), nn.ReLU()]
         layers += [nn.MaxPool2d(2)]
-    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(128, num_classes))
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, num_classes))
 
 
 @torch.inference_mode()

@@ -24,6 +24,7 @@ from typing import Any
 
 import torch.utils.data
 
+from fastload.exit_report import report_at_exit_if_asked
 from fastload.inject.fastload_hook import after_import
 
 # The loader that Accelerate is taking apart in this thread.
@@ -35,11 +36,13 @@ _watching = False
 def adapt_loaded_libraries() -> None:
     """Adapt each library that needs it: at once if it has been imported, else right after its import.
 
+    Also the place where the report of :mod:`fastload.exit_report` is switched on, if the environment asks for it.
     Called whenever a :class:`fastload.DataLoader` is constructed; after the first time it does nothing.
     """
     global _watching
     if not _watching:
         _watching = True
+        report_at_exit_if_asked()
         after_import("accelerate.data_loader", _adapt_accelerate)
 
 
@@ -82,7 +85,7 @@ def _adapt_accelerate(data_loader: ModuleType) -> None:
         return
     replaced = {id(function): _taking_apart(function) for function in (prepare, skip)}
     for module in list(sys.modules.values()):
-        names = getattr(module, "__dict__", {})
+        names = vars(module) if isinstance(module, ModuleType) else {}  # never a lazy attribute
         for name, value in list(names.items()):
             if id(value) in replaced:
                 names[name] = replaced[id(value)]

@@ -16,13 +16,13 @@ from torch.utils.data import DataLoader as TorchDataLoader
 from torch.utils.data import IterDataPipe, MapDataPipe, default_collate, default_convert
 from torch.utils.data._utils import collate as _collate
 from torch.utils.data._utils import pin_memory as _pin_memory
-from torch.utils.data._utils import signal_handling, worker
+from torch.utils.data._utils import worker
 from torch.utils.data.dataloader import _BaseDataLoaderIter, _sharding_worker_init_fn
 from torch.utils.data.graph_settings import apply_random_seed
 
 BaseIterator: Any = _BaseDataLoaderIter
 pin_memory: Callable[..., Any] = _pin_memory.pin_memory
-set_worker_signal_handlers: Callable[[], None] = signal_handling._set_worker_signal_handlers
+set_worker_signal_handlers: Callable[[], None] = torch._C._set_worker_signal_handlers
 sharding_worker_init_fn: Callable[..., None] = _sharding_worker_init_fn
 
 _collate_map: dict[Any, Callable[..., Any]] = _collate.default_collate_fn_map

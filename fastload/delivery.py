@@ -151,11 +151,11 @@ class Delivery:
         num_workers: how many they are.
         window: batches that may be in flight.
         in_order: keep the order of the index batches.
-        chunk_size: samples a task; None to choose; 0 for whole batches.
+        chunk_size: samples a task, at most; None to choose.
         assigned: batch ``i`` goes to worker ``i % num_workers`` (those whose replica has ended left out).
         iterable: workers have replicas of an IterableDataset.
         timeout: seconds without a completed batch before :class:`LoadTimeout`; 0 for no limit.
-        whole_reason: why batches are collated whole, where that was decided beforehand.
+        whole_reason: why workers collate the batches, where that was decided beforehand; None: rows go into slots.
         where: end of the sentence "Caught ... " for errors of collation that happen here.
         book: the layouts.
         counts: where to count.
@@ -172,7 +172,7 @@ class Delivery:
         assigned: bool,
         iterable: bool,
         timeout: float,
-        whole_reason: str,
+        whole_reason: str | None,
         where: str,
         book: LayoutBook,
         counts: Counts,
@@ -192,7 +192,7 @@ class Delivery:
         self._serial = 0
         self._iteration = 0
         self._items: dict[int, WorkItem] = {}
-        self._stale: dict[int, list[int]] = {}
+        self._stale: dict[int, int] = {}
         self._batches: dict[int, _Batch] = {}
         self._published: set[int] = set()
         self.broken = False
@@ -320,23 +320,24 @@ class Delivery:
 
     def _issue(self, batch_id: int, indices: Any, num_rows: int, worker_id: int | None) -> None:
         slot = self._pool.slots.acquire()
-        whole = self._chunk_size == 0 or num_rows == 0 or self._book.given_up is not None
+        whole = self._whole_reason is not None or num_rows == 0 or self._book.given_up is not None
         if whole:
             bounds = [(0, num_rows)]
         else:
-            indices = list(indices)
             size = self._chunk_size or self._chosen_chunk_size(num_rows)
             bounds = chunk_bounds(num_rows, size)
-            if self._book.layout is None and batch_id < self._num_workers and bounds[0][1] > 1:
-                # The first sample teaches the layout: have it soon, for all that is made after it.
-                bounds[:1] = [(0, 1), (1, bounds[0][1])]
-            self._counts.chunk_size = size
+            if len(bounds) > 1:
+                indices = list(indices)
+                if self._book.layout is None and batch_id < self._num_workers and bounds[0][1] > 1:
+                    # The first sample teaches the layout: have it soon, for all that is made after it.
+                    bounds[:1] = [(0, 1), (1, bounds[0][1])]
+            self._counts.chunk_size = min(size, num_rows)
         layout = WHOLE_BATCH if whole else self._generation()
         batch = self._batches[batch_id] = _Batch(num_rows, len(bounds), slot, [None] * len(bounds), worker_id)
         if worker_id is not None:
             self._load[worker_id] += 1
         for chunk_id, (start, stop) in enumerate(bounds):
-            part = indices if whole else indices[start:stop]
+            part = indices if len(bounds) == 1 else indices[start:stop]
             try:
                 self._submit(batch_id, chunk_id, start, num_rows, slot, layout, part, worker_id)
             except Exception as error:  # indices that cannot be pickled
@@ -411,9 +412,8 @@ class Delivery:
             self._replica_ended(result.worker_id)
             self._pool.slots.release(item.slot)
             return
-        num_samples = 1 if item.layout == WHOLE_BATCH else len(item.indices)
         if item.layout != WHOLE_BATCH and result.status != ERROR:
-            self._book.observe_cost(result.busy_ns, num_samples)
+            self._book.observe_cost(result.busy_ns, len(item.indices))
         if result.status == ROWS:
             objects = self._pool.take_rows(result.payload, item, self._book.layouts[result.layout])
             result = result._replace(payload=objects)
@@ -492,7 +492,7 @@ class Delivery:
         item, first = parts[0]
         if first.status == WHOLE:
             made = self._pool.take_whole(first.payload, item)
-            self._counts.count(batch.num_rows, self._book.given_up or self._whole_reason)
+            self._counts.count(batch.num_rows, self._whole_reason or self._book.given_up or "__getitems__ gave no list")
             return made
         if all(result.status == ROWS and result.layout == first.layout for _, result in parts):
             layout = self._book.layouts[first.layout]

@@ -93,11 +93,14 @@ def initialize(
     """
     from fastload.loader import DataLoader
 
-    if not _active or isinstance(loader, DataLoader):
+    # Our constructor sets its own arguments before it calls torch's: then this is that call. An object of our class
+    # without them comes from a subclass whose constructor names torch's class instead of calling super().
+    if not _active or "seeding" in vars(loader):
         torch_init(loader, *args, **kwargs)
         return
     try:
-        loader.__class__ = _with_engine(type(loader))
+        if not isinstance(loader, DataLoader):
+            loader.__class__ = _with_engine(type(loader))
     except Exception as error:  # whatever the user's __init_subclass__ or metaclass raises
         warnings.warn(
             f"{type(loader).__name__} keeps torch's engine, because no class can be derived from it: {error!r}",

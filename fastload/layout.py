@@ -33,7 +33,7 @@ class DoesNotFit(Exception):
 
 @dataclass(frozen=True, slots=True)
 class TensorLeaf:
-    """A tensor, an array or a number: one tensor of shape (rows, \\*shape) in the batch."""
+    """A tensor, an array or a number: one tensor of shape (rows, ...) in the batch."""
 
     kind: type
     """Exact type in the sample: torch.Tensor or a subclass, ndarray, a NumPy scalar type, bool, int or float."""
@@ -109,7 +109,7 @@ class Layout:
         return known
 
     def tensors(self, buffer: Buffer, num_rows: int) -> list[torch.Tensor]:
-        """Return one tensor of shape (num_rows, \\*leaf shape) for each tensor leaf.
+        """Return one tensor of shape (num_rows, ...) for each tensor leaf.
 
         Each has a storage of its own, exactly as long as it is (so that ``torch.save`` of one leaf does not save
         the others), and each keeps ``buffer`` alive.
@@ -157,7 +157,9 @@ class Layout:
         tensors.reverse()
         return _build(self.root, tensors, list(reversed(objects)), list)
 
-    def unstack(self, buffer: Buffer, num_rows: int, row: int, count: int, objects: Sequence[Sequence[Any]]) -> list[Any]:
+    def unstack(
+        self, buffer: Buffer, num_rows: int, row: int, count: int, objects: Sequence[Sequence[Any]]
+    ) -> list[Any]:
         """Return ``count`` samples from ``row`` on as they were before :meth:`write`, sharing the buffer's memory.
 
         Args:
@@ -305,9 +307,7 @@ def _build(node: Node, tensors: list[torch.Tensor], objects: list[Sequence[Any]]
         # default_collate transposes sequences with zip, so there the strings stand in tuples.
         return parent(objects.pop())
     if isinstance(node, Dict):
-        return {
-            key: _build(child, tensors, objects, list) for key, child in zip(node.keys, node.children, strict=True)
-        }
+        return {key: _build(child, tensors, objects, list) for key, child in zip(node.keys, node.children, strict=True)}
     children = [_build(child, tensors, objects, tuple) for child in node.children]
     return node.kind(*children) if node.kind not in (list, tuple) else children
 
@@ -317,7 +317,8 @@ def _original(leaf: TensorLeaf, value: torch.Tensor) -> Any:
         return value.numpy()
     if issubclass(leaf.kind, torch.Tensor):
         return value if leaf.kind is torch.Tensor else value.as_subclass(leaf.kind)
-    return leaf.kind(value.item())
+    number: Any = leaf.kind
+    return number(value.item())
 
 
 def _sample(node: Node, leaves: list[Any], objects: list[Any]) -> Any:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import functools
 import multiprocessing
+import sys
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from multiprocessing.context import BaseContext
 from typing import Any, Literal, TypeVar
 
@@ -90,13 +91,14 @@ class _Decisions:
     """How a loader's arguments and dataset are served; and why."""
 
     whole_reason: str | None
+    """Why a worker collates the batch and sends it as it is; None if rows go into slots by their layout."""
+    uncut_reason: str | None
     """Why batches are not cut into chunks; None if they are."""
     assigned: bool
     """Whether each batch has its worker beforehand."""
     seeded: bool
     """Whether each sample is seeded."""
     seeding_reason: str
-    notes: list[str] = field(default_factory=list)
 
 
 class DataLoader(compat.TorchDataLoader[T]):
@@ -244,15 +246,17 @@ class DataLoader(compat.TorchDataLoader[T]):
             lines = ["workers     none: samples are loaded inside next()"]
         else:
             kind = "threads" if self.worker_method == "thread" else "processes"
-            lines = [f"workers     {self.num_workers} {kind}" + (", kept between epochs" if self.persistent_workers else "")]
+            lines = [
+                f"workers     {self.num_workers} {kind}" + (", kept between epochs" if self.persistent_workers else "")
+            ]
             if statistics.start_method and self.worker_method != "thread":
                 lines[0] += f", started by {statistics.start_method}, over {statistics.transport}"
                 lines[0] += f"; dataset {statistics.dataset_pickled}"
             lines.append(
                 "work unit   "
                 + (
-                    f"the whole batch: {decisions.whole_reason}"
-                    if decisions.whole_reason
+                    f"the whole batch: {decisions.uncut_reason}"
+                    if decisions.uncut_reason
                     else f"chunks of {statistics.chunk_size or 'a few'} samples, taken by whichever worker is free"
                 )
             )
@@ -316,42 +320,50 @@ def _check(
 
 def _decide(loader: DataLoader[Any]) -> _Decisions:
     iterable = isinstance(loader.dataset, IterableDataset)
+    whole: str | None = None
     if iterable:
         whole = "an IterableDataset's replicas stay with their workers"
     elif not loader._auto_collation:
         whole = "batch_size=None leaves batching to the dataset"
-    elif batch_getter(loader.dataset) is not None:
-        whole = "the dataset loads batches itself (__getitems__)"
     elif not compat.collates_by_default(loader.collate_fn):
         whole = "custom collate_fn"
-    elif loader.seeding == "torch":
-        whole = "seeding='torch' binds a batch to its worker"
-    else:
-        whole = "chunk_size='batch'" if loader.chunk_size == "batch" else ""
-    if loader.seeding == "torch":
-        reason = "torch's: a stream for each worker" if loader.num_workers else "none: torch's, in this process"
-    elif iterable:
-        reason = "torch's: a stream for each worker, since an IterableDataset has no sample ids"
-    elif seeding.draws_nothing(loader.dataset) and compat.collates_by_default(loader.collate_fn):
-        reason = "none: the dataset is known to draw nothing"
-    elif loader.worker_method == "thread" and loader.num_workers:
-        reason = "none: threads share the global generators, and per-sample seeding in threads is not there yet"
-    else:
-        by = "index" if _ids_are_indices(loader) else "position in the epoch"
-        reason = f"each sample, by its {by}"
-        return _Decisions(
-            whole_reason=whole or None, assigned=loader.seeding == "torch", seeded=True, seeding_reason=reason
-        )
+    uncut = whole
+    if uncut is None:
+        if batch_getter(loader.dataset) is not None:
+            uncut = "the dataset loads batches itself (__getitems__)"
+        elif loader.seeding == "torch":
+            uncut = "seeding='torch' binds a batch to its worker"
+        elif loader.chunk_size == "batch":
+            uncut = "chunk_size='batch'"
     assigned = iterable or loader.seeding == "torch"
-    return _Decisions(whole_reason=whole or None, assigned=assigned, seeded=False, seeding_reason=reason)
+    seeded, reason = _decide_seeding(loader, iterable)
+    return _Decisions(whole_reason=whole, uncut_reason=uncut, assigned=assigned, seeded=seeded, seeding_reason=reason)
+
+
+def _decide_seeding(loader: DataLoader[Any], iterable: bool) -> tuple[bool, str]:
+    """Whether each sample is seeded; and how randomness is given, in words."""
+    if loader.seeding == "torch":
+        return False, "torch's: a stream for each worker" if loader.num_workers else "none: torch's, in this process"
+    if iterable:
+        return False, "torch's: a stream for each worker, since an IterableDataset has no sample ids"
+    if seeding.draws_nothing(loader.dataset) and compat.collates_by_default(loader.collate_fn):
+        return False, "none: the dataset is known to draw nothing"
+    if loader.worker_method == "thread" and loader.num_workers:
+        return False, _UNSEEDED_THREADS
+    return True, f"each sample, by its {'index' if _ids_are_indices(loader) else 'position in the epoch'}"
+
+
+_UNSEEDED_THREADS = "none: threads share the global generators, and per-sample seeding in threads is not there yet"
 
 
 def _ids_are_indices(loader: DataLoader[Any]) -> bool:
     """Whether the order is ours, so that the index names a sample once in an epoch."""
     return loader.seed is not None and (
         isinstance(loader.sampler, KeyedSampler)
-        or (type(loader.sampler) is torch.utils.data.SequentialSampler)
-        and type(loader.batch_sampler) in (torch.utils.data.BatchSampler, type(None))
+        or (
+            type(loader.sampler) is torch.utils.data.SequentialSampler
+            and type(loader.batch_sampler) in (torch.utils.data.BatchSampler, type(None))
+        )
     )
 
 
@@ -457,14 +469,13 @@ class _WorkerIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's pri
     def _start(self, loader: DataLoader[Any]) -> None:
         decisions = _decide(loader)
         runtime = loader._runtime
-        if loader.worker_method == "thread" and loader.seeding == "sample" and not runtime.warned:
-            if decisions.seeding_reason.startswith("none: threads"):
-                runtime.warned = True
-                warnings.warn(
-                    "worker_method='thread' does not seed samples yet: what transforms draw from the global generators "
-                    "depends on the threads' timing; use worker_method='multiprocessing' where that matters",
-                    stacklevel=5,
-                )
+        if decisions.seeding_reason == _UNSEEDED_THREADS and not runtime.warned:
+            runtime.warned = True
+            warnings.warn(
+                "worker_method='thread' does not seed samples yet: what transforms draw from the global generators "
+                "depends on the threads' timing; use worker_method='multiprocessing' where that matters",
+                stacklevel=5,
+            )
         job = _make_job(loader, decisions, self)
         window = slots_in_flight(loader.num_workers, loader.prefetch_factor or 0)
         pool: ProcessPool | ThreadPool
@@ -483,11 +494,11 @@ class _WorkerIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's pri
             num_workers=loader.num_workers,
             window=window,
             in_order=loader.in_order,
-            chunk_size=0 if decisions.whole_reason else loader.chunk_size,  # type: ignore[arg-type]  # never "batch"
+            chunk_size=sys.maxsize if decisions.uncut_reason else loader.chunk_size,  # type: ignore[arg-type]  # not "batch"
             assigned=decisions.assigned,
             iterable=job.iterable,
             timeout=loader.timeout,
-            whole_reason=decisions.whole_reason or "",
+            whole_reason=decisions.whole_reason,
             where=where,
             book=runtime.book,
             counts=runtime.counts,

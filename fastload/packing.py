@@ -23,6 +23,9 @@ import torch.multiprocessing.reductions  # registers torch's reducers with Forki
 
 from .layout import ALIGNMENT, Buffer
 
+_reducers: dict[Any, Any] = ForkingPickler._extra_reducers  # type: ignore[attr-defined]  # stub lacks it
+_copyreg_table: dict[Any, Any] = copyreg.dispatch_table
+
 BytesLike = bytes | memoryview | Buffer
 
 _LENGTH_BYTES = 8
@@ -46,7 +49,7 @@ class Packer(pickle.Pickler):
         self._alive: list[Any] = []  # an address identifies a storage only as long as that lives
         super().__init__(file, 5, buffer_callback=self._keep)
         # Where torch and multiprocessing register how things pass between processes.
-        self.dispatch_table = ChainMap(ForkingPickler._extra_reducers, copyreg.dispatch_table)
+        self.dispatch_table = ChainMap(_reducers, _copyreg_table)
 
     def _keep(self, buffer: pickle.PickleBuffer) -> None:
         self.buffers.append(buffer.raw())
@@ -54,7 +57,12 @@ class Packer(pickle.Pickler):
     def reducer_override(self, obj: Any) -> Any:
         """Reduce plain CPU tensors and their storages to their bytes; leave the rest to the tables."""
         kind = type(obj)
-        if kind is torch.Tensor and not obj.requires_grad and _is_plain(obj) and not (self._for_all and obj.is_shared()):
+        if (
+            kind is torch.Tensor
+            and not obj.requires_grad
+            and _is_plain(obj)
+            and not (self._for_all and obj.is_shared())
+        ):
             return _rebuild_tensor, self._reduce_tensor(obj)
         if self._for_all and (kind in _ONCE_ONLY or (kind is torch.UntypedStorage and obj.is_shared())):
             raise pickle.PicklingError(f"{kind.__name__} can only be passed to one process, while it is started")
@@ -88,7 +96,7 @@ class Packer(pickle.Pickler):
 
 
 # What multiprocessing hands over with a descriptor; torch's own entries end in a storage, which is looked at.
-_ONCE_ONLY = {kind for kind in ForkingPickler._extra_reducers if not kind.__module__.startswith("torch")}
+_ONCE_ONLY = {kind for kind in _reducers if not kind.__module__.startswith("torch")}
 
 
 def _is_plain(tensor: torch.Tensor) -> bool:
@@ -111,7 +119,7 @@ def _rebuild_tensor(
 ) -> torch.Tensor:
     if flat is None:
         return torch.empty_strided(size, stride, dtype=dtype)
-    return torch.empty(0, dtype=dtype).set_(flat.untyped_storage(), offset, size, stride)  # type: ignore[call-overload]  # stub lacks it
+    return torch.empty(0, dtype=dtype).set_(flat.untyped_storage(), offset, size, stride)
 
 
 def _rebuild_storage(flat: torch.Tensor | None) -> torch.UntypedStorage:
@@ -149,7 +157,7 @@ def pack(obj: Any, *, for_all: bool = False) -> tuple[list[BytesLike], int]:
 
 def unpack(packed: Buffer) -> Any:
     """Return the object again. Its tensors and arrays lie in ``packed``, keep it alive, and may be written to."""
-    memory = memoryview(packed)
+    memory = packed.data
     head_end = _LENGTH_BYTES + int.from_bytes(memory[:_LENGTH_BYTES], "little")
     payload, lengths = pickle.loads(memory[_LENGTH_BYTES:head_end])
     buffers = []
@@ -163,4 +171,4 @@ def unpack(packed: Buffer) -> Any:
 
 def join(pieces: list[BytesLike]) -> Buffer:
     """Lay the pieces into one private, writable buffer."""
-    return np.frombuffer(bytearray().join(pieces), dtype=np.uint8)
+    return np.frombuffer(bytearray().join(pieces), dtype=np.uint8)  # type: ignore[arg-type]  # arrays are buffers

@@ -8,6 +8,7 @@ Pure: no threads, no clocks, no memory.
 
 from __future__ import annotations
 
+import itertools
 from typing import Any, NamedTuple
 
 # A chunk should take about this long: long against the 30 to 40 µs that a task costs on both sides together, short
@@ -57,7 +58,7 @@ def chunk_bounds(num_rows: int, chunk_size: int) -> list[tuple[int, int]]:
     chunk_size = max(chunk_size, -(-num_rows // MAX_CHUNKS))
     num_chunks = -(-num_rows // chunk_size)
     edges = [num_rows * i // num_chunks for i in range(num_chunks + 1)]
-    return list(zip(edges, edges[1:], strict=False))
+    return list(itertools.pairwise(edges))
 
 
 def choose_chunk_size(num_rows: int, num_workers: int, sample_ns: float | None) -> int:

@@ -62,7 +62,7 @@ import json, sys
 import __main__
 
 print(json.dumps([
-    sys.argv, sys.path, sys.orig_argv, sys.executable, sys.flags, __name__, __file__, __package__,
+    sys.argv, sys.path, sys.orig_argv[1:], sys.executable, sys.flags, __name__, __file__, __package__,
     sorted(vars(__main__)), [type(finder).__name__ for finder in sys.meta_path if "Watcher" not in str(finder)],
 ]))
 """
@@ -175,21 +175,6 @@ def test_an_error_in_the_users_sitecustomize_is_told_as_ever_and_our_loader_is_i
     assert json.loads(done.stdout) == LOADED_BY_US
 
 
-def test_a_failed_first_import_of_torch_does_not_stop_the_replacement(script: Script) -> None:
-    text = """
-    import sys
-    sys.modules["torch.utils.data.datapipes.iter.utils"] = None
-    try:
-        import torch.utils.data.dataloader
-    except ImportError:
-        print("failed")
-    for name in [name for name in sys.modules if name.startswith("torch.utils.data")]:
-        del sys.modules[name]
-    """
-    script("again.py", textwrap.dedent(text) + "import torch\n" + LOAD + "print(load()[0])")
-    assert fastload_run("again.py").split()[-1] == "fastload.loader"
-
-
 def test_where_fastload_cannot_be_imported_a_warning_says_that_torchs_loader_stays(script: Script) -> None:
     text = """
     import sys, torch
@@ -201,7 +186,7 @@ def test_where_fastload_cannot_be_imported_a_warning_says_that_torchs_loader_sta
     done = execute(*FASTLOAD, "run", "without.py")
     assert done.stdout.split() == ["torch.utils.data.dataloader", "2"]
     assert "fastload run: torch's DataLoader stays" in done.stderr
-    assert sys.executable in done.stderr
+    assert "install fastload in that environment" in done.stderr
 
 
 def test_a_run_inside_a_run_changes_the_environment_once(script: Script) -> None:

@@ -93,8 +93,8 @@ def test_after_install_torchs_class_gives_our_loader_through_every_name_it_is_kn
 
 def test_our_own_arguments_are_accepted_under_torchs_name() -> None:
     install()
-    loader: Any = TorchDataLoader(torch.arange(4), seed=3, seeding="torch")  # type: ignore[call-arg, arg-type]
-    assert (loader.seed, loader.seeding) == (3, "torch")
+    loader: Any = TorchDataLoader(torch.arange(4), seed=3, chunk_size=2)  # type: ignore[call-arg, arg-type]
+    assert (loader.seed, loader.chunk_size) == (3, 2)
 
 
 def test_loaders_made_before_stay_torchs_and_instances_of_torchs_class() -> None:
@@ -160,6 +160,17 @@ def test_a_loader_can_be_made_again_from_its_type() -> None:
         assert type(again) is type(first)
         assert batches_of(again) == batches_of(first)
         assert again.statistics().batches == len(first)
+
+
+def test_a_subclass_of_ours_may_name_torchs_constructor() -> None:
+    class Both(fastload.DataLoader[Any]):
+        def __init__(self, dataset: Any) -> None:
+            TorchDataLoader.__init__(self, dataset, batch_size=2)
+
+    install()
+    loader = Both(torch.arange(4))
+    assert batches_of(loader) == [[0, 1], [2, 3]]
+    assert loader.statistics().batches == 2
 
 
 @pytest.mark.parametrize("duplicate", [lambda loader: pickle.loads(pickle.dumps(loader)), copy.copy, copy.deepcopy])

@@ -42,14 +42,14 @@ BENCHMARKS = (
         name="tensors32-ready",
         measure="benchmarks.cases.tensors32:ready",
         metrics=_metrics(5.0),
-        arguments={"num_batches": 1000},
+        arguments={"num_batches": 600},
         quick_arguments={"num_batches": 200},
     ),
     Benchmark(
         name="tensors32-collated",
         measure="benchmarks.cases.tensors32:collated",
         metrics=_metrics(0.97),
-        arguments={"num_batches": 500},
+        arguments={"num_batches": 300},
         quick_arguments={"num_batches": 100},
     ),
 )

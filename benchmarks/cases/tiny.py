@@ -16,7 +16,7 @@ from benchmarks.spec import Benchmark, Measurement, Metric, Side
 
 
 @functools.cache
-def _dataset(kind: str, num_samples: int) -> Dataset:
+def _dataset(kind: str, num_samples: int) -> Dataset[object]:
     """Build the dataset: "tensors" (16 float32 features and an int64 label) or "integers"."""
     if kind == "integers":
         return Integers(num_samples)

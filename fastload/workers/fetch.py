@@ -110,8 +110,11 @@ class Fetcher:
             elif layout == WHOLE_BATCH:
                 status, payload = self._whole(item)
             else:
-                samples = self._samples(item.indices, item.epoch, item.first_id)
-                status, layout, payload = _rows(samples, item, sink)
+                samples = self._load(item.indices, item.epoch, item.first_id)
+                if type(samples) is list:
+                    status, layout, payload = _rows(samples, item, sink)
+                else:  # a __getitems__ may give anything that its collate_fn understands
+                    status, payload = WHOLE, self._job.collate_fn(samples)
         except Exception as error:
             status, payload = ERROR, self._wrapped(error, item)
         return Result(item.serial, self._worker_id, status, layout, payload, time.perf_counter_ns() - begun)
@@ -129,11 +132,7 @@ class Fetcher:
         if not job.auto_collation:
             self._seed(epoch, index, first_id)
             return job.collate_fn(self._guarded(self._dataset.__getitem__, index))
-        if self._getitems is not None:
-            self._seed(epoch, index[0] if len(index) else 0, first_id)
-            data = self._guarded(self._getitems, index)
-        else:
-            data = self._samples(index, epoch, first_id)
+        data = self._load(index, epoch, first_id)
         keys = self._keys_of(epoch)
         if keys is not None and len(index):
             # Of its own domain, so that what collate_fn draws does not depend on what the last sample drew.
@@ -148,6 +147,13 @@ class Fetcher:
                 self._ended = True
                 return EXHAUSTED, None
             return ERROR, self._wrapped(error, item)
+
+    def _load(self, indices: Any, epoch: int, first_id: int) -> Any:
+        """Load the samples of a batch or chunk, by ``__getitems__`` where there is one."""
+        if self._getitems is None:
+            return self._samples(indices, epoch, first_id)
+        self._seed(epoch, indices[0] if len(indices) else 0, first_id)
+        return self._guarded(self._getitems, indices)
 
     def _samples(self, indices: Sequence[Any], epoch: int, first_id: int) -> list[Any]:
         dataset, subset = self._dataset, self._subset
@@ -220,7 +226,7 @@ def _rows(samples: list[Any], item: WorkItem, sink: Sink) -> tuple[int, int, Any
     """Write samples by the item's layout; if they do not fit, or it is not known, give them as they are."""
     generation = item.layout or 1  # an item made before the first layout was known may use the first, and only it
     layout = sink.layout(generation)
-    if layout is not None:
+    if layout is not None and len(samples) == len(item.indices):
         try:
             return ROWS, generation, sink.write_rows(layout, samples, item)
         except DoesNotFit:

@@ -33,7 +33,7 @@ from ..layout import Buffer, Layout
 from ..packing import join, pack, unpack
 from ..plan import WorkItem
 from ..slots import Memory, MemoryFile, OwnFork, PrivateMemory, SlotPool, chunk_offset, slot_offset
-from .fetch import ERROR, FAILED_START, ROWS, SAMPLES, SKIPPED, START, WHOLE, Fetcher, Job, Result
+from .fetch import ERROR, FAILED_START, SAMPLES, SKIPPED, START, WHOLE, Fetcher, Job, Result
 from .transport import MAX_PACKET, Packets, Pipes, Transport, use_packets
 
 # How long a pool that is closed waits for its workers before it terminates them, in seconds: torch's figure.
@@ -134,11 +134,11 @@ class _MessageSink:
     def write_rows(self, layout: Layout, samples: Sequence[Any], item: WorkItem) -> Any:
         rows: Buffer = np.empty(layout.offsets(len(samples))[1], dtype=np.uint8)
         objects = layout.write(samples, rows, len(samples), 0)
-        return objects, pickle.PickleBuffer(rows)
+        return objects, pickle.PickleBuffer(rows.data)
 
     def encode(self, result: Result, item: WorkItem | None) -> bytes:
         if result.status in (SAMPLES, WHOLE):
-            result = result._replace(payload=pickle.PickleBuffer(join(pack(result.payload)[0])))
+            result = result._replace(payload=pickle.PickleBuffer(join(pack(result.payload)[0]).data))
         return pickle.dumps(tuple(result), 5)
 
     def decode(self, message: memoryview | bytes) -> WorkItem:
@@ -257,7 +257,8 @@ def _encoded(sink: _FileSink | _MessageSink, result: Result, item: WorkItem | No
             # A class that cannot be found by its name, such as one defined in a function: its text still can.
             substitute = ExceptionWrapper((RuntimeError, RuntimeError(), None), where=where)
             substitute.exc_msg = wrapper.exc_msg
-            substitute.where = f"{where} (raised again as RuntimeError, because {wrapper.exc_type.__name__} itself cannot be pickled: {error})"
+            name = wrapper.exc_type.__name__
+            substitute.where = f"{where} (as RuntimeError, because {name} itself cannot be pickled: {error})"
         else:
             error.add_note(
                 "the result of the dataset or of collate_fn could not be sent to the main process; "
@@ -338,9 +339,8 @@ class ProcessPool:
         return self._transport.name
 
     def _start(self, context: BaseContext) -> None:
-        source: _SharedJob | _DirectJob = _DirectJob(self._job)
-        if self.start_method != "fork":
-            source = self._share_job(source)
+        direct = _DirectJob(self._job)
+        source = direct if self.start_method == "fork" else self._share_job(direct)
         for worker_id in range(self._job.num_workers):
             endpoint = self._transport.endpoint(worker_id)
             foreign = self._transport.inherited() if self.start_method == "fork" else []

@@ -8,7 +8,6 @@ deterministic.
 """
 
 import dataclasses
-import gc
 import os
 import random
 import re
@@ -64,8 +63,14 @@ TWO_PERSISTENT_THREADS = Workers(count=2, persistent=True, threads=True)
 THREE_THREADS = Workers(count=3, threads=True)
 
 
+_SETTINGS = [INLINE, ONE, TWO, TWO_PERSISTENT, THREE, TWO_THREADS, TWO_PERSISTENT_THREADS, THREE_THREADS]
+
+
 def with_workers(*settings: Workers) -> pytest.MarkDecorator:
-    """Run a test once for each setting; without those with threads where torch's class is under test."""
+    """Run a test once for each setting; without those with threads where torch's class is under test.
+
+    To be the uppermost of several ``parametrize``: so the settings of one case follow each other.
+    """
     chosen = [setting for setting in settings if not (setting.threads and SUBJECT_IS_TORCH)]
     return pytest.mark.parametrize("workers", chosen, ids=str)
 
@@ -153,17 +158,37 @@ def assert_same_as_torch(
         reference = or_reference = None
     elif workers.threads:
         own_arguments = {"worker_method": "thread", **own_arguments}
-    torch_class = torch.utils.data.DataLoader
-    expected = run_case(case, torch_class, reference or workers)
+    expected = _torch_observation(case, reference or workers)
     actual = run_case(case, loader_class, workers, own_arguments)
     found = difference(actual, expected)
     if found and or_reference is not None:
-        second = difference(actual, run_case(case, torch_class, or_reference))
+        second = difference(actual, _torch_observation(case, or_reference))
         found = f"{found}; and, {or_reference}: {second}" if second else None
-    del actual, expected
-    gc.collect()
     if found:
         raise AssertionError(f"differs from torch's DataLoader ({workers}) at {found}")
+
+
+_torch_observations: dict[Any, Any] = {}
+
+
+def _torch_observation(case: Case, workers: Workers) -> Any:
+    """Run a case through torch's class, or recall what it gave.
+
+    Only threads profit: torch has none, so their reference is that of the same number of processes, which the same
+    test has just made for its own setting. Nothing is kept beyond one test's settings.
+    """
+    test = os.environ.get("PYTEST_CURRENT_TEST", "").partition(" (")[0]
+    for setting in sorted((str(setting) for setting in _SETTINGS), key=len, reverse=True):
+        test = test.replace(setting, "workers")
+    about = (test, case.__code__)
+    if about not in _torch_observations:
+        _torch_observations.clear()
+        _torch_observations[about] = {}
+    known = _torch_observations[about]
+    key = (workers.count, workers.persistent, workers.start_method)
+    if key not in known or not workers.threads:
+        known[key] = run_case(case, torch.utils.data.DataLoader, workers)
+    return known[key]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -206,7 +231,7 @@ def outcome(function: Callable[..., Any], *args: Any, **arguments: Any) -> Any:
         return seen
 
 
-def consume(iterator: Iterator[Any], limit: int = 200) -> list[Any]:
+def consume(iterator: Iterator[Any], limit: int = 500) -> list[Any]:
     """Take every batch of an iterator, going on after an error; the errors stand in the batches' places."""
     outcomes: list[Any] = []
     while len(outcomes) < limit:

@@ -475,7 +475,7 @@ LENGTHS: dict[str, Any] = {
 }
 
 
-@with_workers(INLINE, TWO, TWO_PERSISTENT)
+@with_workers(INLINE, TWO)
 @pytest.mark.parametrize("name", LENGTHS)
 def test_the_length_of_a_loader_and_of_its_iterator(name, workers):
     def case(load):

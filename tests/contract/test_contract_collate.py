@@ -1,0 +1,594 @@
+"""What default collation and default conversion make of every kind of sample."""
+
+import collections
+import functools
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from contract_comparison import difference
+from contract_datasets import Images, identity
+from contract_harness import (
+    INLINE,
+    SUBJECT_IS_TORCH,
+    TWO,
+    TWO_PERSISTENT,
+    TWO_THREADS,
+    Raised,
+    Workers,
+    assert_same_as_torch,
+    consume,
+    each_kind,
+    epochs,
+    generator,
+    run_case,
+    subject_class,
+    with_workers,
+)
+from contract_samples import (
+    DEPENDS_ON_WORKERS,
+    FALSIFIED_BY_TORCH_WHEN_RAW,
+    HANGS_TORCH_WHEN_COLLATED,
+    HANGS_TORCH_WHEN_RAW,
+    SAMPLES,
+    SamplesOfKind,
+    SamplesOfManyKinds,
+)
+from torch.utils.data import Dataset, default_collate
+from torch.utils.data._utils.collate import collate, default_collate_fn_map
+
+
+def _either(name: str, workers: Workers) -> Workers | None:
+    """Say where torch has two answers, of which either is right for threads: as in its workers, or as without."""
+    return INLINE if workers.threads and name in DEPENDS_ON_WORKERS else None
+
+
+@each_kind
+@pytest.mark.parametrize("name", [name for name in SAMPLES if name not in HANGS_TORCH_WHEN_COLLATED])
+def test_default_collation_of_every_kind_of_sample(name, workers):
+    def case(load):
+        return epochs(load(SamplesOfKind(name), batch_size=3))
+
+    assert_same_as_torch(case, workers, or_reference=_either(name, workers))
+
+
+RAW = [name for name in SAMPLES if name not in HANGS_TORCH_WHEN_RAW | FALSIFIED_BY_TORCH_WHEN_RAW]
+GROUPS = [RAW[start : start + 12] for start in range(0, len(RAW), 12)]
+"""What is not collated has no layout that could settle: twelve kinds go through one loader."""
+
+
+def _by_kind(names: list[str], outcomes: list[Any], per_kind: int) -> dict[str, Any]:
+    seen = {name: outcomes[place * per_kind : (place + 1) * per_kind] for place, name in enumerate(names)}
+    return {**seen, "end": outcomes[len(names) * per_kind :]}
+
+
+@each_kind
+@pytest.mark.parametrize("names", GROUPS, ids=lambda names: names[0])
+def test_conversion_of_every_kind_of_sample_without_batches(names, workers):
+    def case(load):
+        dataset = SamplesOfManyKinds(names, per_kind=4)
+        return _by_kind(names, consume(iter(load(dataset, batch_size=None))), per_kind=4)
+
+    # Threads hand over the very objects, with the strides and flags that they have in the main process.
+    assert_same_as_torch(case, workers, reference=INLINE if workers.threads else None)
+
+
+@each_kind
+@pytest.mark.parametrize("names", GROUPS, ids=lambda names: names[0])
+def test_every_kind_of_sample_as_it_is(names, workers):
+    def case(load):
+        dataset = SamplesOfManyKinds(names, per_kind=4)
+        return _by_kind(names, consume(iter(load(dataset, batch_size=2, collate_fn=identity))), per_kind=2)
+
+    assert_same_as_torch(case, workers, reference=INLINE if workers.threads else None)
+
+
+@each_kind
+@pytest.mark.parametrize("batch_size", [2, None])
+@pytest.mark.parametrize("name", sorted(FALSIFIED_BY_TORCH_WHEN_RAW))
+def test_lazily_conjugated_or_negated_samples_arrive_as_they_are_or_as_in_torch(name, batch_size, workers):
+    def case(load):
+        return epochs(load(SamplesOfKind(name, 4), batch_size=batch_size, collate_fn=identity))
+
+    assert_same_as_torch(case, workers, or_reference=INLINE)
+
+
+@pytest.mark.skipif(SUBJECT_IS_TORCH, reason="torch hangs")
+@pytest.mark.parametrize("workers", [TWO, TWO_THREADS], ids=str)
+@pytest.mark.parametrize("name", sorted(HANGS_TORCH_WHEN_RAW))
+@pytest.mark.parametrize("batch_size", [3, None])
+def test_where_torch_hangs_every_batch_is_that_of_the_main_process_or_an_error(name, batch_size, workers):
+    def case(load):
+        return consume(iter(load(SamplesOfKind(name, length=4), batch_size=batch_size)))
+
+    own = {"worker_method": "thread"} if workers.threads else {}
+    actual = run_case(case, subject_class(), workers, own)
+    expected = run_case(case, subject_class(), INLINE)
+    assert len(actual) == len(expected)
+    for place, (seen, wanted) in enumerate(zip(actual, expected, strict=True)):
+        if not isinstance(seen, Raised) or isinstance(wanted, Raised):
+            assert difference(seen, wanted, f"outcome {place}") is None
+
+
+ORDINARY = [
+    name
+    for name in SAMPLES
+    if name not in DEPENDS_ON_WORKERS | HANGS_TORCH_WHEN_COLLATED | {"octets_long", "text_long", "tensor_float8_e4m3fn"}
+]
+"""Kinds whose collation is the same everywhere."""
+
+
+@with_workers(INLINE, TWO, TWO_PERSISTENT, TWO_THREADS)
+@pytest.mark.parametrize("per_kind", [3, 4])
+def test_kinds_that_change_within_an_epoch(per_kind, workers):
+    # In batches of three: with three of a kind every batch is uniform, with four most batches are mixed.
+    def case(load):
+        return epochs(load(SamplesOfManyKinds(ORDINARY, per_kind), batch_size=3), 2)
+
+    assert_same_as_torch(case, workers)
+
+
+@with_workers(INLINE, TWO, TWO_THREADS)
+@pytest.mark.parametrize("seed", [1, 2])
+def test_kinds_that_change_at_random_batches(seed, workers):
+    def case(load):
+        # Long runs of one kind, so that a layout settles, and single batches of another between them.
+        usual = SamplesOfManyKinds(["tuple_of_two"], 30)
+        chosen = torch.randperm(len(ORDINARY), generator=generator(seed))[:25].tolist()
+        other = SamplesOfManyKinds([ORDINARY[place] for place in chosen], 3)
+        batches = [list(range(start, start + 3)) for start in range(0, 30, 3)] * 3
+        batches += [list(range(30 + 3 * place, 33 + 3 * place)) for place in range(25)]
+        order = torch.randperm(len(batches), generator=generator(seed)).tolist()
+        return epochs(load(usual + other, batch_sampler=[batches[place] for place in order]))
+
+    assert_same_as_torch(case, workers)
+
+
+class _Resized(Dataset):
+    """Images whose side depends on the position of the index, each with its label."""
+
+    def __init__(self, sides: list[int]) -> None:
+        self.sides = sides
+
+    def __len__(self) -> int:
+        return len(self.sides)
+
+    def __getitem__(self, index: int) -> Any:
+        side = self.sides[index]
+        return torch.arange(3 * side * side, dtype=torch.uint8).reshape(3, side, side) + index, f"image {index}"
+
+
+@with_workers(INLINE, TWO, TWO_PERSISTENT, TWO_THREADS)
+def test_progressive_resizing(workers):
+    def case(load):
+        sides = [8] * 12 + [16] * 12 + [24] * 12 + [8] * 4
+        return epochs(load(_Resized(sides), batch_size=4), 2)
+
+    assert_same_as_torch(case, workers)
+
+
+@with_workers(INLINE, TWO, TWO_PERSISTENT, TWO_THREADS)
+def test_shapes_that_change_at_random_batches(workers):
+    def case(load):
+        sides = torch.randint(4, 9, (20,), generator=generator(5)).repeat_interleave(3).tolist()
+        return epochs(load(_Resized(sides), batch_size=3), 2)
+
+    assert_same_as_torch(case, workers)
+
+
+@with_workers(INLINE, TWO, TWO_THREADS)
+def test_one_ragged_batch_among_many(workers):
+    def case(load):
+        sides = [8] * 30
+        sides[13] = 9
+        return epochs(load(_Resized(sides), batch_size=3), 2)
+
+    assert_same_as_torch(case, workers)
+
+
+class _ChangingByEpoch(Dataset):
+    """Its samples are larger, and of another dtype, after ``grow``; the size is in memory that workers share."""
+
+    def __init__(self) -> None:
+        self.size = torch.tensor(2).share_memory_()
+
+    def __len__(self) -> int:
+        return 6
+
+    def grow(self) -> None:
+        """Make the samples of the next epoch larger."""
+        self.size += 3
+
+    def __getitem__(self, index: int) -> Any:
+        size = int(self.size)
+        return torch.full((size,), index, dtype=torch.float32 if size < 4 else torch.float64)
+
+
+@with_workers(INLINE, TWO, TWO_PERSISTENT, TWO_THREADS)
+def test_samples_that_change_from_epoch_to_epoch(workers):
+    def case(load):
+        dataset = _ChangingByEpoch()
+        loader = load(dataset, batch_size=2)
+        seen = []
+        for _ in range(3):
+            seen.append(consume(iter(loader)))
+            dataset.grow()
+        return seen
+
+    assert_same_as_torch(case, workers)
+
+
+@each_kind
+def test_a_batch_of_a_thousand_samples(workers):
+    def case(load):
+        return epochs(load(Images(1000, 3, 8, 8), batch_size=1000))
+
+    assert_same_as_torch(case, workers)
+
+
+@each_kind
+def test_samples_of_twenty_megabytes(workers):
+    def case(load):
+        return epochs(load(Images(3, 20, 1024, 1024), batch_size=2))
+
+    assert_same_as_torch(case, workers)
+
+
+@each_kind
+def test_objects_of_many_megabytes(workers):
+    def case(load):
+        return epochs(load(_Large(), batch_size=None))
+
+    assert_same_as_torch(case, workers)
+
+
+class _Large(Dataset):
+    """Samples that hold an array, a text and bytes of some megabytes each."""
+
+    def __len__(self) -> int:
+        return 3
+
+    def __getitem__(self, index: int) -> Any:
+        return {"array": np.full((2_000_000,), index), "text": f"{index}" * 3_000_000, "bytes": bytes([index]) * 4_000_000}
+
+
+@each_kind
+def test_small_and_large_samples_in_turn(workers):
+    def case(load):
+        return epochs(load(_SmallAndLarge(), batch_size=1), 2)
+
+    assert_same_as_torch(case, workers)
+
+
+class _SmallAndLarge(Dataset):
+    """Every third sample is a thousand times larger."""
+
+    def __len__(self) -> int:
+        return 12
+
+    def __getitem__(self, index: int) -> Any:
+        return torch.full((1_000_000 if index % 3 == 0 else 1000,), index, dtype=torch.int16)
+
+
+class _MemoryMapped(Dataset):
+    """Rows of a memory-mapped file, as they are and as slices."""
+
+    def __init__(self, path: str) -> None:
+        self.rows = np.memmap(path, dtype=np.float32, mode="r", shape=(8, 5))
+
+    def __len__(self) -> int:
+        return 8
+
+    def __getitem__(self, index: int) -> Any:
+        return self.rows[index], self.rows[index, 1:3], np.array(self.rows[index])
+
+
+@each_kind
+@pytest.mark.parametrize("arguments", [{"batch_size": 3}, {"batch_size": None}], ids=str)
+def test_rows_of_a_memory_mapped_file(arguments, workers, tmp_path):
+    path = tmp_path / "rows"
+    np.arange(40, dtype=np.float32).tofile(path)
+
+    def case(load):
+        return epochs(load(_MemoryMapped(str(path)), **arguments))
+
+    assert_same_as_torch(case, workers, or_reference=INLINE if workers.threads else None)
+
+
+# A map of collate functions that the user extends.
+
+
+class _Graph:
+    """An object with a collate function of its own."""
+
+    def __init__(self, edges: torch.Tensor) -> None:
+        self.edges = edges
+
+
+class _Graphs(Dataset):
+    def __len__(self) -> int:
+        return 5
+
+    def __getitem__(self, index: int) -> Any:
+        return {"graph": _Graph(torch.full((index + 1, 2), index)), "label": index, "image": torch.ones(2) * index}
+
+
+def _collate_graphs(batch: Any, *, collate_fn_map: Any = None) -> Any:
+    return torch.cat([graph.edges for graph in batch])
+
+
+def _collate_with_graphs(batch: Any) -> Any:
+    return collate(batch, collate_fn_map={**default_collate_fn_map, _Graph: _collate_graphs})
+
+
+def _collate_ints_as_int32(batch: Any, *, collate_fn_map: Any = None) -> Any:
+    return torch.tensor(batch, dtype=torch.int32)
+
+
+def _collate_tensors_padded(batch: Any, *, collate_fn_map: Any = None) -> Any:
+    return torch.nn.utils.rnn.pad_sequence(batch, batch_first=True)
+
+
+@each_kind
+def test_the_users_entry_in_the_map_of_default_collation_counts(workers, monkeypatch):
+    monkeypatch.setitem(default_collate_fn_map, _Graph, _collate_graphs)
+
+    def case(load):
+        return epochs(load(_Graphs(), batch_size=2))
+
+    assert_same_as_torch(case, workers)
+
+
+@each_kind
+@pytest.mark.parametrize(
+    ("kind", "function"), [(int, _collate_ints_as_int32), (torch.Tensor, _collate_tensors_padded)], ids=["int", "tensor"]
+)
+def test_the_users_replacement_in_the_map_of_default_collation_counts(kind, function, workers, monkeypatch):
+    monkeypatch.setitem(default_collate_fn_map, kind, function)
+
+    def case(load):
+        return epochs(load(SamplesOfKind("ragged_inside_a_dict"), batch_size=2)) + epochs(load([1, 2, 3], batch_size=2))
+
+    assert_same_as_torch(case, workers)
+
+
+@each_kind
+def test_an_entry_that_comes_after_the_loader_was_made_counts(workers, monkeypatch):
+    def case(load):
+        loader = load(_Graphs(), batch_size=2)
+        before = epochs(loader)
+        with monkeypatch.context() as patch:
+            patch.setitem(default_collate_fn_map, _Graph, _collate_graphs)
+            after = epochs(loader)
+        return before, after
+
+    assert_same_as_torch(case, workers)
+
+
+@each_kind
+def test_a_map_of_ones_own_with_torchs_collate(workers):
+    def case(load):
+        return epochs(load(_Graphs(), batch_size=2, collate_fn=_collate_with_graphs))
+
+    assert_same_as_torch(case, workers)
+
+
+# Custom collate functions.
+
+
+class Packed:
+    """A batch class of the user's, with the methods that training code calls."""
+
+    def __init__(self, batch: list[Any]) -> None:
+        self.images = torch.stack([sample[0] for sample in batch])
+        self.labels = [sample[1] for sample in batch]
+        self.pinned = False
+
+    def pin_memory(self) -> "Packed":
+        """Note that it was asked to pin itself."""
+        self.pinned = True
+        return self
+
+
+def _pairs(batch: Any) -> Any:
+    return tuple(torch.stack([sample[0] for sample in batch])), np.array([sample[1] for sample in batch])
+
+
+def _sharing(batch: Any) -> Any:
+    images = torch.stack([sample[0] for sample in batch])
+    return {"all": images, "first": images[0], "rest": images[:, 1:], "again": images}
+
+
+def _sparse(batch: Any) -> Any:
+    images = torch.stack([sample[0] for sample in batch])
+    return images.to_sparse(), images.to_sparse_csr()
+
+
+def _nested(batch: Any) -> Any:
+    return torch.nested.nested_tensor([sample[0][: 1 + place] for place, sample in enumerate(batch)])
+
+
+def _packed_sequence(batch: Any) -> Any:
+    return torch.nn.utils.rnn.pack_sequence([sample[0] for sample in batch])
+
+
+def _nothing(batch: Any) -> Any:
+    return None
+
+
+def _counts(batch: Any) -> Any:
+    return len(batch)
+
+
+def _text(batch: Any) -> Any:
+    return f"{[sample[1] for sample in batch]}"
+
+
+def _objects(batch: Any) -> Any:
+    return [{"index": sample[1], "set": {1, 2}, "more": (None, 2.5, 1j, range(3), frozenset([4]))} for sample in batch]
+
+
+def _class(batch: Any) -> Any:
+    return [int, torch.float32, torch.Size([1, 2]), slice(1, 2), Ellipsis, torch.device("cpu"), np.dtype("f4"), len]
+
+
+def _empty(batch: Any) -> Any:
+    return [], (), {}, torch.empty(0), np.empty((0, 2)), ""
+
+
+def _deque(batch: Any) -> Any:
+    return collections.deque([sample[0] for sample in batch], maxlen=9)
+
+
+def _device_and_strides(batch: Any) -> Any:
+    images = torch.stack([sample[0] for sample in batch])
+    return images.t(), images[:, ::2], images.expand(2, *images.shape), images[0, 0]
+
+
+def _long_list(batch: Any) -> Any:
+    return [torch.full((2,), place) for place in range(300)]
+
+
+def _default_then_more(batch: Any) -> Any:
+    return [*default_collate(batch), "more"]
+
+
+def _ragged(batch: Any) -> Any:
+    return [torch.ones(sample[1] % 4) for sample in batch]
+
+
+def _arrays(batch: Any) -> Any:
+    matrix = np.stack([sample[0].numpy() for sample in batch])
+    return matrix, matrix.T, matrix[::-1], np.asfortranarray(matrix), np.array(["a", None], dtype=object), matrix[0, 0]
+
+
+def _exception_value(batch: Any) -> Any:
+    # A value like any other: an exception that is returned is not raised.
+    return ValueError
+
+
+COLLATE_FUNCTIONS = {
+    function.__name__.strip("_"): function
+    for function in (
+        Packed,
+        _pairs,
+        _sharing,
+        _sparse,
+        _nested,
+        _packed_sequence,
+        _nothing,
+        _counts,
+        _text,
+        _objects,
+        _class,
+        _empty,
+        _deque,
+        _device_and_strides,
+        _long_list,
+        _default_then_more,
+        _ragged,
+        _arrays,
+        _exception_value,
+        torch.utils.data.default_convert,
+    )
+}
+
+
+@with_workers(INLINE, TWO, TWO_THREADS)
+@pytest.mark.parametrize("name", COLLATE_FUNCTIONS)
+def test_a_collate_function_may_return_anything(name, workers):
+    def case(load):
+        dataset = SamplesOfKind("tuple_of_two")
+        return epochs(load(dataset, batch_size=3, collate_fn=COLLATE_FUNCTIONS[name]))
+
+    # In threads nothing is pickled, so strides and flags are those of the main process.
+    assert_same_as_torch(case, workers, or_reference=INLINE if workers.threads else None)
+
+
+@each_kind
+def test_tensors_that_share_memory_still_share_it(workers):
+    def case(load):
+        seen = []
+        for batch in load(SamplesOfKind("tuple_of_two"), batch_size=3, collate_fn=_sharing):
+            batch["all"][0, 0, 0] = -100
+            batch["rest"][-1] = 50
+            seen.append([batch["again"], batch["first"], batch["all"], batch["rest"]])
+        return seen
+
+    assert_same_as_torch(case, workers)
+
+
+@each_kind
+def test_an_object_that_occurs_twice_is_one_object_still(workers):
+    def case(load):
+        seen = []
+        for batch in load(SamplesOfKind("same_dict_twice"), batch_size=2, collate_fn=identity):
+            batch[0][0]["new"] = "here"
+            seen.append(batch)
+        return seen
+
+    assert_same_as_torch(case, workers)
+
+
+@each_kind
+def test_collate_functions_that_cannot_be_pickled(workers):
+    # All platforms' default start method of this Python forks, so nothing has to be.
+    def case(load):
+        factor = 3
+        lambdas = epochs(load(SamplesOfKind("scalar_int"), batch_size=2, collate_fn=lambda batch: sum(batch) * factor))
+
+        class Local:
+            def __call__(self, batch):
+                return [len(batch)] * factor
+
+        return lambdas, epochs(load(SamplesOfKind("scalar_int"), batch_size=2, collate_fn=Local()))
+
+    assert_same_as_torch(case, workers)
+
+
+@each_kind
+def test_a_collate_function_without_batches_gets_single_samples(workers):
+    def case(load):
+        return epochs(load(SamplesOfKind("dict_plain"), batch_size=None, collate_fn=lambda sample: [sample, "seen"]))
+
+    assert_same_as_torch(case, workers)
+
+
+@each_kind
+def test_a_collate_function_is_called_once_for_a_batch_in_its_samples_order(workers):
+    def case(load):
+        calls = torch.zeros(4, dtype=torch.int64).share_memory_()
+
+        def count(batch):
+            calls[batch[0] // 3] += 1
+            return batch
+
+        return epochs(load(list(range(10)), batch_size=3, collate_fn=count)), calls
+
+    assert_same_as_torch(case, workers)
+
+
+@each_kind
+def test_default_collation_wrapped_in_a_partial_or_given_by_name(workers):
+    def case(load):
+        dataset = SamplesOfKind("nested_deeply")
+        return [
+            epochs(load(dataset, batch_size=3, collate_fn=default_collate)),
+            epochs(load(dataset, batch_size=3, collate_fn=functools.partial(default_collate))),
+            epochs(load(dataset, batch_size=None, collate_fn=torch.utils.data.default_convert)),
+        ]
+
+    assert_same_as_torch(case, workers)
+
+
+@each_kind
+def test_torchs_default_collate_replaced_in_its_module_does_not_reach_a_loader_made_before(workers, monkeypatch):
+    def case(load):
+        loader = load(SamplesOfKind("scalar_int"), batch_size=2)
+        with monkeypatch.context() as patch:
+            patch.setattr(torch.utils.data._utils.collate, "default_collate", identity)
+            later = load(SamplesOfKind("scalar_int"), batch_size=2)
+            return [epochs(loader), epochs(later)]
+
+    assert_same_as_torch(case, workers)

@@ -1,0 +1,369 @@
+"""The order of an epoch, what samplers may be, and what is drawn from which generator when."""
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from contract_datasets import (
+    ByKey,
+    EagerSampler,
+    EndlessBatches,
+    EndlessSampler,
+    GlobalDrawSampler,
+    Indices,
+    LazySampler,
+    Squares,
+    WithoutLength,
+    WithoutLengthSampler,
+)
+from contract_harness import (
+    INLINE,
+    THREE,
+    TWO,
+    TWO_PERSISTENT,
+    TWO_THREADS,
+    assert_same_as_torch,
+    consume,
+    each_kind,
+    epochs,
+    everywhere,
+    generator,
+    in_workers,
+    random_states,
+    with_workers,
+)
+from torch.utils.data import (
+    BatchSampler,
+    DistributedSampler,
+    RandomSampler,
+    SequentialSampler,
+    SubsetRandomSampler,
+    TensorDataset,
+    WeightedRandomSampler,
+)
+
+several = with_workers(INLINE, TWO, TWO_PERSISTENT, TWO_THREADS)
+
+
+@everywhere
+def test_sequential_order(workers):
+    def case(load):
+        return epochs(load(Squares(10), batch_size=3), 2)
+
+    assert_same_as_torch(case, workers)
+
+
+@everywhere
+def test_shuffled_order_from_a_generator_over_three_epochs(workers):
+    def case(load):
+        return epochs(load(Squares(10), batch_size=3, shuffle=True, generator=generator()), 3)
+
+    assert_same_as_torch(case, workers)
+
+
+@everywhere
+def test_shuffled_order_from_the_global_generator_over_three_epochs(workers):
+    def case(load):
+        return epochs(load(Squares(10), batch_size=3, shuffle=True), 3)
+
+    assert_same_as_torch(case, workers)
+
+
+def test_the_order_does_not_depend_on_the_number_of_workers():
+    def case(load):
+        return [
+            epochs(load(Indices(20), batch_size=3, shuffle=True, generator=generator(), num_workers=count), 2)
+            for count in (0, 1, 2, 3)
+        ]
+
+    assert_same_as_torch(case)
+
+
+def _states_of_an_epoch(load: Any, own: torch.Generator | None, count: int = 2, **arguments: Any) -> Any:
+    loader = load(Squares(10), batch_size=3, generator=own, **arguments)
+    seen: list[Any] = [random_states(own)]
+    for _ in range(count):
+        iterator = iter(loader)
+        seen.append(random_states(own))
+        for batch in iterator:
+            seen += [batch, random_states(own)]
+    return [*seen, random_states(own)]
+
+
+@everywhere
+@pytest.mark.parametrize("own", [False, True], ids=["global generator", "own generator"])
+@pytest.mark.parametrize("shuffle", [False, True], ids=["sequential", "shuffled"])
+def test_the_generators_have_torchs_state_after_iter_and_after_every_next(shuffle, own, workers):
+    def case(load):
+        return _states_of_an_epoch(load, generator() if own else None, shuffle=shuffle)
+
+    assert_same_as_torch(case, workers)
+
+
+@several
+@pytest.mark.parametrize("own", [False, True], ids=["global generator", "own generator"])
+def test_the_generators_have_torchs_state_after_an_epoch_that_was_left_early(own, workers):
+    def case(load):
+        drawn = generator() if own else None
+        loader = load(Squares(10), batch_size=3, shuffle=True, generator=drawn)
+        seen: list[Any] = []
+        for taken in (0, 1, 2):
+            seen += [list(itertools.islice(iter(loader), taken)), random_states(drawn)]
+        return [*seen, epochs(loader), random_states(drawn)]
+
+    assert_same_as_torch(case, workers)
+
+
+@several
+def test_a_generator_may_be_seeded_again_between_epochs(workers):
+    def case(load):
+        drawn = generator()
+        loader = load(Indices(8), shuffle=True, generator=drawn)
+        seen = []
+        for seed in (5, 6, 5):
+            drawn.manual_seed(seed)
+            seen.append(consume(iter(loader)))
+        return seen
+
+    assert_same_as_torch(case, workers)
+
+
+@several
+def test_the_global_generator_may_be_seeded_again_between_epochs(workers):
+    def case(load):
+        loader = load(Indices(8), shuffle=True)
+        seen = []
+        for seed in (5, 6, 5):
+            torch.manual_seed(seed)
+            seen.append(consume(iter(loader)))
+        return seen
+
+    assert_same_as_torch(case, workers)
+
+
+# Sequences of keys are fresh in each run: some are used up.
+SAMPLERS: dict[str, Any] = {
+    "list": lambda: {"sampler": [3, 1, 4, 1, 5], "batch_size": 2},
+    "tuple": lambda: {"sampler": (3, 1, 4), "batch_size": 2},
+    "range": lambda: {"sampler": range(8, 1, -2), "batch_size": 3},
+    "lazy": lambda: {"sampler": LazySampler([5, 0, 5, 2]), "batch_size": 3},
+    "generator that is used up": lambda: {"sampler": (key for key in [4, 2, 0]), "batch_size": 2},
+    "iterator that is used up": lambda: {"sampler": iter([4, 2, 0, 1, 3]), "batch_size": None},
+    "without a length": lambda: {"sampler": WithoutLengthSampler(), "batch_size": 2},
+    "repeats": lambda: {"sampler": [1] * 5 + [2] * 4, "batch_size": 4},
+    "negative indices": lambda: {"sampler": [-1, -2, 0], "dataset": [10, 20, 30]},
+    "tensors": lambda: {"sampler": torch.tensor([3, 1, 2]), "dataset": ByKey(), "batch_size": 2},
+    "NumPy integers": lambda: {"sampler": np.array([3, 1, 2]), "dataset": ByKey(), "batch_size": 2},
+    "bools": lambda: {"sampler": [True, False], "dataset": ByKey(), "batch_size": 2},
+    "text keys": lambda: {"sampler": ["cat", "dog", "", "čáp"], "dataset": ByKey(), "batch_size": 3},
+    "tuple keys": lambda: {"sampler": [(1, 2), ("a", None), ()], "dataset": ByKey(), "batch_size": 2},
+    "keys of many types": lambda: {"sampler": [1, "a", (2,), None, 2.5, b"x"], "dataset": ByKey(), "batch_size": 4},
+    "keys that are lists": lambda: {"sampler": [[1, 2], [3]], "dataset": ByKey(), "batch_size": 2},
+    "keys that are dicts": lambda: {"sampler": [{"row": 1}, {"row": 2}], "dataset": ByKey(), "batch_size": 2},
+    "huge keys": lambda: {"sampler": [2**80, -(2**70), "k" * 300_000], "dataset": ByKey(), "batch_size": 2},
+    "keys of a dataset that is a dict": lambda: {"sampler": ["b", "a"], "dataset": {"a": 1, "b": 2}},
+    "slices": lambda: {
+        "sampler": [slice(0, 3), slice(3, 5)],
+        "dataset": TensorDataset(torch.arange(10)),
+        "batch_size": None,
+    },
+    "bulk": lambda: {
+        "sampler": BatchSampler(SequentialSampler(range(10)), 4, False),
+        "dataset": TensorDataset(torch.arange(10)),
+        "batch_size": None,
+    },
+    "random": lambda: {"sampler": RandomSampler(range(10), generator=generator(7)), "batch_size": 3},
+    "random, global": lambda: {"sampler": RandomSampler(range(10)), "batch_size": 3},
+    "random, more than all": lambda: {"sampler": RandomSampler(range(10), num_samples=23), "batch_size": 4},
+    "random, fewer than all": lambda: {"sampler": RandomSampler(range(10), num_samples=4), "batch_size": 3},
+    "replacement": lambda: {
+        "sampler": RandomSampler(range(10), replacement=True, num_samples=70, generator=generator(7)),
+        "batch_size": 16,
+    },
+    "replacement, global": lambda: {
+        "sampler": RandomSampler(range(10), replacement=True, num_samples=70),
+        "batch_size": 16,
+    },
+    "weighted": lambda: {"sampler": WeightedRandomSampler([0.1, 0.9, 3.0, 0.0], 9), "batch_size": 4},
+    "weighted, own generator, no replacement": lambda: {
+        "sampler": WeightedRandomSampler([0.1, 0.9, 3.0, 0.5], 4, replacement=False, generator=generator(8)),
+        "batch_size": 3,
+    },
+    "random subset": lambda: {"sampler": SubsetRandomSampler([9, 1, 5, 3]), "batch_size": 3},
+    "random subset, own generator": lambda: {
+        "sampler": SubsetRandomSampler([9, 1, 5, 3], generator=generator(8)),
+        "batch_size": 3,
+    },
+    "eager": lambda: {"sampler": EagerSampler(7), "batch_size": 3},
+    "eager, own generator": lambda: {"sampler": EagerSampler(7, generator(9)), "batch_size": 3},
+    "eager without batches": lambda: {"sampler": EagerSampler(7), "batch_size": None},
+    "drop_last": lambda: {"sampler": [0, 1, 2, 3, 4], "batch_size": 2, "drop_last": True},
+    "drop_last of all": lambda: {"sampler": [0, 1], "batch_size": 3, "drop_last": True},
+    "empty": lambda: {"sampler": []},
+    "empty without batches": lambda: {"sampler": [], "batch_size": None},
+    "dataset without a length": lambda: {"sampler": [100, 5], "dataset": WithoutLength(), "batch_size": 2},
+    "batches": lambda: {"batch_sampler": [[0, 1], [2], [3, 4, 5], [6]]},
+    "batches that are tuples": lambda: {"batch_sampler": [(0, 1), (2,)]},
+    "batches that are tensors": lambda: {"batch_sampler": torch.arange(6).reshape(3, 2), "dataset": ByKey()},
+    "batches that are arrays": lambda: {"batch_sampler": list(np.arange(6).reshape(3, 2)), "dataset": ByKey()},
+    "batches that are ranges": lambda: {"batch_sampler": [range(3), range(3, 5)]},
+    "batches that repeat": lambda: {"batch_sampler": [[0], [1, 2]] * 3},
+    "batches, an empty one among them": lambda: {"batch_sampler": [[0, 1], [], [2]]},
+    "no batches": lambda: {"batch_sampler": []},
+    "batches from a generator": lambda: {"batch_sampler": ([key, key + 1] for key in range(4))},
+    "batches, eager": lambda: {"batch_sampler": EagerSampler(7, batch_size=2)},
+    "batches, eager, own generator": lambda: {"batch_sampler": EagerSampler(7, generator(9), batch_size=2)},
+    "batches of torch's": lambda: {
+        "batch_sampler": BatchSampler(RandomSampler(range(10), generator=generator(7)), 4, True)
+    },
+    "batches of texts": lambda: {"batch_sampler": [["a", "b"], ["c"]], "dataset": ByKey()},
+    "a batch that is a text": lambda: {"batch_sampler": ["abc", "d"], "dataset": ByKey()},
+    "growing batches": lambda: {"batch_sampler": [list(range(size)) for size in (1, 2, 4, 8, 9)]},
+    "shrinking batches": lambda: {"batch_sampler": [list(range(size)) for size in (9, 5, 2, 1)]},
+    "draws from torch": lambda: {"sampler": GlobalDrawSampler(9, "torch"), "batch_size": 2},
+    "draws from NumPy": lambda: {"sampler": GlobalDrawSampler(9, "numpy"), "batch_size": 2},
+    "draws from Python": lambda: {"sampler": GlobalDrawSampler(9, "python"), "batch_size": 2},
+}
+
+
+@several
+@pytest.mark.parametrize("name", SAMPLERS)
+def test_a_sampler_gives_the_same_batches_in_two_epochs(name, workers):
+    def case(load):
+        arguments = SAMPLERS[name]()
+        return epochs(load(arguments.pop("dataset", Indices(10)), **arguments), 2), random_states()
+
+    assert_same_as_torch(case, workers)
+
+
+@with_workers(INLINE)
+@pytest.mark.parametrize("name", [name for name in SAMPLERS if "draws" in name or "global" in name or "eager" in name])
+def test_a_sampler_draws_when_torch_lets_it_draw(name, workers):
+    # With workers a lazy sampler is read ahead, and how far is no part of the contract; without, it is read on demand.
+    def case(load):
+        arguments = SAMPLERS[name]()
+        iterator = iter(load(Indices(10), **arguments))
+        return [random_states()] + [[batch, random_states()] for batch in iterator]
+
+    assert_same_as_torch(case, workers)
+
+
+@everywhere
+@pytest.mark.parametrize("batched", [False, True], ids=["sampler", "batch_sampler"])
+def test_an_eager_sampler_is_asked_for_an_iterator_as_often_as_by_torch(batched, workers):
+    def case(load):
+        sampler = EagerSampler(6, batch_size=2 if batched else None)
+        arguments = {"batch_sampler": sampler} if batched else {"sampler": sampler, "batch_size": None}
+        loader = load(Indices(6), **arguments)
+        seen = []
+        for _ in range(3):
+            iterator = iter(loader)
+            seen.append(sampler.iterations)
+            seen += [consume(iterator), sampler.iterations, random_states()]
+        return seen
+
+    assert_same_as_torch(case, workers)
+
+
+@everywhere
+def test_a_lazy_sampler_is_started_once_an_epoch(workers):
+    def case(load):
+        sampler = LazySampler(range(7), draws=True)
+        loader = load(Indices(7), sampler=sampler, batch_size=3)
+        return [[consume(iter(loader)), sampler.iterations, random_states()] for _ in range(3)]
+
+    assert_same_as_torch(case, workers)
+
+
+@several
+@pytest.mark.parametrize("drop_last", [False, True])
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_a_distributed_sampler_with_set_epoch(shuffle, drop_last, workers):
+    def case(load):
+        seen = []
+        for rank in range(3):
+            sampler = DistributedSampler(Indices(11), 3, rank, shuffle=shuffle, seed=4, drop_last=drop_last)
+            loader = load(Indices(11), batch_size=2, sampler=sampler)
+            for epoch in range(2):
+                sampler.set_epoch(epoch)
+                seen.append([consume(iter(loader)), len(loader)])
+        return seen
+
+    assert_same_as_torch(case, workers)
+
+
+@several
+def test_a_distributed_sampler_without_set_epoch_repeats_its_order(workers):
+    def case(load):
+        sampler = DistributedSampler(Indices(11), 2, 1)
+        return epochs(load(Indices(11), batch_size=2, sampler=sampler), 3)
+
+    assert_same_as_torch(case, workers)
+
+
+@everywhere
+@pytest.mark.parametrize("batch_size", [None, 1, 3])
+def test_an_endless_sampler_can_be_left(batch_size, workers):
+    def case(load):
+        loader = load(Indices(5), sampler=EndlessSampler(5), batch_size=batch_size)
+        return [list(itertools.islice(loader, taken)) for taken in (7, 1, 12)]
+
+    assert_same_as_torch(case, workers)
+
+
+@everywhere
+def test_the_endless_batch_sampler_of_training_scripts_keeps_one_iterator_over_the_epochs(workers):
+    def case(load):
+        loader = load(Squares(7), batch_size=2, shuffle=True, generator=generator())
+        object.__setattr__(loader, "batch_sampler", EndlessBatches(loader.batch_sampler))
+        iterator = iter(loader)
+        return [[next(iterator) for _ in range(len(loader))] for _ in range(3)]
+
+    assert_same_as_torch(case, workers)
+
+
+@each_kind
+@pytest.mark.parametrize("batch_size", [1, 4, 11, None])
+@pytest.mark.parametrize("length", [0, 1, 10])
+def test_batches_of_every_size_of_datasets_of_every_length(length, batch_size, workers):
+    def case(load):
+        return epochs(load(Squares(length), batch_size=batch_size))
+
+    assert_same_as_torch(case, workers)
+
+
+@with_workers(INLINE, THREE, TWO_PERSISTENT, TWO_THREADS)
+@pytest.mark.parametrize("prefetch_factor", [1, 2, 5])
+def test_the_prefetch_factor_changes_nothing(prefetch_factor, workers):
+    def case(load):
+        arguments = {"prefetch_factor": prefetch_factor} if workers.count else {}
+        return epochs(load(Squares(23), batch_size=3, shuffle=True, generator=generator(), **arguments), 2)
+
+    assert_same_as_torch(case, workers)
+
+
+@in_workers
+def test_more_workers_than_batches(workers):
+    def case(load):
+        return epochs(load(Squares(2), batch_size=2), 3)
+
+    assert_same_as_torch(case, workers)
+
+
+@several
+def test_many_small_batches(workers):
+    def case(load):
+        return epochs(load(Squares(400), shuffle=True, generator=generator()))
+
+    assert_same_as_torch(case, workers)
+
+
+@everywhere
+def test_the_end_of_an_epoch_can_be_asked_for_again(workers):
+    def case(load):
+        iterator = iter(load(Indices(3)))
+        return [consume(iterator), consume(iterator), next(iterator, "end")]
+
+    assert_same_as_torch(case, workers)

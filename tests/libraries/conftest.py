@@ -1,0 +1,50 @@
+"""What the tests with real libraries share: a small problem, and scripts run under ``fastload run``."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from torch.utils.data import TensorDataset
+
+LIBRARIES = Path(__file__).parent
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give the libraries time to be imported, and leave their warnings to them."""
+    for item in items:
+        if LIBRARIES in item.path.parents:
+            item.add_marker(pytest.mark.timeout(300))
+            item.add_marker(pytest.mark.filterwarnings("default"))
+
+
+@pytest.fixture
+def dataset() -> TensorDataset:
+    """24 samples of two features and a class."""
+    generator = torch.Generator().manual_seed(0)
+    return TensorDataset(torch.randn(24, 2, generator=generator), torch.arange(24) % 2)
+
+
+@pytest.fixture
+def run_script(tmp_path: Path) -> Callable[..., str]:
+    """Write a script and execute it; ``before`` are the words in front of it: ``fastload run`` by default."""
+
+    def run(text: str, before: tuple[str, ...] = ("-m", "fastload.cli", "run")) -> str:
+        (tmp_path / "train.py").write_text(textwrap.dedent(text))
+        done = subprocess.run(
+            [sys.executable, *before, "train.py"],
+            cwd=tmp_path,
+            env=os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""},
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    return run

@@ -1,0 +1,196 @@
+"""What Accelerate makes of our loader is our loader, with our arguments."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import accelerate
+import pytest
+import torch
+from accelerate.data_loader import DataLoaderDispatcher, DataLoaderShard, SkipDataLoader
+from accelerate.state import AcceleratorState, GradientState, PartialState
+from accelerate.utils import DataLoaderConfiguration
+from torch.utils.data import BatchSampler, IterableDataset, SequentialSampler, TensorDataset
+
+import fastload
+from fastload.adapters import own_arguments
+
+OWN: dict[str, Any] = {"seed": 11, "chunk_size": 3, "worker_method": "thread", "seeding": "sample"}
+
+
+@pytest.fixture(autouse=True)
+def fresh_state() -> Iterator[None]:
+    """Accelerate keeps its settings in shared objects."""
+    yield
+    AcceleratorState._reset_state(reset_partial_state=True)
+    GradientState._reset_state()
+    PartialState._reset_state()
+
+
+def accelerator(**options: Any) -> accelerate.Accelerator:
+    return accelerate.Accelerator(cpu=True, dataloader_config=DataLoaderConfiguration(**options))
+
+
+class Stream(IterableDataset[torch.Tensor]):
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        return iter(torch.arange(10))
+
+
+def test_a_training_loop_iterates_our_class(dataset: TensorDataset) -> None:
+    running = accelerator()
+    model = torch.nn.Linear(2, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    loader = fastload.DataLoader(dataset, batch_size=4, shuffle=True, num_workers=2)
+    model, optimizer, prepared = running.prepare(model, optimizer, loader)
+    for _ in range(2):
+        for features, labels in prepared:
+            running.backward(torch.nn.functional.cross_entropy(model(features), labels))
+            optimizer.step()
+            optimizer.zero_grad()
+    assert type(prepared.base_dataloader) is fastload.DataLoader
+    assert prepared.base_dataloader.statistics().batches == 12
+    assert prepared.statistics().batches == 12
+    assert isinstance(prepared, torch.utils.data.DataLoader)
+    assert loader.statistics().batches == 0
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_our_own_arguments_survive(dataset: TensorDataset, num_workers: int) -> None:
+    loader = fastload.DataLoader(dataset, batch_size=4, num_workers=num_workers, timeout=0, **OWN)
+    prepared = accelerator().prepare(loader)
+    assert own_arguments(loader) == OWN
+    assert own_arguments(prepared.base_dataloader) == OWN
+    assert prepared.base_dataloader.prefetch_factor == loader.prefetch_factor
+    assert torch.cat([labels for _, labels in prepared]).tolist() == [0, 1] * 12
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+@pytest.mark.parametrize("seedable", [False, True])
+def test_the_order_is_that_of_the_loader_itself(dataset: TensorDataset, shuffle: bool, seedable: bool) -> None:
+    numbered = TensorDataset(torch.arange(24))
+    alone = [batch.tolist() for (batch,) in fastload.DataLoader(numbered, 5, shuffle=shuffle, seed=3)]
+    loader = fastload.DataLoader(numbered, 5, shuffle=shuffle, seed=3)
+    prepared = accelerator(use_seedable_sampler=seedable).prepare(loader)
+    assert [batch.tolist() for (batch,) in prepared] == alone
+
+
+def test_a_batch_sampler_given_as_sampler_is_kept(dataset: TensorDataset) -> None:
+    sampler = BatchSampler(SequentialSampler(dataset), 6, drop_last=False)
+    loader = fastload.DataLoader(dataset, sampler=sampler, batch_size=None, num_workers=1)
+    prepared = accelerator().prepare(loader)
+    assert [len(labels) for _, labels in prepared] == [6] * 4
+    assert prepared.statistics().batches == 4
+
+
+def test_skipping_batches_keeps_our_class_and_arguments(dataset: TensorDataset) -> None:
+    running = accelerator()
+    loader = fastload.DataLoader(dataset, batch_size=4, **OWN)
+    prepared = running.prepare(loader)
+    for whole in (prepared, loader):
+        rest: Any = accelerate.skip_first_batches(whole, 2)
+        assert len(list(rest)) == 4
+        inside = getattr(rest, "base_dataloader", rest)
+        assert type(inside) is fastload.DataLoader
+        assert inside.statistics().batches == 4
+        assert own_arguments(inside) == OWN
+    assert type(running.skip_first_batches(prepared, 1).base_dataloader) is fastload.DataLoader
+
+
+def test_skipping_batches_of_a_stream_keeps_our_class() -> None:
+    loader = fastload.DataLoader(Stream(), batch_size=2, num_workers=1)
+    rest: Any = accelerate.skip_first_batches(loader, 3)
+    assert type(rest) is SkipDataLoader
+    assert [batch.tolist() for batch in rest] == [[6, 7], [8, 9]]
+    assert rest.statistics().batches == 5
+
+
+def test_a_dispatched_stream_is_iterated_by_our_class() -> None:
+    prepared = accelerator().prepare(fastload.DataLoader(Stream(), batch_size=2, num_workers=1))
+    assert type(prepared) is DataLoaderDispatcher
+    assert [batch.tolist() for batch in prepared] == [[0, 1], [2, 3], [4, 5], [6, 7], [8, 9]]
+    assert prepared.base_dataloader.statistics().batches == 5
+
+
+def test_the_epoch_of_the_prepared_loader_reaches_ours(dataset: TensorDataset) -> None:
+    """Otherwise the loader of a resumed epoch would draw the randomness of the first."""
+
+    def epochs(loader: Any) -> list[list[int]]:
+        return [torch.cat([labels for _, labels in loader]).tolist() for _ in range(2)]
+
+    class Noisy(TensorDataset):
+        def __getitem__(self, index: int) -> Any:
+            return self.tensors[0][index], torch.randint(1000, ())
+
+    noisy = Noisy(*dataset.tensors)
+    running = accelerator()
+    prepared = running.prepare(fastload.DataLoader(noisy, batch_size=4, seed=2))
+    first, second = epochs(prepared)
+    assert first != second
+    resumed = running.prepare(fastload.DataLoader(noisy, batch_size=4, seed=2))
+    resumed.set_epoch(1)
+    rest = accelerate.skip_first_batches(resumed, 0)
+    assert epochs(rest)[0] == second
+
+
+def test_torchs_loader_stays_torchs_unless_ours_is_installed(dataset: TensorDataset) -> None:
+    running = accelerator()
+    fastload.DataLoader(dataset)
+    torchs: Any = torch.utils.data.DataLoader(dataset, batch_size=4)
+    prepared = running.prepare(torchs)
+    assert type(prepared) is DataLoaderShard
+    assert type(prepared.base_dataloader) is torch.utils.data.DataLoader
+    assert type(accelerate.skip_first_batches(prepared, 1).base_dataloader) is torch.utils.data.DataLoader
+    fastload.install()
+    try:
+        prepared = running.prepare(torchs)
+        assert type(prepared.base_dataloader) is fastload.DataLoader
+        assert len(list(prepared)) == prepared.base_dataloader.statistics().batches == 6
+    finally:
+        fastload.uninstall()
+
+
+@pytest.mark.parametrize("order", ["before", "after"])
+def test_accelerate_may_be_imported_before_or_after_the_loader_is_made(
+    run_script: Callable[..., str], order: str
+) -> None:
+    lines = ["import accelerate", "loader = DataLoader(list(range(6)), batch_size=2, chunk_size=1)"]
+    if order == "after":
+        lines.reverse()
+    script = "\n".join(
+        [
+            "from fastload import DataLoader",
+            *lines,
+            "from accelerate import skip_first_batches",
+            "prepared = accelerate.Accelerator(cpu=True).prepare(loader)",
+            "inside = skip_first_batches(prepared, 1).base_dataloader",
+            "print(len(list(prepared)), prepared.statistics().batches, type(inside).__module__, inside.chunk_size)",
+        ]
+    )
+    assert run_script(script, before=()).split() == ["3", "3", "fastload.loader", "1"]
+
+
+def test_two_processes_share_the_samples_and_keep_our_class(run_script: Callable[..., str], tmp_path: Path) -> None:
+    run_script(
+        """
+        import json, torch
+        from accelerate import Accelerator
+        from fastload import DataLoader
+        from torch.utils.data import TensorDataset
+
+        accelerator = Accelerator(cpu=True)
+        loader = DataLoader(TensorDataset(torch.arange(24)), batch_size=3, shuffle=True, num_workers=1, chunk_size=2)
+        prepared = accelerator.prepare(loader)
+        seen = [number for (batch,) in prepared for number in batch.tolist()]
+        inside = prepared.base_dataloader
+        facts = [type(inside).__module__, inside.chunk_size, inside.statistics().batches, seen]
+        open(f"rank{accelerator.process_index}.json", "w").write(json.dumps(facts))
+        torch.distributed.destroy_process_group()
+        """,
+        before=("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"),
+    )
+    ranks = [json.loads((tmp_path / f"rank{rank}.json").read_text()) for rank in range(2)]
+    assert [rank[:3] for rank in ranks] == [["fastload.loader", 2, 4]] * 2
+    assert sorted(ranks[0][3] + ranks[1][3]) == list(range(24))

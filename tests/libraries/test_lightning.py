@@ -1,0 +1,163 @@
+"""Lightning and Fabric iterate with our class, also after they have built the loader anew."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import lightning
+import pytest
+import torch
+from lightning.fabric.utilities.data import _replace_dunder_methods
+from lightning.fabric.utilities.data import _update_dataloader as fabric_update
+from lightning.pytorch.utilities.data import _update_dataloader as lightning_update
+from torch.utils.data import DistributedSampler, TensorDataset
+
+import fastload
+
+
+class Classifier(lightning.LightningModule):
+    """A linear classifier; its hook makes the loader where none is given to ``fit``."""
+
+    def __init__(self, dataset: TensorDataset | None = None) -> None:
+        super().__init__()
+        self.layer = torch.nn.Linear(2, 2)
+        self.dataset = dataset
+
+    def training_step(self, batch: list[torch.Tensor], _: int) -> torch.Tensor:
+        features, labels = batch
+        return torch.nn.functional.cross_entropy(self.layer(features), labels)
+
+    def validation_step(self, batch: list[torch.Tensor], _: int) -> None:
+        self.training_step(batch, 0)
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+
+    def train_dataloader(self) -> Any:
+        return fastload.DataLoader(self.dataset, batch_size=4, shuffle=True, num_workers=1, seed=5)  # type: ignore[arg-type]
+
+
+def trainer(folder: Path, **options: Any) -> lightning.Trainer:
+    return lightning.Trainer(
+        accelerator="cpu",
+        devices=1,
+        max_epochs=2,
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        default_root_dir=folder,
+        **options,
+    )
+
+
+@pytest.mark.parametrize("persistent_workers", [False, True])
+def test_fit_iterates_the_loader_it_is_given(dataset: TensorDataset, tmp_path: Path, persistent_workers: bool) -> None:
+    train = fastload.DataLoader(dataset, 4, shuffle=True, num_workers=2, persistent_workers=persistent_workers)
+    validate = fastload.DataLoader(dataset, 8)
+    training = trainer(tmp_path, num_sanity_val_steps=0)
+    training.fit(Classifier(), train, validate)
+    assert training.global_step == 12
+    assert train.statistics().batches == 12
+    assert train.statistics().num_workers == 2
+    assert validate.statistics().batches == 6
+    train.close()
+
+
+def test_fit_iterates_a_loader_made_in_its_hook_where_constructors_are_wrapped(
+    dataset: TensorDataset, tmp_path: Path
+) -> None:
+    training = trainer(tmp_path)
+    training.fit(Classifier(dataset))
+    used: Any = training.train_dataloader
+    assert type(used) is fastload.DataLoader
+    assert (used.seed, used.statistics().batches) == (5, 12)
+
+
+@pytest.mark.parametrize("update", [lightning_update, fabric_update])
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_a_loader_built_anew_around_a_distributed_sampler_keeps_our_arguments(
+    dataset: TensorDataset, update: Callable[..., Any], wrapped: bool
+) -> None:
+    own: dict[str, Any] = {"seed": 7, "chunk_size": 2, "worker_method": "thread"}
+    arguments: dict[str, Any] = {"batch_size": 4, "num_workers": 1, "prefetch_factor": 3, **own}
+    if wrapped:
+        with _replace_dunder_methods(torch.utils.data.DataLoader, "dataset"):
+            loader: Any = fastload.DataLoader(dataset, **arguments)
+    else:
+        loader = fastload.DataLoader(dataset, **arguments)
+    sampler: Any = DistributedSampler(dataset, num_replicas=2, rank=1, shuffle=False)
+    built = update(loader, sampler)
+    assert type(built) is fastload.DataLoader
+    assert {name: getattr(built, name) for name in arguments} == arguments
+    assert built.sampler is sampler
+    labels = torch.cat([labels for _, labels in built])
+    assert labels.tolist() == [1] * 12
+    assert built.statistics().batches == 3
+    assert loader.statistics().batches == 0
+
+
+def test_a_prediction_loader_keeps_our_class(dataset: TensorDataset, tmp_path: Path) -> None:
+    """For predictions Lightning puts a sampler of its own around the batch sampler."""
+
+    class Predictor(Classifier):
+        def predict_step(self, batch: list[torch.Tensor], _: int) -> torch.Tensor:
+            return self.layer(batch[0])
+
+    training = trainer(tmp_path)
+    predicted = training.predict(Predictor(), fastload.DataLoader(dataset, batch_size=5, num_workers=1))
+    assert predicted is not None
+    assert [len(rows) for rows in predicted] == [5, 5, 5, 5, 4]
+    used: Any = training.predict_dataloaders
+    assert type(used) is fastload.DataLoader
+    assert used.statistics().batches == 5
+
+
+def test_fabric_iterates_our_class(dataset: TensorDataset) -> None:
+    fabric = lightning.Fabric(accelerator="cpu", devices=1)
+    loader = fastload.DataLoader(dataset, batch_size=4, num_workers=1)
+    prepared: Any = fabric.setup_dataloaders(loader)
+    assert len(list(prepared)) == 6
+    assert prepared._dataloader.statistics().batches == 6
+
+
+def test_two_processes_of_lightning_under_fastload_run_iterate_our_class(
+    run_script: Callable[..., str], tmp_path: Path
+) -> None:
+    run_script(
+        """
+        import json, lightning, torch
+        from torch.utils.data import DataLoader, TensorDataset
+
+        class Classifier(lightning.LightningModule):
+            def __init__(self):
+                super().__init__()
+                self.layer = torch.nn.Linear(2, 2)
+                self.seen = []
+
+            def training_step(self, batch, _):
+                self.seen += batch[1].tolist()
+                return self.layer(batch[0]).square().mean()
+
+            def configure_optimizers(self):
+                return torch.optim.SGD(self.parameters(), lr=0.1)
+
+        if __name__ == "__main__":
+            dataset = TensorDataset(torch.randn(24, 2), torch.arange(24))
+            trainer = lightning.Trainer(
+                accelerator="cpu", strategy="ddp", devices=2, max_epochs=1, logger=False, enable_checkpointing=False,
+                enable_progress_bar=False, enable_model_summary=False,
+            )
+            model = Classifier()
+            trainer.fit(model, DataLoader(dataset, batch_size=3, shuffle=True, num_workers=1))
+            used = trainer.train_dataloader
+            facts = [type(used).__module__, type(used.sampler).__name__, used.statistics().batches, model.seen]
+            open(f"rank{trainer.global_rank}.json", "w").write(json.dumps(facts))
+        """
+    )
+    ranks = [json.loads((tmp_path / f"rank{rank}.json").read_text()) for rank in range(2)]
+    assert [rank[:3] for rank in ranks] == [["fastload.loader", "DistributedSampler", 4]] * 2
+    assert sorted(ranks[0][3] + ranks[1][3]) == list(range(24))

@@ -1,0 +1,114 @@
+"""The Trainer of transformers iterates our class: installed, or returned by its hook."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from accelerate.state import AcceleratorState, GradientState, PartialState
+from torch.utils.data import Dataset
+
+import fastload
+
+
+@pytest.fixture(autouse=True)
+def fresh_state() -> Iterator[None]:
+    yield
+    fastload.uninstall()
+    AcceleratorState._reset_state(reset_partial_state=True)
+    GradientState._reset_state()
+    PartialState._reset_state()
+
+
+class Rows(Dataset[dict[str, torch.Tensor]]):
+    def __len__(self) -> int:
+        return 24
+
+    def __getitem__(self, index: int) -> dict[str, torch.Tensor]:
+        return {"features": torch.tensor([float(index), 1.0]), "labels": torch.tensor(index % 2)}
+
+
+class Classifier(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = torch.nn.Linear(2, 2)
+
+    def forward(self, features: torch.Tensor, labels: torch.Tensor) -> dict[str, torch.Tensor]:
+        logits = self.layer(features)
+        return {"loss": torch.nn.functional.cross_entropy(logits, labels), "logits": logits}
+
+
+class Watch(transformers.TrainerCallback):
+    """Remembers the loaders that the Trainer uses."""
+
+    train: Any = None
+    evaluation: Any = None
+
+    def on_train_end(self, *_: Any, train_dataloader: Any = None, eval_dataloader: Any = None, **__: Any) -> None:
+        self.train, self.evaluation = train_dataloader, eval_dataloader
+
+
+def arguments(folder: Path, **options: Any) -> transformers.TrainingArguments:
+    return transformers.TrainingArguments(
+        output_dir=str(folder),
+        use_cpu=True,
+        num_train_epochs=2,
+        per_device_train_batch_size=4,
+        per_device_eval_batch_size=8,
+        dataloader_num_workers=2,
+        report_to="none",
+        save_strategy="no",
+        logging_strategy="no",
+        disable_tqdm=True,
+        **options,
+    )
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+def test_train_iterates_our_class_once_it_is_installed(tmp_path: Path, persistent: bool) -> None:
+    fastload.install()
+    watch = Watch()
+    trainer = transformers.Trainer(
+        Classifier(),
+        arguments(tmp_path, eval_strategy="epoch", dataloader_persistent_workers=persistent),
+        train_dataset=Rows(),
+        eval_dataset=Rows(),
+        callbacks=[watch],
+    )
+    assert trainer.train().global_step == 12
+    assert type(watch.train.base_dataloader) is fastload.DataLoader
+    assert watch.train.statistics().batches == 12
+    assert watch.train.statistics().num_workers == 2
+    assert watch.evaluation.statistics().batches in (3, 6)  # a loader for each evaluation unless workers persist
+    watch.train.close()
+    watch.evaluation.close()
+
+
+def test_train_iterates_our_class_that_its_hook_returns(tmp_path: Path) -> None:
+    class OurTrainer(transformers.Trainer):
+        def get_train_dataloader(self) -> Any:
+            loader = fastload.DataLoader(self.train_dataset, 4, shuffle=True, num_workers=2, seed=9)  # type: ignore[arg-type]
+            return self.accelerator.prepare(loader)
+
+    watch = Watch()
+    trainer = OurTrainer(Classifier(), arguments(tmp_path), train_dataset=Rows(), callbacks=[watch])
+    trainer.train()
+    assert watch.train.statistics().batches == 12
+    assert watch.train.base_dataloader.seed == 9
+
+
+def test_a_resumed_training_skips_batches_with_our_class(tmp_path: Path) -> None:
+    fastload.install()
+    options = arguments(tmp_path)
+    options.save_strategy, options.save_steps = transformers.trainer_utils.SaveStrategy.STEPS, 4
+    options.max_steps = 4
+    transformers.Trainer(Classifier(), options, train_dataset=Rows()).train()
+    options.max_steps = 10
+    watch = Watch()
+    trainer = transformers.Trainer(Classifier(), options, train_dataset=Rows(), callbacks=[watch])
+    assert trainer.train(resume_from_checkpoint=True).global_step == 10
+    assert watch.train.statistics().batches >= 4
