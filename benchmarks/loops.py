@@ -34,10 +34,8 @@ def time_epoch(loader: Iterable[object], *, samples_per_batch: int, num_warm_bat
         "statistics": what the loader says of itself.
     """
     cpu_before = _cpu_seconds()
-    arrivals = []
     start = time.perf_counter()
-    for _batch in loader:
-        arrivals.append(time.perf_counter())
+    arrivals = [time.perf_counter() for _batch in loader]
     end = time.perf_counter()
     num_samples = len(arrivals) * samples_per_batch
     if len(arrivals) < 2 * num_warm_batches:

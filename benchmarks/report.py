@@ -152,7 +152,7 @@ def print_table(outcomes: Sequence[Outcome], surroundings: Surroundings) -> None
     """Print all numbers to standard output, in colour only on a terminal."""
     console = Console()
     if not console.is_terminal:
-        console.width = 130
+        console.width = 150
     title = "torch against torch: how far from 1 noise alone takes a ratio" if surroundings.control else None
     table = Table(title=title, caption=_CAPTION, caption_justify="left", box=SIMPLE_HEAD, pad_edge=False)
     table.add_column("benchmark, metric", no_wrap=True)
@@ -160,7 +160,7 @@ def print_table(outcomes: Sequence[Outcome], surroundings: Surroundings) -> None
         table.add_column(column, justify="right", no_wrap=True)
     table.add_column("goal", no_wrap=True)
     for outcome in outcomes:
-        table.add_row(f"[bold]{outcome.benchmark.name}[/]  n={outcome.num_pairs}")
+        table.add_row(f"[bold]{outcome.benchmark.name}[/]", f"n={outcome.num_pairs}")
         for side in outcome.challengers:
             if side.name != "fastload":
                 table.add_row(f"  [italic]{side.name}[/]")
@@ -214,15 +214,15 @@ def markdown_rows(outcome: Outcome, surroundings: Surroundings) -> list[str]:
                 str(outcome.num_pairs),
                 _spread_text(outcome.spread(side.compared_with or side.name, metric)),
                 _spread_text(outcome.spread(side.name, metric)),
-                "" if ratio is None else f"{ratio.value:.2f} ({ratio.low:.2f}–{ratio.high:.2f})",
+                "" if ratio is None else f"{ratio.value:.2f} ({ratio.low:.2f} to {ratio.high:.2f})",
             ]
             rows.append("| " + " | ".join(cells) + " |")
     return rows
 
 
 def _spread_text(spread: Spread) -> str:
-    """Return ``median (first quartile–third quartile)``."""
-    return f"{_number(spread.median)} ({_number(spread.first_quartile)}–{_number(spread.third_quartile)})"
+    """Return ``median (first quartile to third quartile)``."""
+    return f"{_number(spread.median)} ({_number(spread.first_quartile)} to {_number(spread.third_quartile)})"
 
 
 def _number(value: float) -> str:

@@ -89,7 +89,8 @@ async def _measure_in_child(
             start_new_session=True,
             limit=2**24,
         )
-        assert child.stdin is not None and child.stdout is not None
+        assert child.stdin is not None
+        assert child.stdout is not None
         try:
             child.stdin.write(json.dumps(request).encode() + b"\n")
             child.stdin.close()

@@ -23,6 +23,11 @@ class Side:
 
 TORCH = Side(name="torch", package="torch")
 FASTLOAD = Side(name="fastload", package="fastload", compared_with="torch")
+# What fastload does without seeding each sample, for samples so cheap that the seeding itself shows.
+_TORCH_SEEDING = Side(
+    name='fastload seeding="torch"', package="fastload", options={"seeding": "torch"}, compared_with="torch"
+)
+WITH_TORCH_SEEDING = (TORCH, FASTLOAD, _TORCH_SEEDING)
 
 
 @dataclass(frozen=True, kw_only=True)

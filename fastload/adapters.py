@@ -46,7 +46,7 @@ def adapt_loaded_libraries() -> None:
         after_import("accelerate.data_loader", _adapt_accelerate)
 
 
-def own_arguments(loader: object) -> dict[str, object]:
+def own_arguments(loader: object) -> dict[str, Any]:
     """Return those constructor arguments of a :class:`fastload.DataLoader` that torch's class does not have."""
     return {name: getattr(loader, name) for name in _own_argument_names()}
 
@@ -124,7 +124,7 @@ def _rebuilding(torch_loader: Callable[..., Any]) -> Callable[..., Any]:
 
         source = _taken_apart.get()
         if isinstance(source, DataLoader):
-            return DataLoader(*args, **kwargs, **own_arguments(source))
+            return DataLoader(*args, **{**kwargs, **own_arguments(source)})
         return torch_loader(*args, **kwargs)
 
     return build

@@ -4,6 +4,10 @@ In: the command line. Out: an exit status: 0; 1 for an error of fastload's own, 
 is not understood. ``fastload run`` becomes the command it is given, so that status, signals, standard input and
 output are that command's.
 
+Environment variables, which ``fastload run`` sets for the processes it starts: ``FASTLOAD_INSTALL=1`` puts fastload's
+loader in place of torch's (read by ``inject/sitecustomize.py``); ``FASTLOAD_REPORT=1`` has each process tell at its end
+what its loaders did (read by ``exit_report.py``).
+
 Importing this module, and printing help, imports neither torch nor anything else that takes time.
 """
 

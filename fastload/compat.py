@@ -76,6 +76,24 @@ def set_thread_name(name: str) -> None:
         setter(name)
 
 
+def accelerator_index() -> int:
+    """Index of the current accelerator device."""
+    getter: Callable[[], int] | None = getattr(torch.accelerator, "current_device_index", None)
+    if getter is None:  # torch 2.6
+        getter = torch.accelerator.current_device_idx
+    return getter()
+
+
+def pin_on_device(batch: Any, *, device: Any, index: int) -> Any:
+    """Copy a batch into memory pinned for an accelerator: tensors, containers, and objects with ``pin_memory()``."""
+    if getattr(_thread, "device_index", None) != index:
+        # A thread of its own would otherwise make a context on device 0 beside the user's.
+        setter = getattr(torch.accelerator, "set_device_index", None) or torch.accelerator.set_device_idx
+        setter(index)
+        _thread.device_index = index
+    return pin_memory(batch, device)
+
+
 def seed_iter_data_pipe(dataset: Any, shared_seed: int | None) -> Any:
     """Give an IterDataPipe the seed that all workers share, as torch does; other datasets pass as they are."""
     if isinstance(dataset, IterDataPipe) and shared_seed is not None:
@@ -136,6 +154,7 @@ def _private_tensor_collate(batch: Any, *, collate_fn_map: Any = None) -> Any:
 __all__ = [
     "BaseIterator",
     "TorchDataLoader",
+    "accelerator_index",
     "collate_into_private_memory",
     "collates_by_default",
     "default_collate",
@@ -144,6 +163,7 @@ __all__ = [
     "is_data_pipe",
     "make_worker_info",
     "pin_memory",
+    "pin_on_device",
     "seed_iter_data_pipe",
     "set_process_worker_info",
     "set_thread_name",

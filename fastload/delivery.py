@@ -20,7 +20,7 @@ from typing import Any, Protocol
 from torch._utils import ExceptionWrapper
 
 from .compat import worker_collate
-from .errors import LoadTimeout, WorkerDied
+from .errors import LoadTimeout, NotReady, WorkerDied
 from .layout import DoesNotFit, Layout, learn
 from .plan import WHOLE_BATCH, WorkItem, choose_chunk_size, chunk_bounds
 from .slots import SlotPool
@@ -228,6 +228,20 @@ class Delivery:
             self._pool.begin(self._iteration)
         self._refill()
 
+    def next_nowait(self) -> Any:
+        """Return the next batch if it is complete. Never blocks.
+
+        Raises:
+            NotReady: it is not, or there is none.
+            Exception: as :meth:`next`.
+        """
+        self._receive()
+        self._refill()
+        batch_id = self._ready()
+        if batch_id is None:
+            raise NotReady
+        return self._give(batch_id)
+
     def next(self) -> Any:
         """Return the next batch. Blocks until it is there.
 
@@ -246,6 +260,9 @@ class Delivery:
             self._counts.waited_ns += time.perf_counter_ns() - begun
         if batch_id is None:
             raise StopIteration
+        return self._give(batch_id)
+
+    def _give(self, batch_id: int) -> Any:
         batch = self._batches.pop(batch_id)
         if batch.worker_id is not None:
             self._load[batch.worker_id] -= 1

@@ -15,6 +15,8 @@ patterns written for torch go on working.
 
 from __future__ import annotations
 
+from typing import Any
+
 
 class FastloadError(Exception):
     """The root of the tree above."""
@@ -40,9 +42,20 @@ class WorkerDied(FastloadError, RuntimeError):
         self.exitcode = exitcode
         self.samples = samples
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _worker_died, (str(self), self.worker_id, self.exitcode, self.samples)
+
+
+def _worker_died(message: str, worker_id: int, exitcode: int | None, samples: tuple[object, ...]) -> WorkerDied:
+    return WorkerDied(message, worker_id=worker_id, exitcode=exitcode, samples=samples)
+
 
 class LoadTimeout(FastloadError, RuntimeError):
     """No batch was completed within ``timeout`` seconds; ``next()`` may be called again."""
+
+
+class NotReady(Exception):
+    """There is no complete batch yet. Only between stages; no user meets it."""
 
 
 class DatasetError(FastloadError, RuntimeError):

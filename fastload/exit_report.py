@@ -23,14 +23,15 @@ def report_at_exit_if_asked() -> None:
         return
     from fastload.loader import DataLoader
 
-    begin = DataLoader._get_iterator
+    loader_class: Any = DataLoader  # Any: assigning to a method
+    begin = loader_class._get_iterator
 
     @functools.wraps(begin)
     def _get_iterator(loader: Any) -> Any:
         _note(loader)
         return begin(loader)
 
-    DataLoader._get_iterator = _get_iterator  # type: ignore[method-assign] # only where the report was asked for
+    loader_class._get_iterator = _get_iterator
     atexit.register(_print_lines, os.getpid())
 
 

@@ -93,13 +93,14 @@ def initialize(
     """
     from fastload.loader import DataLoader
 
-    # Our constructor sets its own arguments before it calls torch's: then this is that call. An object of our class
+    # Our constructor sets attributes of its own before it calls torch's: then this is that call. An object of our class
     # without them comes from a subclass whose constructor names torch's class instead of calling super().
-    if not _active or "seeding" in vars(loader):
+    ours = isinstance(loader, DataLoader)
+    if not _active or (ours and "_runtime" in vars(loader)):
         torch_init(loader, *args, **kwargs)
         return
     try:
-        if not isinstance(loader, DataLoader):
+        if not ours:
             loader.__class__ = _with_engine(type(loader))
     except Exception as error:  # whatever the user's __init_subclass__ or metaclass raises
         warnings.warn(
@@ -125,7 +126,7 @@ def _with_engine(loader_class: type[Any]) -> type[Any]:
             return subclass
 
     def reduce_ex(loader: Any, protocol: Any) -> Any:
-        return _reduce(loader_class, super(made, loader).__reduce_ex__(protocol))
+        return _reduce(loader_class, made, super(made, loader).__reduce_ex__(protocol))
 
     def fill(namespace: dict[str, object]) -> None:
         for name in ("__module__", "__qualname__", "__doc__"):
@@ -133,21 +134,21 @@ def _with_engine(loader_class: type[Any]) -> type[Any]:
         namespace[_SOURCE] = loader_class
         namespace["__reduce_ex__"] = reduce_ex
 
-    made = types.new_class(loader_class.__name__, (loader_class, DataLoader), {}, fill)
-    return made
+    made: Any = types.new_class(loader_class.__name__, (loader_class, DataLoader), {}, fill)
+    return made  # type: ignore[no-any-return] # a class
 
 
-def _reduce(source: type[Any], reduced: Any) -> Any:
-    """Make a pickle of a class that :func:`_with_engine` made from ``source``: no importable name leads to that class.
+def _reduce(source: type[Any], made: type[Any], reduced: Any) -> Any:
+    """Make a pickle that can be read: no importable name leads to a class that :func:`_with_engine` made.
 
     Args:
         source: the user's class.
+        made: the class made from it.
         reduced: what ``__reduce_ex__`` of the user's class returned.
     """
     if not isinstance(reduced, tuple):
         return reduced
     function, arguments, *rest = reduced
-    made = _with_engine(source)
     arguments = tuple(source if argument is made else argument for argument in arguments)
     return (_rebuild, (source, source if function is made else function, arguments), *rest)
 

@@ -19,6 +19,7 @@ from . import compat, seeding
 from .adapters import adapt_loaded_libraries
 from .delivery import Counts, Delivery, LayoutBook
 from .errors import ConfigError
+from .pinning import PinnedAhead
 from .plan import slots_in_flight
 from .sampling import KeyedSampler
 from .workers.fetch import Fetcher, Job, batch_getter
@@ -461,6 +462,8 @@ class _WorkerIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's pri
             # Without a seed the base seed stays for the life of the workers, as torch's does: count iterations.
             epoch = epoch if loader.seed is not None else self._iterations
             self._iterations += 1
+            if isinstance(self._stage, PinnedAhead):
+                self._stage.drop()
             self._delivery.begin(index_batches, _size if self._auto_collation else _one, epoch)
         except BaseException:
             self._shutdown_workers()
@@ -503,12 +506,21 @@ class _WorkerIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's pri
             book=runtime.book,
             counts=runtime.counts,
         )
+        self._stage: Delivery | PinnedAhead = self._delivery
+        if self._pin_memory:
+            device, index = self._pin_memory_device, compat.accelerator_index()
+            self._stage = PinnedAhead(
+                self._delivery,
+                functools.partial(compat.pin_on_device, device=device, index=index),
+                f"in pin memory thread for device {index}",
+            )
+            self._pin_memory_thread = self._stage.thread
 
     def _next_data(self) -> Any:
         if self._pool is None:
             raise StopIteration
         try:
-            data = self._delivery.next()
+            return self._stage.next()
         except StopIteration:
             if not self._persistent_workers:
                 self._shutdown_workers()
@@ -517,9 +529,6 @@ class _WorkerIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's pri
             if self._delivery.broken:
                 self._shutdown_workers()
             raise
-        if self._pin_memory:
-            data = compat.pin_memory(data, self._pin_memory_device)
-        return data
 
     def _note(self, runtime: _Runtime) -> None:
         pool = self._pool
@@ -539,6 +548,9 @@ class _WorkerIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's pri
                 self._pool = pool
                 self._note(runtime)
                 self._pool = None
+            stage = getattr(self, "_stage", None)
+            if isinstance(stage, PinnedAhead):
+                stage.close()
             pool.close()
 
     def __del__(self) -> None:

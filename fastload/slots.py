@@ -325,5 +325,12 @@ def _after_fork_in_parent() -> None:
             pool.book.retire_held()
 
 
+def let_go_in_worker(own: object) -> None:
+    """In a worker just forked: let go of the parent's other slots, or they would live as long as this worker."""
+    for pool in list(_pools):
+        if pool.memory is not own:
+            pool.memory.close()
+
+
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_parent=_after_fork_in_parent)

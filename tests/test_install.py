@@ -37,7 +37,7 @@ class EvensLoader(TorchDataLoader[Any]):
 
     def __init__(self, size: int = 4) -> None:
         self.size = size
-        super().__init__(torch.arange(0, 2 * size, 2), batch_size=2)  # type: ignore[arg-type]
+        super().__init__(torch.arange(0, 2 * size, 2), batch_size=2)
 
 
 class OldStyleLoader(TorchDataLoader[Any]):
@@ -85,7 +85,7 @@ def test_after_install_torchs_class_gives_our_loader_through_every_name_it_is_kn
     ]
     install()
     for construct in known_by:
-        loader = construct(torch.arange(4))  # type: ignore[operator]
+        loader = construct(torch.arange(4))
         assert type(loader) is fastload.DataLoader
         list(loader)
         assert loader.statistics().batches == len(loader)
@@ -93,12 +93,12 @@ def test_after_install_torchs_class_gives_our_loader_through_every_name_it_is_kn
 
 def test_our_own_arguments_are_accepted_under_torchs_name() -> None:
     install()
-    loader: Any = TorchDataLoader(torch.arange(4), seed=3, chunk_size=2)  # type: ignore[call-arg, arg-type]
+    loader: Any = TorchDataLoader(torch.arange(4), seed=3, chunk_size=2)
     assert (loader.seed, loader.chunk_size) == (3, 2)
 
 
 def test_loaders_made_before_stay_torchs_and_instances_of_torchs_class() -> None:
-    before = TorchDataLoader(torch.arange(4), batch_size=2)  # type: ignore[arg-type]
+    before = TorchDataLoader(torch.arange(4), batch_size=2)
     evens = EvensLoader()
     install()
     assert type(before) is TorchDataLoader
@@ -134,10 +134,10 @@ def test_a_subclass_defined_after_gets_our_engine_too() -> None:
 
 def test_what_a_subclass_overrides_stays_in_force() -> None:
     install()
-    doubling: Any = DoublingLoader(torch.arange(4), batch_size=2)  # type: ignore[arg-type]
+    doubling: Any = DoublingLoader(torch.arange(4), batch_size=2)
     assert batches_of(doubling) == [[0, 2], [4, 6]]
     assert doubling.statistics().batches == 2
-    self_made: Any = SelfMadeLoader([1, 2])  # type: ignore[arg-type]
+    self_made: Any = SelfMadeLoader([1, 2])
     assert list(self_made) == ["self-made"]
 
 
@@ -148,7 +148,7 @@ def test_a_class_with_our_engine_looks_like_the_class_of_the_user() -> None:
     assert made.__doc__ == EvensLoader.__doc__
     assert type(EvensLoader()) is made
     assert inspect.signature(made) == inspect.signature(EvensLoader)
-    mixed = MixedLoader([1])  # type: ignore[arg-type]
+    mixed = MixedLoader([1])
     mixed.tag = "a"
     assert (mixed.tag, mixed.recorded) == ("a", "yes")
 
@@ -156,7 +156,7 @@ def test_a_class_with_our_engine_looks_like_the_class_of_the_user() -> None:
 def test_a_loader_can_be_made_again_from_its_type() -> None:
     install()
     for first in (EvensLoader(3), OldStyleLoader(torch.arange(6))):
-        again: Any = type(first)(3 if isinstance(first, EvensLoader) else torch.arange(6))  # type: ignore[arg-type]
+        again: Any = type(first)(3 if isinstance(first, EvensLoader) else torch.arange(6))
         assert type(again) is type(first)
         assert batches_of(again) == batches_of(first)
         assert again.statistics().batches == len(first)
@@ -175,9 +175,9 @@ def test_a_subclass_of_ours_may_name_torchs_constructor() -> None:
 
 @pytest.mark.parametrize("duplicate", [lambda loader: pickle.loads(pickle.dumps(loader)), copy.copy, copy.deepcopy])
 def test_loaders_are_pickled_and_copied_with_the_engine_they_have(duplicate: Any) -> None:
-    before = EvensLoader(), TorchDataLoader(torch.arange(4), batch_size=2)  # type: ignore[arg-type]
+    before = EvensLoader(), TorchDataLoader(torch.arange(4), batch_size=2)
     install()
-    after = EvensLoader(), TorchDataLoader(torch.arange(4), batch_size=2)  # type: ignore[arg-type]
+    after = EvensLoader(), TorchDataLoader(torch.arange(4), batch_size=2)
     for loader in (*before, *after):
         twin = duplicate(loader)
         assert type(twin) is type(loader)
@@ -199,10 +199,10 @@ def test_install_twice_and_uninstall_once_leaves_torch_as_it_was() -> None:
     replaced = TorchDataLoader.__init__
     install()
     assert TorchDataLoader.__init__ is replaced
-    made = TorchDataLoader([1])  # type: ignore[arg-type]
+    made = TorchDataLoader([1])
     uninstall()
     assert TorchDataLoader.__init__ is TORCH_INIT
-    assert type(TorchDataLoader([1])) is TorchDataLoader  # type: ignore[arg-type]
+    assert type(TorchDataLoader([1])) is TorchDataLoader
     assert type(EvensLoader()) is EvensLoader
     assert list(made) == [torch.tensor([1])]
     uninstall()
@@ -215,9 +215,9 @@ def test_the_constructor_keeps_torchs_signature_name_and_errors() -> None:
     assert inspect.signature(TorchDataLoader) == expected
     assert TorchDataLoader.__init__.__doc__ == TORCH_INIT.__doc__
     with pytest.raises(ValueError, match="num_workers option should be non-negative"):
-        TorchDataLoader([1], num_workers=-1)  # type: ignore[arg-type]
+        TorchDataLoader([1], num_workers=-1)
     with pytest.raises(TypeError, match="missing 1 required positional argument: 'dataset'"):
-        TorchDataLoader()  # type: ignore[call-arg]
+        TorchDataLoader()
 
 
 def test_another_librarys_wrapper_around_the_constructor_survives_install_and_uninstall() -> None:
@@ -234,17 +234,17 @@ def test_another_librarys_wrapper_around_the_constructor_survives_install_and_un
 
     install()
     ours = TorchDataLoader.__init__
-    TorchDataLoader.__init__ = wrap(ours)  # type: ignore[method-assign]
+    TorchDataLoader.__init__ = wrap(ours)
     install()
-    TorchDataLoader([1])  # type: ignore[arg-type]
+    TorchDataLoader([1])
     assert seen[-1] is fastload.DataLoader
     uninstall()
-    TorchDataLoader([1])  # type: ignore[arg-type]
+    TorchDataLoader([1])
     assert seen[-1] is TorchDataLoader
     install()
-    TorchDataLoader([1])  # type: ignore[arg-type]
+    TorchDataLoader([1])
     assert seen[-1] is fastload.DataLoader
-    TorchDataLoader.__init__ = ours  # type: ignore[method-assign]
+    TorchDataLoader.__init__ = ours
 
 
 def test_a_subclass_that_cannot_be_subclassed_again_says_so() -> None:
@@ -254,13 +254,13 @@ def test_a_subclass_that_cannot_be_subclassed_again_says_so() -> None:
 
     install()
     with pytest.warns(RuntimeWarning, match=r"Registered keeps torch's engine.*final"):
-        loader = Registered([1, 2])  # type: ignore[arg-type]
+        loader = Registered([1, 2])
     assert type(loader) is Registered
     assert len(list(loader)) == 2
 
 
 def _construct_in_child(answer: Any) -> None:
-    loader = torch.utils.data.DataLoader([1, 2])  # type: ignore[arg-type]
+    loader = torch.utils.data.DataLoader([1, 2])
     answer.send(type(loader).__module__)
 
 
@@ -294,5 +294,5 @@ def test_threads_that_construct_at_once_all_get_our_engine() -> None:
 
 
 def test_install_by_any_import_order_leaves_the_public_function_callable() -> None:
-    script = "import fastload.installation, fastload, torch; fastload.install(); fastload.install(); fastload.uninstall()"
+    script = "import fastload.installation, fastload; fastload.install(); fastload.install(); fastload.uninstall()"
     subprocess.run([sys.executable, "-c", script], check=True)

@@ -15,7 +15,7 @@ from torch.utils.data import Dataset
 from torchvision import transforms
 
 from benchmarks.loops import make_loader, time_epoch
-from benchmarks.spec import FASTLOAD, TORCH, Benchmark, Measurement, Metric, Side
+from benchmarks.spec import WITH_TORCH_SEEDING, Benchmark, Measurement, Metric, Side
 
 
 class CifarSizedImages(Dataset[tuple[torch.Tensor, int]]):
@@ -59,10 +59,6 @@ _METRICS = (
     Metric(name="samples/s", more_is_better=True),
     Metric(name="CPU us/sample", least_ratio=None),
 )
-_TORCH_SEEDING = Side(
-    name='fastload seeding="torch"', package="fastload", options={"seeding": "torch"}, compared_with="torch"
-)
-_SIDES = (TORCH, FASTLOAD, _TORCH_SEEDING)
 
 BENCHMARKS = (
     Benchmark(
@@ -71,7 +67,7 @@ BENCHMARKS = (
         metrics=_METRICS,
         arguments={"num_batches": 160, "num_workers": 2},
         quick_arguments={"num_batches": 40},
-        sides=_SIDES,
+        sides=WITH_TORCH_SEEDING,
     ),
     Benchmark(
         name="inline",
@@ -79,6 +75,6 @@ BENCHMARKS = (
         metrics=_METRICS,
         arguments={"num_batches": 80, "num_workers": 0},
         quick_arguments={"num_batches": 20},
-        sides=_SIDES,
+        sides=WITH_TORCH_SEEDING,
     ),
 )

@@ -60,6 +60,7 @@ BENCHMARKS = (
                 Metric(name="iter ms", least_ratio=None),
             ),
             arguments={"start_method": start_method, "payload": payload, "payload_mb": 100},
+            quick_arguments={"payload_mb": 10},
             fresh_process=True,
         )
         for start_method, payload in (

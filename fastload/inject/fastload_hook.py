@@ -45,11 +45,14 @@ class _Watcher:
         self._name = name
         self._action = action
 
+    def __repr__(self) -> str:
+        return f"<fastload waits for the import of {self._name}>"
+
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
-        if name != self._name:
+        if name != self._name or self not in sys.meta_path:
             return None
-        for finder in sys.meta_path:
-            if finder is self or not hasattr(finder, "find_spec"):
+        for finder in sys.meta_path[sys.meta_path.index(self) + 1 :]:
+            if not hasattr(finder, "find_spec"):
                 continue
             spec: ModuleSpec | None = finder.find_spec(name, path, target)
             if spec is not None:
@@ -90,7 +93,7 @@ def replace_init(loader_class: Any) -> None:
     torch_init = loader_class.__init__
 
     @functools.wraps(torch_init)
-    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+    def init(self: Any, *args: Any, **kwargs: Any) -> None:
         try:
             from fastload.installation import initialize
         except ImportError as error:
@@ -106,5 +109,5 @@ def replace_init(loader_class: Any) -> None:
         else:
             initialize(self, torch_init, args, kwargs)
 
-    __init__.fastload_replaces = torch_init  # type: ignore[attr-defined] # found by fastload.installation
-    loader_class.__init__ = __init__
+    init.fastload_replaces = torch_init  # type: ignore[attr-defined] # found by fastload.installation
+    loader_class.__init__ = init

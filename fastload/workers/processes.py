@@ -11,6 +11,7 @@ through its sentinel, which is among what the parent waits for.
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import os
 import pickle
@@ -32,12 +33,16 @@ from ..errors import WorkerDied
 from ..layout import Buffer, Layout
 from ..packing import join, pack, unpack
 from ..plan import WorkItem
-from ..slots import Memory, MemoryFile, OwnFork, PrivateMemory, SlotPool, chunk_offset, slot_offset
+from ..slots import Memory, MemoryFile, OwnFork, PrivateMemory, SlotPool, chunk_offset, let_go_in_worker, slot_offset
 from .fetch import ERROR, FAILED_START, SAMPLES, SKIPPED, START, WHOLE, Fetcher, Job, Result
 from .transport import MAX_PACKET, Packets, Pipes, Transport, use_packets
 
 # How long a pool that is closed waits for its workers before it terminates them, in seconds: torch's figure.
 _GRACE = 5.0
+
+# From glibc's malloc.h.
+_M_TRIM_THRESHOLD = -1
+_M_MMAP_THRESHOLD = -3
 
 # Words of the control page: the running iteration, then for each worker the serial + 1 of the item it works on.
 _ITERATION = 0
@@ -197,10 +202,12 @@ def worker_main(
     try:
         for end in foreign:
             end.close()
+        let_go_in_worker(memory)
         _watch_parent(parent_pid)
         compat.set_worker_signal_handlers()
         compat.set_thread_name("fastload_worker")
         torch.set_num_threads(1)
+        _keep_freed_memory()
         job = source.load(memory)
         del source
         _live(job, worker_id, endpoint, memory)
@@ -267,6 +274,20 @@ def _encoded(sink: _FileSink | _MessageSink, result: Result, item: WorkItem | No
             substitute = ExceptionWrapper((type(error), error, error.__traceback__), where=where)
         result = result._replace(status=ERROR if result.status != FAILED_START else FAILED_START, payload=substitute)
         return sink.encode(result, item)
+
+
+def _keep_freed_memory() -> None:
+    """Let malloc keep what a sample frees for the next sample, up to 128 MiB, where it is glibc's.
+
+    By default large blocks go back to the system at once and come again as fresh pages, to be zeroed: 65 to 200 page
+    faults for an image of 224 x 224 floats, a fifth of its system time.
+    """
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (AttributeError, OSError, TypeError):
+        return
+    mallopt(_M_MMAP_THRESHOLD, 32 << 20)
+    mallopt(_M_TRIM_THRESHOLD, 128 << 20)
 
 
 def _watch_parent(parent_pid: int) -> None:

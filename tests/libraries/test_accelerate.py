@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import accelerate
@@ -13,9 +14,10 @@ import torch
 from accelerate.data_loader import DataLoaderDispatcher, DataLoaderShard, SkipDataLoader
 from accelerate.state import AcceleratorState, GradientState, PartialState
 from accelerate.utils import DataLoaderConfiguration
-from torch.utils.data import BatchSampler, IterableDataset, SequentialSampler, TensorDataset
+from torch.utils.data import IterableDataset, TensorDataset
 
 import fastload
+from fastload import adapters
 from fastload.adapters import own_arguments
 
 OWN: dict[str, Any] = {"seed": 11, "chunk_size": 3, "worker_method": "thread", "seeding": "sample"}
@@ -69,20 +71,12 @@ def test_our_own_arguments_survive(dataset: TensorDataset, num_workers: int) -> 
 
 @pytest.mark.parametrize("shuffle", [False, True])
 @pytest.mark.parametrize("seedable", [False, True])
-def test_the_order_is_that_of_the_loader_itself(dataset: TensorDataset, shuffle: bool, seedable: bool) -> None:
+def test_the_order_is_that_of_the_loader_itself(shuffle: bool, seedable: bool) -> None:
     numbered = TensorDataset(torch.arange(24))
     alone = [batch.tolist() for (batch,) in fastload.DataLoader(numbered, 5, shuffle=shuffle, seed=3)]
     loader = fastload.DataLoader(numbered, 5, shuffle=shuffle, seed=3)
     prepared = accelerator(use_seedable_sampler=seedable).prepare(loader)
     assert [batch.tolist() for (batch,) in prepared] == alone
-
-
-def test_a_batch_sampler_given_as_sampler_is_kept(dataset: TensorDataset) -> None:
-    sampler = BatchSampler(SequentialSampler(dataset), 6, drop_last=False)
-    loader = fastload.DataLoader(dataset, sampler=sampler, batch_size=None, num_workers=1)
-    prepared = accelerator().prepare(loader)
-    assert [len(labels) for _, labels in prepared] == [6] * 4
-    assert prepared.statistics().batches == 4
 
 
 def test_skipping_batches_keeps_our_class_and_arguments(dataset: TensorDataset) -> None:
@@ -150,6 +144,13 @@ def test_torchs_loader_stays_torchs_unless_ours_is_installed(dataset: TensorData
         assert len(list(prepared)) == prepared.base_dataloader.statistics().batches == 6
     finally:
         fastload.uninstall()
+
+
+def test_an_unknown_version_of_accelerate_is_told_and_left_alone() -> None:
+    unknown = ModuleType("accelerate.data_loader")
+    with pytest.warns(RuntimeWarning, match=r"unknown to fastload .*prepare_data_loader.*fastload\.install\(\)"):
+        adapters._adapt_accelerate(unknown)
+    assert not hasattr(unknown, "DataLoader")
 
 
 @pytest.mark.parametrize("order", ["before", "after"])

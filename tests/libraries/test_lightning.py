@@ -37,7 +37,7 @@ class Classifier(lightning.LightningModule):
         return torch.optim.SGD(self.parameters(), lr=0.1)
 
     def train_dataloader(self) -> Any:
-        return fastload.DataLoader(self.dataset, batch_size=4, shuffle=True, num_workers=1, seed=5)  # type: ignore[arg-type]
+        return fastload.DataLoader(self.dataset, batch_size=4, shuffle=True, num_workers=1, seed=5)
 
 
 def trainer(folder: Path, **options: Any) -> lightning.Trainer:

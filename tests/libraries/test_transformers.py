@@ -91,7 +91,7 @@ def test_train_iterates_our_class_once_it_is_installed(tmp_path: Path, persisten
 def test_train_iterates_our_class_that_its_hook_returns(tmp_path: Path) -> None:
     class OurTrainer(transformers.Trainer):
         def get_train_dataloader(self) -> Any:
-            loader = fastload.DataLoader(self.train_dataset, 4, shuffle=True, num_workers=2, seed=9)  # type: ignore[arg-type]
+            loader = fastload.DataLoader(self.train_dataset, 4, shuffle=True, num_workers=2, seed=9)
             return self.accelerator.prepare(loader)
 
     watch = Watch()

@@ -1,0 +1,144 @@
+"""Nothing may be left after a test: no process, thread, shared memory or descriptor. And hypothesis' settings."""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing
+import os
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+# No deadlines: the machine may be busy with something else. A test that hangs is ended by its time limit.
+settings.register_profile(
+    "fastload", deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow], print_blob=True
+)
+settings.load_profile("fastload")
+
+_SHARED_MEMORY = Path("/dev/shm")
+
+
+def _children() -> dict[int, str]:
+    """Return the processes that this one has started, with their command lines; the standard library's helpers not."""
+    multiprocessing.active_children()  # collects those that have ended
+    found = {}
+    for thread in Path("/proc/self/task").glob("*"):
+        try:
+            pids = (thread / "children").read_text().split()
+        except OSError:  # the thread has ended meanwhile, or the system does not say
+            continue
+        for pid in pids:
+            try:
+                command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            except OSError:
+                continue
+            # Both live as long as the process that first needed them.
+            if "multiprocessing.resource_tracker" not in command and "multiprocessing.forkserver" not in command:
+                found[int(pid)] = command.strip()
+    return found
+
+
+def _shared_memory() -> set[str]:
+    """Return the files in /dev/shm that are, or may be, this process's."""
+    try:
+        names = os.listdir(_SHARED_MEMORY)
+    except OSError:
+        return set()
+    return {name for name in names if not _belongs_to_a_stranger(name)}
+
+
+def _belongs_to_a_stranger(name: str) -> bool:
+    """Whether a living process that is neither this one nor its child made the file: torch_<pid>_<number>_<count>."""
+    parts = name.split("_")
+    if parts[0] != "torch" or len(parts) < 3 or not parts[1].isdigit():
+        return False
+    pid = int(parts[1])
+    return pid != os.getpid() and Path(f"/proc/{pid}").exists() and pid not in _children()
+
+
+def _descriptors() -> Counter[str]:
+    """Count what is open, by what it is: ``socket:[8]``, ``anon_inode:[pidfd]``, ``/memfd:fastload (deleted)``.
+
+    Files by path are left out, but for those in shared memory: libraries keep some open from their first use on, and
+    one that nobody closes is reported as a ResourceWarning anyway. So are the pipes by which the standard library's
+    helper processes are held, for they are opened once.
+    """
+    kept = _descriptors_of_helpers()
+    found: Counter[str] = Counter()
+    try:
+        names = os.listdir("/proc/self/fd")
+    except OSError:
+        return found
+    for name in names:
+        try:
+            target = os.readlink(f"/proc/self/fd/{name}")
+        except OSError:  # the one by which the folder was listed
+            continue
+        by_path = target.startswith("/") and not target.startswith(("/memfd:", "/dev/shm/"))
+        if not by_path and int(name) not in kept:
+            found[target] += 1
+    return found
+
+
+def _descriptors_of_helpers() -> set[int]:
+    from multiprocessing import forkserver, resource_tracker
+
+    tracker: Any = resource_tracker._resource_tracker
+    server: Any = forkserver._forkserver
+    held = (getattr(tracker, "_fd", None), getattr(server, "_forkserver_alive_fd", None))
+    return {fd for fd in held if fd is not None}
+
+
+def _threads() -> Counter[str]:
+    return Counter(thread.name for thread in threading.enumerate() if thread.name.startswith("fastload"))
+
+
+@dataclass
+class _State:
+    """What there is beside memory."""
+
+    children: dict[int, str] = field(default_factory=_children)
+    threads: Counter[str] = field(default_factory=_threads)
+    shared_memory: set[str] = field(default_factory=_shared_memory)
+    descriptors: Counter[str] = field(default_factory=_descriptors)
+
+    def leftovers(self, before: _State) -> list[str]:
+        """Say what is here and was not there before."""
+        return [
+            *(f"process {pid}: {self.children[pid]}" for pid in self.children.keys() - before.children.keys()),
+            *(f"thread {name}" for name in self.threads - before.threads),
+            *(f"/dev/shm/{name}" for name in self.shared_memory - before.shared_memory),
+            *(f"{count} descriptors of {name}" for name, count in (self.descriptors - before.descriptors).items()),
+        ]
+
+
+_failed = pytest.StashKey[bool]()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+    """Note which tests fail: their tracebacks keep alive what they were using."""
+    report: Any = yield
+    if call.when == "call":
+        item.stash[_failed] = report.failed
+    return report
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Fail a test that leaves a process, a thread of ours, shared memory or a descriptor behind."""
+    before = _State()
+    yield
+    if request.node.stash.get(_failed, False):
+        return
+    left = _State().leftovers(before)
+    if left:  # what is held by reference cycles only is the collector's; collecting after every test would be slow
+        gc.collect()
+        left = _State().leftovers(before)
+    assert not left, "the test left behind: " + "; ".join(left)

@@ -1,0 +1,239 @@
+"""Named stand-ins for what is slow, random or outside: datasets, clocks, pools of workers."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import torch
+from torch._utils import ExceptionWrapper
+from torch.utils.data import Dataset, IterableDataset, default_collate
+
+from fastload.layout import DoesNotFit, Layout
+from fastload.plan import WHOLE_BATCH, WorkItem
+from fastload.slots import PrivateMemory, SlotPool
+from fastload.workers.fetch import ERROR, EXHAUSTED, ROWS, SAMPLES, SKIPPED, START, WHOLE, Result
+
+
+class FakeClock:
+    """Stands in place of the module ``time``; it goes on only when it is told to."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def perf_counter_ns(self) -> int:
+        return int(self.now * 1e9)
+
+    def advance(self, seconds: float) -> None:
+        self.now += seconds
+
+
+class Squares(Dataset[Any]):
+    """``i`` and its square; nothing is drawn, but nobody can know that."""
+
+    def __init__(self, length: int) -> None:
+        self.length = length
+
+    def __getitem__(self, index: int) -> tuple[int, torch.Tensor]:
+        return index, torch.tensor([float(index * index)])
+
+    def __len__(self) -> int:
+        return self.length
+
+
+class SquaresInBatches(Squares):
+    """Loads whole batches."""
+
+    def __getitems__(self, indices: list[int]) -> list[Any]:
+        return [self[index] for index in indices]
+
+
+class Ragged(Dataset[Any]):
+    """No two neighbours have the same shape, so nothing can be stacked; for a ``collate_fn`` that pads."""
+
+    def __init__(self, length: int) -> None:
+        self.length = length
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        return torch.full((1 + index % 3,), index)
+
+    def __len__(self) -> int:
+        return self.length
+
+
+class Counting(IterableDataset[int]):
+    """0, 1, ... in each replica."""
+
+    def __init__(self, length: int) -> None:
+        self.length = length
+
+    def __iter__(self) -> Any:
+        return iter(range(self.length))
+
+
+class SampleError(Exception):
+    """What the fake workers' user code raises."""
+
+
+Load = Callable[[Any], Any]
+
+
+class FakePool:
+    """Workers that do their items inside :meth:`poll` and :meth:`wait`, in whatever order a test chooses.
+
+    It also watches the rules between delivery and slots: rows are written only to slots in flight, no slot serves two
+    batches at once, and no item comes for a worker that does not exist.
+
+    Args:
+        num_workers: how many there pretend to be. Only items that name one of them keep their order.
+        load: index -> sample; what it raises becomes an ERROR result.
+        rng: chooses which item is done next, how many are done at a time, and how their results look.
+        raw_share: the share of chunks that come as samples though they would fit, as from a worker that has not
+            heard of the layout yet.
+        skip_stale: the share of items of older iterations that are skipped; the others are done in full.
+        replicas: for an IterableDataset: how many batches each worker's replica gives.
+        stuck: do nothing in :meth:`wait` while this is true, but let the clock reach the time limit.
+        clock: see ``stuck``.
+    """
+
+    def __init__(
+        self,
+        num_workers: int,
+        load: Load,
+        rng: random.Random,
+        *,
+        raw_share: float = 0.0,
+        skip_stale: float = 0.5,
+        replicas: Sequence[int] = (),
+        clock: FakeClock | None = None,
+    ) -> None:
+        self.slots = SlotPool(PrivateMemory(), keep=4)
+        self.num_workers = num_workers
+        self.load = load
+        self.rng = rng
+        self.raw_share = raw_share
+        self.skip_stale = skip_stale
+        self.replicas = list(replicas)
+        self.given = [0] * num_workers
+        self.clock = clock
+        self.stuck = False
+        self.iteration = 0
+        self.layouts: dict[int, Layout] = {}
+        self.pending: list[tuple[WorkItem, int | None]] = []
+        self.results: deque[Result] = deque()
+        self.submitted: list[WorkItem] = []
+        self.unpicklable: Callable[[Any], bool] = lambda _: False
+        self.broken_in_parent: Callable[[WorkItem], bool] = lambda _: False
+
+    # What delivery asks for.
+
+    def begin(self, iteration: int) -> None:
+        assert iteration > self.iteration
+        self.iteration = iteration
+
+    def publish(self, generation: int, layout: Layout) -> None:
+        assert generation not in self.layouts
+        self.layouts[generation] = layout
+
+    def submit(self, item: WorkItem, worker_id: int | None = None) -> None:
+        assert worker_id is None or 0 <= worker_id < self.num_workers
+        if self.unpicklable(item.indices):
+            raise TypeError(f"cannot pickle {item.indices!r}")
+        if item.layout != START:
+            assert item.slot in self.slots.book.in_flight
+            others = [other for other, _ in self.pending if other.layout != START and other.slot == item.slot]
+            assert all((o.iteration, o.batch_id) == (item.iteration, item.batch_id) for o in others)
+        self.submitted.append(item)
+        self.pending.append((item, worker_id))
+
+    def poll(self) -> Result | None:
+        if not self.stuck:
+            while self.pending and self.rng.random() < 0.3:
+                self.do_one()
+        return self.results.popleft() if self.results else None
+
+    def wait(self, timeout: float | None) -> None:
+        if self.stuck:
+            assert timeout is not None, "delivery would wait for ever"
+            assert self.clock is not None
+            self.clock.advance(timeout)
+            return
+        if not self.results:
+            assert self.pending, "delivery waits although nothing is under way"
+            self.do_one()
+
+    def take_samples(self, payload: Any, item: WorkItem) -> list[Any]:
+        if self.broken_in_parent(item):
+            raise SampleError("cannot be unpickled here")
+        return list(payload)
+
+    def take_whole(self, payload: Any, item: WorkItem) -> Any:
+        self.slots.release(item.slot)
+        return payload
+
+    def take_rows(self, payload: Any, item: WorkItem, layout: Layout) -> list[Sequence[Any]]:
+        return list(payload)
+
+    # What the fake workers do.
+
+    def do_one(self) -> None:
+        """Do one item, of those that a worker could be at."""
+        first_of: dict[int | None, int] = {}
+        for place, (_, worker_id) in enumerate(self.pending):
+            first_of.setdefault(worker_id, place)
+        free = [place for place, (_, worker_id) in enumerate(self.pending) if worker_id is None]
+        places = free + [place for worker_id, place in first_of.items() if worker_id is not None]
+        item, worker_id = self.pending.pop(self.rng.choice(places))
+        done_by = self.rng.randrange(self.num_workers) if worker_id is None else worker_id
+        self.results.append(Result(item.serial, done_by, *self._done(item, done_by), 1000))
+
+    def do_all(self) -> None:
+        """Do all that is there."""
+        while self.pending:
+            self.do_one()
+
+    def _done(self, item: WorkItem, worker_id: int) -> tuple[int, int, Any]:
+        if item.layout == START:
+            self.given[worker_id] = 0
+            return SKIPPED, START, None
+        if item.iteration != self.iteration and self.rng.random() < self.skip_stale:
+            return SKIPPED, 0, None
+        assert item.slot in self.slots.book.in_flight, "work in a slot that is not in flight"
+        try:
+            if item.layout == WHOLE_BATCH:
+                return self._whole(item, worker_id)
+            return self._chunk(item, [self.load(index) for index in item.indices])
+        except Exception as error:
+            return ERROR, item.layout, ExceptionWrapper((type(error), error, error.__traceback__), where="in a fake")
+
+    def _whole(self, item: WorkItem, worker_id: int) -> tuple[int, int, Any]:
+        if not self.replicas:
+            return WHOLE, WHOLE_BATCH, default_collate([self.load(index) for index in item.indices])
+        if self.given[worker_id] >= self.replicas[worker_id]:
+            return EXHAUSTED, WHOLE_BATCH, None
+        self.given[worker_id] += 1
+        return WHOLE, WHOLE_BATCH, (worker_id, self.given[worker_id] - 1)
+
+    def _chunk(self, item: WorkItem, samples: list[Any]) -> tuple[int, int, Any]:
+        generation = item.layout or 1
+        layout = self.layouts.get(generation)
+        if layout is None or self.rng.random() < self.raw_share:
+            return SAMPLES, 0, samples
+        buffer = self.slots.memory.buffer(item.slot, max(1, layout.offsets(item.num_rows)[1]))
+        try:
+            return ROWS, generation, layout.write(samples, np.asarray(buffer), item.num_rows, item.row)
+        except DoesNotFit:
+            return SAMPLES, 0, samples
+
+
+def frozen_time(clock: FakeClock) -> Any:
+    """Return what a module may have in place of ``time``."""
+    return SimpleNamespace(monotonic=clock.monotonic, perf_counter_ns=clock.perf_counter_ns, sleep=time.sleep)
