@@ -8,6 +8,7 @@ Read the files in this order, which is the order a measurement goes through them
     made_data.py       the seeded datasets they use
     loops.py           building a loader for one side, and timing an epoch of it
     process_memory.py  memory of a process and all its descendants
+    neighbours.py      what else kept the cores busy
     child.py           runs measurements in a process of its own
     runner.py          lets the sides alternate, in one child or in fresh ones
     summary.py         medians, quartiles, and the ratio with its interval

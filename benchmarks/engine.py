@@ -18,6 +18,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from benchmarks.catalogue import ALL
+from benchmarks.neighbours import cores_used_by_others, read_cpu
 from benchmarks.report import Outcome, complain, look_around, markdown_rows, print_table
 from benchmarks.runner import MeasurementFailed, measure_in_turn, num_measurements
 from benchmarks.spec import Benchmark
@@ -116,14 +117,15 @@ def _run(chosen: Sequence[Benchmark], options: argparse.Namespace) -> int:
     with _progress(total) as advance:
         for benchmark in chosen:
             arguments = _arguments(benchmark, options)
-            load_before = os.getloadavg()[0]
+            before = read_cpu()
             try:
                 measurements = measure_in_turn(benchmark, arguments, repetitions_of[benchmark.name], advance)
             except MeasurementFailed as error:
                 complain(f"failed: {error}")
                 num_failed += 1
                 continue
-            outcome = Outcome(benchmark=benchmark, measurements=measurements, load_before=load_before)
+            others = cores_used_by_others(before, read_cpu())
+            outcome = Outcome(benchmark=benchmark, measurements=measurements, cores_used_by_others=others)
             outcomes.append(outcome)
             line = json.dumps(outcome.as_json(surroundings, arguments))
             print(line, flush=True)

@@ -90,8 +90,8 @@ class Outcome:
     """What was measured."""
     measurements: Mapping[str, list[Measurement]]
     """Side name -> its measurements."""
-    load_before: float
-    """Load average over the last minute before the benchmark began: what else ran, or what ran just before."""
+    cores_used_by_others: float
+    """How many cores worked for somebody else meanwhile, on average; see ``neighbours.py``."""
 
     def values(self, side_name: str, metric: Metric) -> list[float]:
         """Return the values of a metric on a side, in the order of measuring."""
@@ -129,7 +129,7 @@ class Outcome:
             **asdict(surroundings),
             "arguments": dict(arguments),
             "n": self.num_pairs,
-            "load_before": round(self.load_before, 2),
+            "cores_used_by_others": round(self.cores_used_by_others, 2),
             "goals": {metric.name: metric.goal for metric in metrics if metric.goal},
             "sides": {
                 side.name: {
@@ -160,7 +160,11 @@ def print_table(outcomes: Sequence[Outcome], surroundings: Surroundings) -> None
         table.add_column(column, justify="right", no_wrap=True)
     table.add_column("goal", no_wrap=True)
     for outcome in outcomes:
-        table.add_row(f"[bold]{outcome.benchmark.name}[/]", f"n={outcome.num_pairs}")
+        table.add_row(
+            f"[bold]{outcome.benchmark.name}[/]",
+            f"n={outcome.num_pairs}",
+            f"others: {outcome.cores_used_by_others:.1f} cores",
+        )
         for side in outcome.challengers:
             if side.name != "fastload":
                 table.add_row(f"  [italic]{side.name}[/]")
@@ -177,8 +181,8 @@ def print_table(outcomes: Sequence[Outcome], surroundings: Surroundings) -> None
 
 
 _CAPTION = (
-    "Medians with quartiles in parentheses. A ratio above 1 is in fastload's favour, whichever way the metric runs; "
-    "the interval is over this run's pairs."
+    "Medians with quartiles in parentheses; others: cores that worked for somebody else meanwhile. A ratio above 1 is "
+    "in fastload's favour, whichever way the metric runs; its interval is over this run's pairs."
 )
 
 

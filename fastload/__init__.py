@@ -6,12 +6,16 @@
                                     │ rows into a slot ▲
                                     └─────> slots <────┘
 
-Users import from here; the modules behind may move.
+Users import from here; the modules behind may move. The names are imported when they are first used, so that the
+command line prints its help, and ``fastload run`` starts a script, without importing torch.
 """
 
-from .errors import ConfigError, DatasetError, FastloadError, LoadTimeout, WorkerDied
-from .installation import install, uninstall
-from .loader import DataLoader, Statistics
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .errors import ConfigError, DatasetError, FastloadError, LoadTimeout, WorkerDied
+    from .installation import install, uninstall
+    from .loader import DataLoader, Statistics
 
 __version__ = "0.1.0"
 
@@ -26,3 +30,19 @@ __all__ = [
     "install",
     "uninstall",
 ]
+
+_MODULE_OF = {"DataLoader": "loader", "Statistics": "loader", "install": "installation", "uninstall": "installation"}
+
+
+def __getattr__(name: str) -> object:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    value: object = getattr(import_module(f".{_MODULE_OF.get(name, 'errors')}", __name__), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -197,6 +197,10 @@ class DataLoader(compat.TorchDataLoader[T]):
             in_order=in_order,
         )
 
+    def __getstate__(self) -> dict[str, Any]:
+        # A copy, pickled or not, begins its own life: its close() must not end this loader's workers.
+        return {**vars(self), "_runtime": _Runtime()}
+
     def _get_iterator(self) -> Any:
         if self.num_workers == 0:
             return _InlineIterator(self)

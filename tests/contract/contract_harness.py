@@ -7,6 +7,8 @@ variable ``FASTLOAD_CONTRACT_SUBJECT=torch`` it is torch's own, which shows that
 deterministic.
 """
 
+import contextlib
+import copy
 import dataclasses
 import os
 import random
@@ -205,9 +207,14 @@ def _torch_observation(case: Case, workers: Workers) -> Any:
         _torch_observations[about] = {}
     known = _torch_observations[about]
     key = (workers.count, workers.persistent, workers.start_method)
-    if key not in known or not workers.threads:
-        known[key] = run_case(case, torch.utils.data.DataLoader, workers)
-    return known[key]
+    if workers.threads and key in known:
+        return known[key]
+    observation = run_case(case, torch.utils.data.DataLoader, workers)
+    if not SUBJECT_IS_TORCH:
+        # A copy, as the descriptors of torch's shared memory must not outlive the test.
+        with contextlib.suppress(Exception):
+            known[key] = copy.deepcopy(observation)
+    return observation
 
 
 @dataclasses.dataclass(frozen=True)
@@ -228,8 +235,12 @@ class Ended:
 def raised(error: BaseException) -> Raised:
     """Take from an exception what must be the same: its class, and what its message says at both ends.
 
-    Which worker it was is left out, as a batch is not bound to one; so are addresses of objects.
+    Which worker it was is left out, as a batch is not bound to one; so are addresses of objects. The exception loses
+    its traceback: torch's re-raised error refers to itself through it, and its frames hold the iterator. Such an
+    iterator would live until the garbage is collected, perhaps by a later worker, which then waits for its cousins in
+    vain.
     """
+    error.__traceback__ = None
     text = re.sub(r"0x[0-9a-f]+", "0x...", str(error))
     text = re.sub(r"in DataLoader worker (process|thread) \d+", "in a worker", text)
     lines = [line.strip() for line in text.splitlines() if line.strip()] or [""]
@@ -243,11 +254,7 @@ def outcome(function: Callable[..., Any], *args: Any, **arguments: Any) -> Any:
     except StopIteration:
         return Ended()
     except Exception as error:
-        seen = raised(error)
-        # torch's re-raised error refers to itself through its traceback, whose frames hold the iterator. Such an
-        # iterator would live until some later worker process collects it, which then waits for its cousins in vain.
-        error.__traceback__ = None
-        return seen
+        return raised(error)
 
 
 def consume(iterator: Iterator[Any], limit: int = 500) -> list[Any]:
