@@ -23,7 +23,6 @@ import torch.distributed as dist
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TimeRemainingColumn
 from torch import Tensor, nn
-from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import Dataset, DistributedSampler, Subset
 from torchvision.datasets import ImageFolder
@@ -53,7 +52,7 @@ class Digits(Dataset[tuple[Tensor, int]]):
         image = self.images[index]
         if self.augment:  # shift by up to one pixel in each direction
             top, left = torch.randint(0, 3, (2,)).tolist()
-            image = F.pad(image, (1, 1, 1, 1), value=-1.0)[:, top : top + 8, left : left + 8]
+            image = nn.functional.pad(image, (1, 1, 1, 1), value=-1.0)[:, top : top + 8, left : left + 8]
         return image, self.labels[index]
 
 
@@ -89,7 +88,7 @@ def load_data(root: Path | None, size: int) -> tuple[Images, Images, list[str], 
                 f"{str(train_dir)!r} and {test_set.classes} in {str(test_dir or train_dir)!r}; correct the folders"
             )
     if test_dir is not None:
-        return train_set, test_set, train_set.classes, f"{test_dir.name}/"
+        return train_set, test_set, train_set.classes, f"from {test_dir.name}/"
     order = range(len(train_set))  # one set for both purposes: images 0, 5, 10, ... are for testing
     kept = [index for index in order if index % 5]
     return Subset(train_set, kept), Subset(test_set, order[::5]), train_set.classes, "every fifth"
@@ -106,7 +105,7 @@ def build_network(channels: int, num_classes: int) -> nn.Module:
 
 
 @torch.inference_mode()
-def evaluate(network: nn.Module, loader: DataLoader, device: torch.device, world_size: int) -> float:
+def evaluate(network: nn.Module, loader: DataLoader[Any], device: torch.device, world_size: int) -> float:
     """Return the share of all ranks' test images that are classified correctly."""
     network.eval()
     if world_size > 1:  # each rank's last step updated its own BatchNorm statistics: test rank 0's
@@ -139,10 +138,12 @@ def stop_together(problem: str | None, rank: int, world_size: int) -> None:
 
 
 def rates(images: int, seconds: float, waited: float) -> str:
+    """Return what the lines and the bar say of the loader; times in seconds."""
     return f"{images / seconds:7,.0f} images/s   data wait {waited / seconds:6.1%}"
 
 
 def main() -> None:
+    """Train, test after every epoch, report."""
     args = parse_arguments()
 
     # Who and where: torchrun sets these variables. Each rank has a GPU of its own, or all share the CPU's cores.
@@ -219,7 +220,7 @@ def main() -> None:
                 got = time.perf_counter()
                 waited += got - asked
                 images, labels = images.to(device, non_blocking=True), labels.to(device, non_blocking=True)
-                loss = F.cross_entropy(model(images), labels, label_smoothing=0.1)
+                loss = nn.functional.cross_entropy(model(images), labels, label_smoothing=0.1)
                 optimizer.zero_grad()
                 loss.backward()
                 optimizer.step()
@@ -251,6 +252,8 @@ def main() -> None:
 
 
 def parse_arguments() -> argparse.Namespace:
+    """Return the command line's options."""
+
     def positive(text: str) -> int:
         if (number := int(text)) < 1:
             raise argparse.ArgumentTypeError(f"must be at least 1, got {number}")

@@ -31,12 +31,14 @@ class WorkerDied(FastloadError, RuntimeError):
 
     Args:
         message: what happened, in full.
-        worker_id: 0 to ``num_workers - 1``.
+        worker_id: 0 to ``num_workers - 1``; -1 where only the message was passed on.
         exitcode: as in :class:`multiprocessing.Process`: negative for a signal.
         samples: what the worker was asked to load when it died; empty if it held no task.
     """
 
-    def __init__(self, message: str, *, worker_id: int, exitcode: int | None, samples: tuple[object, ...] = ()) -> None:
+    def __init__(
+        self, message: str, *, worker_id: int = -1, exitcode: int | None = None, samples: tuple[object, ...] = ()
+    ) -> None:
         super().__init__(message)
         self.worker_id = worker_id
         self.exitcode = exitcode

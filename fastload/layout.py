@@ -220,8 +220,8 @@ def _learn_children(values: Any, make: Any) -> Node | str:
 
 def _learn_tensor(value: torch.Tensor) -> Node | str:
     kind = type(value)
-    if value.layout is not torch.strided or value.is_nested:
-        return "sparse or nested tensor"
+    if value.layout is not torch.strided or value.is_nested or value.is_quantized:
+        return "sparse, nested or quantised tensor"
     if value.device.type != "cpu":
         return f"tensor on {value.device}"
     if value.requires_grad:

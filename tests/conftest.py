@@ -81,6 +81,7 @@ def _descriptors() -> Counter[str]:
         except OSError:  # the one by which the folder was listed
             continue
         by_path = target.startswith("/") and not target.startswith(("/memfd:", "/dev/shm/"))
+        by_path |= target.startswith("/dev/shm/pym-")  # where multiprocessing keeps Values and Arrays, to the end
         if not by_path and int(name) not in kept:
             found[target] += 1
     return found

@@ -53,9 +53,9 @@ def test_chunks_of_dearer_samples_are_not_larger(num_rows, num_workers, cheap, f
 
 
 @given(num_rows=sizes, num_workers=st.integers(1, 300))
-def test_unmeasured_chunks_give_each_worker_about_four(num_rows, num_workers):
+def test_an_unmeasured_batch_is_cut_fine_enough_that_each_worker_gets_two_chunks(num_rows, num_workers):
     size = choose_chunk_size(num_rows, num_workers, None)
-    assert size * 4 * num_workers <= num_rows or size == 1
+    assert -(-num_rows // size) >= min(num_rows, 2 * num_workers)
     assert choose_chunk_size(num_rows, num_workers + 1, None) <= size
 
 

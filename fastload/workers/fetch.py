@@ -6,6 +6,8 @@ a :class:`Sink` takes it.
 
 from __future__ import annotations
 
+import functools
+import operator
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -131,7 +133,7 @@ class Fetcher:
             return job.collate_fn(self._next_samples(index))
         if not job.auto_collation:
             self._seed(epoch, index, first_id)
-            return job.collate_fn(self._guarded(self._dataset.__getitem__, index))
+            return job.collate_fn(self._guarded(functools.partial(operator.getitem, self._dataset), index))
         data = self._load(index, epoch, first_id)
         keys = self._keys_of(epoch)
         if keys is not None and len(index):

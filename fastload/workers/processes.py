@@ -506,12 +506,16 @@ class ProcessPool:
             except ValueError:
                 how = f"was killed by signal {-code}"
         hint = "; the kernel log will say if memory ran out" if code == -signal.SIGKILL else ""
-        return WorkerDied(
+        died = WorkerDied(
             f"DataLoader worker (pid(s) {process.pid}) exited unexpectedly: worker {worker_id} {how} {doing}{hint}",
             worker_id=worker_id,
             exitcode=code,
             samples=samples,
         )
+        # torch's words, for those who look for them: there its signal handler's error is the cause of the other.
+        ended = f"is killed by signal: {signal.strsignal(-code)}." if code is not None and code < 0 else "has ended."
+        died.__cause__ = RuntimeError(f"DataLoader worker (pid {process.pid}) {ended}")
+        return died
 
     def close(self, grace: float = _GRACE) -> None:
         """End all workers. Blocks at most ``grace`` seconds for what is being worked on, and then a little."""

@@ -183,8 +183,9 @@ class Environment(Dataset):
                 "num_workers": info.num_workers,
                 "base seed": info.seed - info.id,
                 "dataset is this one": info.dataset is self,
-                "rng": info.rng is None,
-                "worker_method": info.worker_method,
+                # Neither is in the older releases of torch.
+                "rng": getattr(info, "rng", None) is None,
+                "worker_method": getattr(info, "worker_method", None),
                 "repr": repr(info).partition("(")[2].partition("=")[0],
                 "can be changed": changeable(info),
                 "types": [type(value).__name__ for value in (info.id, info.num_workers, info.seed)],

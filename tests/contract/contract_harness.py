@@ -13,6 +13,7 @@ import dataclasses
 import os
 import random
 import re
+import threading
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -127,7 +128,13 @@ def run_case(
     with warnings.catch_warnings():
         # Cases about warnings record them by themselves (`recorded`).
         warnings.simplefilter("ignore")
-        return case(Load(loader_class, workers, own_arguments or {}))
+        observation = case(Load(loader_class, workers, own_arguments or {}))
+    # torch does not wait for the threads that feed its queues, which hold the queues' pipes; a test's end is checked
+    # for descriptors.
+    for thread in threading.enumerate():
+        if thread.name == "QueueFeederThread":
+            thread.join(timeout=5)
+    return observation
 
 
 def assert_same_as_torch(

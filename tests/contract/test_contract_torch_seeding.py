@@ -1,0 +1,195 @@
+"""With ``seeding="torch"``: torch's own random streams, bit for bit, and batch i from worker i % num_workers."""
+
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from contract_datasets import (
+    Drawing,
+    DrawingBatched,
+    DrawingStream,
+    Environment,
+    Failing,
+    Indices,
+    Squares,
+    init_that_draws,
+    init_that_seeds,
+)
+from contract_harness import (
+    INLINE,
+    ONE,
+    THREE,
+    TWO,
+    TWO_PERSISTENT,
+    assert_same_as_torch,
+    consume,
+    epochs,
+    generator,
+    random_states,
+    with_workers,
+    without_threads,
+)
+from torch.utils.data import Dataset, Subset, get_worker_info
+
+
+def _collate_with_draws(batch: Any) -> Any:
+    # Like mixing within a batch, which draws in the worker as well.
+    share = np.random.beta(0.3, 0.3)
+    return [batch[place] for place in torch.randperm(len(batch)).tolist()], share, random.random()
+
+
+class _FailsAfterDrawing(Drawing):
+    """Draws, and then raises for some indices: the next samples continue the stream."""
+
+    def __getitem__(self, index: int) -> Any:
+        sample = super().__getitem__(index)
+        if index % 5 == 3:
+            raise ValueError(f"no sample {index}")
+        return sample
+
+
+class _DrawsByIndex(Dataset):
+    """Draws a number of times that depends on the index."""
+
+    def __len__(self) -> int:
+        return 20
+
+    def __getitem__(self, index: int) -> Any:
+        return [random.random() for _ in range(index % 4)], torch.rand(index % 3 + 1), np.random.rand(1)
+
+
+class _FromWorker(Dataset):
+    """Keeps a generator of its own, seeded as the documentation says, from the worker's seed."""
+
+    def __init__(self) -> None:
+        self.generator: torch.Generator | None = None
+
+    def __len__(self) -> int:
+        return 12
+
+    def __getitem__(self, index: int) -> Any:
+        if self.generator is None:
+            info = get_worker_info()
+            self.generator = torch.Generator().manual_seed(5 if info is None else info.seed)
+        return index, torch.rand(2, generator=self.generator)
+
+
+@without_threads
+@pytest.mark.parametrize("own", [False, True], ids=["global generator", "own generator"])
+def test_the_random_streams_of_samples_are_torchs(own, workers):
+    def case(load):
+        drawn = generator() if own else None
+        loader = load(Drawing(13), batch_size=2, shuffle=True, generator=drawn)
+        return epochs(loader, 3), random_states(drawn)
+
+    assert_same_as_torch(case, workers, seeding="torch")
+
+
+@without_threads
+@pytest.mark.parametrize("chunk_size", [1, 2, "batch"])
+def test_whatever_the_chunk_size(chunk_size, workers):
+    def case(load):
+        return epochs(load(Drawing(13), batch_size=4), 2)
+
+    assert_same_as_torch(case, workers, seeding="torch", chunk_size=chunk_size)
+
+
+DRAWING: dict[str, Any] = {
+    "batched": lambda: (DrawingBatched(12), {"batch_size": 3}),
+    "subset": lambda: (Subset(Drawing(20), [3, 1, 4, 15, 9, 2]), {"batch_size": 2}),
+    "without batches": lambda: (Drawing(9), {"batch_size": None}),
+    "collate function that draws": lambda: (Drawing(12), {"batch_size": 3, "collate_fn": _collate_with_draws}),
+    "init function that draws": lambda: (Drawing(12), {"batch_size": 2, "worker_init_fn": init_that_draws}),
+    "init function that seeds": lambda: (Drawing(12), {"batch_size": 2, "worker_init_fn": init_that_seeds}),
+    "errors between": lambda: (_FailsAfterDrawing(20), {"batch_size": 2}),
+    "draws by index": lambda: (_DrawsByIndex(), {"batch_size": 1}),
+    "draws by index, no collation": lambda: (_DrawsByIndex(), {"batch_size": 3, "collate_fn": list}),
+    "generator from the worker's seed": lambda: (_FromWorker(), {"batch_size": 2}),
+    "stream": lambda: (DrawingStream(7), {"batch_size": 2}),
+    "stream without batches": lambda: (DrawingStream(4), {"batch_size": None}),
+    "surroundings": lambda: (Environment(), {"batch_size": 2, "collate_fn": list}),
+    "batches of many sizes": lambda: (Drawing(12), {"batch_sampler": [[0], [1, 2, 3], [4, 5], [6, 7, 8, 9], [10]]}),
+    "prefetch factor": lambda: (Drawing(20), {"batch_size": 1, "prefetch": 4}),
+}
+
+
+@with_workers(INLINE, ONE, TWO, TWO_PERSISTENT, THREE)
+@pytest.mark.parametrize("name", DRAWING)
+def test_the_random_streams_of_a_worker_are_torchs(name, workers):
+    def case(load):
+        dataset, arguments = DRAWING[name]()
+        prefetch = arguments.pop("prefetch", None)
+        if prefetch and workers.count:
+            arguments["prefetch_factor"] = prefetch
+        return epochs(load(dataset, **arguments), 2), random_states()
+
+    assert_same_as_torch(case, workers, seeding="torch")
+
+
+@with_workers(ONE, TWO, TWO_PERSISTENT, THREE)
+def test_batch_i_comes_from_worker_i_modulo_their_number(workers):
+    def case(load):
+        loader = load(Drawing(24), batch_size=2)
+        return [[batch["worker"] for batch in consume(iter(loader))[:-1]] for _ in range(2)]
+
+    assert_same_as_torch(case, workers, seeding="torch")
+
+
+@with_workers(ONE, TWO, THREE)
+def test_batches_come_from_the_workers_in_turn_also_when_one_of_them_is_slow(workers):
+    class Slow(Dataset):
+        """Every index that worker 0 would get takes long."""
+
+        def __len__(self):
+            return 12
+
+        def __getitem__(self, index):
+            total = sum(range(400_000)) if index % workers.count == 0 else 0
+            return get_worker_info().id, index, total * 0
+
+    def case(load):
+        return epochs(load(Slow(), batch_size=1))
+
+    assert_same_as_torch(case, workers, seeding="torch")
+
+
+@without_threads
+def test_the_main_process_draws_between_batches_as_with_torch(workers):
+    def case(load):
+        seen = []
+        for batch in load(Drawing(10), batch_size=2, shuffle=True):
+            seen.append((batch, random.random(), np.random.rand(), torch.rand(1)))
+        return seen, random_states()
+
+    assert_same_as_torch(case, workers, seeding="torch")
+
+
+@without_threads
+def test_a_dataset_that_draws_nothing_is_the_same_too(workers):
+    def case(load):
+        return [
+            epochs(load(Squares(10), batch_size=3, shuffle=True, generator=generator()), 2),
+            epochs(load(Indices(10), batch_size=None)),
+            epochs(load(Failing(at=[3, 7]), batch_size=2)),
+            random_states(),
+        ]
+
+    assert_same_as_torch(case, workers, seeding="torch")
+
+
+@with_workers(TWO, TWO_PERSISTENT)
+def test_after_a_loop_left_early(workers):
+    def case(load):
+        loader = load(Drawing(20), batch_size=2, shuffle=True, generator=generator())
+        seen = []
+        for _ in range(2):
+            iterator = iter(loader)
+            seen.append([next(iterator), next(iterator)])
+            # All that was read ahead is made, in torch, before persistent workers go on: let it end the same.
+            seen.append(consume(iterator))
+            del iterator
+        return seen
+
+    assert_same_as_torch(case, workers, seeding="torch")

@@ -1,0 +1,202 @@
+"""The example, run for real: as a user starts it, from the top of the repository."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import pty
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+REPOSITORY = Path(__file__).parents[1]
+SCRIPT = "examples/train.py"
+TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
+PROCESS_GROUP = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
+
+EPOCH = re.compile(r"^epoch +(\d+)   loss +[\d.]+   test +[\d.]+% +[\d,]+ images/s   data wait +[\d.]+%$", re.MULTILINE)
+DONE = re.compile(
+    r"^done in [\d.]+ s   test accuracy (?P<accuracy>[\d.]+)% +[\d,]+ images/s   data wait +[\d.]+%$", re.MULTILINE
+)
+
+
+def environment() -> dict[str, str]:
+    """The environment of a plain shell: no colours by force, no width, not a part of some other torchrun."""
+    left_out = {"COLUMNS", "FORCE_COLOR", *PROCESS_GROUP}
+    return {name: value for name, value in os.environ.items() if name not in left_out}
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run Python with these arguments and wait for the end; torchrun ends its processes when it is terminated."""
+    with subprocess.Popen(
+        [sys.executable, *arguments],
+        cwd=REPOSITORY,
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            out, err = process.communicate(timeout=100)
+        except subprocess.TimeoutExpired:
+            process.terminate()
+            out, err = process.communicate()
+            pytest.fail(f"{arguments} did not end:\n{out}\n{err}")
+    return subprocess.CompletedProcess(arguments, process.returncode, out, err)
+
+
+def accuracy_of(result: subprocess.CompletedProcess[str]) -> float:
+    assert result.returncode == 0, result.stderr
+    done = DONE.search(result.stdout)
+    assert done, result.stdout
+    return float(done["accuracy"])
+
+
+def make_images(folder: Path, count: int, side: int = 20) -> None:
+    """Write noisy images of three classes, red, green and blue, as JPEGs of slightly different sizes."""
+    rng = np.random.default_rng(0)
+    for channel, name in enumerate(["blue", "green", "red"]):
+        (folder / name).mkdir(parents=True)
+        for number in range(count):
+            pixels = rng.integers(0, 100, (side + number % 3, side, 3), dtype=np.uint8)
+            pixels[..., 2 - channel] += 120
+            Image.fromarray(pixels).save(folder / name / f"{number:03}.jpg")
+
+
+def test_two_processes_learn_the_digits() -> None:
+    result = run(*TORCHRUN, SCRIPT, "--epochs", "10", "--seed", "0")
+    assert accuracy_of(result) >= 97.0
+    assert [int(number) for number in EPOCH.findall(result.stdout)] == list(range(1, 11))  # each once: rank 0 only
+
+
+def test_output_that_is_no_terminal_is_plain_lines_of_80_columns_at_most() -> None:
+    result = run(SCRIPT, "--epochs", "2", "--limit-batches", "5", "--workers", "1")
+    assert accuracy_of(result) > 0
+    lines = result.stdout.splitlines()
+    assert len(lines) == 5, result.stdout
+    assert lines[0] == "1,437 images to train on, 360 to test (every fifth), 10 classes"
+    assert lines[1].startswith("1 x ")
+    assert all(line.isprintable() and len(line) <= 80 for line in lines)
+    assert not result.stderr
+
+
+def test_a_terminal_gets_a_progress_bar_that_is_gone_at_the_end() -> None:
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(
+        [sys.executable, SCRIPT, "--epochs", "1", "--limit-batches", "5", "--workers", "1"],
+        cwd=REPOSITORY,
+        env=environment() | {"TERM": "xterm", "COLUMNS": "80"},
+        stdin=subprocess.DEVNULL,
+        stdout=theirs,
+        stderr=theirs,
+    ) as process:
+        os.close(theirs)
+        output = b""
+        try:
+            while piece := os.read(ours, 65536):
+                output += piece
+        except OSError:  # how Linux says that nobody has the other end open any more
+            pass
+        finally:
+            os.close(ours)
+    text = output.decode()
+    assert process.returncode == 0, text
+    assert "━" in text
+    assert text.count("\x1b[?25l") == text.count("\x1b[?25h") == 1  # the cursor is back
+    assert "━" not in text[text.rindex("done in") :]
+
+
+def test_data_dir_trains_on_image_folders(tmp_path: Path) -> None:
+    make_images(tmp_path / "train", 24)
+    make_images(tmp_path / "val", 5)
+    result = run(
+        *TORCHRUN, SCRIPT, "--data-dir", str(tmp_path), "--image-size", "16", "--epochs", "4", "--batch-size", "6"
+    )
+    assert result.stdout.startswith("72 images to train on, 15 to test (from val/), 3 classes\n"), result.stderr
+    # Fifteen images on two ranks: were one of them counted twice, this would be a sixteenth.
+    assert accuracy_of(result) == pytest.approx(100 * round(accuracy_of(result) * 15 / 100) / 15, abs=0.006)
+    assert accuracy_of(result) > 60.0
+
+
+def test_data_dir_with_one_tree_holds_out_every_fifth_image(tmp_path: Path) -> None:
+    make_images(tmp_path, 10)
+    result = run(SCRIPT, "--data-dir", str(tmp_path), "--epochs", "1", "--batch-size", "8", "--worker-method", "thread")
+    assert accuracy_of(result) >= 0
+    assert result.stdout.startswith("24 images to train on, 6 to test (every fifth), 3 classes\n")
+
+
+def test_a_missing_data_dir_is_one_line_and_exit_code_2(tmp_path: Path) -> None:
+    missing = tmp_path / "nowhere"
+    result = run(SCRIPT, "--data-dir", str(missing))
+    assert result.returncode == 2
+    assert result.stdout == ""
+    assert result.stderr == (
+        f"train.py: error: --data-dir must hold images in train/<class>/ and test/<class>/, got {str(missing)!r}: "
+        "No such file or directory; correct it, or leave it out to train on the digits\n"
+    )
+
+
+def test_an_empty_data_dir_is_reported_by_rank_0_only(tmp_path: Path) -> None:
+    result = run(*TORCHRUN, SCRIPT, "--data-dir", str(tmp_path))
+    assert result.returncode != 0
+    assert result.stderr.count("train.py: error: --data-dir must hold images") == 1
+    assert f"Couldn't find any class folder in {tmp_path}; correct it" in result.stderr
+    assert re.search(r"exitcode *: 2 ", result.stderr)  # torchrun's own report
+    assert f'{SCRIPT}", line' not in result.stderr  # no traceback of the example
+
+
+@pytest.fixture
+def example(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
+    """The script's ``main``, called in this process with these arguments; for what ends before the training."""
+    specification = importlib.util.spec_from_file_location("fastload_example", REPOSITORY / SCRIPT)
+    assert specification is not None
+    assert specification.loader is not None
+    module = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(module)
+    for name in PROCESS_GROUP:
+        monkeypatch.delenv(name, raising=False)
+
+    def main(*arguments: str) -> None:
+        monkeypatch.setattr(sys, "argv", ["train.py", *arguments])
+        module.main()
+
+    threads = torch.get_num_threads()
+    with torch.random.fork_rng(devices=[]):
+        yield main
+    torch.set_num_threads(threads)
+
+
+def test_different_classes_for_testing_are_an_error(
+    example: Callable[..., None], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make_images(tmp_path / "train", 1)
+    make_images(tmp_path / "test", 1)
+    (tmp_path / "test" / "red").rename(tmp_path / "test" / "pink")
+    with pytest.raises(SystemExit) as ended:
+        example("--data-dir", str(tmp_path))
+    assert ended.value.code == 2
+    assert capsys.readouterr().err == (
+        "train.py: error: training and testing need the same class folders, two or more, "
+        f"got ['blue', 'green', 'red'] in {str(tmp_path / 'train')!r} and ['blue', 'green', 'pink'] in "
+        f"{str(tmp_path / 'test')!r}; correct the folders\n"
+    )
+
+
+def test_too_few_images_for_a_batch_are_an_error(
+    example: Callable[..., None], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make_images(tmp_path, 3)
+    with pytest.raises(SystemExit) as ended:
+        example("--data-dir", str(tmp_path), "--batch-size", "8")
+    assert ended.value.code == 2
+    assert capsys.readouterr().err == (
+        "train.py: error: an epoch must have a full batch for each rank, got 7 training images for "
+        "1 x --batch-size 8; choose a smaller --batch-size\n"
+    )

@@ -1,0 +1,397 @@
+"""Messages between the user's process and its workers; the workers here are threads, or forks where that matters."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import pickle
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from fastload.workers.transport import MAX_PACKET, Packets, Pipes, Transport, use_packets
+
+needs_packets = pytest.mark.skipif(not hasattr(socket, "SOCK_SEQPACKET"), reason="packets are Linux's")
+MAKERS: dict[str, Callable[[int], Transport]] = {
+    "shared packets": lambda num_workers: Packets(num_workers, shared=True),
+    "packets": lambda num_workers: Packets(num_workers, shared=False),
+    "pipes": lambda num_workers: Pipes(num_workers, multiprocessing.get_context("fork")),
+}
+each_transport = pytest.mark.parametrize(
+    "name", ["pipes", *(pytest.param(name, marks=needs_packets) for name in ("shared packets", "packets"))]
+)
+
+
+def _as_if_inherited(endpoint: Any) -> Any:
+    """Return an endpoint over a descriptor of its own, as a process gets it."""
+    end = endpoint.end
+    copy = end.dup() if isinstance(end, socket.socket) else type(end)(os.dup(end.fileno()))
+    return type(endpoint)(copy)
+
+
+class Team:
+    """Worker threads that answer each message with what ``answer(worker_id, message)`` returns."""
+
+    def __init__(self, transport: Transport, num_workers: int, answer: Callable[[int, bytes], bytes]) -> None:
+        self.endpoints = [_as_if_inherited(transport.endpoint(worker_id)) for worker_id in range(num_workers)]
+        for worker_id in range(num_workers):
+            transport.started(worker_id)
+        self.seen: list[list[bytes]] = [[] for _ in range(num_workers)]
+        self._answer = answer
+        self._threads = [threading.Thread(target=self._live, args=(worker_id,)) for worker_id in range(num_workers)]
+
+    def start(self) -> None:
+        for thread in self._threads:
+            thread.start()
+
+    def _live(self, worker_id: int) -> None:
+        endpoint = self.endpoints[worker_id]
+        while (message := endpoint.receive()) is not None:
+            self.seen[worker_id].append(bytes(message))
+            endpoint.send(self._answer(worker_id, bytes(message)))
+
+    def join(self) -> None:
+        for thread in self._threads:
+            if thread.ident is not None:
+                thread.join()
+        for endpoint in self.endpoints:
+            end: Any = endpoint
+            end.end.close()
+
+
+Start = Callable[..., tuple[Transport, Team]]
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """Make a transport with its team; both are ended after the test."""
+    made: list[tuple[Transport, Team]] = []
+
+    def make(name: str, num_workers: int = 1, answer: Callable[[int, bytes], bytes] = lambda _, message: message):
+        transport = MAKERS[name](num_workers)
+        made.append((transport, Team(transport, num_workers, answer)))
+        return made[-1]
+
+    yield make
+    for transport, team in made:
+        transport.close()
+        team.join()
+
+
+def received(transport: Transport, count: int) -> list[bytes]:
+    """Receive so many messages, waiting as delivery does."""
+    found: list[bytes] = []
+    while len(found) < count:
+        message = transport.receive()
+        if message is None:
+            transport.wait([], None)
+        else:
+            found.append(bytes(message))
+    return found
+
+
+@each_transport
+def test_messages_reach_one_worker_in_order_and_answers_come_back_in_order(start, name):
+    transport, team = start(name)
+    team.start()
+    messages = [b"%d" % i for i in range(1000)]
+    for message in messages:
+        transport.send(message, None)
+    assert received(transport, 1000) == messages
+    assert team.seen == [messages]
+
+
+@each_transport
+def test_sending_never_waits_for_a_reader(start, name):
+    transport, team = start(name)
+    messages = [b"%05d" % i + bytes(3000) for i in range(3000)]  # more than any buffer of the system
+    for message in messages:
+        transport.send(message, None)
+    assert transport.receive() is None
+    assert transport.wait([], 0) == []
+    team.start()  # nobody has read until now
+    assert received(transport, 3000) == messages
+
+
+def test_sending_what_no_buffer_can_hold_does_not_wait_for_a_reader_either(start):
+    # A worker may take long to start, or hang in worker_init_fn: timeout= and Ctrl-C must still work then.
+    transport, team = start("pipes")
+    message = bytes(20_000_000)
+    sender = threading.Thread(target=transport.send, args=(message, None), daemon=True)
+    sender.start()
+    sender.join(2.0)
+    blocked = sender.is_alive()
+    team.start()
+    sender.join()
+    assert received(transport, 1) == [message]
+    assert not blocked
+
+
+@each_transport
+def test_answers_that_nobody_reads_do_not_stop_the_sender(start, name):
+    transport, team = start(name, answer=lambda _, message: message + bytes(8000))
+    team.start()
+    messages = [b"%05d" % i for i in range(2000)]
+    for message in messages:
+        transport.send(message, None)  # the worker is held up by its own answers meanwhile
+    assert [message[:5] for message in received(transport, 2000)] == messages
+
+
+@each_transport
+def test_the_largest_packets_pass(start, name):
+    transport, team = start(name)
+    team.start()
+    messages = [os.urandom(MAX_PACKET) for _ in range(200)]
+    for message in messages:
+        transport.send(message, None)
+    assert received(transport, 200) == messages
+
+
+def test_pipes_pass_messages_larger_than_any_socket_buffer(start):
+    transport, team = start("pipes", num_workers=2, answer=lambda _, message: message[::-1])
+    team.start()
+    messages = [bytes([i]) + bytes(20_000_000) for i in range(1, 6)]
+    for message in messages:
+        transport.send(message, None)
+    assert sorted(found[-1:] for found in received(transport, 5)) == [message[:1] for message in messages]
+
+
+@pytest.mark.parametrize("name", ["pipes", pytest.param("packets", marks=needs_packets)])
+def test_a_message_for_one_worker_reaches_that_one(start, name):
+    transport, team = start(name, num_workers=3)
+    team.start()
+    for i in range(300):
+        transport.send(b"%d" % i, i % 3)
+    received(transport, 300)
+    assert team.seen == [[b"%d" % i for i in range(worker_id, 300, 3)] for worker_id in range(3)]
+
+
+@each_transport
+def test_a_busy_worker_does_not_keep_the_others_from_working(start, name):
+    released = threading.Event()
+
+    def answer(worker_id: int, message: bytes) -> bytes:
+        if message == b"hold":
+            released.wait()
+        return message
+
+    transport, team = start(name, num_workers=2, answer=answer)
+    team.start()
+    assigned = name == "packets"
+    transport.send(b"hold", 0 if assigned else None)
+    for _ in range(100):
+        transport.send(b"quick", 1 if assigned else None)
+    # Pipes give a worker a second message ahead of time, and it may be the busy one.
+    found = received(transport, 100 if name != "pipes" else 99)
+    assert set(found) == {b"quick"}
+    released.set()
+    assert b"hold" in received(transport, 101 - len(found))
+
+
+@needs_packets
+def test_each_shared_message_is_read_by_exactly_one_worker(start):
+    transport, team = start("shared packets", num_workers=3, answer=lambda worker_id, message: message)
+    for i in range(500):
+        transport.send(b"%d" % i, None)
+    team.start()
+    found = received(transport, 500)
+    assert sorted(map(int, found)) == list(range(500))
+    assert sorted(int(message) for seen in team.seen for message in seen) == list(range(500))
+
+
+@each_transport
+def test_receiving_never_blocks(start, name):
+    transport, team = start(name, num_workers=2)
+    assert transport.receive() is None
+    team.start()
+    assert transport.receive() is None
+
+
+@each_transport
+def test_waiting_ends_with_the_time_a_message_or_a_sentinel(start, name):
+    transport, team = start(name)
+    hears, tells = os.pipe()
+    other_hears, other_tells = os.pipe()
+    try:
+        assert transport.wait([hears, other_hears], 0) == []
+        assert transport.wait([hears, other_hears], -1.0) == []
+        assert transport.wait([hears, other_hears], 0.001) == []
+        os.write(tells, b"!")
+        assert transport.wait([hears, other_hears], None) == [hears]
+        assert transport.wait([other_hears], 0) == []
+        os.close(other_tells)  # what a process that has ended looks like
+        other_tells = -1
+        assert transport.wait([hears, other_hears], None) == [hears, other_hears]
+        team.start()
+        transport.send(b"message", None)
+        assert transport.wait([], None) == []
+        assert received(transport, 1) == [b"message"]
+    finally:
+        for fd in (hears, tells, other_hears, other_tells):
+            if fd >= 0:
+                os.close(fd)
+
+
+@each_transport
+def test_closing_ends_every_workers_receive(start, name):
+    transport, team = start(name, num_workers=3)
+    team.start()
+    transport.close()
+    team.join()
+
+
+@each_transport
+def test_closing_does_not_wait_for_messages_that_nobody_reads(start, name):
+    transport, _ = start(name)
+    for _ in range(1000):
+        transport.send(bytes(3000), None)
+    transport.close()
+
+
+@each_transport
+def test_closing_twice_is_fine(start, name):
+    transport, _ = start(name)
+    transport.close()
+    transport.close()
+
+
+@each_transport
+def test_sending_to_workers_that_are_gone_is_no_error(start, name):
+    transport, team = start(name, num_workers=2)
+    for endpoint in team.endpoints:
+        endpoint.end.close()
+    for i in range(20):
+        transport.send(b"message", i % 2)
+    assert transport.receive() is None
+
+
+def _answer_until_the_end(endpoint: Any, foreign: list[Any]) -> None:
+    for end in foreign:
+        end.close()
+    while (message := endpoint.receive()) is not None:
+        endpoint.send(bytes(message) + b" by %d" % os.getpid())
+
+
+@each_transport
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are forked here")
+def test_forked_workers_end_when_the_transport_is_closed_though_others_hold_copies(name):
+    transport = MAKERS[name](2)
+    context = multiprocessing.get_context("fork")
+    workers = []
+    for worker_id in range(2):
+        endpoint = transport.endpoint(worker_id)
+        worker = context.Process(target=_answer_until_the_end, args=(endpoint, transport.inherited()))
+        worker.start()
+        workers.append(worker)
+        transport.started(worker_id)
+    hears, tells = os.pipe()
+    stranger = os.fork()  # has a copy of the user's ends, as any process forked meanwhile has
+    if stranger == 0:
+        os.close(tells)
+        os.read(hears, 1)
+        os._exit(0)
+    for i in range(10):
+        transport.send(b"%d" % i, i % 2)
+    answers = received(transport, 10)
+    assert sorted(int(answer.split()[0]) for answer in answers) == list(range(10))
+    transport.close()
+    for worker in workers:
+        worker.join()
+        assert worker.exitcode == 0
+        worker.close()
+    os.close(hears)
+    os.close(tells)
+    assert os.waitpid(stranger, 0)[1] == 0
+
+
+@each_transport
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are forked here")
+def test_a_worker_that_is_gone_is_seen_by_its_sentinel_after_all_that_it_sent(name):
+    transport = MAKERS[name](1)
+    context = multiprocessing.get_context("fork")
+    endpoint = transport.endpoint(0)
+    worker = context.Process(target=_answer_once, args=(endpoint,))
+    worker.start()
+    transport.started(0)
+    transport.send(b"question", None)
+    while transport.wait([worker.sentinel], None) != [worker.sentinel]:
+        pass
+    assert received(transport, 1) == [b"question"]
+    assert transport.receive() is None
+    assert transport.wait([worker.sentinel], None) == [worker.sentinel]
+    worker.join()
+    worker.close()
+    transport.close()
+
+
+def _answer_once(endpoint: Any) -> None:
+    endpoint.send(bytes(endpoint.receive()))
+
+
+@each_transport
+def test_a_message_stays_as_it_is_until_the_next_is_received(start, name):
+    transport, team = start(name)
+    team.start()
+    for message in (b"first", b"second"):
+        transport.send(message, None)
+        transport.wait([], None)
+        found = transport.receive()
+        while found is None:
+            found = transport.receive()
+        assert bytes(found) == message
+
+
+def test_the_name_says_which_it_is(start):
+    for name in ("pipes", "packets"):
+        if name == "pipes" or hasattr(socket, "SOCK_SEQPACKET"):
+            assert start(name)[0].name == name
+
+
+@needs_packets
+def test_a_packet_endpoint_is_passed_as_its_socket():
+    transport = Packets(1, shared=True)
+    endpoint = transport.endpoint(0)
+    assert endpoint.__getstate__() is endpoint.end
+    again = object.__new__(type(endpoint))
+    again.__setstate__(endpoint.end)
+    transport.send(pickle.dumps("hello"), None)
+    message = again.receive()
+    assert message is not None
+    assert pickle.loads(message) == "hello"
+    transport.close()
+
+
+@pytest.mark.parametrize(
+    ("wish", "available", "expected"),
+    [
+        (None, True, True),
+        ("", True, True),
+        ("packets", True, True),
+        ("pipes", True, False),
+        (None, False, False),
+        ("", False, False),
+        ("pipes", False, False),
+        ("packets", False, ValueError),
+        ("sockets", True, ValueError),
+        ("sockets", False, ValueError),
+        ("PIPES", True, ValueError),
+    ],
+)
+@pytest.mark.parametrize("missing", ["memfd_create", "SOCK_SEQPACKET"])
+def test_the_environment_and_the_system_choose_the_transport(monkeypatch, wish, available, expected, missing):
+    if wish is None:
+        monkeypatch.delenv("FASTLOAD_TRANSPORT", raising=False)
+    else:
+        monkeypatch.setenv("FASTLOAD_TRANSPORT", wish)
+    monkeypatch.setattr(os, "memfd_create", lambda *_: -1, raising=False)
+    monkeypatch.setattr(socket, "SOCK_SEQPACKET", 5, raising=False)
+    if not available:
+        monkeypatch.delattr(os if missing == "memfd_create" else socket, missing)
+    if isinstance(expected, bool):
+        assert use_packets() is expected
+    else:
+        with pytest.raises(ValueError, match="FASTLOAD_TRANSPORT"):
+            use_packets()
