@@ -130,6 +130,7 @@ class FakePool:
         self.pending: list[tuple[WorkItem, int | None]] = []
         self.results: deque[Result] = deque()
         self.submitted: list[WorkItem] = []
+        self.most_in_flight = 0
         self.unpicklable: Callable[[Any], bool] = lambda _: False
         self.broken_in_parent: Callable[[WorkItem], bool] = lambda _: False
 
@@ -151,6 +152,7 @@ class FakePool:
             assert item.slot in self.slots.book.in_flight
             others = [other for other, _ in self.pending if other.layout != START and other.slot == item.slot]
             assert all((o.iteration, o.batch_id) == (item.iteration, item.batch_id) for o in others)
+        self.most_in_flight = max(self.most_in_flight, len(self.slots.book.in_flight))
         self.submitted.append(item)
         self.pending.append((item, worker_id))
 

@@ -1,0 +1,74 @@
+"""How a loader's arguments and dataset are to be served, and why. Pure; ``explain()`` prints it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from torch.utils.data import BatchSampler, IterableDataset, SequentialSampler
+
+from . import compat, seeding
+from .sampling import KeyedSampler
+from .workers.fetch import batch_getter
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decisions:
+    """How a loader's arguments and dataset are served; and why."""
+
+    whole_reason: str | None
+    """Why a worker collates the batch and sends it as it is; None if rows go into slots by their layout."""
+    uncut_reason: str | None
+    """Why batches are not cut into chunks; None if they are."""
+    assigned: bool
+    """Whether each batch has its worker beforehand."""
+    seeded: bool
+    """Whether each sample is seeded."""
+    seeding_reason: str
+
+
+def decide(loader: Any) -> Decisions:
+    """Decide how this loader is served. ``loader``: a :class:`fastload.DataLoader`, of which only attributes are read."""
+    iterable = isinstance(loader.dataset, IterableDataset)
+    whole: str | None = None
+    if iterable:
+        whole = "an IterableDataset's replicas stay with their workers"
+    elif not loader._auto_collation:
+        whole = "batch_size=None leaves batching to the dataset"
+    elif not compat.collates_by_default(loader.collate_fn):
+        whole = "custom collate_fn"
+    uncut = whole
+    if uncut is None:
+        if batch_getter(loader.dataset) is not None:
+            uncut = "the dataset loads batches itself (__getitems__)"
+        elif loader.seeding == "torch":
+            uncut = "seeding='torch' binds a batch to its worker"
+        elif loader.chunk_size == "batch":
+            uncut = "chunk_size='batch'"
+    assigned = iterable or loader.seeding == "torch"
+    seeded, reason = _decide_seeding(loader, iterable)
+    return Decisions(whole_reason=whole, uncut_reason=uncut, assigned=assigned, seeded=seeded, seeding_reason=reason)
+
+
+def _decide_seeding(loader: Any, iterable: bool) -> tuple[bool, str]:
+    """Whether each sample is seeded; and how randomness is given, in words."""
+    if loader.seeding == "torch":
+        return False, "torch's: a stream for each worker" if loader.num_workers else "none: torch's, in this process"
+    if iterable:
+        return False, "torch's: a stream for each worker, since an IterableDataset has no sample ids"
+    if seeding.draws_nothing(loader.dataset) and compat.collates_by_default(loader.collate_fn):
+        return False, "none: the dataset is known to draw nothing"
+    if loader.worker_method == "thread" and loader.num_workers:
+        return False, UNSEEDED_THREADS
+    return True, f"each sample, by its {'index' if ids_are_indices(loader) else 'position in the epoch'}"
+
+
+UNSEEDED_THREADS = "none: threads share the global generators, and per-sample seeding in threads is not there yet"
+
+
+def ids_are_indices(loader: Any) -> bool:
+    """Whether the order is ours, so that the index names a sample once in an epoch."""
+    return loader.seed is not None and (
+        isinstance(loader.sampler, KeyedSampler)
+        or (type(loader.sampler) is SequentialSampler and type(loader.batch_sampler) in (BatchSampler, type(None)))
+    )

@@ -1,0 +1,240 @@
+"""One pass over a loader, with workers or without: the objects that ``iter(loader)`` gives.
+
+They derive from torch's private base of iterators, which draws the base seed, asks the sampler for its iterator and
+warns as torch does, whatever its version. Neither keeps the loader.
+"""
+
+from __future__ import annotations
+
+import functools
+import multiprocessing
+import sys
+import warnings
+import weakref
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch.utils.data import IterableDataset
+
+from . import compat, seeding
+from .decisions import UNSEEDED_THREADS, Decisions, decide, ids_are_indices
+from .delivery import Counts, Delivery
+from .layout_book import LayoutBook
+from .pinning import PinnedAhead
+from .plan import slots_in_flight
+from .workers.fetch import Fetcher, Job
+from .workers.processes import ProcessPool
+from .workers.threads import ThreadPool
+
+
+class Runtime:
+    """What a loader keeps from one iteration to the next. It is not part of the loader's pickle."""
+
+    def __init__(self) -> None:
+        self.book = LayoutBook()
+        self.counts = Counts()
+        self.iterators: weakref.WeakSet[Any] = weakref.WeakSet()
+        self.start_method: str | None = None
+        self.transport: str | None = None
+        self.job_pickled: str | None = None
+        self.num_slots = 0
+        self.slot_bytes = 0
+        self.warned = False
+
+    def __reduce__(self) -> Any:
+        return Runtime, ()
+
+
+def _make_job(loader: Any, decisions: Decisions, iterator: Any) -> Job:
+    init_fn = loader.worker_init_fn
+    if compat.is_data_pipe(loader.dataset):
+        init_fn = functools.partial(compat.sharding_worker_init_fn, init_fn, iterator._world_size, iterator._rank)
+    seed = loader.seed if loader.seed is not None else iterator._base_seed
+    return Job(
+        dataset=iterator._dataset,
+        collate_fn=loader.collate_fn,
+        auto_collation=loader._auto_collation,
+        drop_last=loader.drop_last,
+        iterable=isinstance(loader.dataset, IterableDataset),
+        seed=seed if decisions.seeded else None,
+        ids_are_indices=ids_are_indices(loader),
+        base_seed=iterator._base_seed,
+        num_workers=loader.num_workers,
+        shared_seed=iterator._shared_seed,
+        worker_init_fn=init_fn,
+    )
+
+
+def _size(indices: Any) -> int:
+    return len(indices)
+
+
+def _one(_: Any) -> int:
+    return 1
+
+
+class InlineIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's private base
+    """An iteration without workers."""
+
+    def __init__(self, loader: Any) -> None:
+        self._epoch = loader._begin_epoch()
+        super().__init__(loader)
+        if self._timeout != 0:
+            raise AssertionError("_SingleProcessDataLoaderIter requires timeout == 0")
+        if compat.is_data_pipe(self._dataset):
+            torch.utils.data.graph_settings.apply_sharding(self._dataset, self._world_size, self._rank)
+        decisions = decide(loader)
+        self._seeded = decisions.seeded
+        self._fetcher = Fetcher(_make_job(loader, decisions, self), 0, "")
+        self._counts = loader._runtime.counts
+        self._first_id = 0
+
+    def _next_data(self) -> Any:
+        index = self._next_index()
+        num_rows = len(index) if self._auto_collation and hasattr(index, "__len__") else 1
+        if self._seeded:
+            with seeding.preserved_global_generators():
+                data = self._fetcher.fetch(index, self._epoch, self._first_id)
+        else:
+            data = self._fetcher.fetch(index, self._epoch, self._first_id)
+        self._first_id += num_rows
+        if self._pin_memory:
+            data = compat.pin_memory(data, self._pin_memory_device)
+        self._counts.count(num_rows, None)
+        return data
+
+    def _note(self, runtime: Runtime) -> None:
+        """Nothing that is not counted as it happens."""
+
+    def _shutdown_workers(self) -> None:
+        """There are none."""
+
+
+class WorkerIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's private base
+    """An iteration with workers; with persistent ones, one iteration after the other."""
+
+    def __init__(self, loader: Any) -> None:
+        self._pool: ProcessPool | ThreadPool | None = None
+        epoch = loader._begin_epoch()
+        super().__init__(loader)
+        if not loader.prefetch_factor:
+            raise AssertionError("prefetch_factor must be greater than 0 for MultiProcessingDataLoaderIter")
+        self._runtime = loader._runtime
+        self._iterations = 0
+        self._sampler_is_fresh = False
+        self._begin(loader, epoch)
+        self._runtime.iterators.add(self)
+
+    def _reset(self, loader: Any, first_iter: bool = False) -> None:
+        self._begin(loader, loader._begin_epoch())
+
+    def _begin(self, loader: Any, epoch: int) -> None:
+        super()._reset(loader)  # torch asks the sampler for an iterator twice at the first iteration, and so do we
+        try:
+            if self._pool is None:
+                self._start(loader)
+            index_batches = self._sampler_iter
+            if self._auto_collation:
+                index_batches = map(_sized, index_batches)
+            # Without a seed the base seed stays for the life of the workers, as torch's does: count iterations.
+            epoch = epoch if loader.seed is not None else self._iterations
+            self._iterations += 1
+            if isinstance(self._stage, PinnedAhead):
+                self._stage.drop()
+            self._delivery.begin(index_batches, _size if self._auto_collation else _one, epoch)
+        except BaseException:
+            self._shutdown_workers()
+            raise
+
+    def _start(self, loader: Any) -> None:
+        decisions = decide(loader)
+        runtime = loader._runtime
+        if decisions.seeding_reason == UNSEEDED_THREADS and not runtime.warned:
+            runtime.warned = True
+            warnings.warn(
+                "worker_method='thread' does not seed samples yet: what transforms draw from the global generators "
+                "depends on the threads' timing; use worker_method='multiprocessing' where that matters",
+                stacklevel=5,
+            )
+        job = _make_job(loader, decisions, self)
+        window = slots_in_flight(loader.num_workers, loader.prefetch_factor or 0)
+        pool: ProcessPool | ThreadPool
+        if loader.worker_method == "thread":
+            pool = ThreadPool(job, shared=not decisions.assigned, keep_slots=window + 2)
+            where = "in DataLoader worker thread 0"
+        else:
+            context = loader.multiprocessing_context or multiprocessing.get_context()
+            pool = ProcessPool(job, context, shared=not decisions.assigned, keep_slots=window + 2)
+            where = "in DataLoader worker process 0"
+        self._pool = pool
+        self._workers = pool.workers
+        self._note(runtime)
+        self._delivery = Delivery(
+            pool,
+            num_workers=loader.num_workers,
+            window=window,
+            in_order=loader.in_order,
+            chunk_size=sys.maxsize if decisions.uncut_reason else loader.chunk_size,
+            assigned=decisions.assigned,
+            iterable=job.iterable,
+            timeout=loader.timeout,
+            whole_reason=decisions.whole_reason,
+            where=where,
+            book=runtime.book,
+            counts=runtime.counts,
+        )
+        self._stage: Delivery | PinnedAhead = self._delivery
+        if self._pin_memory:
+            device, index = self._pin_memory_device, compat.accelerator_index()
+            self._stage = PinnedAhead(
+                self._delivery,
+                functools.partial(compat.pin_on_device, device=device, index=index),
+                f"in pin memory thread for device {index}",
+            )
+            self._pin_memory_thread = self._stage.thread
+
+    def _next_data(self) -> Any:
+        if self._pool is None:
+            raise StopIteration
+        try:
+            return self._stage.next()
+        except StopIteration:
+            if not self._persistent_workers:
+                self._shutdown_workers()
+            raise
+        except BaseException:
+            if self._delivery.broken:
+                self._shutdown_workers()
+            raise
+
+    def _note(self, runtime: Runtime) -> None:
+        pool = self._pool
+        if pool is not None:
+            runtime.start_method = pool.start_method
+            runtime.transport = pool.transport
+            runtime.job_pickled = pool.job_pickled
+            runtime.num_slots = pool.slots.book.num_slots
+            runtime.slot_bytes = pool.slots.slot_bytes
+
+    def _shutdown_workers(self) -> None:
+        """End the workers. The name is torch's, and other libraries call it."""
+        pool, self._pool = self._pool, None
+        if pool is not None and not compat.exits():
+            runtime = getattr(self, "_runtime", None)
+            if runtime is not None:
+                self._pool = pool
+                self._note(runtime)
+                self._pool = None
+            stage = getattr(self, "_stage", None)
+            if isinstance(stage, PinnedAhead):
+                stage.close()
+            pool.close()
+
+    def __del__(self) -> None:
+        self._shutdown_workers()
+
+
+def _sized(indices: Any) -> Any:
+    """Batch samplers may give any iterable; its samples are to be counted."""
+    return indices if isinstance(indices, Sequence) or hasattr(indices, "__len__") else list(indices)

@@ -1,0 +1,307 @@
+"""The life of a worker process, from its first line to its last.
+
+In: messages from an :class:`~fastload.workers.transport.Endpoint`. Out: messages to it, and rows in the memory file.
+The parent's side of the same conversation is processes.py.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import mmap
+import os
+import pickle
+import select
+import threading
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch._utils import ExceptionWrapper
+
+from .. import compat, seeding
+from ..layout import Buffer, Layout
+from ..packing import join, pack, unpack
+from ..plan import WorkItem
+from ..slots import MemoryFile, chunk_offset, let_go_in_worker, slot_offset
+from .fetch import ERROR, FAILED_START, SAMPLES, SKIPPED, START, WHOLE, Fetcher, Job, Result
+from .transport import MAX_PACKET
+
+# From glibc's malloc.h.
+_M_TRIM_THRESHOLD = -1
+_M_MMAP_THRESHOLD = -3
+
+# Words of the control page: the running iteration, then for each worker the serial + 1 of the item it works on.
+_ITERATION = 0
+_FIRST_WORKER = 8
+# Published layouts lie in slot 0, this far apart; each begins with its length.
+LAYOUT_SHIFT = 24
+JOB_OFFSET = 1 << 42
+
+
+class Control:
+    """Words in shared memory that need no lock: each has one writer."""
+
+    def __init__(self, memory: MemoryFile, num_workers: int) -> None:
+        self._words = np.frombuffer(memory.buffer(0, 8 * (_FIRST_WORKER + num_workers)), dtype=np.int64)
+
+    @property
+    def iteration(self) -> int:
+        """Number of the iteration whose items are to be done."""
+        return int(self._words[_ITERATION])
+
+    @iteration.setter
+    def iteration(self, value: int) -> None:
+        self._words[_ITERATION] = value
+
+    def holds(self, worker_id: int) -> int | None:
+        """Serial of the item that a worker is at; None between items."""
+        return int(self._words[_FIRST_WORKER + worker_id]) - 1 if self._words[_FIRST_WORKER + worker_id] else None
+
+    def begin(self, worker_id: int, serial: int) -> None:
+        """Note that a worker has taken an item."""
+        self._words[_FIRST_WORKER + worker_id] = serial + 1
+
+    def end(self, worker_id: int) -> None:
+        """Note that a worker has sent its result."""
+        self._words[_FIRST_WORKER + worker_id] = 0
+
+
+class _FileSink:
+    """A worker's side of the memory file. See :class:`~fastload.workers.fetch.Sink`."""
+
+    def __init__(self, memory: MemoryFile) -> None:
+        self._memory = memory
+        self._layouts: dict[int, Layout] = {}
+
+    def layout(self, generation: int) -> Layout | None:
+        known = self._layouts.get(generation)
+        if known is None:
+            offset = generation << LAYOUT_SHIFT
+            length = int.from_bytes(self._memory.read(8, offset), "little")
+            if length == 0:
+                return None
+            known = self._layouts[generation] = pickle.loads(self._memory.read(length, offset + 8))
+        return known
+
+    def write_rows(self, layout: Layout, samples: Sequence[Any], item: WorkItem) -> Any:
+        _, num_bytes = layout.offsets(item.num_rows)
+        memory = self._memory.buffer(item.slot, max(1, num_bytes))
+        return layout.write(samples, np.frombuffer(memory, dtype=np.uint8), item.num_rows, item.row)
+
+    def encode(self, result: Result, item: WorkItem | None) -> bytes:
+        """Turn a result into a packet; what is large goes into the item's slot and the packet says where."""
+        if result.status in (SAMPLES, WHOLE):
+            pieces, length = pack(result.payload)
+            if length <= MAX_PACKET // 2:
+                payload: Any = join(pieces).tobytes()
+            else:
+                assert item is not None
+                offset = slot_offset(item.slot) if result.status == WHOLE else chunk_offset(item.slot, item.chunk_id)
+                self._memory.write(list(pieces), offset)
+                payload = length
+            result = result._replace(payload=payload)
+        message = pickle.dumps(tuple(result), 5)
+        if len(message) > MAX_PACKET:
+            assert item is not None
+            offset = chunk_offset(item.slot, item.chunk_id)
+            self._memory.write([message], offset)
+            message = pickle.dumps((offset, len(message)), 5)
+        return message
+
+    def decode(self, message: memoryview | bytes) -> WorkItem:
+        fields = pickle.loads(message)
+        if len(fields) == 2:
+            offset, length = fields
+            fields = pickle.loads(self._memory.read(length, offset))
+        return WorkItem(*fields)
+
+
+class _MessageSink:
+    """A worker's side where everything is in the message. See :class:`~fastload.workers.fetch.Sink`."""
+
+    def __init__(self) -> None:
+        self._layouts: dict[int, Layout] = {}
+
+    def layout(self, generation: int) -> Layout | None:
+        return self._layouts.get(generation)
+
+    def write_rows(self, layout: Layout, samples: Sequence[Any], item: WorkItem) -> Any:
+        rows: Buffer = np.empty(layout.offsets(len(samples))[1], dtype=np.uint8)
+        objects = layout.write(samples, rows, len(samples), 0)
+        return objects, pickle.PickleBuffer(rows.data)
+
+    def encode(self, result: Result, item: WorkItem | None) -> bytes:
+        if result.status in (SAMPLES, WHOLE):
+            result = result._replace(payload=pickle.PickleBuffer(join(pack(result.payload)[0]).data))
+        return pickle.dumps(tuple(result), 5)
+
+    def decode(self, message: memoryview | bytes) -> WorkItem:
+        generation, encoded, fields = pickle.loads(message)
+        if generation and generation not in self._layouts:
+            self._layouts[generation] = pickle.loads(encoded)
+        return WorkItem(*fields)
+
+
+class SharedJob:
+    """A job that lies in the memory file, pickled once for all workers. Their tensors and arrays share its pages."""
+
+    def __init__(self, length: int) -> None:
+        self._length = length
+
+    def load(self, memory: MemoryFile | None) -> Job:
+        """Return the job, in the worker."""
+        assert memory is not None
+        # Private: a worker may change its copy of the dataset, as it may after a fork.
+        mapped = mmap.mmap(memory.fd, self._length, flags=mmap.MAP_PRIVATE, offset=JOB_OFFSET)
+        job: Job = unpack(np.frombuffer(mapped, dtype=np.uint8))
+        return job
+
+
+class DirectJob:
+    """A job that a worker inherits, or that is pickled for each worker by multiprocessing itself."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+
+    def load(self, memory: MemoryFile | None) -> Job:
+        """Return the job, in the worker."""
+        return self._job
+
+
+def worker_main(
+    source: SharedJob | DirectJob,
+    worker_id: int,
+    endpoint: Any,
+    memory: MemoryFile | None,
+    parent_pid: int,
+    foreign: list[Any],
+) -> None:
+    """Live as worker ``worker_id`` of the process ``parent_pid``.
+
+    Args:
+        source: where the job is.
+        worker_id: 0 to num_workers - 1.
+        endpoint: this worker's end of the transport.
+        memory: the memory file; None where everything is in the messages.
+        parent_pid: whose end this worker does not outlive.
+        foreign: ends of others that this process has inherited by a fork.
+    """
+    # Collections would write to every inherited object's header, and so copy the parent's memory page by page.
+    gc.freeze()
+    try:
+        for end in foreign:
+            end.close()
+        let_go_in_worker(memory)
+        _watch_parent(parent_pid)
+        compat.set_worker_signal_handlers()
+        compat.set_thread_name("fastload_worker")
+        torch.set_num_threads(1)
+        _keep_freed_memory()
+        job = source.load(memory)
+        del source
+        _live(job, worker_id, endpoint, memory)
+    except (KeyboardInterrupt, BrokenPipeError, ConnectionResetError):
+        pass  # the user's process got the interrupt too; or it is gone
+
+
+def _live(job: Job, worker_id: int, endpoint: Any, memory: MemoryFile | None) -> None:
+    sink = _MessageSink() if memory is None else _FileSink(memory)
+    where = f"in DataLoader worker process {worker_id}"
+    seeding.torch_worker_streams(job.base_seed, worker_id)
+    dataset = compat.seed_iter_data_pipe(job.dataset, job.shared_seed)
+    compat.set_process_worker_info(
+        compat.make_worker_info(
+            id=worker_id,
+            num_workers=job.num_workers,
+            seed=job.base_seed + worker_id,
+            dataset=dataset,
+            worker_method="multiprocessing",
+        )
+    )
+    compat.collate_into_private_memory()
+    try:
+        if job.worker_init_fn is not None:
+            job.worker_init_fn(worker_id)
+        fetcher = Fetcher(job, worker_id, where)
+    except Exception:
+        result = Result(-1, worker_id, FAILED_START, 0, ExceptionWrapper(where=where), 0)
+        endpoint.send(_encoded(sink, result, None, where))
+        return
+    control = None if memory is None else Control(memory, job.num_workers)
+    while (message := endpoint.receive()) is not None:
+        item = sink.decode(message)
+        if control is not None:
+            if item.iteration != control.iteration and item.layout != START:
+                endpoint.send(sink.encode(Result(item.serial, worker_id, SKIPPED, 0, None, 0), item))
+                continue
+            control.begin(worker_id, item.serial)
+        result = fetcher.run(item, sink)
+        encoded = _encoded(sink, result, item, where)
+        del result
+        endpoint.send(encoded)
+        if control is not None:
+            control.end(worker_id)
+
+
+def _encoded(sink: _FileSink | _MessageSink, result: Result, item: WorkItem | None, where: str) -> bytes:
+    """Encode a result; one that cannot be pickled becomes an error that says so, in its place."""
+    try:
+        return sink.encode(result, item)
+    except Exception as error:
+        if result.status == ERROR or result.status == FAILED_START:
+            wrapper: ExceptionWrapper = result.payload
+            # A class that cannot be found by its name, such as one defined in a function: its text still can.
+            substitute = ExceptionWrapper((RuntimeError, RuntimeError(), None), where=where)
+            substitute.exc_msg = wrapper.exc_msg
+            name = wrapper.exc_type.__name__
+            substitute.where = f"{where} (as RuntimeError, because {name} itself cannot be pickled: {error})"
+        else:
+            error.add_note(
+                "the result of the dataset or of collate_fn could not be sent to the main process; "
+                "return tensors, arrays or other picklable objects"
+            )
+            substitute = ExceptionWrapper((type(error), error, error.__traceback__), where=where)
+        result = result._replace(status=ERROR if result.status != FAILED_START else FAILED_START, payload=substitute)
+        return sink.encode(result, item)
+
+
+def _keep_freed_memory() -> None:
+    """Let malloc keep what a sample frees for the next sample, up to 128 MiB, where it is glibc's.
+
+    By default large blocks go back to the system at once and come again as fresh pages, to be zeroed: 65 to 200 page
+    faults for an image of 224 x 224 floats, a fifth of its system time.
+    """
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (AttributeError, OSError, TypeError):
+        return
+    mallopt(_M_MMAP_THRESHOLD, 32 << 20)
+    mallopt(_M_TRIM_THRESHOLD, 128 << 20)
+
+
+def _watch_parent(parent_pid: int) -> None:
+    try:
+        watched = os.pidfd_open(parent_pid)
+    except ProcessLookupError:
+        os._exit(1)
+    except (AttributeError, OSError):  # not Linux, or too old
+        watched = -1
+
+    def watch() -> None:
+        if watched >= 0:
+            select.select([watched], [], [])
+        else:
+            while True:
+                time.sleep(1.0)
+                try:
+                    os.kill(parent_pid, 0)
+                except ProcessLookupError:
+                    break
+                except OSError:
+                    continue
+        os._exit(1)
+
+    threading.Thread(target=watch, name="fastload_parent_watch", daemon=True).start()
