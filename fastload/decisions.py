@@ -28,7 +28,7 @@ class Decisions:
 
 
 def decide(loader: Any) -> Decisions:
-    """Decide how this loader is served. ``loader``: a :class:`fastload.DataLoader`, of which only attributes are read."""
+    """Decide how a :class:`fastload.DataLoader` is served; only its attributes are read."""
     iterable = isinstance(loader.dataset, IterableDataset)
     whole: str | None = None
     if iterable:

@@ -333,7 +333,7 @@ class Delivery:
     def _take(self, result: Result) -> None:
         if result.status == FAILED_START:
             self.broken = True
-            result.payload.reraise()
+            self._pool.take_error(result.payload).reraise()
         item = self._items.pop(result.serial)
         if item.layout == START:
             return
@@ -350,12 +350,15 @@ class Delivery:
             return
         if item.layout != WHOLE_BATCH and result.status != ERROR:
             self._book.observe_cost(result.busy_ns, len(item.indices))
-        if result.status == ROWS:
-            objects = self._pool.take_rows(result.payload, item, self._book.layouts[result.layout])
-            result = result._replace(payload=objects)
-        elif result.status == SAMPLES:
-            samples = self._pool.take_samples(result.payload, item)
-            result = self._placed(result._replace(payload=samples), item)
+        try:
+            if result.status == ROWS:
+                objects = self._pool.take_rows(result.payload, item, self._book.layouts[result.layout])
+                result = result._replace(payload=objects)
+            elif result.status == SAMPLES:
+                samples = self._pool.take_samples(result.payload, item)
+                result = self._placed(result._replace(payload=samples), item)
+        except Exception as error:  # reading a sample runs the user's code
+            batch.error = batch.error or error
         batch.parts[item.chunk_id] = (item, result)
         self._part_done(item.batch_id, batch)
 
@@ -424,7 +427,7 @@ class Delivery:
         for _, result in parts:
             if result.status == ERROR:
                 slots.release(batch.slot)
-                result.payload.reraise()
+                self._pool.take_error(result.payload).reraise()
         item, first = parts[0]
         if first.status == WHOLE:
             made = self._pool.take_whole(first.payload, item)

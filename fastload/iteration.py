@@ -203,8 +203,9 @@ class WorkerIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's priv
             if not self._persistent_workers:
                 self._shutdown_workers()
             raise
-        except BaseException:
-            if self._delivery.broken:
+        except BaseException as error:
+            # An interrupt may have come between taking a result and noting it.
+            if self._delivery.broken or not isinstance(error, Exception):
                 self._shutdown_workers()
             raise
 

@@ -20,6 +20,10 @@ from .errors import LoadTimeout, NotReady
 _AHEAD = 2
 
 
+# Passes through the thread behind what is to be forgotten.
+_DROPPED = object()
+
+
 class Source(Protocol):
     """Where batches come from: :class:`~fastload.delivery.Delivery`."""
 
@@ -88,9 +92,10 @@ class PinnedAhead:
 
     def drop(self) -> None:
         """Forget what is under way. Blocks for the batch that is being pinned."""
-        while self._under_way:
-            self._done.get()
-            self._under_way -= 1
+        self._todo.put((True, _DROPPED))
+        while self._done.get()[1] is not _DROPPED:
+            pass
+        self._under_way = 0
 
     def close(self) -> None:
         """End the thread. Blocks for the batch that is being pinned."""

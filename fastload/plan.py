@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 # against a batch, so that all workers finish the oldest batch together.
 TARGET_CHUNK_NS = 6_000_000
 
-# What a slot has room for beside its rows (see slots.py).
-MAX_CHUNKS = 2048
+# A little below what a slot has room for beside its rows (see slots.py).
+MAX_CHUNKS = 2000
 
 
 class WorkItem(NamedTuple):

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+from torch._utils import ExceptionWrapper
+
 from ..layout import Layout
 from ..plan import WorkItem
 from ..slots import SlotPool
@@ -30,6 +32,9 @@ class Pool(Protocol):
 
     def wait(self, timeout: float | None) -> None:
         """Block until there may be a result, or the time is over."""
+
+    def take_error(self, payload: Any) -> ExceptionWrapper:
+        """Return the exception of an ERROR or FAILED_START result."""
 
     def take_samples(self, payload: Any, item: WorkItem) -> list[Any]:
         """Return the samples of a SAMPLES result."""

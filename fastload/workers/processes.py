@@ -21,6 +21,7 @@ from multiprocessing.process import BaseProcess
 from typing import Any
 
 import numpy as np
+from torch._utils import ExceptionWrapper
 
 from ..errors import WorkerDied
 from ..layout import Buffer, Layout
@@ -177,6 +178,17 @@ class ProcessPool:
         ready = self._transport.wait(list(sentinels), timeout)
         if ready:
             self._dead = sentinels[ready[0]]
+
+    def take_error(self, payload: Any) -> ExceptionWrapper:
+        """Return the exception of an ERROR or FAILED_START result."""
+        try:
+            wrapper: ExceptionWrapper = pickle.loads(payload)
+        except Exception as error:
+            error.add_note("while reading an exception that a DataLoader worker process had sent")
+            wrapper = ExceptionWrapper(
+                (type(error), error, error.__traceback__), where="of a DataLoader worker process"
+            )
+        return wrapper
 
     def take_samples(self, payload: Any, item: WorkItem) -> list[Any]:
         """Return the samples of a SAMPLES result."""

@@ -134,6 +134,11 @@ class ThreadPool:
             except queue.Empty:
                 pass
 
+    def take_error(self, payload: Any) -> ExceptionWrapper:
+        """Return the exception of an ERROR or FAILED_START result."""
+        wrapper: ExceptionWrapper = payload
+        return wrapper
+
     def take_samples(self, payload: Any, item: WorkItem) -> list[Any]:
         """Return the samples of a SAMPLES result."""
         samples: list[Any] = payload

@@ -69,6 +69,13 @@ class Control:
         self._words[_FIRST_WORKER + worker_id] = 0
 
 
+def _dumped(result: Result) -> bytes:
+    if result.status in (ERROR, FAILED_START):
+        # Apart, since reading it runs the user's code: if that fails there, the result itself must not be lost.
+        result = result._replace(payload=pickle.dumps(result.payload, 5))
+    return pickle.dumps(tuple(result), 5)
+
+
 class _FileSink:
     """A worker's side of the memory file. See :class:`~fastload.workers.fetch.Sink`."""
 
@@ -103,7 +110,7 @@ class _FileSink:
                 self._memory.write(list(pieces), offset)
                 payload = length
             result = result._replace(payload=payload)
-        message = pickle.dumps(tuple(result), 5)
+        message = _dumped(result)
         if len(message) > MAX_PACKET:
             assert item is not None
             offset = chunk_offset(item.slot, item.chunk_id)
@@ -136,7 +143,7 @@ class _MessageSink:
     def encode(self, result: Result, item: WorkItem | None) -> bytes:
         if result.status in (SAMPLES, WHOLE):
             result = result._replace(payload=pickle.PickleBuffer(join(pack(result.payload)[0]).data))
-        return pickle.dumps(tuple(result), 5)
+        return _dumped(result)
 
     def decode(self, message: memoryview | bytes) -> WorkItem:
         generation, encoded, fields = pickle.loads(message)
@@ -200,16 +207,20 @@ def worker_main(
         compat.set_thread_name("fastload_worker")
         torch.set_num_threads(1)
         _keep_freed_memory()
-        job = source.load(memory)
-        del source
-        _live(job, worker_id, endpoint, memory)
+        _live(source, worker_id, endpoint, memory)
     except (KeyboardInterrupt, BrokenPipeError, ConnectionResetError):
         pass  # the user's process got the interrupt too; or it is gone
 
 
-def _live(job: Job, worker_id: int, endpoint: Any, memory: MemoryFile | None) -> None:
+def _live(source: SharedJob | DirectJob, worker_id: int, endpoint: Any, memory: MemoryFile | None) -> None:
     sink = _MessageSink() if memory is None else _FileSink(memory)
     where = f"in DataLoader worker process {worker_id}"
+    try:
+        job = source.load(memory)
+    except Exception:
+        _send_failed_start(sink, worker_id, endpoint, where)
+        return
+    del source
     seeding.torch_worker_streams(job.base_seed, worker_id)
     dataset = compat.seed_iter_data_pipe(job.dataset, job.shared_seed)
     compat.set_process_worker_info(
@@ -227,8 +238,7 @@ def _live(job: Job, worker_id: int, endpoint: Any, memory: MemoryFile | None) ->
             job.worker_init_fn(worker_id)
         fetcher = Fetcher(job, worker_id, where)
     except Exception:
-        result = Result(-1, worker_id, FAILED_START, 0, ExceptionWrapper(where=where), 0)
-        endpoint.send(_encoded(sink, result, None, where))
+        _send_failed_start(sink, worker_id, endpoint, where)
         return
     control = None if memory is None else Control(memory, job.num_workers)
     while (message := endpoint.receive()) is not None:
@@ -244,6 +254,12 @@ def _live(job: Job, worker_id: int, endpoint: Any, memory: MemoryFile | None) ->
         endpoint.send(encoded)
         if control is not None:
             control.end(worker_id)
+
+
+def _send_failed_start(sink: _FileSink | _MessageSink, worker_id: int, endpoint: Any, where: str) -> None:
+    """Send the exception that is being handled."""
+    result = Result(-1, worker_id, FAILED_START, 0, ExceptionWrapper(where=where), 0)
+    endpoint.send(_encoded(sink, result, None, where))
 
 
 def _encoded(sink: _FileSink | _MessageSink, result: Result, item: WorkItem | None, where: str) -> bytes:
