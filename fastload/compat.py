@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 from torch.utils.data import DataLoader as TorchDataLoader
-from torch.utils.data import IterDataPipe, MapDataPipe, default_collate, default_convert
+from torch.utils.data import IterDataPipe, MapDataPipe, _utils, default_collate, default_convert
 from torch.utils.data._utils import collate as _collate
 from torch.utils.data._utils import pin_memory as _pin_memory
 from torch.utils.data._utils import worker
@@ -33,8 +33,6 @@ _thread = threading.local()
 
 def exits() -> bool:
     """Whether the interpreter is shutting down, so that nothing may be waited for any more."""
-    from torch.utils.data import _utils
-
     return _utils is None or _utils.python_exit_status is not False
 
 

@@ -51,6 +51,10 @@ def _make_job(loader: Any, decisions: Decisions, iterator: Any) -> Job:
     if compat.is_data_pipe(loader.dataset):
         init_fn = functools.partial(compat.sharding_worker_init_fn, init_fn, iterator._world_size, iterator._rank)
     seed = loader.seed if loader.seed is not None else iterator._base_seed
+    # A sampler that shards says how; else all ranks of the process group are taken to interleave, as torch's do.
+    rank, num_ranks = getattr(loader.sampler, "rank", None), getattr(loader.sampler, "num_replicas", None)
+    if not isinstance(rank, int) or not isinstance(num_ranks, int):
+        rank, num_ranks = iterator._rank, iterator._world_size
     return Job(
         dataset=iterator._dataset,
         collate_fn=loader.collate_fn,
@@ -59,6 +63,8 @@ def _make_job(loader: Any, decisions: Decisions, iterator: Any) -> Job:
         iterable=isinstance(loader.dataset, IterableDataset),
         seed=seed if decisions.seeded else None,
         ids_are_indices=ids_are_indices(loader),
+        rank=rank,
+        num_ranks=num_ranks,
         base_seed=iterator._base_seed,
         num_workers=loader.num_workers,
         shared_seed=iterator._shared_seed,

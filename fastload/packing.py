@@ -42,8 +42,12 @@ class _Bytes:
 class Packer(pickle.Pickler):
     """Pickles by protocol 5, with the memory of CPU tensors and arrays kept aside in ``buffers``."""
 
-    def __init__(self, file: io.BytesIO, for_all: bool = False) -> None:
+    def __init__(self, file: io.BytesIO, *, for_all: bool = False, whole: frozenset[int] = frozenset()) -> None:
         self._for_all = for_all
+        self._whole = whole
+        self._in_part: set[int] = set()
+        self.torn: set[int] = set()
+        """Addresses of storages of which first a part and then the whole was taken, so that sharing was lost."""
         self.buffers: list[memoryview] = []
         self._seen: dict[tuple[int, int], _Bytes] = {}
         self._alive: list[Any] = []  # an address identifies a storage only as long as that lives
@@ -78,10 +82,14 @@ class Packer(pickle.Pickler):
         if tensor.numel() == 0:
             return None, tensor.dtype, 0, size, stride
         span = (1 + sum((n - 1) * step for n, step in zip(size, stride, strict=True))) * tensor.itemsize
-        if storage.nbytes() <= 2 * span:
+        address, num_bytes = storage.data_ptr(), storage.nbytes()
+        if num_bytes <= 2 * span or address in self._whole or (address, num_bytes) in self._seen:
             # Most of the storage is in use: take all of it, so that tensors which share it still share it there.
-            whole = self._bytes_of(storage, storage.data_ptr(), storage.nbytes())
+            if address in self._in_part:
+                self.torn.add(address)
+            whole = self._bytes_of(storage, address, num_bytes)
             return whole, tensor.dtype, tensor.storage_offset(), size, stride
+        self._in_part.add(address)
         return self._bytes_of(storage, tensor.data_ptr(), span), tensor.dtype, 0, size, stride
 
     def _bytes_of(self, storage: torch.UntypedStorage, address: int, num_bytes: int) -> _Bytes | None:
@@ -140,8 +148,12 @@ def pack(obj: Any, *, for_all: bool = False) -> tuple[list[BytesLike], int]:
         Exception: whatever pickling the object raises.
     """
     file = io.BytesIO()
-    packer = Packer(file, for_all)
+    packer = Packer(file, for_all=for_all)
     packer.dump(obj)
+    if packer.torn:
+        file = io.BytesIO()
+        packer = Packer(file, for_all=for_all, whole=frozenset(packer.torn))
+        packer.dump(obj)
     lengths = [len(buffer) for buffer in packer.buffers]
     head = pickle.dumps((file.getbuffer().tobytes(), lengths), 5)
     pieces: list[BytesLike] = [len(head).to_bytes(_LENGTH_BYTES, "little"), head]

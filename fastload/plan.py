@@ -41,7 +41,7 @@ class WorkItem(NamedTuple):
     layout: int
     """Generation of the layout that the rows must fit; 0: none was known yet; WHOLE_BATCH: collate in the worker."""
     first_id: int
-    """Id of the first sample when ids are positions."""
+    """Place of the first sample in this rank's epoch."""
     indices: Any
     """The samples: what the sampler gave."""
 

@@ -34,6 +34,24 @@ _SLOT_SHIFT = 44
 _CHUNKS_AT = 1 << 43
 _CHUNK_SHIFT = 32
 
+# From Linux's falloc.h.
+_KEEP_SIZE = 1
+_PUNCH_HOLE = 2
+
+_libc: Any = ctypes.CDLL(None, use_errno=True) if hasattr(os, "memfd_create") else None
+if _libc is not None:
+    _libc.mmap.restype = ctypes.c_void_p
+    _libc.mmap.argtypes = [
+        ctypes.c_void_p,
+        ctypes.c_size_t,
+        ctypes.c_int,
+        ctypes.c_int,
+        ctypes.c_int,
+        ctypes.c_int64,
+    ]
+    _libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+    _libc.fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
+
 # Above this many held batches a new one is copied out: a process has about 65,000 mappings, by default.
 MAX_HELD = 8192
 
@@ -57,7 +75,10 @@ class SlotBook:
         """Free slots whose memory was given back to the system."""
         self.in_flight: set[int] = set()
         self.held: set[int] = set()
-        self.retired: set[int] = set()
+        self.retired: dict[int, int] = {}
+        """How many other processes may see what lies in a slot; it is not used again before they have ended."""
+        self.waiting: set[int] = set()
+        """Retired slots that the user has dropped."""
         self.num_slots = 0
 
     def acquire(self) -> int:
@@ -83,10 +104,10 @@ class SlotBook:
         self.held.add(slot)
 
     def come_back(self, slot: int) -> None:
-        """The user has dropped all of it. A retired slot is not used again."""
+        """The user has dropped all of it."""
         self.held.remove(slot)
         if slot in self.retired:
-            self.retired.remove(slot)
+            self.waiting.add(slot)
         else:
             self.free.append(slot)
 
@@ -97,9 +118,22 @@ class SlotBook:
         self.cold += surplus
         return surplus
 
-    def retire_held(self) -> None:
-        """Never use the held slots again, since somebody else may see them still; the numbers are lost."""
-        self.retired |= self.held
+    def retire_held(self) -> list[int]:
+        """Do not use the held slots again while another process may see them; return them."""
+        slots = list(self.held)
+        for slot in slots:
+            self.retired[slot] = self.retired.get(slot, 0) + 1
+        return slots
+
+    def reinstate(self, slots: list[int]) -> None:
+        """Undo one :meth:`retire_held`: that process has ended."""
+        for slot in slots:
+            self.retired[slot] -= 1
+            if not self.retired[slot]:
+                del self.retired[slot]
+                if slot in self.waiting:
+                    self.waiting.remove(slot)
+                    self.free.append(slot)
 
 
 class Memory(Protocol):
@@ -164,12 +198,12 @@ class MemoryFile:
             fd = os.memfd_create("fastload", os.MFD_CLOEXEC)
             os.ftruncate(fd, (1 << 63) - mmap.PAGESIZE)
         self.fd = fd
-        self._maps: dict[int, mmap.mmap] = {}
+        self._maps: dict[int, memoryview] = {}
 
     def __reduce__(self) -> Any:
         return _open_memory_file, (DupFd(self.fd),)
 
-    def buffer(self, slot: int, num_bytes: int) -> mmap.mmap:
+    def buffer(self, slot: int, num_bytes: int) -> memoryview:
         """See :class:`Memory`."""
         known = self._maps.get(slot)
         if known is None or len(known) < num_bytes:
@@ -178,15 +212,21 @@ class MemoryFile:
             known = self._maps[slot] = self.map(slot_offset(slot), _capacity(num_bytes))
         return known
 
-    def map(self, offset: int, num_bytes: int) -> mmap.mmap:
-        """Map any part of the file; ``offset`` is a multiple of the page size."""
-        return mmap.mmap(self.fd, num_bytes, offset=offset)
+    def map(self, offset: int, num_bytes: int) -> memoryview:
+        """Map any part of the file; ``offset`` is a multiple of the page size. Unmapped when nothing refers to it."""
+        mapping = _Mapping(self.fd, offset, num_bytes)
+        array = _lease_type(num_bytes).from_address(mapping.address)
+        array.mapping = mapping  # ends with the array
+        return memoryview(array).cast("B")
 
     def discard(self, slot: int) -> None:
         """See :class:`Memory`."""
-        known = self._maps.pop(slot, None)
-        if known is not None:
-            known.madvise(mmap.MADV_REMOVE)
+        self._maps.pop(slot, None)
+        self._punch(slot_offset(slot), 1 << _SLOT_SHIFT)
+
+    def _punch(self, offset: int, num_bytes: int) -> None:
+        if _libc.fallocate(self.fd, _KEEP_SIZE | _PUNCH_HOLE, offset, num_bytes):
+            raise OSError(ctypes.get_errno(), "fallocate: cannot give memory back")
 
     def forget(self, slot: int) -> None:
         """See :class:`Memory`."""
@@ -214,7 +254,7 @@ class MemoryFile:
     def take(self, num_bytes: int, offset: int) -> bytearray:
         """Read bytes, and give their pages back to the system. ``offset`` is a multiple of the page size."""
         found = bytearray(self.read(num_bytes, offset))
-        self.map(offset, num_bytes).madvise(mmap.MADV_REMOVE)
+        self._punch(offset, -(-num_bytes // mmap.PAGESIZE) * mmap.PAGESIZE)
         return found
 
     def close(self) -> None:
@@ -223,6 +263,21 @@ class MemoryFile:
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1
+
+
+class _Mapping:
+    """One mmap call. Not Python's class, because that duplicates the descriptor: one for each open batch."""
+
+    def __init__(self, fd: int, offset: int, num_bytes: int) -> None:
+        self._num_bytes = num_bytes
+        self.address = _libc.mmap(None, num_bytes, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_SHARED, fd, offset)
+        if self.address == ctypes.c_void_p(-1).value:
+            raise OSError(ctypes.get_errno(), f"mmap: cannot map {num_bytes} bytes for a batch")
+        self._unmap = _libc.munmap  # the module's names may be gone when an interpreter ends
+
+    def __del__(self) -> None:
+        if hasattr(self, "_unmap"):
+            self._unmap(self.address, self._num_bytes)
 
 
 def _open_memory_file(fd: Any) -> MemoryFile:
@@ -250,6 +305,7 @@ class SlotPool:
         self.slot_bytes = 0
         self._keep = keep
         self._dropped: deque[int] = deque()
+        self._reinstated: deque[list[int]] = deque()
         self._watches: dict[int, weakref.ref[Any]] = {}
         _pools.add(self)
 
@@ -292,6 +348,8 @@ class SlotPool:
             if slot in book.retired:
                 self.memory.forget(slot)
             book.come_back(slot)
+        while self._reinstated:
+            book.reinstate(self._reinstated.popleft())
         for slot in book.cool(self._keep):
             self.memory.discard(slot)
 
@@ -304,25 +362,40 @@ class SlotPool:
 # NOTE [Forks while batches are held]
 # A child that the user forks sees his batches through the same shared pages. When the parent then drops its own
 # reference the slot must not be written again: the child may be reading it. So every fork retires the slots that are
-# held at that moment, except the forks that start our own workers, which never look at batches.
+# held at that moment: for good where the child is the user's, and for its life where it is a worker of ours (whose
+# dataset may be made of another loader's batches).
 _pools: weakref.WeakSet[SlotPool] = weakref.WeakSet()
 _own_fork = threading.local()
 
 
-class OwnFork:
-    """Within this context a fork by this thread starts a worker of ours."""
+class OwnForks:
+    """Forks that start workers of ours: what they retire comes back when the workers have ended.
+
+    As a context manager: a fork by this thread is one of them.
+    """
+
+    def __init__(self) -> None:
+        self._retired: list[tuple[SlotPool, list[int]]] = []
 
     def __enter__(self) -> None:
-        _own_fork.active = True
+        _own_fork.retired = self._retired
 
     def __exit__(self, *exc_info: object) -> None:
-        _own_fork.active = False
+        _own_fork.retired = None
+
+    def ended(self) -> None:
+        """All the workers have ended."""
+        for pool, slots in self._retired:
+            pool._reinstated.append(slots)
+        self._retired.clear()
 
 
 def _after_fork_in_parent() -> None:
-    if not getattr(_own_fork, "active", False):
-        for pool in list(_pools):
-            pool.book.retire_held()
+    own = getattr(_own_fork, "retired", None)
+    for pool in list(_pools):
+        slots = pool.book.retire_held()
+        if own is not None and slots:
+            own.append((pool, slots))
 
 
 def let_go_in_worker(own: object) -> None:

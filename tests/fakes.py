@@ -172,6 +172,10 @@ class FakePool:
             assert self.pending, "delivery waits although nothing is under way"
             self.do_one()
 
+    def take_error(self, payload: Any) -> ExceptionWrapper:
+        wrapper: ExceptionWrapper = payload
+        return wrapper
+
     def take_samples(self, payload: Any, item: WorkItem) -> list[Any]:
         if self.broken_in_parent(item):
             raise SampleError("cannot be unpickled here")

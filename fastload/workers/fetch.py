@@ -70,7 +70,10 @@ class Job:
     seed: int | None
     """Seed of the samples' keys; None: samples are not seeded one by one."""
     ids_are_indices: bool
-    """Whether a sample's id is its index; else its position in the epoch."""
+    """Whether a sample's id is its index; else its position in the epoch's global order."""
+    rank: int
+    num_ranks: int
+    """The sample at place ``k`` of this rank is at ``rank + num_ranks * k`` of the global order."""
     base_seed: int
     """torch's base seed: worker ``i`` starts with its streams at ``base_seed + i``."""
     num_workers: int
@@ -175,8 +178,9 @@ class Fetcher:
                     seed_global_generators(key(index))
                     samples.append(dataset[place])
             else:
-                for i, place in enumerate(places, first_id):
-                    seed_global_generators(key(i))
+                first, step = self._job.rank + self._job.num_ranks * first_id, self._job.num_ranks
+                for i, place in enumerate(places):
+                    seed_global_generators(key(first + step * i))
                     samples.append(dataset[place])
             return samples
         except StopIteration as error:
@@ -213,7 +217,8 @@ class Fetcher:
         return self._keys[1:]
 
     def _id(self, index: Any, first_id: int) -> int:
-        return int(index) if self._job.ids_are_indices else first_id
+        job = self._job
+        return int(index) if job.ids_are_indices else job.rank + job.num_ranks * first_id
 
     def _seed(self, epoch: int, index: Any, first_id: int) -> None:
         keys = self._keys_of(epoch)

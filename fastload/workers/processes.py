@@ -27,7 +27,7 @@ from ..errors import WorkerDied
 from ..layout import Buffer, Layout
 from ..packing import pack, unpack
 from ..plan import WorkItem
-from ..slots import Memory, MemoryFile, OwnFork, PrivateMemory, SlotPool, chunk_offset, slot_offset
+from ..slots import Memory, MemoryFile, OwnForks, PrivateMemory, SlotPool, chunk_offset, slot_offset
 from .fetch import Job, Result
 from .transport import MAX_PACKET, Packets, Pipes, Transport, use_packets
 from .worker_process import JOB_OFFSET, LAYOUT_SHIFT, Control, DirectJob, SharedJob, worker_main
@@ -53,6 +53,7 @@ class ProcessPool:
     def __init__(self, job: Job, context: BaseContext, *, shared: bool, keep_slots: int) -> None:
         self.start_method: str = context.get_start_method()
         self.workers: list[BaseProcess] = []
+        self._forks = OwnForks()
         self._job = job
         self._items: dict[int, WorkItem] = {}
         self._mail: dict[int, int] = {}
@@ -91,7 +92,7 @@ class ProcessPool:
                 args=(source, worker_id, endpoint, self._file, os.getpid(), foreign),
                 daemon=True,
             )
-            with OwnFork():
+            with self._forks:
                 try:
                     process.start()
                 except (TypeError, AttributeError, pickle.PicklingError) as error:
@@ -263,6 +264,8 @@ class ProcessPool:
             for process in self.workers:
                 process.join(max(0.0, deadline - time.monotonic()))
             deadline = time.monotonic() + 1.0
+        if not any(process.is_alive() for process in self.workers):
+            self._forks.ended()
         self._control = None
         self.slots.close()
 

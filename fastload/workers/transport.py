@@ -15,6 +15,7 @@ from __future__ import annotations
 import os
 import select
 import socket
+import threading
 from collections import deque
 from collections.abc import Sequence
 from multiprocessing.connection import Connection, wait
@@ -223,6 +224,7 @@ class Pipes:
         self._theirs: dict[int, Connection[bytes, bytes]] = {}
         self._under_way = [0] * num_workers
         self._waiting: deque[tuple[bytes, int | None]] = deque()
+        self._senders: dict[int, threading.Thread] = {}
 
     def endpoint(self, worker_id: int) -> PipeEndpoint:
         """See :class:`Transport`."""
@@ -251,17 +253,25 @@ class Pipes:
             message, worker_id = self._waiting.popleft()
             to = min(range(len(self._ours)), key=self._under_way.__getitem__) if worker_id is None else worker_id
             room = 2 if len(message) <= _SMALL_MESSAGE else 1
-            if worker_id in full or self._under_way[to] >= room:
+            if worker_id in full or self._under_way[to] >= room or self._sender_is_busy(to):
                 full.add(worker_id)
                 later.append((message, worker_id))
                 continue
             self._under_way[to] += 1
-            try:
-                # Cannot block for long: there is room for a small message, and a large one goes to an idle worker.
-                self._ours[to].send_bytes(message)
-            except (BrokenPipeError, ConnectionResetError):
-                pass  # the worker has died; wait() sees it
+            if room == 2:
+                _send(self._ours[to], message)  # the pipe has room for it
+            else:
+                # A worker that has not started, or hangs in the user's code, does not read: let a thread wait for it.
+                # It ends when the worker reads, or has ended.
+                self._senders[to] = threading.Thread(
+                    target=_send, args=(self._ours[to], message), name="fastload_send", daemon=True
+                )
+                self._senders[to].start()
         self._waiting = later + self._waiting
+
+    def _sender_is_busy(self, worker_id: int) -> bool:
+        sender = self._senders.get(worker_id)
+        return sender is not None and sender.is_alive()
 
     def receive(self) -> bytes | None:
         """See :class:`Transport`."""
@@ -283,15 +293,21 @@ class Pipes:
 
     def close(self) -> None:
         """See :class:`Transport`."""
-        for end, under_way in zip(self._ours, self._under_way, strict=True):
-            try:
-                if under_way < 2:
-                    end.send_bytes(b"")  # a process forked meanwhile may have a copy: closing alone may not be seen
-            except OSError:
-                pass
-            end.close()
+        for worker_id, (end, under_way) in enumerate(zip(self._ours, self._under_way, strict=True)):
+            busy = self._sender_is_busy(worker_id)
+            if under_way < 2 and not busy:
+                _send(end, b"")  # a process forked meanwhile may have a copy: closing alone may not be seen
+            if not busy:  # else it is closed with its last user: its descriptor must not become another file's before
+                end.close()
         for end in self._theirs.values():
             end.close()
+
+
+def _send(connection: Connection[bytes, bytes], message: bytes) -> None:
+    try:
+        connection.send_bytes(message)
+    except OSError:
+        pass  # the worker has died; wait() sees it
 
 
 def use_packets() -> bool:

@@ -28,7 +28,8 @@ def difference(actual: Any, expected: Any, path: str = "observation") -> str | N
         The first difference found, or None if there is none.
     """
     if type(actual) is not type(expected):
-        return f"{path}: type {_name(type(actual))}, expected {_name(type(expected))} ({actual!r:.200}, {expected!r:.200})"
+        names = f"{_name(type(actual))}, expected {_name(type(expected))}"
+        return f"{path}: type {names} ({actual!r:.200}, {expected!r:.200})"
     if actual is expected:
         return None
     if isinstance(expected, torch.Tensor):

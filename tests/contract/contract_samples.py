@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from PIL import Image
 from torch.utils.data import Dataset
-from torchvision import tv_tensors
+
+# torchvision and Pillow are imported where they are needed: a spawned worker imports this module.
 
 SAMPLES: dict[str, Callable[[int], Any]] = {}
 
@@ -350,6 +350,8 @@ def data_class(index: int) -> Any:
 
 @kind
 def image_of_pillow(index: int) -> Any:
+    from PIL import Image
+
     return Image.new("RGB", (4, 3), (index, 0, 255))
 
 
@@ -610,21 +612,29 @@ def tensor_quantized(index: int) -> Any:
 
 @kind
 def tv_image(index: int) -> Any:
+    from torchvision import tv_tensors
+
     return tv_tensors.Image(_ramp(index, 3, 2, 2, dtype=torch.uint8))
 
 
 @kind
 def tv_mask(index: int) -> Any:
+    from torchvision import tv_tensors
+
     return tv_tensors.Mask(_ramp(index, 2, 2, dtype=torch.int64))
 
 
 @kind
 def tv_video(index: int) -> Any:
+    from torchvision import tv_tensors
+
     return tv_tensors.Video(_ramp(index, 2, 3, 2, 2, dtype=torch.uint8))
 
 
 @kind
 def tv_boxes(index: int) -> Any:
+    from torchvision import tv_tensors
+
     return tv_tensors.BoundingBoxes(_ramp(index, 2, 4), format="XYXY", canvas_size=(100, 100))
 
 

@@ -258,7 +258,8 @@ class _Large(Dataset):
         return 3
 
     def __getitem__(self, index: int) -> Any:
-        return {"array": np.full((2_000_000,), index), "text": f"{index}" * 3_000_000, "bytes": bytes([index]) * 4_000_000}
+        array = np.full((2_000_000,), index)
+        return {"array": array, "text": f"{index}" * 3_000_000, "bytes": bytes([index]) * 4_000_000}
 
 
 @each_kind
@@ -350,7 +351,9 @@ def test_the_users_entry_in_the_map_of_default_collation_counts(workers, monkeyp
 
 @each_kind
 @pytest.mark.parametrize(
-    ("kind", "function"), [(int, _collate_ints_as_int32), (torch.Tensor, _collate_tensors_padded)], ids=["int", "tensor"]
+    ("kind", "function"),
+    [(int, _collate_ints_as_int32), (torch.Tensor, _collate_tensors_padded)],
+    ids=["int", "tensor"],
 )
 def test_the_users_replacement_in_the_map_of_default_collation_counts(kind, function, workers, monkeypatch):
     monkeypatch.setitem(default_collate_fn_map, kind, function)

@@ -203,7 +203,7 @@ class _ErrorOneBatchEarly(DataLoader):
     def __iter__(self):
         indices = list(self.batch_sampler)
         for place, batch in enumerate(indices):
-            if any(index in self.dataset.at for index in (indices + [[]])[place + 1]):
+            if any(index in self.dataset.at for index in [*indices, []][place + 1]):
                 raise ValueError("no sample 7")
             yield self.collate_fn([self.dataset[index] for index in batch])
 

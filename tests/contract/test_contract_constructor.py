@@ -205,7 +205,7 @@ def test_a_wrong_argument_raises_what_torch_raises(name):
 def test_every_wrong_argument_of_the_list_is_wrong_for_torch():
     for name, wrong in REJECTED.items():
         positional, arguments = _arguments(wrong)
-        with pytest.raises(Exception):  # noqa: B017, PT011 - which one is what the other tests compare
+        with pytest.raises(Exception):
             DataLoader(*positional, **arguments)
             raise AssertionError(name)
 
@@ -400,7 +400,7 @@ def test_a_wrong_own_argument_is_a_value_error_or_type_error_that_names_it(argum
 
 @own_only
 def test_what_is_wrong_for_torch_is_reported_before_what_is_wrong_for_us():
-    with pytest.raises(ValueError, match="^num_workers option should be non-negative"):
+    with pytest.raises(ValueError, match=r"^num_workers option should be non-negative"):
         subject_class()(DATASET, num_workers=-1, worker_method="fiber")
 
 
@@ -535,7 +535,7 @@ def _without_address(text: str) -> str:
 @pytest.mark.parametrize("num_workers", [0, 1, 2, 1000])
 def test_too_many_workers_are_warned_of_by_the_constructor(num_workers):
     def case(load):
-        return [text for text in recorded(lambda: type(load(DATASET, num_workers=num_workers)).__name__)]
+        return recorded(lambda: type(load(DATASET, num_workers=num_workers)).__name__)
 
     assert_same_as_torch(case)
 

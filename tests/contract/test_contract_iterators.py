@@ -299,13 +299,13 @@ def test_the_number_of_workers_may_become_zero(workers):
     assert_same_as_torch(case, workers)
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # torch's half-made iterators
 def test_a_number_of_workers_without_a_prefetch_factor_fails_as_in_torch():
     def case(load):
         loader = load(Squares(10), batch_size=3)
         loader.num_workers = 1
         return outcome(lambda: next(iter(loader)))
 
-    case = pytest.mark.filterwarnings("ignore")(case)
     assert_same_as_torch(case, INLINE)
 
 
@@ -397,6 +397,7 @@ def test_the_start_method_may_change():
 
 
 @each_kind
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # torch's half-made iterators
 def test_a_prefetch_factor_of_zero_set_later_fails_when_the_iterator_is_made(workers):
     def case(load):
         loader = load(Squares(6), batch_size=2)

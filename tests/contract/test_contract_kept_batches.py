@@ -1,6 +1,7 @@
 """A batch that the user keeps is his: never overwritten, whatever part of it he keeps, and free to be changed."""
 
 import copy
+import functools
 import gc
 import io
 import itertools
@@ -9,6 +10,7 @@ import pickle
 import queue
 import threading
 from collections.abc import Callable
+from multiprocessing import resource_sharer
 from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
@@ -169,8 +171,7 @@ def test_batches_live_on_when_loader_and_iterator_are_gone(workers):
         kept = list(itertools.islice(iterator, 7))
         del iterator, loader
         gc.collect()
-        other = [batch for batch in load(_Patterns(40), batch_size=2, shuffle=True, generator=generator())]
-        return kept, other
+        return kept, list(load(_Patterns(40), batch_size=2, shuffle=True, generator=generator()))
 
     assert_same_as_torch(case, workers)
 
@@ -257,7 +258,11 @@ def test_a_batch_owns_exactly_its_memory(workers):
 
 @each_kind
 @pytest.mark.parametrize("what", ["pickle", "deepcopy", "torch.save", "to another process"])
-def test_a_batch_can_be_copied_and_sent(what, workers):
+def test_a_batch_can_be_copied_and_sent(what, workers, request):
+    if what == "to another process":
+        # The thread that hands out descriptors is started by the first that is asked for.
+        request.addfinalizer(functools.partial(resource_sharer.stop, timeout=5))
+
     def again(batch: Any) -> Any:
         if what == "pickle":
             return pickle.loads(pickle.dumps(batch))

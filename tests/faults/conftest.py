@@ -1,0 +1,93 @@
+"""Fixtures of the fault tests. Each of them leaves the process as it was, or fails."""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing.resource_tracker
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+_HERE = str(Path(__file__).parent)
+if _HERE not in sys.path:
+    sys.path.insert(0, _HERE)
+
+from fault_tools import PACKETS, THREAD, Draw, Footprint, Gate, Kind, Numbers, assert_nothing_left, loader_of  # noqa: E402
+from fault_users import Launcher  # noqa: E402
+
+_failed = pytest.StashKey[bool]()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Say of a hang soon: nothing here takes long."""
+    for item in items:
+        if Path(_HERE) in item.path.parents and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(40))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+    report = yield
+    if call.when == "call":
+        item.stash[_failed] = report.failed
+    return report
+
+
+@pytest.fixture(scope="session")
+def _settled() -> None:
+    """Do once what Python and torch do once: a first loader of each sort, and multiprocessing's tracker."""
+    multiprocessing.resource_tracker.ensure_running()
+    for kind in (PACKETS, THREAD):
+        list(loader_of(Numbers(8), batch_size=2, **kind.options()))
+
+
+@pytest.fixture(autouse=True)
+def _leaves_nothing(request: pytest.FixtureRequest, _settled: None) -> Iterator[None]:
+    """No thread, process, descriptor, shared memory or mapping outlives a test."""
+    gc.collect()
+    before = Footprint.now()
+    yield
+    # A test that has failed holds its iterators in its traceback.
+    if not request.node.stash.get(_failed, False):
+        assert_nothing_left(before)
+
+
+@pytest.fixture
+def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Kind:
+    """The way of loading, with its transport chosen."""
+    chosen: Kind = request.param
+    monkeypatch.delenv("FASTLOAD_TRANSPORT", raising=False)
+    if chosen.transport:
+        monkeypatch.setenv("FASTLOAD_TRANSPORT", chosen.transport)
+    return chosen
+
+
+@pytest.fixture
+def draw(request: pytest.FixtureRequest) -> Draw:
+    """A source of random places and times, the same in every run."""
+    return Draw(f"{request.node.originalname} {request.param}")
+
+
+@pytest.fixture
+def gate(tmp_path: Path) -> Iterator[Gate]:
+    """A place where workers wait. It is open at the end."""
+    made = Gate(tmp_path)
+    yield made
+    made.open()
+    made.close()
+
+
+@pytest.fixture(scope="session")
+def _launcher(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Launcher]:
+    made = Launcher(tmp_path_factory.mktemp("users"))
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def launcher(_launcher: Launcher) -> Iterator[Launcher]:
+    """Starts users' processes that may die. None of them outlives the test."""
+    yield _launcher
+    _launcher.end_all()

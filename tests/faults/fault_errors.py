@@ -1,0 +1,134 @@
+"""Exceptions that datasets raise: ordinary ones, and those that are hard to carry from one process to another."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+
+class TwoArguments(Exception):
+    """Cannot be made anew from a message."""
+
+    def __init__(self, path: str, line: int) -> None:
+        super().__init__(f"{path}:{line}")
+
+
+class NoArguments(Exception):
+    """Cannot be made anew from a message, and says nothing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+
+
+class KeywordsOnly(Exception):
+    """Cannot be made anew from a message."""
+
+    def __init__(self, *, sample: int) -> None:
+        super().__init__(f"sample {sample}")
+
+
+class HoldsLock(Exception):
+    """Its instances cannot be pickled."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.lock = threading.Lock()
+
+
+class RefusesPickling(Exception):
+    """Its instances raise when they are pickled."""
+
+    def __reduce__(self) -> Any:
+        raise TypeError("not to be pickled")
+
+
+class NoText(Exception):
+    """Its text cannot be had."""
+
+    def __str__(self) -> str:
+        raise ValueError("no text")
+
+
+class Quiet(ValueError):
+    """An ordinary class of a user's module."""
+
+
+def raise_(make: Callable[[], BaseException]) -> None:
+    raise make()
+
+
+def two_arguments() -> Exception:
+    return TwoArguments("sample.jpg", 12)
+
+
+def keywords_only() -> Exception:
+    return KeywordsOnly(sample=3)
+
+
+def unicode_error() -> Exception:
+    return UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte")
+
+
+def local_class() -> Exception:
+    class DefinedInAFunction(Exception):
+        pass
+
+    return DefinedInAFunction("from a local class")
+
+
+def chained() -> Exception:
+    error = Quiet("the second")
+    error.__cause__ = KeyError("the first")
+    return error
+
+
+def deep_chain() -> Exception:
+    """With a traceback of several packets."""
+    error: Exception = Quiet("at the end of a chain")
+    first = error
+    for link in range(300):
+        cause = ValueError(f"link {link} " + "x" * 100)
+        error.__cause__ = cause
+        error = cause
+    return first
+
+
+HUGE = 1_000_000
+
+
+def huge() -> Exception:
+    return Quiet("begin " + "x" * HUGE + " end")
+
+
+def surrogates() -> Exception:
+    return Quiet("a name of no encoding: \udcff")
+
+
+def group() -> Exception:
+    return ExceptionGroup("several", [ValueError("one"), KeyError("two")])
+
+
+# What is raised: the class that the user meets with processes, and a word of the message that he sees.
+ERRORS: dict[str, tuple[Callable[[], Exception], type[Exception], str]] = {
+    "ordinary": (lambda: Quiet("plain words"), Quiet, "plain words"),
+    "without words": (Quiet, Quiet, "Quiet"),
+    "KeyError": (lambda: KeyError("missing key"), KeyError, "missing key"),
+    "IndexError": (lambda: IndexError("beyond"), IndexError, "beyond"),
+    "OSError": (lambda: OSError(2, "no such thing", "a file"), OSError, "no such thing"),
+    "AssertionError": (lambda: AssertionError(), AssertionError, "AssertionError"),
+    "MemoryError": (lambda: MemoryError("too much"), MemoryError, "too much"),
+    "two arguments": (two_arguments, RuntimeError, "sample.jpg:12"),
+    "no arguments": (NoArguments, RuntimeError, "NoArguments"),
+    "keywords only": (keywords_only, RuntimeError, "sample 3"),
+    "UnicodeDecodeError": (unicode_error, RuntimeError, "invalid start byte"),
+    "holds a lock": (lambda: HoldsLock("locked"), HoldsLock, "locked"),
+    "refuses pickling": (lambda: RefusesPickling("secret"), RefusesPickling, "secret"),
+    "no text": (NoText, NoText, "NoText"),
+    "local class": (local_class, RuntimeError, "from a local class"),
+    "chained": (chained, Quiet, "the first"),
+    "deep chain": (deep_chain, Quiet, "link 299"),
+    "huge message": (huge, Quiet, "x end"),
+    "surrogates": (surrogates, Quiet, "no encoding"),
+    "group": (group, RuntimeError, "several"),
+}

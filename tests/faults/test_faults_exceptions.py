@@ -1,0 +1,377 @@
+"""The user's code raises: in the dataset, in collate_fn, in worker_init_fn. What he sees, and what goes on."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import fault_errors
+import pytest
+from fault_errors import ERRORS, HUGE, Quiet, raise_
+from fault_tools import (
+    FORMS,
+    INLINE,
+    PACKETS,
+    PIPES,
+    SPAWN,
+    SPAWN_PIPES,
+    THREAD,
+    AtGate,
+    Draw,
+    Gate,
+    Kind,
+    Numbers,
+    batches_of,
+    collation,
+    draws,
+    everywhere,
+    forked,
+    loader_of,
+    numbers,
+    of_kinds,
+    outcomes,
+    time_to_error,
+    with_workers,
+)
+from torch.utils.data import IterableDataset, get_worker_info
+
+from fastload.errors import WorkerDied
+
+
+def assert_outcomes(found: list[Any], expected: list[list[int]], failing: set[int], error_class: Any) -> None:
+    """Each batch has its place; those with failing samples are errors there."""
+    assert len(found) == len(expected), found
+    for outcome, batch in zip(found, expected, strict=True):
+        if failing.isdisjoint(batch):
+            assert outcome == batch
+        else:
+            assert isinstance(outcome, error_class), f"{outcome!r} in the place of {batch}"
+
+
+@everywhere
+@draws(8)
+def test_an_exception_of_the_dataset_is_raised_in_its_place_and_all_other_batches_are_right(
+    kind: Kind, draw: Draw
+) -> None:
+    length = draw.randint(5, 60)
+    form = draw.choice(FORMS)
+    failing = set(draw.sample(range(length), draw.randint(1, min(5, length))))
+    options = draw.loading(kind)
+    draw.show(length=length, form=form, failing=failing)
+    dataset = Numbers(length, form, {index: lambda: raise_(lambda: Quiet("failed")) for index in failing})
+    loader = loader_of(dataset, **options)
+    expected = batches_of(length, options["batch_size"])
+    for _ in range(2):
+        assert_outcomes(outcomes(iter(loader)), expected, failing, Quiet)
+    loader.close()
+
+
+@everywhere
+@draws(4)
+def test_an_exception_of_collate_fn_is_raised_in_its_place_and_all_other_batches_are_right(
+    kind: Kind, draw: Draw
+) -> None:
+    length = draw.randint(5, 60)
+    options = draw.loading(kind)
+    expected = batches_of(length, options["batch_size"])
+    failing = {draw.choice(batch)[0] for batch in [expected] for _ in range(draw.randint(1, 3))}
+    draw.show(length=length, failing=failing)
+
+    def collate(samples: list[Any]) -> list[Any]:
+        if int(samples[0][0]) in failing:
+            raise Quiet("failed")
+        return samples
+
+    loader = loader_of(Numbers(length, "ragged"), **options | {"collate_fn": collate})
+    for _ in range(2):
+        assert_outcomes(outcomes(iter(loader)), expected, failing, Quiet)
+    loader.close()
+
+
+@with_workers
+@draws(3)
+def test_out_of_order_an_exception_takes_its_own_batch_only(kind: Kind, draw: Draw) -> None:
+    length = draw.randint(20, 60)
+    failing = set(draw.sample(range(length), 3))
+    options = draw.loading(kind)
+    draw.show(length=length, failing=failing)
+    dataset = Numbers(length, "dict", {index: lambda: raise_(lambda: Quiet("failed")) for index in failing})
+    found = outcomes(iter(loader_of(dataset, **options, in_order=False)))
+    expected = batches_of(length, options["batch_size"])
+    good = [batch for batch in expected if failing.isdisjoint(batch)]
+    assert sorted(outcome for outcome in found if isinstance(outcome, list)) == good
+    assert sum(isinstance(outcome, Quiet) for outcome in found) == len(expected) - len(good)
+    assert len(found) == len(expected)
+
+
+@with_workers
+@pytest.mark.parametrize("name", ERRORS)
+def test_whatever_is_raised_the_user_sees_its_class_or_a_runtime_error_and_its_text(kind: Kind, name: str) -> None:
+    make, seen, word = ERRORS[name]
+    draw = Draw(name)
+    failing = draw.randrange(20)
+    draw.show(failing=failing)
+    loader = loader_of(Numbers(20, faults={failing: lambda: raise_(make)}), batch_size=4, **kind.options())
+    found = outcomes(iter(loader))
+    assert_outcomes(found, batches_of(20, 4), {failing}, Exception)
+    error = found[failing // 4]
+    text = str(error)
+    if name == "local class" and kind.method == "thread":
+        seen = Exception  # the class itself: nothing has to be pickled
+    assert isinstance(error, seen), f"{type(error)}: {text[:2000]}"
+    assert word in text
+    assert "Caught " in text
+    assert "Original Traceback" in text
+    if name == "local class":
+        assert "DefinedInAFunction" in text
+    if name == "huge message":
+        assert len(text) > HUGE
+
+
+@everywhere
+@draws(2)
+def test_stop_iteration_of_a_map_style_dataset_is_an_error_and_not_the_end(kind: Kind, draw: Draw) -> None:
+    failing = draw.randrange(30)
+    options = draw.loading(kind)
+    draw.show(failing=failing)
+    loader = loader_of(Numbers(30, faults={failing: lambda: next(iter([]))}), **options)
+    found = outcomes(iter(loader))
+    assert_outcomes(found, batches_of(30, options["batch_size"]), {failing}, RuntimeError)
+    error = found[failing // options["batch_size"]]
+    assert "StopIteration" in str(error)
+    assert "Numbers" in str(error)
+
+
+@everywhere
+def test_stop_iteration_of_collate_fn_is_an_error_and_not_the_end(kind: Kind) -> None:
+    def collate(samples: list[Any]) -> list[Any]:
+        if int(samples[0][0]) == 8:
+            next(iter([]))
+        return samples
+
+    loader = loader_of(Numbers(20, "ragged"), batch_size=4, **kind.options() | {"collate_fn": collate})
+    found = outcomes(iter(loader))
+    assert_outcomes(found, batches_of(20, 4), {8}, RuntimeError)
+    assert "StopIteration" in str(found[2])
+
+
+class Stream(IterableDataset):
+    """Numbers of each worker; something happens at a place of one of its passes."""
+
+    def __init__(self, length: int, at: int | None, fault: Callable[[], Any], in_pass: int = 1) -> None:
+        self.length, self.at, self.fault, self.in_pass, self.passes = length, at, fault, in_pass, 0
+
+    def __iter__(self) -> Any:
+        self.passes += 1
+        if self.at is None and self.passes == self.in_pass:
+            self.fault()
+        return self.generate(self.passes)
+
+    def generate(self, this_pass: int) -> Any:
+        info = get_worker_info()
+        first, step = (0, 1) if info is None else (info.id, info.num_workers)
+        for place, number in enumerate(range(first, self.length, step)):
+            if place == self.at and this_pass == self.in_pass:
+                self.fault()
+            yield number
+
+
+@everywhere
+@draws(3)
+def test_an_exception_in_a_stream_is_raised_and_what_came_before_it_is_kept(kind: Kind, draw: Draw) -> None:
+    options = kind.options(1) | {"batch_size": draw.randint(1, 4)}
+    at = draw.randrange(12)
+    draw.show(at=at, options=options)
+    found = outcomes(iter(loader_of(Stream(12, at, lambda: raise_(lambda: Quiet("failed"))), **options)))
+    whole = at // options["batch_size"]
+    assert found[:whole] == batches_of(12, options["batch_size"])[:whole]
+    # A generator that has raised is at its end.
+    assert [type(outcome) for outcome in found[whole:]] == [Quiet]
+
+
+@with_workers
+@pytest.mark.parametrize("in_pass", [1, 2, 3])
+def test_an_exception_of_a_streams_iter_is_raised_in_whichever_pass_it_comes(kind: Kind, in_pass: int) -> None:
+    dataset = Stream(8, None, lambda: raise_(lambda: Quiet("failed")), in_pass)
+    # With threads the dataset is one object that all of them call.
+    loader = loader_of(dataset, batch_size=2, persistent_workers=True, **kind.options(1))
+    for _ in range(in_pass - 1):
+        assert outcomes(iter(loader)) == batches_of(8, 2)
+    found = outcomes(iter(loader))
+    assert [outcome for outcome in found if isinstance(outcome, list)] == []
+    assert found, "the pass was empty, without a word"
+    assert isinstance(found[0], RuntimeError | Quiet)
+    assert outcomes(iter(loader)) == batches_of(8, 2)
+    loader.close()
+
+
+@with_workers
+@pytest.mark.parametrize("persistent", [False, True])
+@draws(2)
+def test_an_exception_of_worker_init_fn_is_raised_by_next_and_the_loader_can_be_used_again(
+    kind: Kind, persistent: bool, draw: Draw
+) -> None:
+    num_workers = draw.randint(1, 3)
+    failing = draw.choice([{draw.randrange(num_workers)}, set(range(num_workers))])
+    draw.show(num_workers=num_workers, failing=failing)
+    fails = [True]
+
+    def start(worker_id: int) -> None:
+        if fails[0] and worker_id in failing:
+            raise Quiet(f"worker {worker_id} has no licence")
+
+    loader = loader_of(
+        Numbers(400), worker_init_fn=start, persistent_workers=persistent, batch_size=2, **kind.options(num_workers)
+    )
+    iterator = iter(loader)
+    given, error, _ = time_to_error(iterator)
+    assert given == batches_of(400, 2)[: len(given)]
+    assert type(error) is Quiet
+    assert "has no licence" in str(error)
+    assert "Caught Quiet in DataLoader worker" in str(error)
+    assert list(iterator) == []
+    fails[0] = False
+    assert outcomes(iter(loader)) == batches_of(400, 2)
+    loader.close()
+
+
+@with_workers
+@pytest.mark.parametrize("name", ["huge message", "local class", "two arguments", "deep chain"])
+def test_whatever_worker_init_fn_raises_the_user_sees_its_text(kind: Kind, name: str) -> None:
+    make, _, word = ERRORS[name]
+    loader = loader_of(Numbers(8), worker_init_fn=lambda _: raise_(make), **kind.options())
+    _, error, _ = time_to_error(iter(loader))
+    assert word in str(error), f"{type(error)}: {str(error)[:500]}"
+
+
+@with_workers
+def test_stop_iteration_of_worker_init_fn_is_an_error_and_not_an_empty_epoch(kind: Kind) -> None:
+    loader = loader_of(Numbers(8), worker_init_fn=lambda _: raise_(StopIteration), **kind.options())
+    _, error, _ = time_to_error(iter(loader))
+    assert "StopIteration" in str(error)
+
+
+def leave_by_exit() -> None:
+    sys.exit(7)
+
+
+def leave_at_once() -> None:
+    os._exit(7)
+
+
+def leave_at_once_with_success() -> None:
+    os._exit(0)
+
+
+def interrupt() -> None:
+    raise KeyboardInterrupt
+
+
+@of_kinds(PACKETS, PIPES)
+@pytest.mark.parametrize(
+    ("leave", "code"), [(leave_by_exit, 7), (leave_at_once, 7), (leave_at_once_with_success, 0), (interrupt, 0)]
+)
+@pytest.mark.parametrize("persistent", [False, True])
+def test_a_worker_that_ends_itself_is_an_error_that_names_its_exit_code(
+    kind: Kind, leave: Callable[[], None], code: int, persistent: bool
+) -> None:
+    draw = Draw(f"{leave.__name__} {persistent}")
+    leaving = draw.randrange(40)
+    draw.show(leaving=leaving)
+    dataset = Numbers(40, faults={leaving: leave})
+    loader = loader_of(dataset, batch_size=4, persistent_workers=persistent, **kind.options())
+    iterator = iter(loader)
+    given, error, took = time_to_error(iterator)
+    assert given == batches_of(40, 4)[: len(given)]
+    assert len(given) <= leaving // 4
+    assert isinstance(error, WorkerDied)
+    assert error.exitcode == code
+    assert f"exited with code {code}" in str(error)
+    assert leaving in error.samples
+    assert took < 4
+    assert list(iterator) == []
+    dataset.faults.clear()
+    assert outcomes(iter(loader)) == batches_of(40, 4)
+    loader.close()
+
+
+@of_kinds(THREAD, INLINE)
+@pytest.mark.parametrize("raised", [SystemExit, KeyboardInterrupt])
+def test_in_threads_and_inline_an_exit_or_interrupt_is_raised_in_its_place(
+    kind: Kind, raised: type[BaseException]
+) -> None:
+    dataset = Numbers(20, faults={9: lambda: raise_(raised)})
+    found = outcomes(iter(loader_of(dataset, batch_size=4, **kind.options())))
+    assert_outcomes(found, batches_of(20, 4), {9}, raised)
+
+
+@with_workers
+@pytest.mark.parametrize("raised", [SystemExit, KeyboardInterrupt])
+def test_an_exit_in_worker_init_fn_does_not_hang(kind: Kind, raised: type[BaseException]) -> None:
+    loader = loader_of(Numbers(20), worker_init_fn=lambda _: raise_(raised), **kind.options())
+    iterator = iter(loader)
+    with pytest.raises((RuntimeError, raised)):
+        while True:
+            next(iterator)
+
+
+@of_kinds(SPAWN, SPAWN_PIPES)
+@pytest.mark.timeout(100)
+def test_spawned_workers_pass_exceptions_of_dataset_and_of_strange_classes(kind: Kind) -> None:
+    # One loader for all, since spawning takes seconds.
+    faults = {
+        3: _Raiser(fault_errors.two_arguments),
+        8: _Raiser(fault_errors.local_class),
+        13: _Raiser(fault_errors.huge),
+        16: _Raiser(StopIteration),
+    }
+    loader = loader_of(Numbers(24, "dict", faults), batch_size=4, persistent_workers=True, **kind.options())
+    for _ in range(2):
+        found = outcomes(iter(loader))
+        assert_outcomes(found, batches_of(24, 4), set(faults), RuntimeError | Quiet)
+        assert "sample.jpg:12" in str(found[0])
+        assert "DefinedInAFunction" in str(found[2])
+        assert len(str(found[3])) > HUGE
+        assert "StopIteration" in str(found[4])
+    loader.close()
+
+
+class _Raiser:
+    def __init__(self, make: Callable[[], BaseException]) -> None:
+        self.make = make
+
+    def __call__(self) -> None:
+        raise self.make()
+
+
+@with_workers
+def test_an_error_waits_for_the_batches_before_it(kind: Kind, gate: Gate) -> None:
+    """The error is known long before the first batch is, and still comes after it."""
+    dataset = Numbers(12, faults={0: AtGate(gate), 5: lambda: raise_(lambda: Quiet("failed"))})
+    options = kind.options(2) | {"batch_size": 4, "chunk_size": 1, "prefetch_factor": 2}
+    iterator = iter(loader_of(dataset, **options))
+    gate.wait_reached()
+    gate.open()
+    assert numbers(next(iterator)) == [0, 1, 2, 3]
+    with pytest.raises(Quiet):
+        next(iterator)
+    assert numbers(next(iterator)) == [8, 9, 10, 11]
+    with pytest.raises(StopIteration):
+        next(iterator)
+
+
+@forked
+def test_fatal_signals_of_the_workers_own_code_are_named(kind: Kind) -> None:
+    for sent in (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGTERM, signal.SIGKILL):
+        dataset = Numbers(12, "ragged", {6: lambda sent=sent: os.kill(os.getpid(), sent)})
+        begun = time.monotonic()
+        _, error, took = time_to_error(iter(loader_of(dataset, batch_size=2, **kind.options() | collation("ragged"))))
+        assert isinstance(error, WorkerDied)
+        assert error.exitcode == -sent
+        assert sent.name in str(error)
+        assert 6 in error.samples
+        assert took < 4, f"{took} s of {time.monotonic() - begun} s"
