@@ -13,13 +13,14 @@ from typing import Any
 
 import torch
 from torch.utils.data import DataLoader as TorchDataLoader
-from torch.utils.data import IterDataPipe, MapDataPipe, _utils, default_collate, default_convert
+from torch.utils.data import IterDataPipe, MapDataPipe, SequentialSampler, _utils, default_collate, default_convert
 from torch.utils.data._utils import collate as _collate
 from torch.utils.data._utils import pin_memory as _pin_memory
 from torch.utils.data._utils import worker
 from torch.utils.data.dataloader import _BaseDataLoaderIter, _sharding_worker_init_fn
 from torch.utils.data.graph_settings import apply_random_seed
 
+SAMPLER_MODULE = SequentialSampler.__module__
 BaseIterator: Any = _BaseDataLoaderIter
 pin_memory: Callable[..., Any] = _pin_memory.pin_memory
 set_worker_signal_handlers: Callable[[], None] = torch._C._set_worker_signal_handlers
@@ -144,12 +145,16 @@ def _private_tensor_collate(batch: Any, *, collate_fn_map: Any = None) -> Any:
     )
     if not plain:
         return _torch_collate_map[torch.Tensor](batch, collate_fn_map=collate_fn_map)
-    # As in torch's workers the dtype of the first element decides, and gradients are refused.
+    # As in torch's workers the dtype of the first element decides, gradients are refused, and there is room for as
+    # many elements as the tensors have.
+    if len(batch) * first.numel() > sum(tensor.numel() for tensor in batch):
+        raise RuntimeError("Trying to resize storage that is not resizable")
     out = first.new_empty((len(batch), *first.shape))
     return torch.stack(batch, 0, out=out)
 
 
 __all__ = [
+    "SAMPLER_MODULE",
     "BaseIterator",
     "TorchDataLoader",
     "accelerator_index",

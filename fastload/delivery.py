@@ -24,7 +24,7 @@ from .errors import LoadTimeout, NotReady, WorkerDied
 from .layout import DoesNotFit
 from .layout_book import LayoutBook
 from .plan import WHOLE_BATCH, WorkItem, choose_chunk_size, chunk_bounds
-from .workers.fetch import ERROR, EXHAUSTED, FAILED_START, ROWS, SAMPLES, START, WHOLE, Result
+from .workers.fetch import ERROR, EXHAUSTED, FAILED_START, ROWS, SAMPLES, START, UNSENDABLE, WHOLE, Result
 from .workers.pool import Pool
 
 
@@ -38,6 +38,8 @@ class _Batch:
     parts: list[tuple[WorkItem, Result] | None]
     worker_id: int | None = None
     error: BaseException | None = None
+    redo: bool = False
+    """Whether a worker must load it all and collate it, since samples could not be sent."""
 
 
 @dataclass(slots=True)
@@ -147,6 +149,11 @@ class Delivery:
             self._pool.begin(self._iteration)
         self._refill()
 
+    def first_error(self) -> BaseException | None:
+        """Return the sampler's error if the iteration that was just begun has no batch before it."""
+        batch = self._batches.get(0)
+        return batch.error if batch is not None and not batch.slot else None
+
     def next_nowait(self) -> Any:
         """Return the next batch if it is complete. Never blocks.
 
@@ -244,7 +251,6 @@ class Delivery:
                 return
             except Exception as error:
                 # At its own place, so that the batches before it are not lost.
-                self._index_batches = None
                 self._next_made += 1
                 self._batches[batch_id] = _Batch(0, 0, 0, [], None, error)
                 self._completed.append(batch_id)
@@ -350,6 +356,9 @@ class Delivery:
             return
         if item.layout != WHOLE_BATCH and result.status != ERROR:
             self._book.observe_cost(result.busy_ns, len(item.indices))
+        if result.status == UNSENDABLE:
+            self._book.given_up = f"samples cannot be pickled ({result.payload})"
+            batch.redo = True
         try:
             if result.status == ROWS:
                 objects = self._pool.take_rows(result.payload, item, self._book.layouts[result.layout])
@@ -390,7 +399,16 @@ class Delivery:
 
     def _part_done(self, batch_id: int, batch: _Batch) -> None:
         batch.missing -= 1
-        if batch.missing == 0:
+        if batch.missing == 0 and batch.redo:
+            items = [part[0] for part in batch.parts if part is not None]
+            batch.redo, batch.missing, batch.parts = False, 1, [None]
+            whole = items[0]._replace(
+                serial=self._serial, layout=WHOLE_BATCH, indices=[index for item in items for index in item.indices]
+            )
+            self._serial += 1
+            self._pool.submit(whole, batch.worker_id)
+            self._items[whole.serial] = whole
+        elif batch.missing == 0:
             self._completed.append(batch_id)
 
     def _replica_ended(self, worker_id: int) -> None:

@@ -11,7 +11,6 @@ import multiprocessing
 import sys
 import warnings
 import weakref
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -73,7 +72,8 @@ def _make_job(loader: Any, decisions: Decisions, iterator: Any) -> Job:
 
 
 def _size(indices: Any) -> int:
-    return len(indices)
+    # What has no length is no batch: the worker's error says so, in its place.
+    return len(indices) if hasattr(indices, "__len__") else 0
 
 
 def _one(_: Any) -> int:
@@ -149,6 +149,9 @@ class WorkerIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's priv
             if isinstance(self._stage, PinnedAhead):
                 self._stage.drop()
             self._delivery.begin(index_batches, _size if self._auto_collation else _one, epoch)
+            error = self._delivery.first_error()
+            if error is not None and type(loader.sampler).__module__ == compat.SAMPLER_MODULE:
+                raise error  # as in torch: a dataset without a length, say, which no later next() can mend
         except BaseException:
             self._shutdown_workers()
             raise
@@ -244,4 +247,4 @@ class WorkerIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's priv
 
 def _sized(indices: Any) -> Any:
     """Batch samplers may give any iterable; its samples are to be counted."""
-    return indices if isinstance(indices, Sequence) or hasattr(indices, "__len__") else list(indices)
+    return list(indices) if hasattr(indices, "__iter__") and not hasattr(indices, "__len__") else indices

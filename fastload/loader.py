@@ -125,7 +125,6 @@ class DataLoader(compat.TorchDataLoader[T]):
         seeding: Seeding = "sample",
         chunk_size: int | Literal["batch"] | None = None,
     ) -> None:
-        _check(worker_method, seed, seeding, chunk_size, multiprocessing_context)
         adapt_loaded_libraries()
         self.worker_method = worker_method
         self.seed = seed
@@ -134,7 +133,7 @@ class DataLoader(compat.TorchDataLoader[T]):
         self._runtime = Runtime()
         self._next_epoch = 0
         alone = sampler is None and batch_sampler is None and not isinstance(dataset, IterableDataset)
-        if seed is not None and shuffle and alone:
+        if isinstance(seed, int) and shuffle and alone:
             shuffle, sampler = None, KeyedSampler(dataset, seed)  # type: ignore[arg-type]  # sized, or torch's error
         super().__init__(
             dataset,
@@ -155,6 +154,7 @@ class DataLoader(compat.TorchDataLoader[T]):
             pin_memory_device=pin_memory_device,
             in_order=in_order,
         )
+        _check(worker_method, seed, seeding, chunk_size, multiprocessing_context)  # after torch's own checks
 
     def __getstate__(self) -> dict[str, Any]:
         # A copy, pickled or not, begins its own life: its close() must not end this loader's workers.

@@ -17,7 +17,7 @@ from torch.utils.data import Dataset, IterableDataset, default_collate
 from fastload.layout import DoesNotFit, Layout
 from fastload.plan import WHOLE_BATCH, WorkItem
 from fastload.slots import PrivateMemory, SlotPool
-from fastload.workers.fetch import ERROR, EXHAUSTED, ROWS, SAMPLES, SKIPPED, START, WHOLE, Result
+from fastload.workers.fetch import ERROR, EXHAUSTED, ROWS, SAMPLES, SKIPPED, START, UNSENDABLE, WHOLE, Result
 
 
 class FakeClock:
@@ -132,6 +132,7 @@ class FakePool:
         self.submitted: list[WorkItem] = []
         self.most_in_flight = 0
         self.unpicklable: Callable[[Any], bool] = lambda _: False
+        self.unsendable: Callable[[int], bool] = lambda _: False
         self.broken_in_parent: Callable[[WorkItem], bool] = lambda _: False
 
     # What delivery asks for.
@@ -232,12 +233,17 @@ class FakePool:
         generation = item.layout or 1
         layout = self.layouts.get(generation)
         if layout is None or self.rng.random() < self.raw_share:
-            return SAMPLES, 0, samples
+            return self._as_they_are(item, samples)
         buffer = self.slots.memory.buffer(item.slot, max(1, layout.offsets(item.num_rows)[1]))
         try:
             return ROWS, generation, layout.write(samples, np.asarray(buffer), item.num_rows, item.row)
         except DoesNotFit:
-            return SAMPLES, 0, samples
+            return self._as_they_are(item, samples)
+
+    def _as_they_are(self, item: WorkItem, samples: list[Any]) -> tuple[int, int, Any]:
+        if any(map(self.unsendable, item.indices)):
+            return UNSENDABLE, 0, "TypeError: cannot pickle"
+        return SAMPLES, 0, samples
 
 
 def frozen_time(clock: FakeClock) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import math
 import pickle
 import random
@@ -138,7 +139,9 @@ texts = st.sampled_from(
         lambda rng: rng.randbytes(rng.randrange(4)),
     ]
 )
-keys = st.one_of(st.text(max_size=3), st.integers(-3, 3), st.none(), st.tuples(st.integers(0, 2)), st.binary(max_size=2))
+keys = st.one_of(
+    st.text(max_size=3), st.integers(-3, 3), st.none(), st.tuples(st.integers(0, 2)), st.binary(max_size=2)
+)
 
 
 def _containers(children: st.SearchStrategy[Make]) -> st.SearchStrategy[Make]:
@@ -218,7 +221,7 @@ def built(samples: list[Any]) -> Any:
 def cut(num_rows: int, rng: random.Random) -> list[tuple[int, int]]:
     """Cut the rows into chunks, in any order."""
     edges = sorted({0, num_rows, *(rng.randrange(num_rows + 1) for _ in range(rng.randrange(4)))})
-    chunks = list(zip(edges, edges[1:], strict=False))
+    chunks = list(itertools.pairwise(edges))
     rng.shuffle(chunks)
     return chunks
 

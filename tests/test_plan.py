@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,7 +18,7 @@ def test_chunks_cover_the_batch_in_order_and_are_nearly_equal(num_rows, chunk_si
     bounds = chunk_bounds(num_rows, chunk_size)
     assert bounds[0][0] == 0
     assert bounds[-1][1] == num_rows
-    assert all(stop == start for (_, stop), (start, _) in zip(bounds, bounds[1:], strict=False))
+    assert all(stop == start for (_, stop), (start, _) in itertools.pairwise(bounds))
     lengths = [stop - start for start, stop in bounds]
     assert min(lengths) >= 1
     assert max(lengths) - min(lengths) <= 1

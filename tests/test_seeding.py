@@ -57,9 +57,10 @@ def test_keys_are_the_pinned_ones(seed, epoch, domain, sample_id, key):
 def test_a_key_is_blake2b_of_its_four_parts(seed, epoch, domain, sample_id):
     parts = seed.to_bytes(16, "little", signed=True) + struct.pack("<qq", epoch, domain)
     parts += sample_id.to_bytes(16, "little", signed=True)
-    assert Keys(seed, epoch, domain).key(sample_id) == hashlib.blake2b(
-        parts, digest_size=16, person=b"fastload.v1"
-    ).digest()
+    assert (
+        Keys(seed, epoch, domain).key(sample_id)
+        == hashlib.blake2b(parts, digest_size=16, person=b"fastload.v1").digest()
+    )
 
 
 def test_the_numbers_of_the_domains_never_change():

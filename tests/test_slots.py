@@ -14,14 +14,14 @@ import pytest
 import torch
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, consumes, invariant, precondition, rule
 from hypothesis.stateful import Bundle as Several
+from hypothesis.stateful import RuleBasedStateMachine, consumes, invariant, precondition, rule
 from torch.utils.data import Dataset
 
 import fastload
 from fastload import slots
 from fastload.plan import MAX_CHUNKS
-from fastload.slots import MemoryFile, OwnFork, PrivateMemory, SlotBook, SlotPool, chunk_offset, slot_offset
+from fastload.slots import MemoryFile, OwnForks, PrivateMemory, SlotBook, SlotPool, chunk_offset, slot_offset
 
 needs_memfd = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="memory files are Linux's")
 
@@ -36,7 +36,8 @@ class Ownership(RuleBasedStateMachine):
         super().__init__()
         self.book = SlotBook()
         self.owner: dict[int, str] = {}
-        self.lost: set[int] = set()
+        self.seen_by: dict[int, int] = {}
+        self.others: list[list[int]] = []
 
     @rule(target=in_flight)
     def acquire(self) -> int:
@@ -65,7 +66,7 @@ class Ownership(RuleBasedStateMachine):
     @rule(slot=consumes(held))
     def come_back(self, slot: int) -> None:
         self.book.come_back(slot)
-        self.owner[slot] = "lost" if slot in self.lost else "free"
+        self.owner[slot] = "waiting" if self.seen_by.get(slot) else "free"
 
     @rule(keep=st.integers(0, 4))
     def cool(self, keep: int) -> None:
@@ -77,9 +78,23 @@ class Ownership(RuleBasedStateMachine):
             self.owner[slot] = "cold"
 
     @rule()
-    def retire_held(self) -> None:
-        self.book.retire_held()
-        self.lost |= {slot for slot, owner in self.owner.items() if owner == "held"}
+    def another_process_begins(self) -> None:
+        held = {slot for slot, owner in self.owner.items() if owner == "held"}
+        seen = self.book.retire_held()
+        assert sorted(seen) == sorted(held)
+        for slot in seen:
+            self.seen_by[slot] = self.seen_by.get(slot, 0) + 1
+        self.others.append(seen)
+
+    @precondition(lambda self: self.others)
+    @rule(data=st.data())
+    def another_process_ends(self, data: st.DataObject) -> None:
+        seen = self.others.pop(data.draw(st.integers(0, len(self.others) - 1)))
+        self.book.reinstate(seen)
+        for slot in seen:
+            self.seen_by[slot] -= 1
+            if not self.seen_by[slot] and self.owner[slot] == "waiting":
+                self.owner[slot] = "free"
 
     @precondition(lambda self: self.owner)
     @rule(slot=st.integers(1, 20))
@@ -95,15 +110,16 @@ class Ownership(RuleBasedStateMachine):
     @invariant()
     def each_slot_has_exactly_one_owner(self) -> None:
         book = self.book
-        owners = [*book.free, *book.cold, *book.in_flight, *book.held]
-        assert len(owners) == len(set(owners))
+        owners = [*book.free, *book.cold, *book.in_flight, *book.held, *book.waiting]
+        assert sorted(owners) == list(range(1, book.num_slots + 1))
         assert book.num_slots == len(self.owner)
+        assert book.retired == {slot: count for slot, count in self.seen_by.items() if count}
         expected = {
             "free": set(book.free),
             "cold": set(book.cold),
             "in flight": book.in_flight,
             "held": book.held,
-            "lost": set(self.owner) - set(owners),
+            "waiting": book.waiting,
         }
         for owner, members in expected.items():
             assert members == {slot for slot, its in self.owner.items() if its == owner}
@@ -115,10 +131,17 @@ class Ownership(RuleBasedStateMachine):
                 self.release(slot)
             elif owner == "held":
                 self.come_back(slot)
+        for seen in self.others:
+            self.book.reinstate(seen)
+            for slot in seen:
+                self.seen_by[slot] -= 1
+                if not self.seen_by[slot]:
+                    self.owner[slot] = "free"
         self.each_slot_has_exactly_one_owner()
         assert not self.book.in_flight
         assert not self.book.held
         assert not self.book.retired
+        assert len(self.book.free) + len(self.book.cold) == self.book.num_slots
 
 
 TestOwnership = Ownership.TestCase
@@ -518,15 +541,15 @@ def result_of(child: tuple[int, int]) -> int:
 
 
 def test_a_forked_process_keeps_seeing_the_batches_it_was_born_with(pool):
-    tensor = torch.frombuffer(lend_filled(pool, 0x11), dtype=torch.uint8)
-    child = in_a_fork(lambda: set(tensor.tolist()) == {0x11})
-    del tensor
+    holder = [torch.frombuffer(lend_filled(pool, 0x11), dtype=torch.uint8)]
+    child = in_a_fork(lambda: set(holder[0].tolist()) == {0x11})
+    holder.clear()
     pool.collect()
     for _ in range(3):
         overwrite_all(pool)
     assert result_of(child) == 0
     assert not pool.book.held
-    assert not pool.book.retired
+    assert pool.book.waiting == {1}  # whether a process of the user's has ended is not known
 
 
 def test_a_slot_dropped_before_the_fork_may_be_used_again(pool):
@@ -554,13 +577,51 @@ def test_what_a_forked_process_drops_does_not_come_back_to_its_parent(pool):
     assert set(holder[0].tolist()) == {0x22}
 
 
-def test_a_fork_that_starts_a_worker_retires_nothing(pool):
-    tensor = torch.frombuffer(lend_filled(pool, 1), dtype=torch.uint8)
-    with OwnFork():
+def test_a_worker_keeps_seeing_the_batches_it_was_born_with_and_its_end_gives_the_slots_back(pool):
+    holder = [torch.frombuffer(lend_filled(pool, 0x33), dtype=torch.uint8)]
+    forks = OwnForks()
+    with forks:
+        children = [in_a_fork(lambda: set(holder[0].tolist()) == {0x33}) for _ in range(2)]
+    holder.clear()
+    for _ in range(3):
+        overwrite_all(pool)
+    assert pool.book.waiting == {1}
+    assert [result_of(child) for child in children] == [0, 0]
+    forks.ended()
+    pool.collect()
+    assert not pool.book.waiting
+    assert not pool.book.retired
+    assert sorted(pool.book.free + pool.book.cold) == list(range(1, pool.book.num_slots + 1))
+
+
+def test_a_batch_that_outlives_the_workers_born_while_it_was_held_comes_back_as_any_other(pool):
+    tensor = torch.frombuffer(lend_filled(pool, 0x44), dtype=torch.uint8)
+    forks = OwnForks()
+    with forks:
         child = in_a_fork(lambda: True)
     assert result_of(child) == 0
-    assert not pool.book.retired
+    forks.ended()
+    overwrite_all(pool)
+    assert set(tensor.tolist()) == {0x44}
     del tensor
+    pool.collect()
+    assert not pool.book.held
+    assert not pool.book.retired
+
+
+def test_a_fork_by_another_thread_is_not_taken_for_a_workers(pool):
+    tensor = torch.frombuffer(lend_filled(pool, 1), dtype=torch.uint8)
+    forks = OwnForks()
+    codes: list[int] = []
+    with forks:
+        thread = threading.Thread(target=lambda: codes.append(result_of(in_a_fork(lambda: True))))
+        thread.start()
+        thread.join()
+    forks.ended()
+    del tensor
+    pool.collect()
+    assert codes == [0]
+    assert pool.book.waiting == {1}
 
 
 class Keeper(Dataset[Any]):

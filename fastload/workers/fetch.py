@@ -29,6 +29,7 @@ ERROR = 3  # payload: an ExceptionWrapper
 EXHAUSTED = 4  # an IterableDataset's replica has ended
 SKIPPED = 5  # the item belongs to an iteration that is over
 FAILED_START = 6  # payload: the ExceptionWrapper of worker_init_fn; the worker has ended
+UNSENDABLE = 7  # samples that cannot be pickled, though their batch perhaps can; payload: why
 
 START = -2
 """A ``layout`` of :class:`WorkItem`: no work; begin a new pass over an IterableDataset."""
@@ -116,9 +117,9 @@ class Fetcher:
                 status, payload = self._whole(item)
             else:
                 samples = self._load(item.indices, item.epoch, item.first_id)
-                if type(samples) is list:
+                if type(samples) is list and len(samples) == len(item.indices):
                     status, layout, payload = _rows(samples, item, sink)
-                else:  # a __getitems__ may give anything that its collate_fn understands
+                else:  # a __getitems__ may give anything
                     status, payload = WHOLE, self._job.collate_fn(samples)
         except Exception as error:
             status, payload = ERROR, self._wrapped(error, item)
@@ -233,7 +234,7 @@ def _rows(samples: list[Any], item: WorkItem, sink: Sink) -> tuple[int, int, Any
     """Write samples by the item's layout; if they do not fit, or it is not known, give them as they are."""
     generation = item.layout or 1  # an item made before the first layout was known may use the first, and only it
     layout = sink.layout(generation)
-    if layout is not None and len(samples) == len(item.indices):
+    if layout is not None:
         try:
             return ROWS, generation, sink.write_rows(layout, samples, item)
         except DoesNotFit:

@@ -26,7 +26,7 @@ from ..layout import Buffer, Layout
 from ..packing import join, pack, unpack
 from ..plan import WorkItem
 from ..slots import MemoryFile, chunk_offset, let_go_in_worker, slot_offset
-from .fetch import ERROR, FAILED_START, SAMPLES, SKIPPED, START, WHOLE, Fetcher, Job, Result
+from .fetch import ERROR, FAILED_START, SAMPLES, SKIPPED, START, UNSENDABLE, WHOLE, Fetcher, Job, Result
 from .transport import MAX_PACKET
 
 # From glibc's malloc.h.
@@ -274,6 +274,8 @@ def _encoded(sink: _FileSink | _MessageSink, result: Result, item: WorkItem | No
             substitute.exc_msg = wrapper.exc_msg
             name = wrapper.exc_type.__name__
             substitute.where = f"{where} (as RuntimeError, because {name} itself cannot be pickled: {error})"
+        elif result.status == SAMPLES:
+            return sink.encode(result._replace(status=UNSENDABLE, payload=f"{type(error).__name__}: {error}"), item)
         else:
             error.add_note(
                 "the result of the dataset or of collate_fn could not be sent to the main process; "

@@ -119,13 +119,13 @@ def test_whatever_is_raised_the_user_sees_its_class_or_a_runtime_error_and_its_t
     found = outcomes(iter(loader))
     assert_outcomes(found, batches_of(20, 4), {failing}, Exception)
     error = found[failing // 4]
-    text = str(error)
+    text = str(error.args[0])
     if name == "local class" and kind.method == "thread":
         seen = Exception  # the class itself: nothing has to be pickled
     assert isinstance(error, seen), f"{type(error)}: {text[:2000]}"
     assert word in text
     assert "Caught " in text
-    assert "Original Traceback" in text
+    assert "Original " in text  # "Original Traceback", or "Original KeyError: ..." where that is the cause
     if name == "local class":
         assert "DefinedInAFunction" in text
     if name == "huge message":
@@ -305,8 +305,14 @@ def test_in_threads_and_inline_an_exit_or_interrupt_is_raised_in_its_place(
     kind: Kind, raised: type[BaseException]
 ) -> None:
     dataset = Numbers(20, faults={9: lambda: raise_(raised)})
-    found = outcomes(iter(loader_of(dataset, batch_size=4, **kind.options())))
-    assert_outcomes(found, batches_of(20, 4), {9}, raised)
+    loader = loader_of(dataset, batch_size=4, **kind.options())
+    found = outcomes(iter(loader))
+    assert found[:2] == batches_of(20, 4)[:2]
+    assert isinstance(found[2], raised)
+    # Worker threads end the iteration with it, as an interrupt does; inline it goes on.
+    assert found[3:] in ([], batches_of(20, 4)[3:])
+    dataset.faults.clear()
+    assert outcomes(iter(loader)) == batches_of(20, 4)
 
 
 @with_workers

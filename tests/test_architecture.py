@@ -1,0 +1,215 @@
+"""Imports go one way; the command line stays light; the interpreter's end is borne."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import fastload
+
+PACKAGE = Path(fastload.__file__).parent
+
+# Data meets the modules in this order; a module imports only from those before it. A new module gets its place here.
+ORDER = [
+    "inject",
+    "inject.fastload_hook",
+    "inject.sitecustomize",
+    "errors",
+    "seeding",
+    "sampling",
+    "plan",
+    "layout",
+    "layout_book",
+    "packing",
+    "slots",
+    "compat",
+    "workers",
+    "workers.fetch",
+    "workers.pool",
+    "workers.transport",
+    "workers.worker_process",
+    "workers.threads",
+    "workers.processes",
+    "delivery",
+    "pinning",
+    "decisions",
+    "iteration",
+    "exit_report",
+    "adapters",
+    "loader",
+    "installation",
+    "cli",
+]
+
+# What runs when a loader is constructed, or a class replaced, and has to name the loader: inside functions only.
+MAY_IMPORT_LATER = {
+    ("inject.fastload_hook", "installation"),
+    ("exit_report", "loader"),
+    ("adapters", "loader"),
+}
+
+# Plain data and functions: tested with thousands of random cases, so without threads, clocks, processes or sockets.
+PURE = ["errors", "seeding", "sampling", "plan", "layout", "layout_book", "decisions"]
+IMPURE = {
+    "asyncio",
+    "concurrent",
+    "multiprocessing",
+    "queue",
+    "select",
+    "signal",
+    "socket",
+    "subprocess",
+    "threading",
+    "time",
+}
+
+
+def modules() -> dict[str, Path]:
+    """Return all modules of the package but its door, by their names within it."""
+    found = {}
+    for path in sorted(PACKAGE.rglob("*.py")):
+        parts = list(path.relative_to(PACKAGE).with_suffix("").parts)
+        if parts[-1] == "__init__":
+            parts.pop()
+        if parts:
+            found[".".join(parts)] = path
+    return found
+
+
+MODULES = modules()
+
+
+class _Imports(ast.NodeVisitor):
+    """Collects what a module imports, at its top level and inside of functions."""
+
+    def __init__(self, name: str, path: Path) -> None:
+        self.top: set[str] = set()
+        self.inner: set[str] = set()
+        self._depth = 0
+        package = name.split(".")
+        self._package = package if path.name == "__init__.py" else package[:-1]
+        self.visit(ast.parse(path.read_text(encoding="utf-8")))
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
+        self._depth += 1
+        self.generic_visit(node)
+        self._depth -= 1
+
+    visit_AsyncFunctionDef = visit_Lambda = visit_FunctionDef  # type: ignore[assignment]
+
+    def visit_Import(self, node: ast.Import) -> None:
+        for alias in node.names:
+            self._add(alias.name)
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
+        if node.level:
+            base = ["fastload", *self._package[: len(self._package) - (node.level - 1)]]
+            module = ".".join([*base, *(node.module.split(".") if node.module else [])])
+        else:
+            module = node.module or ""
+        for alias in node.names:
+            inside = f"{module}.{alias.name}".removeprefix("fastload.")
+            self._add(f"fastload.{inside}" if module.split(".")[0] == "fastload" and inside in MODULES else module)
+
+    def _add(self, name: str) -> None:
+        (self.inner if self._depth else self.top).add(name)
+
+
+IMPORTS = {name: _Imports(name, path) for name, path in MODULES.items()}
+
+
+def ours(names: set[str]) -> set[str]:
+    """Return the modules of this package among these, without its name."""
+    return {name.removeprefix("fastload.") for name in names if name.split(".")[0] == "fastload"}
+
+
+def test_every_module_has_its_place_in_the_order():
+    assert sorted(MODULES) == sorted(ORDER)
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_a_module_imports_only_from_those_before_it(name):
+    earlier = set(ORDER[: ORDER.index(name)])
+    later = ours(IMPORTS[name].top) - earlier
+    assert not later, f"{name} imports {sorted(later)}, which come later"
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_a_function_imports_a_later_module_only_where_that_is_meant(name):
+    earlier = set(ORDER[: ORDER.index(name)])
+    later = {(name, imported) for imported in ours(IMPORTS[name].inner) - earlier}
+    assert later <= MAY_IMPORT_LATER
+    assert {pair for pair in MAY_IMPORT_LATER if pair[0] == name} == later, "the table names what is not imported"
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_no_module_comes_in_by_the_packages_own_door(name):
+    imports = IMPORTS[name]
+    assert "fastload" not in ours(imports.top | imports.inner)
+
+
+@pytest.mark.parametrize("name", PURE)
+def test_pure_modules_have_no_threads_clocks_or_processes(name):
+    imports = IMPORTS[name]
+    assert not {module.split(".")[0] for module in imports.top | imports.inner} & IMPURE
+    assert not ours(imports.top | imports.inner) & {"slots", "workers", "delivery", "workers.processes"}
+
+
+@pytest.mark.parametrize("name", ["inject.fastload_hook", "inject.sitecustomize", "cli"])
+def test_what_every_process_runs_imports_only_the_standard_library(name):
+    for module in IMPORTS[name].top:
+        root = module.split(".")[0]
+        assert root in sys.stdlib_module_names or module in ("fastload_hook", "fastload.inject.fastload_hook")
+
+
+def python(code: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import fastload",
+        "import fastload.cli",
+        "import fastload.errors",
+        "import sys; sys.argv = ['fastload', '--help']; import fastload.cli; fastload.cli.main()",
+        "import sys; sys.argv = ['fastload', 'run', '--help']; import fastload.cli; fastload.cli.main()",
+        "import sys; sys.argv = ['fastload', '--version']; import fastload.cli; fastload.cli.main()",
+        "import sys; sys.argv = ['fastload']; import fastload.cli; fastload.cli.main()",
+    ],
+)
+def test_the_command_line_does_not_import_torch(code):
+    watch = (
+        "import atexit, sys; atexit.register(lambda: print('heavy:', {'torch', 'numpy', 'rich'} & set(sys.modules)))\n"
+    )
+    done = python(watch + code)
+    assert done.stdout.endswith("heavy: set()\n"), done.stdout + done.stderr
+
+
+def test_the_engine_imports_no_library_that_it_does_not_need():
+    done = python(
+        "import fastload, sys; fastload.DataLoader([1]); print(sorted({'torchvision', 'PIL', 'accelerate', "
+        "'lightning', 'pytorch_lightning', 'transformers', 'timm', 'rich', 'IPython'} & set(sys.modules)))"
+    )
+    assert done.stdout == "[]\n", done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("arguments", ["num_workers=1", "num_workers=1, worker_method='thread'"])
+def test_an_iterator_that_outlives_all_modules_ends_without_a_word(arguments):
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            "import fastload, torch\n"
+            f"iterator = iter(fastload.DataLoader(torch.arange(100), {arguments}))\n"
+            "next(iterator)\n"
+            "torch.kept = iterator  # a module that goes after this one",
+        ],
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stderr) == (0, "")

@@ -1,0 +1,123 @@
+"""The names that users may rely on, pinned."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+import torch.utils.data
+
+import fastload
+from fastload import errors
+
+PACKAGE = Path(fastload.__file__).parent
+
+NAMES = [
+    "ConfigError",
+    "DataLoader",
+    "DatasetError",
+    "FastloadError",
+    "LoadTimeout",
+    "Statistics",
+    "WorkerDied",
+    "install",
+    "uninstall",
+]
+# What our class has beside torch's.
+OWN_METHODS = ["close", "explain", "set_epoch", "statistics"]
+OWN_ARGUMENTS = {"worker_method": "multiprocessing", "seed": None, "seeding": "sample", "chunk_size": None}
+
+
+def test_the_public_names_are_the_pinned_ones_in_order():
+    assert fastload.__all__ == sorted(NAMES)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_each_public_name_can_be_imported_and_has_a_docstring(name):
+    value = getattr(fastload, name)
+    assert value.__name__ == name
+    assert inspect.getdoc(value)
+    assert name in dir(fastload)
+
+
+def test_star_gives_the_public_names():
+    namespace: dict[str, object] = {}
+    exec("from fastload import *", namespace)
+    assert sorted(set(namespace) - {"__builtins__"}) == sorted(NAMES)
+
+
+def test_a_name_that_does_not_exist_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="DataLoadr"):
+        fastload.DataLoadr  # noqa: B018
+    with pytest.raises(ImportError):
+        exec("from fastload import DataLoadr")
+
+
+def test_our_loader_has_torchs_methods_and_ours():
+    own = [
+        name
+        for name in vars(fastload.DataLoader)
+        if not name.startswith("_") and callable(getattr(fastload.DataLoader, name))
+    ]
+    assert sorted(own) == OWN_METHODS
+    assert not set(OWN_METHODS) & set(dir(torch.utils.data.DataLoader))
+
+
+def test_our_arguments_are_keyword_only_optional_and_attributes():
+    parameters = inspect.signature(fastload.DataLoader).parameters
+    torchs = inspect.signature(torch.utils.data.DataLoader).parameters
+    assert {name: parameters[name].default for name in parameters if name not in torchs} == OWN_ARGUMENTS
+    loader = fastload.DataLoader([1])
+    for name, default in OWN_ARGUMENTS.items():
+        assert parameters[name].kind is inspect.Parameter.KEYWORD_ONLY
+        assert getattr(loader, name) == default
+
+
+def test_torchs_arguments_have_torchs_names_kinds_order_and_defaults():
+    torchs = inspect.signature(torch.utils.data.DataLoader).parameters
+    ours = inspect.signature(fastload.DataLoader).parameters
+    expected = [(name, one.kind, one.default) for name, one in torchs.items()]
+    assert [(name, ours[name].kind, ours[name].default) for name in ours if name in torchs] == expected
+
+
+def test_our_errors_are_one_tree():
+    for name in NAMES:
+        value = getattr(fastload, name)
+        if isinstance(value, type) and issubclass(value, Exception):
+            assert issubclass(value, fastload.FastloadError)
+            assert name in (errors.__doc__ or "")
+    assert issubclass(fastload.ConfigError, ValueError)
+    assert issubclass(fastload.WorkerDied, RuntimeError)
+    assert issubclass(fastload.LoadTimeout, RuntimeError)
+    assert issubclass(fastload.DatasetError, RuntimeError)
+
+
+def _modules_with_all() -> list[str]:
+    found = []
+    for path in sorted(PACKAGE.rglob("*.py")):
+        names = [
+            target.id
+            for node in ast.parse(path.read_text(encoding="utf-8")).body
+            if isinstance(node, ast.Assign)
+            for target in node.targets
+            if isinstance(target, ast.Name)
+        ]
+        if "__all__" in names and path.name != "__init__.py":
+            found.append(".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts))
+    return found
+
+
+@pytest.mark.parametrize("name", _modules_with_all())
+def test_every_modules_list_of_names_is_true(name):
+    module = import_module(name)
+    for public in module.__all__:
+        assert hasattr(module, public)
+    assert len(set(module.__all__)) == len(module.__all__)
+
+
+def test_the_package_says_that_it_is_typed_and_which_version_it_is():
+    assert (PACKAGE / "py.typed").exists()
+    assert fastload.__version__.count(".") == 2

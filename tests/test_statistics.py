@@ -1,0 +1,330 @@
+"""What ``statistics()`` and ``explain()`` tell of what was decided and done."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import os
+import pickle
+import socket
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from fakes import Counting, Ragged, Squares, SquaresInBatches
+from torch.utils.data import TensorDataset
+
+import fastload
+from fastload import DataLoader, Statistics
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="workers are forked")
+
+PACKETS = "packets" if hasattr(socket, "SOCK_SEQPACKET") and hasattr(os, "memfd_create") else "pipes"
+FORKED = {"num_workers": 2, "multiprocessing_context": "fork"}
+
+
+@pytest.fixture(autouse=True)
+def no_wish_for_a_transport(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.delenv("FASTLOAD_TRANSPORT", raising=False)
+    return
+
+
+def padded(samples: list[torch.Tensor]) -> torch.Tensor:
+    return torch.nn.utils.rnn.pad_sequence(samples, batch_first=True)
+
+
+def as_it_is(sample: Any) -> Any:
+    return sample
+
+
+class Changing(Squares):
+    """Its samples' shape changes from one batch of four to the next."""
+
+    def __getitem__(self, index: int) -> Any:
+        return torch.full((1 + index // 4 % 3,), index)
+
+
+# dataset, arguments, what statistics() says after one epoch, what explain() says then
+CASES: dict[str, tuple[Any, dict[str, Any], dict[str, Any], list[str]]] = {
+    "without workers": (
+        Squares(10),
+        {"batch_size": 4},
+        {
+            "batches": 3,
+            "samples": 10,
+            "worker_method": "inline",
+            "start_method": None,
+            "slots": 0,
+            "slots_in_flight": 0,
+        },
+        ["workers     none", "each sample, by its position in the epoch", "3 batches, 10 samples"],
+    ),
+    "processes": (
+        Squares(10),
+        {"batch_size": 4, **FORKED},
+        {
+            "batches": 3,
+            "samples": 10,
+            "num_workers": 2,
+            "worker_method": "multiprocessing",
+            "start_method": "fork",
+            "transport": PACKETS,
+            "dataset_pickled": "inherited",
+            "slots_in_flight": 4,
+            "batches_without_layout": 0,
+            "without_layout_reason": {},
+        },
+        [
+            f"2 processes, started by fork, over {PACKETS}; dataset inherited",
+            "chunks of ",
+            "taken by whichever worker is free",
+            "at most 4 batches (num_workers x prefetch_factor), in order",
+            "each sample, by its position in the epoch",
+            "3 batches, 10 samples; ",
+        ],
+    ),
+    "a seed": (
+        Squares(10),
+        {"batch_size": 4, "shuffle": True, "seed": 1, **FORKED},
+        {"batches": 3, "samples": 10},
+        ["each sample, by its index"],
+    ),
+    "more ahead, out of order": (
+        Squares(30),
+        {"batch_size": 2, "prefetch_factor": 3, "in_order": False, **FORKED},
+        {"batches": 15, "samples": 30, "slots_in_flight": 6},
+        ["at most 6 batches", "as they are completed"],
+    ),
+    "persistent workers": (
+        Squares(10),
+        {"batch_size": 4, "persistent_workers": True, **FORKED},
+        {"batches": 3},
+        ["2 processes, kept between epochs"],
+    ),
+    "threads": (
+        Squares(10),
+        {"batch_size": 4, "num_workers": 2, "worker_method": "thread"},
+        {"batches": 3, "worker_method": "thread", "transport": "memory", "batches_without_layout": 0},
+        ["2 threads", "threads share the global generators"],
+    ),
+    "a dataset that draws nothing": (
+        TensorDataset(torch.arange(10)),
+        {"batch_size": 4, **FORKED},
+        {"batches": 3, "samples": 10},
+        ["the dataset is known to draw nothing"],
+    ),
+    "a chunk size": (
+        Squares(10),
+        {"batch_size": 5, "chunk_size": 2, **FORKED},
+        {"batches": 2, "chunk_size": 2},
+        ["chunks of 2 samples"],
+    ),
+    "whole batches asked for": (
+        Squares(10),
+        {"batch_size": 5, "chunk_size": "batch", **FORKED},
+        {"batches": 2, "batches_without_layout": 0},
+        ["the whole batch: chunk_size='batch'"],
+    ),
+    "a custom collate_fn": (
+        Ragged(10),
+        {"batch_size": 5, "collate_fn": padded, **FORKED},
+        {"batches": 2, "samples": 10, "chunk_size": 0, "batches_without_layout": 2},
+        ["the whole batch: custom collate_fn", "no layout   2 batches: custom collate_fn"],
+    ),
+    "a dataset that loads batches": (
+        SquaresInBatches(10),
+        {"batch_size": 5, **FORKED},
+        {"batches": 2, "samples": 10, "batches_without_layout": 0},
+        ["the whole batch: the dataset loads batches itself (__getitems__)"],
+    ),
+    "torch's seeding": (
+        Squares(10),
+        {"batch_size": 5, "seeding": "torch", **FORKED},
+        {"batches": 2, "batches_without_layout": 0},
+        [
+            "the whole batch: seeding='torch'",
+            "assignment  batch i to worker i % num_workers",
+            "torch's: a stream for each worker",
+        ],
+    ),
+    "torch's seeding without workers": (
+        Squares(10),
+        {"batch_size": 5, "seeding": "torch"},
+        {"batches": 2, "worker_method": "inline"},
+        ["none: torch's, in this process"],
+    ),
+    "an iterable dataset": (
+        Counting(8),
+        {"batch_size": 4, **FORKED},
+        {"batches": 4, "batches_without_layout": 4},
+        [
+            "the whole batch: an IterableDataset's replicas stay with their workers",
+            "assignment  batch i to worker i % num_workers",
+            "an IterableDataset has no sample ids",
+            "no layout   4 batches",
+        ],
+    ),
+    "no batching": (
+        Squares(5),
+        {"batch_size": None, **FORKED},
+        {"batches": 5, "samples": 5, "chunk_size": 0, "batches_without_layout": 5},
+        ["batch_size=None leaves batching to the dataset"],
+    ),
+    "shapes that change all the time": (
+        Changing(80),
+        {"batch_size": 4, **FORKED},
+        {"batches": 20, "samples": 80},
+        ["no layout   ", "samples change their shape, type or keys too often"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_was_decided_and_done_is_told(name):
+    dataset, arguments, expected, phrases = CASES[name]
+    loader = DataLoader(dataset, **arguments)
+    before = loader.explain()
+    for _ in loader:
+        pass
+    statistics = loader.statistics()
+    found = {field: getattr(statistics, field) for field in expected}
+    assert found == expected
+    explained = loader.explain()
+    for phrase in phrases:
+        assert phrase in explained
+    assert "so far" not in before
+    assert_consistent(loader, statistics)
+    loader.close()
+
+
+def assert_consistent(loader: Any, statistics: Statistics) -> None:
+    """Assert what holds for every loader."""
+    assert statistics.num_workers == loader.num_workers
+    assert statistics.slots_in_flight == loader.num_workers * (loader.prefetch_factor or 0)
+    assert statistics.max_in_flight <= statistics.slots_in_flight
+    assert sum(statistics.without_layout_reason.values()) == statistics.batches_without_layout <= statistics.batches
+    assert statistics.waited_s >= 0
+    assert statistics.chunk_size >= 0
+    if loader.num_workers and statistics.batches_without_layout == 0:
+        assert statistics.slots >= 1
+        assert statistics.slot_bytes >= 1
+        assert statistics.sample_ms is not None
+        assert statistics.sample_ms > 0
+        assert statistics.chunk_size >= 1
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_loader_that_was_never_iterated_has_started_nothing(name):
+    dataset, arguments, _, _ = CASES[name]
+    loader = DataLoader(dataset, **arguments)
+    statistics = loader.statistics()
+    assert (statistics.batches, statistics.samples, statistics.slots, statistics.max_in_flight) == (0, 0, 0, 0)
+    assert (statistics.start_method, statistics.transport, statistics.dataset_pickled) == (None, None, None)
+    assert statistics.sample_ms is None
+    assert statistics.waited_s == 0
+    assert "workers" in loader.explain()
+    assert "seeding" in loader.explain()
+
+
+def test_samples_of_an_iterable_dataset_are_never_made_up():
+    for workers in ({}, FORKED):
+        loader = DataLoader(Counting(5), batch_size=3, **workers)
+        batches = list(loader)
+        # The true number, or that of the batches, as documented: not the batch size times the batches.
+        assert loader.statistics().samples in (sum(map(len, batches)), len(batches))
+
+
+@pytest.mark.skipif(PACKETS == "pipes", reason="there is no other transport here")
+def test_the_transport_asked_for_is_told(monkeypatch):
+    monkeypatch.setenv("FASTLOAD_TRANSPORT", "pipes")
+    loader = DataLoader(Squares(4), **FORKED)
+    assert len(list(loader)) == 4
+    assert loader.statistics().transport == "pipes"
+    assert "over pipes" in loader.explain()
+
+
+@pytest.mark.parametrize("workers", [{}, FORKED, {**FORKED, "persistent_workers": True}])
+def test_counts_go_on_over_epochs_and_breaks(workers):
+    loader = DataLoader(Squares(10), batch_size=4, **workers)
+    for epoch in range(1, 4):
+        assert len(list(loader)) == 3
+        assert (loader.statistics().batches, loader.statistics().samples) == (3 * epoch, 10 * epoch)
+    for batch in loader:
+        assert len(batch) == 2
+        break
+    assert (loader.statistics().batches, loader.statistics().samples) == (10, 34)
+    loader.close()
+    assert loader.statistics().batches == 10
+
+
+def test_batches_are_counted_when_they_are_handed_out():
+    loader = DataLoader(Squares(10), **FORKED)
+    iterator = iter(loader)
+    assert loader.statistics().batches == 0
+    for count in range(1, 11):
+        next(iterator)
+        assert loader.statistics().batches == count
+    with pytest.raises(StopIteration):
+        next(iterator)
+    assert loader.statistics().batches == 10
+
+
+def test_batches_that_the_user_holds_are_seen_in_the_slots():
+    loader = DataLoader(Squares(40), batch_size=2, **FORKED)
+    held = list(loader)
+    assert loader.statistics().slots >= 20
+    held.clear()
+
+
+def test_why_single_batches_had_no_layout_is_told():
+    class OneOdd(Squares):
+        def __getitem__(self, index: int) -> Any:
+            return float(index) if index == 33 else index
+
+    loader = DataLoader(OneOdd(80), batch_size=4, **FORKED)
+    assert len(list(loader)) == 20
+    statistics = loader.statistics()
+    assert 1 <= statistics.batches_without_layout <= 3
+    assert list(statistics.without_layout_reason) == ["samples of one batch differ, or a new shape"]
+    assert "no layout" in loader.explain()
+
+
+def test_why_a_sample_has_no_layout_is_told():
+    loader = DataLoader([{"text": _Text("a")}] * 40, batch_size=2, **FORKED)
+    assert len(list(loader)) == 20
+    (reason,) = loader.statistics().without_layout_reason
+    assert "_Text" in reason
+    assert reason in loader.explain()
+
+
+class _Text(str):
+    __slots__ = ()
+
+
+def test_statistics_cannot_be_changed_and_have_no_positional_order():
+    statistics = DataLoader([1]).statistics()
+    assert type(statistics) is fastload.Statistics
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        statistics.batches = 7  # type: ignore[misc]
+    with pytest.raises(TypeError):
+        Statistics(1, 2)  # type: ignore[call-arg,misc]
+    statistics.without_layout_reason["mine"] = 1
+    assert DataLoader([1]).statistics().without_layout_reason == {}
+
+
+def test_the_reasons_handed_out_are_a_copy():
+    loader = DataLoader(Ragged(4), batch_size=2, collate_fn=padded, **FORKED)
+    list(loader)
+    loader.statistics().without_layout_reason.clear()
+    assert loader.statistics().without_layout_reason == {"custom collate_fn": 2}
+
+
+@pytest.mark.parametrize("again", [copy.copy, copy.deepcopy, lambda loader: pickle.loads(pickle.dumps(loader))])
+def test_a_copy_of_a_loader_counts_for_itself(again):
+    loader = DataLoader(Squares(10), batch_size=4)
+    list(loader)
+    other = again(loader)
+    assert other.statistics().batches == 0
+    list(other)
+    assert (loader.statistics().batches, other.statistics().batches) == (3, 3)
