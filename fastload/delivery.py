@@ -378,7 +378,9 @@ class Delivery:
         book = self._book
         if book.layout is None and book.given_up is None:
             book.learn(result.payload)
-            self._generation()
+        if 1 in book.layouts and 1 not in self._published:  # perhaps learnt by another iteration of this loader
+            self._pool.publish(1, book.layouts[1])
+            self._published.add(1)
         if 1 not in self._published:
             return result
         layout = book.layouts[1]
@@ -399,15 +401,20 @@ class Delivery:
 
     def _part_done(self, batch_id: int, batch: _Batch) -> None:
         batch.missing -= 1
-        if batch.missing == 0 and batch.redo:
+        if batch.missing == 0 and batch.redo and batch.error is None:
             items = [part[0] for part in batch.parts if part is not None]
             batch.redo, batch.missing, batch.parts = False, 1, [None]
             whole = items[0]._replace(
                 serial=self._serial, layout=WHOLE_BATCH, indices=[index for item in items for index in item.indices]
             )
             self._serial += 1
-            self._pool.submit(whole, batch.worker_id)
             self._items[whole.serial] = whole
+            try:
+                self._pool.submit(whole, batch.worker_id)
+            except Exception as error:  # indices that could be pickled in chunks only
+                del self._items[whole.serial]
+                batch.error, batch.missing = error, 0
+                self._completed.append(batch_id)
         elif batch.missing == 0:
             self._completed.append(batch_id)
 
@@ -449,7 +456,9 @@ class Delivery:
         item, first = parts[0]
         if first.status == WHOLE:
             made = self._pool.take_whole(first.payload, item)
-            self._counts.count(batch.num_rows, self._whole_reason or self._book.given_up or "__getitems__ gave no list")
+            # An IterableDataset's last batch may be shorter than was asked for.
+            num_samples = 1 if self._iterable else batch.num_rows
+            self._counts.count(num_samples, self._whole_reason or self._book.given_up or "__getitems__ gave no list")
             return made
         if all(result.status == ROWS and result.layout == first.layout for _, result in parts):
             layout = self._book.layouts[first.layout]

@@ -11,6 +11,7 @@ import multiprocessing
 import sys
 import warnings
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -95,6 +96,7 @@ class InlineIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's priv
         self._fetcher = Fetcher(_make_job(loader, decisions, self), 0, "")
         self._counts = loader._runtime.counts
         self._first_id = 0
+        self._iterable = isinstance(loader.dataset, IterableDataset)
 
     def _next_data(self) -> Any:
         index = self._next_index()
@@ -107,7 +109,7 @@ class InlineIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's priv
         self._first_id += num_rows
         if self._pin_memory:
             data = compat.pin_memory(data, self._pin_memory_device)
-        self._counts.count(num_rows, None)
+        self._counts.count(1 if self._iterable else num_rows, None)
         return data
 
     def _note(self, runtime: Runtime) -> None:
@@ -241,8 +243,9 @@ class WorkerIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's priv
                 stage.close()
             pool.close()
 
-    def __del__(self) -> None:
-        self._shutdown_workers()
+    def __del__(self, exits: Callable[[], bool] = compat.exits) -> None:
+        if not exits():  # bound here, since this module's names may be gone by then
+            self._shutdown_workers()
 
 
 def _sized(indices: Any) -> Any:

@@ -45,14 +45,18 @@ class LayoutBook:
         """A batch fitted its layout."""
         self._recent = max(0.0, self._recent - self.MAX_MISFITS / self.AMONG)
 
-    def misfit(self, samples: Sequence[Any]) -> Layout | None:
-        """A batch did not fit; returns a new layout if there is one to be published."""
+    def misfit(self, samples: Sequence[Any]) -> None:
+        """Take note of a batch that did not fit; if its samples are all of one new layout, adopt that."""
+        found = learn(samples[0])
+        of_one = isinstance(found, Layout) and all(learn(sample) == found for sample in samples[1:])
+        if of_one and found == self.layout:
+            return  # it was under way when this layout was learnt
         self.misfits += 1
         self._recent += 1
         if self._recent > self.MAX_MISFITS:
             self.given_up = "samples change their shape, type or keys too often"
-            return None
-        return self.learn(samples)
+        elif of_one:
+            self.learn(samples)
 
     def observe_cost(self, busy_ns: int, num_samples: int) -> None:
         """Take a measured cost into the estimate that chooses the chunk size."""

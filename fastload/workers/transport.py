@@ -224,7 +224,9 @@ class Pipes:
         self._theirs: dict[int, Connection[bytes, bytes]] = {}
         self._under_way = [0] * num_workers
         self._waiting: deque[tuple[bytes, int | None]] = deque()
-        self._senders: dict[int, threading.Thread] = {}
+        self._sending: set[int] = set()
+        """Workers to which a thread is writing."""
+        self._sent, self._tell_sent = context.Pipe(duplex=False)
 
     def endpoint(self, worker_id: int) -> PipeEndpoint:
         """See :class:`Transport`."""
@@ -253,7 +255,7 @@ class Pipes:
             message, worker_id = self._waiting.popleft()
             to = min(range(len(self._ours)), key=self._under_way.__getitem__) if worker_id is None else worker_id
             room = 2 if len(message) <= _SMALL_MESSAGE else 1
-            if worker_id in full or self._under_way[to] >= room or self._sender_is_busy(to):
+            if worker_id in full or self._under_way[to] >= room or to in self._sending:
                 full.add(worker_id)
                 later.append((message, worker_id))
                 continue
@@ -263,15 +265,14 @@ class Pipes:
             else:
                 # A worker that has not started, or hangs in the user's code, does not read: let a thread wait for it.
                 # It ends when the worker reads, or has ended.
-                self._senders[to] = threading.Thread(
-                    target=_send, args=(self._ours[to], message), name="fastload_send", daemon=True
-                )
-                self._senders[to].start()
+                self._sending.add(to)
+                threading.Thread(
+                    target=_send_and_tell,
+                    args=(self._ours[to], message, self._tell_sent, to),
+                    name="fastload_send",
+                    daemon=True,
+                ).start()
         self._waiting = later + self._waiting
-
-    def _sender_is_busy(self, worker_id: int) -> bool:
-        sender = self._senders.get(worker_id)
-        return sender is not None and sender.is_alive()
 
     def receive(self) -> bytes | None:
         """See :class:`Transport`."""
@@ -288,19 +289,30 @@ class Pipes:
 
     def wait(self, sentinels: Sequence[int], timeout: float | None) -> list[int]:
         """See :class:`Transport`."""
-        ready = wait([*self._ours, *sentinels], timeout)
+        ready = wait([*self._ours, *sentinels, self._sent], timeout)
+        while self._sent.poll():
+            self._sending.discard(int(self._sent.recv_bytes()))
+        self._drain()
         return [sentinel for sentinel in sentinels if sentinel in ready]
 
     def close(self) -> None:
         """See :class:`Transport`."""
         for worker_id, (end, under_way) in enumerate(zip(self._ours, self._under_way, strict=True)):
-            busy = self._sender_is_busy(worker_id)
+            busy = worker_id in self._sending
             if under_way < 2 and not busy:
                 _send(end, b"")  # a process forked meanwhile may have a copy: closing alone may not be seen
             if not busy:  # else it is closed with its last user: its descriptor must not become another file's before
                 end.close()
         for end in self._theirs.values():
             end.close()
+        self._sent.close()
+        if not self._sending:
+            self._tell_sent.close()
+
+
+def _send_and_tell(connection: Any, message: bytes, tell: Any, worker_id: int) -> None:
+    _send(connection, message)
+    _send(tell, b"%d" % worker_id)
 
 
 def _send(connection: Connection[bytes, bytes], message: bytes) -> None:

@@ -1115,8 +1115,24 @@ HANGS_TORCH_WHEN_COLLATED = frozenset({"dict_proxy"})
 HANGS_TORCH_WHEN_RAW = frozenset({"dict_proxy", "tensor_with_gradient_function"})
 """Kinds that torch's workers cannot pickle as they are."""
 
-FALSIFIED_BY_TORCH_WHEN_RAW = frozenset({"tensor_conjugate", "tensor_negative_view"})
-"""Kinds whose values torch's workers change on the way: their lazy conjugation or negation is lost."""
+CHANGED_BY_TORCH_WHEN_RAW = frozenset({"tensor_conjugate", "tensor_negative_view", "array_>i4", "array_>f8"})
+"""Kinds that torch's workers change on the way: a lazy conjugation or negation is lost, and a foreign byte order."""
+
+FAILS_IN_TORCHS_WORKERS = frozenset(
+    {
+        "tensor_conjugate",
+        "tensor_negative_view",
+        "tensor_quantized",
+        "mixed_array_tensor",
+        "mixed_int_tensor",
+        "mixed_tensor_array",
+        "mixed_tensor_int",
+        "parameter",
+        "ragged_inside_a_dict",
+        "tensor_with_gradient_function",
+    }
+)
+"""Kinds that torch collates or refuses clearly in the main process, while its workers fail at something else."""
 
 DEPENDS_ON_WORKERS = frozenset(
     {

@@ -29,8 +29,9 @@ from contract_harness import (
     without_messages,
 )
 from contract_samples import (
+    CHANGED_BY_TORCH_WHEN_RAW,
     DEPENDS_ON_WORKERS,
-    FALSIFIED_BY_TORCH_WHEN_RAW,
+    FAILS_IN_TORCHS_WORKERS,
     HANGS_TORCH_WHEN_COLLATED,
     HANGS_TORCH_WHEN_RAW,
     SAMPLES,
@@ -47,14 +48,15 @@ def test_default_collation_of_every_kind_of_sample(name, workers):
     def case(load):
         return epochs(load(SamplesOfKind(name), batch_size=3))
 
-    # In threads torch's two answers, as in its workers and as without them, are equally right.
-    if workers.threads and name in DEPENDS_ON_WORKERS:
+    # In threads torch's two answers, as in its workers and as without them, are equally right; and so is the second
+    # in processes, where the first is an accident of collating into shared memory.
+    if (workers.threads and name in DEPENDS_ON_WORKERS) or (workers.count and name in FAILS_IN_TORCHS_WORKERS):
         assert_same_as_torch(case, workers, or_reference=INLINE, view=without_messages)
     else:
         assert_same_as_torch(case, workers)
 
 
-RAW = [name for name in SAMPLES if name not in HANGS_TORCH_WHEN_RAW | FALSIFIED_BY_TORCH_WHEN_RAW]
+RAW = [name for name in SAMPLES if name not in HANGS_TORCH_WHEN_RAW | CHANGED_BY_TORCH_WHEN_RAW]
 GROUPS = [RAW[start : start + 12] for start in range(0, len(RAW), 12)]
 """What is not collated has no layout that could settle: twelve kinds go through one loader."""
 
@@ -94,12 +96,21 @@ def test_every_kind_of_sample_as_it_is(names, workers):
 
 @each_kind
 @pytest.mark.parametrize("batch_size", [2, None])
-@pytest.mark.parametrize("name", sorted(FALSIFIED_BY_TORCH_WHEN_RAW))
-def test_lazily_conjugated_or_negated_samples_arrive_as_they_are_or_as_in_torch(name, batch_size, workers):
+@pytest.mark.parametrize("name", sorted(CHANGED_BY_TORCH_WHEN_RAW))
+def test_samples_that_torch_changes_on_the_way_arrive_as_they_are_or_as_in_torch(name, batch_size, workers):
     def case(load):
         return epochs(load(SamplesOfKind(name, 4), batch_size=batch_size, collate_fn=identity))
 
     assert_same_as_torch(case, workers, or_reference=INLINE)
+
+
+@each_kind
+@pytest.mark.parametrize("name", sorted(CHANGED_BY_TORCH_WHEN_RAW))
+def test_samples_that_torch_changes_on_the_way_are_converted_as_without_workers_or_as_in_torch(name, workers):
+    def case(load):
+        return epochs(load(SamplesOfKind(name, 4), batch_size=None))
+
+    assert_same_as_torch(case, workers, or_reference=INLINE, view=without_messages)
 
 
 @pytest.mark.skipif(SUBJECT_IS_TORCH, reason="torch hangs")
@@ -134,7 +145,8 @@ def test_kinds_that_change_within_an_epoch(per_kind, workers):
     def case(load):
         return epochs(load(SamplesOfManyKinds(ORDINARY, per_kind), batch_size=3), 2)
 
-    assert_same_as_torch(case, workers)
+    # Where kinds meet in a batch it mostly fails, in torch's workers with another text.
+    assert_same_as_torch(case, workers, or_reference=INLINE, view=without_messages)
 
 
 @with_workers(INLINE, TWO, TWO_THREADS)

@@ -33,6 +33,7 @@ from contract_harness import (
     generator,
     outcome,
     with_workers,
+    without_messages,
 )
 from contract_samples import SamplesOfKind
 from torch.utils.data import ChainDataset, ConcatDataset, Dataset, StackDataset, Subset, TensorDataset, random_split
@@ -165,9 +166,16 @@ DATASETS: dict[str, Any] = {
 @pytest.mark.parametrize("name", DATASETS)
 def test_a_dataset_gives_the_same_batches(name, workers):
     def case(load):
-        return outcome(lambda: epochs(load(DATASETS[name](), batch_size=3)))
+        loader = load(DATASETS[name](), batch_size=3)
+        if "length" in name:
+            # Where torch's workers read ahead iter() fails; without workers next() does.
+            return outcome(lambda: next(iter(loader)))
+        return epochs(loader)
 
-    assert_same_as_torch(case, workers, or_reference=INLINE if workers.threads and "gradient" in name else None)
+    if "gradient" in name:
+        assert_same_as_torch(case, workers, or_reference=INLINE if workers.threads else None, view=without_messages)
+    else:
+        assert_same_as_torch(case, workers)
 
 
 @each_kind

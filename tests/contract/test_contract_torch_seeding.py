@@ -88,12 +88,11 @@ def test_the_random_streams_of_samples_are_torchs(own, workers):
 
 
 @without_threads
-@pytest.mark.parametrize("chunk_size", [1, 2, "batch"])
-def test_whatever_the_chunk_size(chunk_size, workers):
+def test_a_batch_is_one_unit_of_work_also_when_that_is_asked_for(workers):
     def case(load):
         return epochs(load(Drawing(13), batch_size=4), 2)
 
-    assert_same_as_torch(case, workers, seeding="torch", chunk_size=chunk_size)
+    assert_same_as_torch(case, workers, seeding="torch", chunk_size="batch")
 
 
 DRAWING: dict[str, Any] = {

@@ -297,8 +297,17 @@ def alive(pid: int) -> bool:
     return state not in "ZX"
 
 
-def state_of(pid: int) -> str:
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+def wait_quiet(pid: int, worked: Callable[[], bool]) -> None:
+    """Block until a process has worked, and then uses no processor for a while: it waits for something."""
+    deadline = time.monotonic() + SOON_S
+    quiet, used = 0, ""
+    while quiet < 10:
+        assert time.monotonic() < deadline, f"process {pid} works and works"
+        time.sleep(0.02)
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        state, now = fields[0], f"{fields[11]} {fields[12]}"
+        quiet = quiet + 1 if worked() and state == "S" and now == used else 0
+        used = now
 
 
 # --- What is left ----------------------------------------------------------------------------------------------------

@@ -1,0 +1,347 @@
+"""Workers are killed: what the error says, how soon it comes, and that the loader works again."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import pickle
+import signal
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from fault_tools import (
+    FORMS,
+    PACKETS,
+    PIPES,
+    SPAWN,
+    SPAWN_PIPES,
+    AtGate,
+    Draw,
+    Gate,
+    Kind,
+    Numbers,
+    alive,
+    batches_of,
+    collation,
+    draws,
+    forked,
+    loader_of,
+    numbers,
+    of_kinds,
+    outcomes,
+    send,
+    time_to_error,
+    wait_gone,
+    wait_quiet,
+)
+
+from fastload.errors import FastloadError, WorkerDied
+
+SIGNALS = [signal.SIGKILL, signal.SIGTERM, signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS]
+
+# A worker's death is to be told within about a second. A machine that does much else may take longer, but less than
+# the five seconds that a pool gives its workers to finish.
+SOON_S = 4.0
+
+
+def assert_names(error: Exception, pid: int, worker_id: int, sent: signal.Signals) -> WorkerDied:
+    """Check everything that the error says but the samples."""
+    assert isinstance(error, WorkerDied)
+    assert isinstance(error, FastloadError)
+    assert isinstance(error, RuntimeError)
+    message = str(error)
+    assert message.startswith(f"DataLoader worker (pid(s) {pid}) exited unexpectedly")
+    assert sent.name in message
+    assert f"worker {worker_id}" in message
+    assert error.worker_id == worker_id
+    assert error.exitcode == -sent
+    return error
+
+
+def worker_pids(iterator: Any) -> list[int]:
+    return [worker.pid for worker in iterator._workers]
+
+
+@forked
+@draws(10)
+def test_a_worker_killed_in_the_middle_of_a_batch_is_an_error_that_names_worker_signal_and_samples(
+    kind: Kind, draw: Draw, gate: Gate
+) -> None:
+    length = draw.randint(1, 50)
+    place = draw.choice([0, draw.randrange(length), length - 1])
+    sent = draw.choice(SIGNALS)
+    form = draw.choice(FORMS)
+    options = draw.loading(kind)
+    draw.show(length=length, place=place, sent=sent, form=form)
+    dataset = Numbers(length, form, {place: AtGate(gate)})
+    loader = loader_of(dataset, **options)
+    expected = batches_of(length, options["batch_size"])
+    batch = place // options["batch_size"]
+
+    iterator = iter(loader)
+    pids = worker_pids(iterator)
+    window = options["num_workers"] * options["prefetch_factor"]
+    before = max(0, batch - window + 1)
+    assert [numbers(next(iterator)) for _ in range(before)] == expected[:before]
+    victim, _ = gate.wait_reached()
+    send(victim, sent)
+    given, error, took = time_to_error(iterator)
+
+    assert given == expected[before:batch][: len(given)]
+    died = assert_names(error, victim, pids.index(victim), sent)
+    assert place in died.samples
+    assert set(died.samples) <= set(range(length))
+    assert f"samples {', '.join(map(repr, died.samples))}" in str(died) or len(died.samples) > 8
+    assert took < SOON_S
+    with pytest.raises(StopIteration):
+        next(iterator)
+    wait_gone(pids)
+    gate.open()
+    assert outcomes(iter(loader)) == expected
+    loader.close()
+
+
+@of_kinds(SPAWN, SPAWN_PIPES)
+@pytest.mark.timeout(100)
+def test_a_spawned_worker_killed_in_the_middle_of_a_batch_is_named_too(kind: Kind, gate: Gate) -> None:
+    loader = loader_of(Numbers(30, "dict", {17: AtGate(gate)}), batch_size=4, prefetch_factor=4, **kind.options())
+    iterator = iter(loader)
+    pids = worker_pids(iterator)
+    victim, _ = gate.wait_reached()
+    send(victim, signal.SIGKILL)
+    given, error, took = time_to_error(iterator)
+    assert given == batches_of(30, 4)[: len(given)]
+    assert 17 in assert_names(error, victim, pids.index(victim), signal.SIGKILL).samples
+    assert took < SOON_S
+    wait_gone(pids)
+
+
+@forked
+@draws(3)
+def test_the_error_does_not_wait_for_other_workers_that_are_stuck(kind: Kind, draw: Draw, gate: Gate) -> None:
+    num_workers = draw.randint(2, 4)
+    # Each of the first batches stops a worker.
+    dataset = Numbers(
+        4 * num_workers, faults={4 * worker: AtGate(gate, 4 * worker) for worker in range(num_workers)}
+    )
+    loader = loader_of(dataset, batch_size=4, chunk_size="batch", prefetch_factor=1, **kind.options(num_workers))
+    iterator = iter(loader)
+    pids = worker_pids(iterator)
+    at_gate = dict(gate.wait_reached() for _ in range(num_workers))
+    victim = draw.choice(sorted(at_gate))
+    draw.show(num_workers=num_workers, victim=at_gate[victim])
+    send(victim, signal.SIGKILL)
+    given, error, took = time_to_error(iterator)
+    assert given == []
+    assert at_gate[victim] in assert_names(error, victim, pids.index(victim), signal.SIGKILL).samples
+    assert took < SOON_S
+    wait_gone(pids)
+
+
+@forked
+@draws(3)
+def test_all_workers_killed_at_once_is_an_error(kind: Kind, draw: Draw, gate: Gate) -> None:
+    options = draw.loading(kind)
+    place = draw.randrange(options["batch_size"])
+    sent = draw.choice(SIGNALS)
+    draw.show(place=place, sent=sent)
+    loader = loader_of(Numbers(30, faults={place: AtGate(gate)}), **options)
+    iterator = iter(loader)
+    pids = worker_pids(iterator)
+    gate.wait_reached()
+    for pid in pids:
+        send(pid, sent)
+    given, error, took = time_to_error(iterator)
+    assert given == []
+    assert isinstance(error, WorkerDied)
+    assert sent.name in str(error)
+    assert error.exitcode == -sent
+    assert took < SOON_S
+    wait_gone(pids)
+    gate.open()
+    assert outcomes(iter(loader)) == batches_of(30, options["batch_size"])
+    loader.close()
+
+
+@forked
+@draws(3)
+def test_workers_killed_while_idle_are_an_error_or_not_missed_and_the_loader_recovers(kind: Kind, draw: Draw) -> None:
+    options = draw.loading(kind) | {"persistent_workers": True}
+    loader = loader_of(Numbers(40), **options)
+    expected = batches_of(40, options["batch_size"])
+    iterator = iter(loader)
+    assert outcomes(iterator) == expected
+    pids = worker_pids(iterator)
+    killed = draw.sample(pids, draw.randint(1, len(pids)))
+    draw.show(workers=len(pids), killed=len(killed))
+    for pid in killed:
+        send(pid, signal.SIGKILL)
+    wait_gone(killed)
+    found = outcomes(iter(loader))
+    if len(killed) == len(pids) or len(found) < len(expected):
+        error = found.pop()
+        assert isinstance(error, WorkerDied)
+        assert "SIGKILL" in str(error)
+    assert found == expected[: len(found)]
+    if len(found) < len(expected):
+        assert outcomes(iter(loader)) == expected
+    loader.close()
+
+
+@forked
+def test_a_worker_killed_after_it_has_made_everything_costs_nothing(kind: Kind) -> None:
+    """All results are there, and nobody has asked for them yet."""
+    made = mmap.mmap(-1, 8)
+
+    class Counted(Numbers):
+        def __getitem__(self, index: int) -> Any:
+            made[index] = 1
+            return super().__getitem__(index)
+
+    iterator = iter(loader_of(Counted(8), batch_size=4, prefetch_factor=2, **kind.options(1)))
+    (pid,) = worker_pids(iterator)
+    wait_quiet(pid, lambda: made[:] == b"\1" * 8)
+    send(pid, signal.SIGKILL)
+    wait_gone([pid])
+    assert outcomes(iterator) == batches_of(8, 4)
+
+
+@forked
+@draws(12)
+def test_a_kill_at_any_time_gives_a_right_beginning_and_then_an_error(kind: Kind, draw: Draw) -> None:
+    form = draw.choice(FORMS)
+    options = draw.loading(kind)
+    length = draw.randint(50, 400)
+    expected = batches_of(length, options["batch_size"])
+    rows = draw.choice([1, 1, 20_000])
+    collate = collation(form) if rows == 1 else {"collate_fn": _Padded(rows)}
+    after = draw.randrange(len(expected))
+    delay_s = draw.choice([0, draw.random() * 0.01])
+    draw.show(length=length, form=form, rows=rows, after=after, delay_s=delay_s)
+    loader = loader_of(Numbers(length, "tensor" if rows > 1 else form), **options | collate)
+    iterator = iter(loader)
+    victim = draw.choice(worker_pids(iterator))
+    found: list[Any] = []
+    for batch in iterator:
+        found.append(_unpadded(batch) if rows > 1 else numbers(batch))
+        if len(found) > after:
+            break
+    time.sleep(delay_s)  # not for order: the kill may come at any time
+    os.kill(victim, signal.SIGKILL)
+    try:
+        for batch in iterator:
+            found.append(_unpadded(batch) if rows > 1 else numbers(batch))
+    except WorkerDied as error:
+        assert "SIGKILL" in str(error)
+        error.__traceback__ = None
+    else:
+        assert len(found) == len(expected)
+    assert found == expected[: len(found)]
+    loader.close()
+
+
+class _Padded:
+    """Collates into something much larger than a pipe, so that a kill may come in the middle of sending it."""
+
+    def __init__(self, rows: int) -> None:
+        self.rows = rows
+
+    def __call__(self, samples: list[Any]) -> Any:
+        stacked = torch.stack(samples)
+        return stacked[None].expand(self.rows, *stacked.shape).contiguous()
+
+
+def _unpadded(batch: torch.Tensor) -> list[int]:
+    assert bool((batch == batch[0]).all())
+    return numbers(batch[0])
+
+
+@forked
+@pytest.mark.parametrize("how", [os.abort, lambda: os.kill(os.getpid(), signal.SIGKILL)], ids=["abort", "kill"])
+def test_a_worker_that_dies_in_worker_init_fn_is_an_error_each_time(kind: Kind, how: Callable[[], None]) -> None:
+    loader = loader_of(Numbers(20), worker_init_fn=lambda _: how(), persistent_workers=True, **kind.options())
+    for _ in range(3):
+        given, error, took = time_to_error(iter(loader))
+        assert given == []
+        assert isinstance(error, WorkerDied)
+        assert took < SOON_S
+
+
+@of_kinds(PACKETS, PIPES)
+def test_the_death_of_a_worker_that_has_forked_is_told_while_its_child_lives(kind: Kind, gate: Gate) -> None:
+    """The child has inherited what the worker had open; the worker's end must be seen all the same."""
+    children = os.pipe()
+
+    def fork_and_die() -> None:
+        child = os.fork()
+        if child == 0:
+            gate()
+            os._exit(0)
+        os.write(children[1], child.to_bytes(8, "little"))
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    iterator = iter(loader_of(Numbers(20, faults={5: fork_and_die}), batch_size=4, **kind.options()))
+    child = int.from_bytes(os.read(children[0], 8), "little")
+    for end in children:
+        os.close(end)
+    try:
+        gate.wait_reached()
+        assert alive(child)
+        given, error, took = time_to_error(iterator)
+    finally:
+        gate.open()
+        wait_gone([child])
+    assert given == batches_of(20, 4)[: len(given)]
+    assert isinstance(error, WorkerDied)
+    assert 5 in error.samples
+    assert took < SOON_S
+
+
+@forked
+def test_where_the_user_ignores_the_death_of_children_workers_are_missed_all_the_same(kind: Kind) -> None:
+    before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    try:
+        dataset = Numbers(20, faults={9: lambda: os.kill(os.getpid(), signal.SIGKILL)})
+        loader = loader_of(dataset, batch_size=4, **kind.options())
+        given, error, took = time_to_error(iter(loader))
+        assert given == batches_of(20, 4)[: len(given)]
+        assert isinstance(error, WorkerDied)
+        assert took < SOON_S
+        dataset.faults.clear()
+        begun = time.monotonic()
+        assert outcomes(iter(loader)) == batches_of(20, 4)
+        assert time.monotonic() - begun < SOON_S
+    finally:
+        signal.signal(signal.SIGCHLD, before)
+
+
+@forked
+def test_other_loaders_go_on_when_a_worker_of_one_dies(kind: Kind, gate: Gate) -> None:
+    others = [loader_of(Numbers(400), batch_size=4, **kind.options()) for _ in range(2)]
+    iterators = [iter(loader) for loader in others]
+    dying = iter(loader_of(Numbers(20, faults={5: AtGate(gate)}), batch_size=4, **kind.options()))
+    started_later = iter(loader_of(Numbers(400), batch_size=4, **kind.options()))
+    victim, _ = gate.wait_reached()
+    send(victim, signal.SIGKILL)
+    _, error, took = time_to_error(dying)
+    assert isinstance(error, WorkerDied)
+    assert took < SOON_S
+    for iterator in (*iterators, started_later):
+        assert outcomes(iterator) == batches_of(400, 4)
+
+
+@forked
+def test_the_error_survives_pickling(kind: Kind) -> None:
+    dataset = Numbers(8, faults={3: lambda: os.kill(os.getpid(), signal.SIGKILL)})
+    _, error, _ = time_to_error(iter(loader_of(dataset, batch_size=4, **kind.options())))
+    copy = pickle.loads(pickle.dumps(error))
+    assert isinstance(error, WorkerDied)
+    assert (str(copy), copy.worker_id, copy.exitcode, copy.samples) == (
+        str(error),
+        error.worker_id,
+        error.exitcode,
+        error.samples,
+    )
