@@ -24,7 +24,7 @@ from .layout_book import LayoutBook
 from .pinning import PinnedAhead
 from .plan import slots_in_flight
 from .workers.fetch import Fetcher, Job
-from .workers.processes import ProcessPool
+from .workers.processes import GRACE, ProcessPool
 from .workers.threads import ThreadPool
 
 
@@ -216,7 +216,9 @@ class WorkerIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's priv
             raise
         except BaseException as error:
             # An interrupt may have come between taking a result and noting it.
-            if self._delivery.broken or not isinstance(error, Exception):
+            if self._delivery.broken:
+                self._shutdown_workers(grace=0)  # the error does not wait for workers that are stuck
+            elif not isinstance(error, Exception):
                 self._shutdown_workers()
             raise
 
@@ -229,7 +231,7 @@ class WorkerIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's priv
             runtime.num_slots = pool.slots.book.num_slots
             runtime.slot_bytes = pool.slots.slot_bytes
 
-    def _shutdown_workers(self) -> None:
+    def _shutdown_workers(self, grace: float = GRACE) -> None:
         """End the workers. The name is torch's, and other libraries call it."""
         pool, self._pool = self._pool, None
         if pool is not None and not compat.exits():
@@ -241,7 +243,7 @@ class WorkerIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's priv
             stage = getattr(self, "_stage", None)
             if isinstance(stage, PinnedAhead):
                 stage.close()
-            pool.close()
+            pool.close(grace)
 
     def __del__(self, exits: Callable[[], bool] = compat.exits) -> None:
         if not exits():  # bound here, since this module's names may be gone by then

@@ -33,7 +33,7 @@ from .transport import MAX_PACKET, Packets, Pipes, Transport, use_packets
 from .worker_process import JOB_OFFSET, LAYOUT_SHIFT, Control, DirectJob, SharedJob, worker_main
 
 # How long a pool that is closed waits for its workers before it terminates them, in seconds: torch's figure.
-_GRACE = 5.0
+GRACE = 5.0
 
 
 class ProcessPool:
@@ -148,7 +148,7 @@ class ProcessPool:
                 self._file.write([message], slot_offset(slot))
                 message = pickle.dumps((slot_offset(slot), len(message)), 5)
         self._items[item.serial] = item
-        self._transport.send(message, worker_id)
+        self._transport.send(message, worker_id, item.serial)
 
     def poll(self) -> Result | None:
         """Return a result that is there, or None. Never blocks.
@@ -221,17 +221,14 @@ class ProcessPool:
         process = self.workers[worker_id]
         process.join()
         code = process.exitcode
-        item = None
-        if self._control is not None:
-            serial = self._control.holds(worker_id)
-            item = None if serial is None else self._items.get(serial)
+        control = self._control
+        serial = self._transport.held_by(worker_id) if control is None else control.holds(worker_id)
+        item = None if serial is None else self._items.get(serial)
         samples: tuple[object, ...] = ()
         doing = "between two tasks"
         if item is not None:
             samples = tuple(item.indices) if isinstance(item.indices, list | tuple) else (item.indices,)
             doing = f"while loading batch {item.batch_id} (samples {_shortened(samples)})"
-        elif self._control is None:
-            doing = "while loading"
         how = f"exited with code {code}"
         if code is not None and code < 0:
             try:
@@ -250,7 +247,7 @@ class ProcessPool:
         died.__cause__ = RuntimeError(f"DataLoader worker (pid {process.pid}) {ended}")
         return died
 
-    def close(self, grace: float = _GRACE) -> None:
+    def close(self, grace: float = GRACE) -> None:
         """End all workers. Blocks at most ``grace`` seconds for what is being worked on, and then a little."""
         if self._closed or self._pid != os.getpid():
             return

@@ -53,8 +53,11 @@ class Transport(Protocol):
     def inherited(self) -> list[Any]:
         """What a worker forked now should close, since it is not its own."""
 
-    def send(self, message: bytes, worker_id: int | None) -> None:
-        """Send to one worker, or to whoever is free. Never blocks."""
+    def send(self, message: bytes, worker_id: int | None, tag: int = 0) -> None:
+        """Send to one worker, or to whoever is free. Never blocks. ``tag`` names the message in ``held_by``."""
+
+    def held_by(self, worker_id: int) -> int | None:
+        """Return the tag of the message that a worker is at, if that is known here."""
 
     def receive(self) -> memoryview | bytes | None:
         """Return the next message that is there, or None. Never blocks. Valid until the next call."""
@@ -134,7 +137,11 @@ class Packets:
         """See :class:`Transport`."""
         return self._ours
 
-    def send(self, message: bytes, worker_id: int | None) -> None:
+    def held_by(self, worker_id: int) -> int | None:
+        """See :class:`Transport`. Whoever reads first has it, so it is not known here."""
+        return None
+
+    def send(self, message: bytes, worker_id: int | None, tag: int = 0) -> None:
         """See :class:`Transport`."""
         pair = (worker_id or 0) % len(self._ours)
         waiting = self._waiting[pair]
@@ -222,8 +229,9 @@ class Pipes:
         self._context = context
         self._ours: list[Connection[bytes, bytes]] = []
         self._theirs: dict[int, Connection[bytes, bytes]] = {}
-        self._under_way = [0] * num_workers
-        self._waiting: deque[tuple[bytes, int | None]] = deque()
+        self._under_way: list[deque[int]] = [deque() for _ in range(num_workers)]
+        """Tags of the messages that each worker has not answered, the one it is at first."""
+        self._waiting: deque[tuple[bytes, int | None, int]] = deque()
         self._sending: set[int] = set()
         """Workers to which a thread is writing."""
         self._sent, self._tell_sent = context.Pipe(duplex=False)
@@ -243,23 +251,30 @@ class Pipes:
         """See :class:`Transport`."""
         return self._ours
 
-    def send(self, message: bytes, worker_id: int | None) -> None:
+    def send(self, message: bytes, worker_id: int | None, tag: int = 0) -> None:
         """See :class:`Transport`."""
-        self._waiting.append((message, worker_id))
+        self._waiting.append((message, worker_id, tag))
         self._drain()
 
+    def _least_busy(self) -> int:
+        return min(range(len(self._ours)), key=lambda worker_id: len(self._under_way[worker_id]))
+
+    def held_by(self, worker_id: int) -> int | None:
+        """See :class:`Transport`."""
+        return self._under_way[worker_id][0] if self._under_way[worker_id] else None
+
     def _drain(self) -> None:
-        later: deque[tuple[bytes, int | None]] = deque()
+        later: deque[tuple[bytes, int | None, int]] = deque()
         full: set[int | None] = set()
         while self._waiting and None not in full:
-            message, worker_id = self._waiting.popleft()
-            to = min(range(len(self._ours)), key=self._under_way.__getitem__) if worker_id is None else worker_id
+            message, worker_id, tag = self._waiting.popleft()
+            to = self._least_busy() if worker_id is None else worker_id
             room = 2 if len(message) <= _SMALL_MESSAGE else 1
-            if worker_id in full or self._under_way[to] >= room or to in self._sending:
+            if worker_id in full or len(self._under_way[to]) >= room or to in self._sending:
                 full.add(worker_id)
-                later.append((message, worker_id))
+                later.append((message, worker_id, tag))
                 continue
-            self._under_way[to] += 1
+            self._under_way[to].append(tag)
             if room == 2:
                 _send(self._ours[to], message)  # the pipe has room for it
             else:
@@ -280,7 +295,7 @@ class Pipes:
             try:
                 if end.poll():
                     message = end.recv_bytes()
-                    self._under_way[worker_id] -= 1
+                    self._under_way[worker_id].popleft()
                     self._drain()
                     return message
             except (EOFError, ConnectionResetError, BrokenPipeError):
@@ -299,7 +314,7 @@ class Pipes:
         """See :class:`Transport`."""
         for worker_id, (end, under_way) in enumerate(zip(self._ours, self._under_way, strict=True)):
             busy = worker_id in self._sending
-            if under_way < 2 and not busy:
+            if len(under_way) < 2 and not busy:
                 _send(end, b"")  # a process forked meanwhile may have a copy: closing alone may not be seen
             if not busy:  # else it is closed with its last user: its descriptor must not become another file's before
                 end.close()

@@ -79,10 +79,15 @@ def with_workers(*settings: Workers) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("workers", chosen, ids=str)
 
 
+# Starting a process takes some 30 ms of processor time beside torch: a case with many variants has few settings.
 everywhere = with_workers(INLINE, ONE, TWO, TWO_PERSISTENT, THREE, TWO_THREADS, TWO_PERSISTENT_THREADS)
-"""Every way of loading."""
+"""Every way of loading: for cases without variants."""
+several = with_workers(INLINE, TWO, TWO_PERSISTENT, TWO_THREADS)
+"""Processes that live for an epoch and longer, and threads."""
 each_kind = with_workers(INLINE, TWO, TWO_THREADS)
-"""One setting for each way of loading: for cases with many variants."""
+"""One setting for each kind of worker: for cases of one epoch with many variants."""
+each_kind_kept = with_workers(INLINE, TWO_PERSISTENT, TWO_PERSISTENT_THREADS)
+"""The same with workers that are kept: for cases of several epochs with many variants."""
 in_workers = with_workers(ONE, TWO, TWO_PERSISTENT, THREE, TWO_THREADS, TWO_PERSISTENT_THREADS)
 """Every way of loading that has workers."""
 in_processes = with_workers(ONE, TWO, TWO_PERSISTENT, THREE)

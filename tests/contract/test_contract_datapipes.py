@@ -36,7 +36,7 @@ PIPES: dict[str, Any] = {
 }
 
 
-@with_workers(INLINE, ONE, TWO, TWO_PERSISTENT)
+@with_workers(INLINE, ONE, TWO_PERSISTENT)
 @pytest.mark.parametrize("shuffle", [None, True, False])
 @pytest.mark.parametrize("name", PIPES)
 def test_a_pipe(name, shuffle, workers):

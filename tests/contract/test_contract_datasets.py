@@ -25,20 +25,18 @@ from contract_harness import (
     INLINE,
     TWO,
     TWO_PERSISTENT,
-    TWO_THREADS,
     assert_same_as_torch,
     each_kind,
     epochs,
     everywhere,
     generator,
     outcome,
+    several,
     with_workers,
     without_messages,
 )
 from contract_samples import SamplesOfKind
 from torch.utils.data import ChainDataset, ConcatDataset, Dataset, StackDataset, Subset, TensorDataset, random_split
-
-several = with_workers(INLINE, TWO, TWO_PERSISTENT, TWO_THREADS)
 
 
 class _NestedSubset(Subset):
@@ -162,7 +160,7 @@ DATASETS: dict[str, Any] = {
 }
 
 
-@several
+@each_kind
 @pytest.mark.parametrize("name", DATASETS)
 def test_a_dataset_gives_the_same_batches(name, workers):
     def case(load):
@@ -221,7 +219,7 @@ def test_every_sample_is_asked_for_exactly_once_an_epoch(workers):
     assert_same_as_torch(case, workers)
 
 
-@everywhere
+@each_kind
 @pytest.mark.parametrize("arguments", [{"batch_size": None}, {"batch_size": 4, "collate_fn": identity}], ids=str)
 def test_every_sample_is_asked_for_exactly_once_whatever_the_unit(arguments, workers):
     def case(load):

@@ -25,6 +25,7 @@ from contract_harness import (
     TWO_THREADS,
     assert_same_as_torch,
     consume,
+    each_kind,
     epochs,
     everywhere,
     generator,
@@ -122,7 +123,7 @@ def test_the_info_is_printed_as_torchs(workers):
     assert_same_as_torch(case, workers)
 
 
-@everywhere
+@each_kind
 @pytest.mark.parametrize(
     "make",
     [

@@ -19,17 +19,16 @@ from contract_harness import (
     consume,
     each_kind,
     epochs,
-    everywhere,
     generator,
     in_workers,
     outcome,
     recorded,
+    several,
     with_workers,
 )
 from contract_samples import SamplesOfKind
 from torch.utils.data import Dataset
 
-several = with_workers(INLINE, TWO, TWO_PERSISTENT, TWO_THREADS)
 not_persistent = with_workers(INLINE, TWO, THREE, TWO_THREADS)
 
 
@@ -99,7 +98,7 @@ def test_a_validation_loop_inside_a_training_loop(workers):
     assert_same_as_torch(case, workers)
 
 
-@everywhere
+@several
 @pytest.mark.parametrize("taken", [0, 1, 3])
 def test_a_loop_left_early_and_whole_epochs_after_it(taken, workers):
     def case(load):
@@ -176,7 +175,7 @@ def test_an_iterator_made_and_never_used(workers):
 # Without order.
 
 
-@everywhere
+@with_workers(INLINE, TWO_PERSISTENT, THREE, TWO_THREADS)
 @pytest.mark.parametrize("batch_size", [None, 1, 3])
 def test_without_order_every_batch_comes_once(batch_size, workers):
     def case(load):

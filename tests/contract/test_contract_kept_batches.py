@@ -22,18 +22,16 @@ from contract_harness import (
     INLINE,
     TWO,
     TWO_PERSISTENT,
-    TWO_THREADS,
     assert_same_as_torch,
     each_kind,
     epochs,
     everywhere,
     generator,
+    several,
     with_workers,
 )
 from contract_samples import SamplesOfKind
 from torch.utils.data import Dataset
-
-several = with_workers(INLINE, TWO, TWO_PERSISTENT, TWO_THREADS)
 
 
 class _Patterns(Dataset):

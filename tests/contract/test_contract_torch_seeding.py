@@ -76,7 +76,7 @@ class _FromWorker(Dataset):
         return index, torch.rand(2, generator=self.generator)
 
 
-@without_threads
+@with_workers(INLINE, ONE, TWO, TWO_PERSISTENT, THREE)
 @pytest.mark.parametrize("own", [False, True], ids=["global generator", "own generator"])
 def test_the_random_streams_of_samples_are_torchs(own, workers):
     def case(load):
@@ -87,7 +87,7 @@ def test_the_random_streams_of_samples_are_torchs(own, workers):
     assert_same_as_torch(case, workers, seeding="torch")
 
 
-@without_threads
+@with_workers(INLINE, TWO_PERSISTENT)
 def test_a_batch_is_one_unit_of_work_also_when_that_is_asked_for(workers):
     def case(load):
         return epochs(load(Drawing(13), batch_size=4), 2)
@@ -114,7 +114,7 @@ DRAWING: dict[str, Any] = {
 }
 
 
-@with_workers(INLINE, ONE, TWO, TWO_PERSISTENT, THREE)
+@with_workers(INLINE, TWO_PERSISTENT, THREE)
 @pytest.mark.parametrize("name", DRAWING)
 def test_the_random_streams_of_a_worker_are_torchs(name, workers):
     def case(load):

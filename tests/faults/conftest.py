@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import faulthandler
 import gc
 import multiprocessing.resource_tracker
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +18,9 @@ if _HERE not in sys.path:
 
 from fault_tools import PACKETS, THREAD, Draw, Footprint, Gate, Kind, Numbers, assert_nothing_left, loader_of  # noqa: E402
 from fault_users import Launcher  # noqa: E402
+
+# Workers are killed here by signals that pytest's handler, which they inherit, would describe at length.
+os.register_at_fork(after_in_child=faulthandler.disable)
 
 _failed = pytest.StashKey[bool]()
 

@@ -22,7 +22,7 @@ import torch
 
 import fastload
 
-SOON_S = 20.0
+SOON_S = 60.0
 """How long "it is gone" and "it is there" may take before a test gives up: long, for a machine that does more."""
 
 # More draws of every fault, or other ones, without a change to a file.
@@ -95,7 +95,9 @@ class Draw(random.Random):
                 "persistent_workers": self.random() < 0.5,
             }
         options["batch_size"] = self.randint(1, 7)
-        options |= self.choice([{}, {"chunk_size": 1}, {"chunk_size": 2}, {"chunk_size": "batch"}, {"seeding": "torch"}])
+        options |= self.choice(
+            [{}, {"chunk_size": 1}, {"chunk_size": 2}, {"chunk_size": "batch"}, {"seeding": "torch"}]
+        )
         self.show(loading=options)
         return options
 
@@ -227,15 +229,19 @@ class Gate:
 
     def __call__(self, tag: int = 0) -> None:
         """In a worker: say that it is here, and wait until the gate is opened."""
-        announced = os.open(self._reached, os.O_WRONLY)
-        os.write(announced, self._RECORD.pack(os.getpid(), tag))
-        os.close(announced)
+        self.announce(tag)
         held = os.open(self._release, os.O_RDONLY)
         try:
             while not select.select([held], [], [], None)[0]:
                 pass
         finally:
             os.close(held)
+
+    def announce(self, tag: int = 0) -> None:
+        """In a worker: only say that it is here."""
+        announced = os.open(self._reached, os.O_WRONLY)
+        os.write(announced, self._RECORD.pack(os.getpid(), tag))
+        os.close(announced)
 
     def wait_reached(self) -> tuple[int, int]:
         """In the test: block until a worker is there; returns its process id and the tag."""

@@ -1,4 +1,9 @@
 class Launcher:
-    def __init__(self, f): pass
-    def close(self): pass
-    def end_all(self): pass
+    def __init__(self, f):
+        pass
+
+    def close(self):
+        pass
+
+    def end_all(self):
+        pass

@@ -124,9 +124,7 @@ def test_a_spawned_worker_killed_in_the_middle_of_a_batch_is_named_too(kind: Kin
 def test_the_error_does_not_wait_for_other_workers_that_are_stuck(kind: Kind, draw: Draw, gate: Gate) -> None:
     num_workers = draw.randint(2, 4)
     # Each of the first batches stops a worker.
-    dataset = Numbers(
-        4 * num_workers, faults={4 * worker: AtGate(gate, 4 * worker) for worker in range(num_workers)}
-    )
+    dataset = Numbers(4 * num_workers, faults={4 * worker: AtGate(gate, 4 * worker) for worker in range(num_workers)})
     loader = loader_of(dataset, batch_size=4, chunk_size="batch", prefetch_factor=1, **kind.options(num_workers))
     iterator = iter(loader)
     pids = worker_pids(iterator)

@@ -39,7 +39,7 @@ class OnlyThere:
 
 def _read_there(pid: int) -> OnlyThere:
     if pid != os.getpid():
-        raise EnvironmentError("this can only be read where it was made")
+        raise OSError("this can only be read where it was made")
     return OnlyThere()
 
 
@@ -62,7 +62,7 @@ def a_generator() -> Any:
 
 
 def an_open_file() -> Any:
-    return open(os.devnull)  # noqa: SIM115  # it is the fault
+    return open(os.devnull)  # it is the fault
 
 
 def a_lock() -> Any:
@@ -95,9 +95,7 @@ UNSENDABLE: list[Callable[[], Any]] = [
 @forked
 @pytest.mark.parametrize("made", UNSENDABLE, ids=lambda made: made.__name__)
 @draws(2)
-def test_a_sample_that_cannot_be_sent_is_an_error_in_its_place(
-    kind: Kind, made: Callable[[], Any], draw: Draw
-) -> None:
+def test_a_sample_that_cannot_be_sent_is_an_error_in_its_place(kind: Kind, made: Callable[[], Any], draw: Draw) -> None:
     length = 30
     failing = draw.choice([0, draw.randrange(length), length - 1])
     form = draw.choice(FORMS)
@@ -176,7 +174,7 @@ class UnreadableIndex(int):
 
 def _read_index(index: int, pid: int) -> UnreadableIndex:
     if pid != os.getpid():
-        raise EnvironmentError("this index cannot be read here")
+        raise OSError("this index cannot be read here")
     return UnreadableIndex(index)
 
 
@@ -225,7 +223,7 @@ class UnreadableDataset(Numbers):
 
 
 def _read_dataset(pid: int) -> Any:
-    raise EnvironmentError("this dataset cannot be read here")
+    raise OSError("this dataset cannot be read here")
 
 
 def _collate_local() -> Any:
@@ -262,6 +260,10 @@ def test_a_dataset_that_spawned_workers_cannot_read_is_an_error_and_no_hang(kind
 def test_forked_workers_need_no_pickle_of_anything(kind: Kind) -> None:
     dataset = UnsendableDataset(20)
     loader = loader_of(
-        dataset, batch_size=4, worker_init_fn=lambda _: None, collate_fn=lambda rows: torch.stack(rows), **kind.options()
+        dataset,
+        batch_size=4,
+        worker_init_fn=lambda _: None,
+        collate_fn=lambda rows: torch.stack(rows),
+        **kind.options(),
     )
     assert outcomes(iter(loader)) == batches_of(20, 4)

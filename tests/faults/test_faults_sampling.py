@@ -212,7 +212,6 @@ class Replaces(Numbers):
 @everywhere
 @pytest.mark.parametrize("form", ["number", "tensor", "dict", "ragged"])
 @draws(3)
-@pytest.mark.filterwarnings("error")
 def test_a_getitems_that_gives_more_or_fewer_samples_than_asked_makes_batches_of_what_it_gave(
     kind: Kind, form: str, draw: Draw
 ) -> None:

@@ -1,0 +1,274 @@
+"""Iterations that are left before their end. After each test the process is as it was: see conftest.py."""
+
+from __future__ import annotations
+
+import gc
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from fault_tools import (
+    FORMS,
+    PACKETS,
+    PIPES,
+    SPAWN,
+    THREAD,
+    AtGate,
+    Draw,
+    Footprint,
+    Gate,
+    Kind,
+    Numbers,
+    assert_nothing_left,
+    batches_of,
+    draws,
+    everywhere,
+    forked,
+    loader_of,
+    numbers,
+    of_kinds,
+    outcomes,
+    with_workers,
+)
+
+# A pool that is closed gives its workers five seconds for what they are at, and then two more to die.
+AT_ONCE_S = 4.0
+BOUND_S = 14.0
+
+
+def leave_by_break(loader: Any, after: int) -> None:
+    for place, batch in enumerate(loader):
+        numbers(batch)
+        if place >= after:
+            break
+
+
+def leave_by_del(loader: Any, after: int) -> None:
+    iterator = iter(loader)
+    for _ in range(after):
+        next(iterator, None)
+    del iterator
+
+
+def leave_in_a_cycle(loader: Any, after: int) -> None:
+    iterator = iter(loader)
+    for _ in range(after):
+        next(iterator, None)
+    cycle: list[Any] = [iterator]
+    cycle.append(cycle)
+    del cycle, iterator
+    gc.collect()
+
+
+def leave_by_an_exception(loader: Any, after: int) -> None:
+    def train() -> None:
+        for place, batch in enumerate(loader):
+            numbers(batch)
+            if place >= after:
+                raise ZeroDivisionError("the loss is nan")
+
+    try:
+        train()
+    except ZeroDivisionError:
+        pass
+
+
+def leave_by_closing_a_generator(loader: Any, after: int) -> None:
+    def batches() -> Iterator[Any]:
+        yield from loader
+
+    generator = batches()
+    for _ in range(after):
+        next(generator, None)
+    generator.close()
+
+
+def leave_by_close(loader: Any, after: int) -> None:
+    iterator = iter(loader)
+    for _ in range(after):
+        next(iterator, None)
+    loader.close()
+    assert list(iterator) == []
+
+
+def leave_holding_batches(loader: Any, after: int) -> None:
+    iterator = iter(loader)
+    kept = [batch for _, batch in zip(range(after + 1), iterator, strict=False)]
+    found = [numbers(batch) for batch in kept]
+    del iterator
+    loader.close()
+    assert [numbers(batch) for batch in kept] == found
+
+
+def leave_in_another_thread(loader: Any, after: int) -> None:
+    thread = threading.Thread(target=leave_by_break, args=(loader, after))
+    thread.start()
+    thread.join()
+
+
+LEAVE = [
+    leave_by_break,
+    leave_by_del,
+    leave_in_a_cycle,
+    leave_by_an_exception,
+    leave_by_closing_a_generator,
+    leave_by_close,
+    leave_holding_batches,
+    leave_in_another_thread,
+]
+
+
+@everywhere
+@pytest.mark.parametrize("leave", LEAVE, ids=lambda leave: leave.__name__)
+@draws(2)
+def test_an_iteration_can_be_left_anywhere_and_leaves_nothing(
+    kind: Kind, leave: Callable[[Any, int], None], draw: Draw
+) -> None:
+    options = draw.loading(kind)
+    length = draw.randint(1, 200)
+    expected = batches_of(length, options["batch_size"])
+    after = draw.randint(0, len(expected))
+    form = draw.choice(FORMS)
+    draw.show(length=length, after=after, form=form)
+    before = Footprint.now()
+    loader = loader_of(Numbers(length, form), **options)
+    begun = time.monotonic()
+    leave(loader, after)
+    if not options.get("persistent_workers"):
+        assert_nothing_left(before)
+    leave(loader, draw.randint(0, len(expected)))
+    assert outcomes(iter(loader)) == expected
+    del loader
+    assert_nothing_left(before)
+    assert time.monotonic() - begun < BOUND_S
+
+
+@with_workers
+@draws(2)
+def test_leaving_does_not_wait_for_work_that_nobody_wants_any_more(kind: Kind, draw: Draw) -> None:
+    """Thousands of samples are waiting to be loaded, in two loaders that were started after each other."""
+    options = draw.loading(kind) | {"prefetch_factor": 50, "persistent_workers": False}
+    loaders = [loader_of(_Slow(100_000), **options) for _ in range(3)]
+    iterators = [iter(loader) for loader in loaders]
+    for iterator in iterators:
+        next(iterator)
+    draw.shuffle(iterators)
+    while iterators:
+        begun = time.monotonic()
+        del iterators[-1]
+        del iterator
+        gc.collect()
+        iterator = None
+        assert time.monotonic() - begun < AT_ONCE_S
+
+
+class _Slow(Numbers):
+    def __getitem__(self, index: int) -> Any:
+        time.sleep(0.001)
+        return super().__getitem__(index)
+
+
+@forked
+@draws(3)
+def test_iterations_of_one_loader_may_be_left_in_any_order(kind: Kind, draw: Draw) -> None:
+    options = draw.loading(kind) | {"persistent_workers": False}
+    loader = loader_of(Numbers(60), **options)
+    expected = batches_of(60, options["batch_size"])
+    under_way: list[tuple[Any, int]] = []
+    for _ in range(12):
+        action = draw.choice(["start", "next", "next", "leave", "end"])
+        if action == "start" or not under_way:
+            under_way.append((iter(loader), 0))
+            continue
+        iterator, given = under_way.pop(draw.randrange(len(under_way)))
+        if action == "next":
+            for _ in range(draw.randint(1, 5)):
+                batch = next(iterator, None)
+                if batch is not None:
+                    assert numbers(batch) == expected[given]
+                    given += 1
+            under_way.append((iterator, given))
+        elif action == "end":
+            assert outcomes(iterator) == expected[given:]
+        del iterator
+    under_way.clear()
+
+
+@of_kinds(PACKETS, PIPES, THREAD, SPAWN)
+@pytest.mark.timeout(100)
+@draws(1)
+def test_persistent_workers_start_a_new_epoch_after_one_was_left_anywhere(kind: Kind, draw: Draw) -> None:
+    options = draw.loading(kind) | {"persistent_workers": True}
+    form = draw.choice(FORMS)
+    loader = loader_of(Numbers(80, form), **options)
+    expected = batches_of(80, options["batch_size"])
+    for _ in range(20):
+        after = draw.randint(0, len(expected))
+        iterator = iter(loader)
+        assert [numbers(next(iterator)) for _ in range(after)] == expected[:after]
+    assert outcomes(iter(loader)) == expected
+    del iterator
+    loader.close()
+
+
+# --- Workers that are stuck ------------------------------------------------------------------------------------------
+
+
+def sleep() -> None:
+    time.sleep(10**6)
+
+
+def spin() -> None:
+    while True:
+        pass
+
+
+def sleep_deaf() -> None:
+    """Deaf to SIGTERM, as code is that sets handlers of its own."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    time.sleep(10**6)
+
+
+class _StuckAfter:
+    """Says that it is here, and gets stuck."""
+
+    def __init__(self, gate: Gate, stuck: Callable[[], None]) -> None:
+        self.gate, self.stuck = gate, stuck
+
+    def __call__(self) -> None:
+        self.gate.announce()
+        self.stuck()
+
+
+@of_kinds(PACKETS, PIPES, SPAWN)
+@pytest.mark.timeout(100)
+def test_workers_that_are_stuck_in_the_users_code_are_ended_in_a_bounded_time(kind: Kind, gate: Gate) -> None:
+    ways = [sleep, spin, sleep_deaf]
+    loaders = []
+    for stuck in ways if kind.method == "fork" else ways[:1]:
+        loader = loader_of(Numbers(40, faults={5: _StuckAfter(gate, stuck)}), batch_size=4, **kind.options())
+        loaders.append(iter(loader))
+        gate.wait_reached()
+    # All at once, since each takes its time.
+    begun = time.monotonic()
+    threads = [threading.Thread(target=iterator._shutdown_workers) for iterator in loaders]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert time.monotonic() - begun < BOUND_S
+
+
+def test_a_thread_that_is_stuck_is_named_by_a_warning_and_ends_when_its_code_returns(gate: Gate) -> None:
+    loader = loader_of(Numbers(40, faults={5: AtGate(gate)}), batch_size=4, **THREAD.options())
+    iterator = iter(loader)
+    gate.wait_reached()
+    begun = time.monotonic()
+    with pytest.warns(RuntimeWarning, match="fastload_worker"):
+        loader.close()
+    assert time.monotonic() - begun < BOUND_S
+    assert list(iterator) == []
+    gate.open()
