@@ -4,7 +4,7 @@ import dataclasses
 import importlib
 import resource
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from benchmarks.spec import Measurement, Side
@@ -16,14 +16,28 @@ def make_loader(side: Side, dataset: Any, **arguments: Any) -> Any:
     return package.DataLoader(dataset, **arguments, **side.options)
 
 
+_kept: dict[str, Any] = {}
+
+
+def kept_loader(side: Side, build: Callable[[], Any]) -> Any:
+    """Build the side's loader at its first measurement in this process, and return the same one after that.
+
+    A script has one loader for all its epochs, so what a loader learns in the first, the warm-up, may serve the others.
+    """
+    if side.name not in _kept:
+        _kept[side.name] = build()
+    return _kept[side.name]
+
+
 def time_epoch(loader: Iterable[object], *, samples_per_batch: int, num_warm_batches: int) -> Measurement:
     """Iterate over ``loader`` once.
 
     Args:
         loader: all its batches must have ``samples_per_batch`` samples.
         samples_per_batch: turns batches into samples.
-        num_warm_batches: batches that do not count in the steady rate. With torch's loader, the workers finish their
-            first batches at the same moment; a rate counted from the first of them would count the others as free.
+        num_warm_batches: batches that do not count in the steady rate; at least two for each worker. With torch's
+            loader, the workers finish their first batches at the same moment; a rate counted from the first of them
+            would count the others as free. With fastload's, each worker meets each slot's memory for the first time.
 
     Returns:
         "samples/s steady": from the arrival of the last warm batch to that of the last batch;

@@ -14,7 +14,7 @@ from PIL import Image
 from torch.utils.data import Dataset
 from torchvision import transforms
 
-from benchmarks.loops import make_loader, time_epoch
+from benchmarks.loops import kept_loader, make_loader, time_epoch
 from benchmarks.spec import WITH_TORCH_SEEDING, Benchmark, Measurement, Metric, Side
 
 
@@ -50,7 +50,10 @@ _images = functools.cache(CifarSizedImages)
 def epoch(side: Side, *, num_batches: int, num_workers: int) -> Measurement:
     """Time a shuffled epoch of ``num_batches`` batches of 128."""
     torch.manual_seed(0)
-    loader = make_loader(side, _images(num_batches * 128), batch_size=128, shuffle=True, num_workers=num_workers)
+    dataset = _images(num_batches * 128)
+    loader = kept_loader(
+        side, lambda: make_loader(side, dataset, batch_size=128, shuffle=True, num_workers=num_workers)
+    )
     return time_epoch(loader, samples_per_batch=128, num_warm_batches=2 * num_workers or 1)
 
 

@@ -10,7 +10,7 @@ import functools
 
 import torch
 
-from benchmarks.loops import make_loader, time_epoch
+from benchmarks.loops import kept_loader, make_loader, time_epoch
 from benchmarks.made_data import Sentences, pad_sentences
 from benchmarks.spec import WITH_TORCH_SEEDING, Benchmark, Measurement, Metric, Side
 
@@ -20,8 +20,10 @@ _sentences = functools.cache(Sentences)
 def epoch(side: Side, *, num_batches: int) -> Measurement:
     """Time a shuffled epoch of ``num_batches`` batches of 64 sequences."""
     torch.manual_seed(0)
-    loader = make_loader(
-        side, _sentences(num_batches * 64), batch_size=64, shuffle=True, num_workers=2, collate_fn=pad_sentences
+    dataset = _sentences(num_batches * 64)
+    loader = kept_loader(
+        side,
+        lambda: make_loader(side, dataset, batch_size=64, shuffle=True, num_workers=2, collate_fn=pad_sentences),
     )
     return time_epoch(loader, samples_per_batch=64, num_warm_batches=4)
 

@@ -9,7 +9,7 @@ again (torch moves a tensor to shared memory only once); here each batch is a ne
 
 import functools
 
-from benchmarks.loops import make_loader, time_epoch
+from benchmarks.loops import kept_loader, make_loader, time_epoch
 from benchmarks.made_data import ReadyBatches
 from benchmarks.spec import Benchmark, Measurement, Metric, Side
 
@@ -18,13 +18,15 @@ _dataset = functools.cache(ReadyBatches)
 
 def ready(side: Side, *, num_batches: int) -> Measurement:
     """Time an epoch of ready batches: dictionaries of 32 float32 tensors of shape (32, 8), without collation."""
-    loader = make_loader(side, _dataset(num_batches, 32, (32, 8)), batch_size=None, num_workers=2)
+    dataset = _dataset(num_batches, 32, (32, 8))
+    loader = kept_loader(side, lambda: make_loader(side, dataset, batch_size=None, num_workers=2))
     return time_epoch(loader, samples_per_batch=1, num_warm_batches=4)
 
 
 def collated(side: Side, *, num_batches: int) -> Measurement:
     """Time an epoch of batches of 32 samples, each a dictionary of 32 float32 tensors of shape (8,)."""
-    loader = make_loader(side, _dataset(num_batches * 32, 32, (8,)), batch_size=32, num_workers=2)
+    dataset = _dataset(num_batches * 32, 32, (8,))
+    loader = kept_loader(side, lambda: make_loader(side, dataset, batch_size=32, num_workers=2))
     return time_epoch(loader, samples_per_batch=32, num_warm_batches=4)
 
 

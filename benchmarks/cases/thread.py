@@ -19,8 +19,8 @@ BENCHMARKS = (
         metrics=tuple(
             Metric(name=metric.name, more_is_better=metric.more_is_better, least_ratio=None) for metric in EPOCH_METRICS
         ),
-        arguments={"version": "v2", "num_images": 2000, "batch_size": 100},
-        quick_arguments={"num_images": 1000},
+        arguments={"version": "v2", "num_images": 4000, "batch_size": 100},
+        quick_arguments={"num_images": 2000},
         sides=(TORCH, _THREADS),
         needs_images=True,
     ),

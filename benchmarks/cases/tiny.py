@@ -12,7 +12,7 @@ import functools
 import torch
 from torch.utils.data import Dataset, TensorDataset
 
-from benchmarks.loops import make_loader, time_epoch
+from benchmarks.loops import kept_loader, make_loader, time_epoch
 from benchmarks.made_data import Integers
 from benchmarks.spec import WITH_TORCH_SEEDING, Benchmark, Measurement, Metric, Side
 
@@ -30,7 +30,10 @@ def _dataset(kind: str, num_samples: int) -> Dataset[object]:
 def epoch(side: Side, *, kind: str, num_batches: int, num_workers: int) -> Measurement:
     """Time a shuffled epoch of ``num_batches`` batches of 256."""
     torch.manual_seed(0)
-    loader = make_loader(side, _dataset(kind, num_batches * 256), batch_size=256, shuffle=True, num_workers=num_workers)
+    dataset = _dataset(kind, num_batches * 256)
+    loader = kept_loader(
+        side, lambda: make_loader(side, dataset, batch_size=256, shuffle=True, num_workers=num_workers)
+    )
     return time_epoch(loader, samples_per_batch=256, num_warm_batches=2 * num_workers or 1)
 
 
