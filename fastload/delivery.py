@@ -119,13 +119,16 @@ class Delivery:
         self.broken = False
         """Whether a worker is lost, so that nothing more can come."""
 
-    def begin(self, index_batches: Iterator[Any], size_of: Callable[[Any], int], epoch: int) -> None:
+    def begin(
+        self, index_batches: Iterator[Any], size_of: Callable[[Any], int], epoch: int, shared_seed: int | None = None
+    ) -> None:
         """Start a new iteration; what is left of the one before is dropped.
 
         Args:
             index_batches: what the sampler gives.
             size_of: samples of one index batch.
             epoch: enters the samples' keys.
+            shared_seed: what IterDataPipes are seeded with, from the second iteration on.
         """
         self._drop_all()
         self._index_batches: Iterator[Any] | None = index_batches
@@ -143,7 +146,7 @@ class Delivery:
             self._iteration += 1
             self._pool.begin(self._iteration)
             for worker_id in range(self._num_workers):
-                self._submit(-1, 0, 0, 0, 0, START, None, worker_id)
+                self._submit(-1, 0, 0, 0, 0, START, shared_seed, worker_id)
         else:
             self._iteration += 1
             self._pool.begin(self._iteration)
@@ -357,7 +360,7 @@ class Delivery:
         if item.layout != WHOLE_BATCH and result.status != ERROR:
             self._book.observe_cost(result.busy_ns, len(item.indices))
         if result.status == UNSENDABLE:
-            self._book.given_up = f"samples cannot be pickled ({result.payload})"
+            self._book.given_up = result.payload
             batch.redo = True
         try:
             if result.status == ROWS:

@@ -138,10 +138,10 @@ class WorkerIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's priv
         self._begin(loader, loader._begin_epoch())
 
     def _begin(self, loader: Any, epoch: int) -> None:
-        super()._reset(loader)  # torch asks the sampler for an iterator twice at the first iteration, and so do we
         try:
             if self._pool is None:
                 self._start(loader)
+            super()._reset(loader)  # torch asks the sampler for an iterator twice at the first iteration, and so do we
             index_batches = self._sampler_iter
             if self._auto_collation:
                 index_batches = map(_sized, index_batches)
@@ -150,7 +150,7 @@ class WorkerIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's priv
             self._iterations += 1
             if isinstance(self._stage, PinnedAhead):
                 self._stage.drop()
-            self._delivery.begin(index_batches, _size if self._auto_collation else _one, epoch)
+            self._delivery.begin(index_batches, _size if self._auto_collation else _one, epoch, self._shared_seed)
             error = self._delivery.first_error()
             if error is not None and type(loader.sampler).__module__ == compat.SAMPLER_MODULE:
                 raise error  # as in torch: a dataset without a length, say, which no later next() can mend

@@ -27,6 +27,10 @@ Buffer = np.ndarray[Any, np.dtype[np.uint8]]
 ALIGNMENT = 64
 
 
+# Begins the reason of :func:`learn` for samples that are an error in torch, and would be mended by pickling them.
+REFUSED = "array that torch does not take"
+
+
 class DoesNotFit(Exception):
     """A sample is not of the layout. The message says in what."""
 
@@ -190,7 +194,7 @@ def _learn(value: Any) -> Node | str:
         try:
             return TensorLeaf(np.ndarray, torch.as_tensor(value).dtype, value.shape)
         except (TypeError, ValueError) as error:  # byte order, negative strides: torch's own error follows
-            return f"array that torch does not take: {error}"
+            return f"{REFUSED}: {error}"
     if isinstance(value, np.bool_ | np.number):
         try:
             return TensorLeaf(kind, torch.as_tensor([value]).dtype, ())
@@ -271,7 +275,10 @@ def _write_tensors(leaf: TensorLeaf, column: Sequence[Any], out: torch.Tensor) -
     if kind is np.ndarray:
         if not all(isinstance(value, np.ndarray) for value in column):
             raise DoesNotFit(f"{_names(set(map(type, column)))} where the layout has an array")
-        column = [torch.as_tensor(value) for value in column]
+        try:
+            column = [torch.as_tensor(value) for value in column]
+        except (TypeError, ValueError) as error:
+            raise DoesNotFit(str(error)) from None
     else:
         kinds = set(map(type, column))
         if kinds != {kind}:

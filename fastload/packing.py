@@ -61,6 +61,14 @@ class Packer(pickle.Pickler):
     def reducer_override(self, obj: Any) -> Any:
         """Reduce plain CPU tensors and their storages to their bytes; leave the rest to the tables."""
         kind = type(obj)
+        if kind is np.ndarray and not obj.flags.writeable and not obj.dtype.hasobject:
+            return obj.copy().__reduce_ex__(5)  # pickled by value, as in torch, it could be written to there
+        if kind is torch.Tensor and not obj.requires_grad and (obj.is_conj() or obj.is_neg()):
+            # Else the bit that says so would be lost. Strides stay, as they do for other tensors.
+            resolved = obj.resolve_conj().resolve_neg()
+            obj = torch.empty_strided(obj.size(), obj.stride(), dtype=obj.dtype) if 0 not in obj.stride() else resolved
+            if obj is not resolved:
+                obj.copy_(resolved)
         if (
             kind is torch.Tensor
             and not obj.requires_grad

@@ -16,8 +16,9 @@ from typing import Any, NamedTuple, Protocol
 from torch._utils import ExceptionWrapper
 from torch.utils.data import Subset
 
+from .. import compat
 from ..errors import DatasetError
-from ..layout import DoesNotFit, Layout
+from ..layout import REFUSED, DoesNotFit, Layout, learn
 from ..plan import WHOLE_BATCH, WorkItem
 from ..seeding import BATCH, SAMPLE, Keys, seed_global_generators
 
@@ -32,7 +33,7 @@ FAILED_START = 6  # payload: the ExceptionWrapper of worker_init_fn; the worker 
 UNSENDABLE = 7  # samples that cannot be pickled, though their batch perhaps can; payload: why
 
 START = -2
-"""A ``layout`` of :class:`WorkItem`: no work; begin a new pass over an IterableDataset."""
+"""A ``layout`` of :class:`WorkItem`: begin a new pass over an IterableDataset; ``indices`` is its shared seed."""
 
 
 class Result(NamedTuple):
@@ -110,7 +111,7 @@ class Fetcher:
         payload: Any = None
         try:
             if layout == START:
-                self._iterator = iter(self._dataset)
+                self._iterator = iter(compat.seed_iter_data_pipe(self._dataset, item.indices))
                 self._ended = False
                 status = SKIPPED
             elif layout == WHOLE_BATCH:
@@ -239,6 +240,9 @@ def _rows(samples: list[Any], item: WorkItem, sink: Sink) -> tuple[int, int, Any
             return ROWS, generation, sink.write_rows(layout, samples, item)
         except DoesNotFit:
             pass
+    reason = learn(samples[0])
+    if isinstance(reason, str) and reason.startswith(REFUSED):
+        return UNSENDABLE, 0, reason
     return SAMPLES, 0, samples
 
 

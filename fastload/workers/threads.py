@@ -163,7 +163,7 @@ class ThreadPool:
         for tasks in self._board.tasks:
             for _ in self.workers:
                 tasks.put(None)
-        deadline = time.monotonic() + grace
+        deadline = time.monotonic() + max(grace, 0.5)  # those that are idle end at once
         for thread in self.workers:
             if thread is not threading.current_thread():
                 thread.join(max(0.0, deadline - time.monotonic()))

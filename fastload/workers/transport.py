@@ -163,13 +163,20 @@ class Packets:
         for _ in ends:
             self._next = (self._next + 1) % len(ends)
             try:
-                length = ends[self._next].recv_into(self._memory)
+                length = self._receive_from(ends[self._next])
             except (BlockingIOError, InterruptedError, ConnectionResetError):
                 continue
             if length:
                 return self._memory[:length]
         self._drain()
         return None
+
+    def _receive_from(self, end: socket.socket) -> int:
+        try:
+            return end.recv_into(self._memory)
+        except ConnectionResetError:
+            # Told once, when a worker has ended without reading all that was sent to it. What it sent is still there.
+            return end.recv_into(self._memory)
 
     def _drain(self) -> None:
         for pair, waiting in enumerate(self._waiting):
@@ -294,7 +301,7 @@ class Pipes:
         for worker_id, end in enumerate(self._ours):
             try:
                 if end.poll():
-                    message = end.recv_bytes()
+                    message = _receive(end)
                     self._under_way[worker_id].popleft()
                     self._drain()
                     return message
@@ -328,6 +335,14 @@ class Pipes:
 def _send_and_tell(connection: Any, message: bytes, tell: Any, worker_id: int) -> None:
     _send(connection, message)
     _send(tell, b"%d" % worker_id)
+
+
+def _receive(connection: Connection[bytes, bytes]) -> bytes:
+    try:
+        return connection.recv_bytes()
+    except ConnectionResetError:
+        # Told once, when a worker has ended without reading all that was sent to it. What it sent is still there.
+        return connection.recv_bytes()
 
 
 def _send(connection: Connection[bytes, bytes], message: bytes) -> None:

@@ -275,7 +275,7 @@ def _encoded(sink: _FileSink | _MessageSink, result: Result, item: WorkItem | No
             name = wrapper.exc_type.__name__
             substitute.where = f"{where} (as RuntimeError, because {name} itself cannot be pickled: {error})"
         elif result.status == SAMPLES:
-            return sink.encode(result._replace(status=UNSENDABLE, payload=f"{type(error).__name__}: {error}"), item)
+            return sink.encode(result._replace(status=UNSENDABLE, payload=f"samples cannot be pickled ({error})"), item)
         else:
             error.add_note(
                 "the result of the dataset or of collate_fn could not be sent to the main process; "

@@ -200,7 +200,10 @@ def time_to_error(iterator: Iterator[Any]) -> tuple[list[list[int]], Exception, 
         except StopIteration:
             raise AssertionError(f"the iteration ended without an error, after {len(given)} batches") from None
         except Exception as error:
-            return given, error.with_traceback(None), time.monotonic() - begun
+            took = time.monotonic() - begun
+            # Without its frames, which hold the iterator.
+            error.__cause__ = error.__context__ = None
+            return given, error.with_traceback(None), took
         given.append(numbers(batch))
 
 
@@ -284,6 +287,42 @@ def send(pid: int, sent: signal.Signals) -> None:
         finally:
             os._exit(0)
     os.waitpid(child, 0)
+
+
+class Assassin:
+    """A process that waits for a worker at a gate, and sends it a signal there.
+
+    Of its own, since the worker may get to the gate only while the test is inside ``next()``.
+
+    Args:
+        gate: where.
+        sent: what is sent.
+        wait_for: workers that must be at the gate; the first of them is the victim.
+    """
+
+    _RECORD = struct.Struct("<qqd")
+
+    def __init__(self, gate: Gate, sent: signal.Signals, wait_for: int = 1) -> None:
+        self._told, telling = os.pipe()
+        self._child = os.fork()
+        if self._child == 0:
+            try:
+                victim, tag = next(gate.wait_reached() for _ in range(wait_for))
+                # Noted before: what follows in the test is later, in any case.
+                os.write(telling, self._RECORD.pack(victim, tag, time.monotonic()))
+                os.kill(victim, sent)
+            finally:
+                os._exit(0)
+        os.close(telling)
+
+    def report(self) -> tuple[int, int, float]:
+        """Return whom it has killed, the tag of that place, and when (as by ``time.monotonic``)."""
+        record = os.read(self._told, self._RECORD.size)
+        os.close(self._told)
+        os.waitpid(self._child, 0)
+        assert record, "no worker came to the gate"
+        victim, tag, when = self._RECORD.unpack(record)
+        return victim, tag, when
 
 
 def wait_gone(pids: Any, within: float = SOON_S) -> None:

@@ -14,16 +14,14 @@ import pytest
 import torch
 from fault_tools import (
     FORMS,
-    PACKETS,
-    PIPES,
     SPAWN,
     SPAWN_PIPES,
+    Assassin,
     AtGate,
     Draw,
     Gate,
     Kind,
     Numbers,
-    alive,
     batches_of,
     collation,
     draws,
@@ -81,21 +79,19 @@ def test_a_worker_killed_in_the_middle_of_a_batch_is_an_error_that_names_worker_
     expected = batches_of(length, options["batch_size"])
     batch = place // options["batch_size"]
 
+    assassin = Assassin(gate, sent)
     iterator = iter(loader)
     pids = worker_pids(iterator)
-    window = options["num_workers"] * options["prefetch_factor"]
-    before = max(0, batch - window + 1)
-    assert [numbers(next(iterator)) for _ in range(before)] == expected[:before]
-    victim, _ = gate.wait_reached()
-    send(victim, sent)
-    given, error, took = time_to_error(iterator)
+    given, error, _ = time_to_error(iterator)
+    told_at = time.monotonic()
+    victim, _, killed_at = assassin.report()
 
-    assert given == expected[before:batch][: len(given)]
+    assert given == expected[:batch][: len(given)]
     died = assert_names(error, victim, pids.index(victim), sent)
     assert place in died.samples
     assert set(died.samples) <= set(range(length))
     assert f"samples {', '.join(map(repr, died.samples))}" in str(died) or len(died.samples) > 8
-    assert took < SOON_S
+    assert told_at - killed_at < SOON_S
     with pytest.raises(StopIteration):
         next(iterator)
     wait_gone(pids)
@@ -107,15 +103,16 @@ def test_a_worker_killed_in_the_middle_of_a_batch_is_an_error_that_names_worker_
 @of_kinds(SPAWN, SPAWN_PIPES)
 @pytest.mark.timeout(100)
 def test_a_spawned_worker_killed_in_the_middle_of_a_batch_is_named_too(kind: Kind, gate: Gate) -> None:
-    loader = loader_of(Numbers(30, "dict", {17: AtGate(gate)}), batch_size=4, prefetch_factor=4, **kind.options())
+    loader = loader_of(Numbers(30, "dict", {17: AtGate(gate)}), batch_size=4, **kind.options())
+    assassin = Assassin(gate, signal.SIGKILL)
     iterator = iter(loader)
     pids = worker_pids(iterator)
-    victim, _ = gate.wait_reached()
-    send(victim, signal.SIGKILL)
-    given, error, took = time_to_error(iterator)
+    given, error, _ = time_to_error(iterator)
+    told_at = time.monotonic()
+    victim, _, killed_at = assassin.report()
     assert given == batches_of(30, 4)[: len(given)]
     assert 17 in assert_names(error, victim, pids.index(victim), signal.SIGKILL).samples
-    assert took < SOON_S
+    assert told_at - killed_at < SOON_S
     wait_gone(pids)
 
 
@@ -199,7 +196,8 @@ def test_a_worker_killed_after_it_has_made_everything_costs_nothing(kind: Kind) 
             made[index] = 1
             return super().__getitem__(index)
 
-    iterator = iter(loader_of(Counted(8), batch_size=4, prefetch_factor=2, **kind.options(1)))
+    # Two tasks: as many as a pipe holds.
+    iterator = iter(loader_of(Counted(8), batch_size=4, chunk_size="batch", prefetch_factor=2, **kind.options(1)))
     (pid,) = worker_pids(iterator)
     wait_quiet(pid, lambda: made[:] == b"\1" * 8)
     send(pid, signal.SIGKILL)
@@ -268,30 +266,25 @@ def test_a_worker_that_dies_in_worker_init_fn_is_an_error_each_time(kind: Kind, 
         assert took < SOON_S
 
 
-@of_kinds(PACKETS, PIPES)
-def test_the_death_of_a_worker_that_has_forked_is_told_while_its_child_lives(kind: Kind, gate: Gate) -> None:
+@forked
+def test_the_death_of_a_worker_that_has_forked_is_told_while_its_child_lives(kind: Kind) -> None:
     """The child has inherited what the worker had open; the worker's end must be seen all the same."""
-    children = os.pipe()
+    told, telling = os.pipe()
 
     def fork_and_die() -> None:
         child = os.fork()
         if child == 0:
-            gate()
+            time.sleep(2.5 * SOON_S)
             os._exit(0)
-        os.write(children[1], child.to_bytes(8, "little"))
+        os.write(telling, child.to_bytes(8, "little"))
         os.kill(os.getpid(), signal.SIGKILL)
 
     iterator = iter(loader_of(Numbers(20, faults={5: fork_and_die}), batch_size=4, **kind.options()))
-    child = int.from_bytes(os.read(children[0], 8), "little")
-    for end in children:
-        os.close(end)
-    try:
-        gate.wait_reached()
-        assert alive(child)
-        given, error, took = time_to_error(iterator)
-    finally:
-        gate.open()
-        wait_gone([child])
+    given, error, took = time_to_error(iterator)
+    child = int.from_bytes(os.read(told, 8), "little")
+    os.close(told)
+    os.close(telling)
+    os.kill(child, signal.SIGKILL)
     assert given == batches_of(20, 4)[: len(given)]
     assert isinstance(error, WorkerDied)
     assert 5 in error.samples
@@ -299,34 +292,16 @@ def test_the_death_of_a_worker_that_has_forked_is_told_while_its_child_lives(kin
 
 
 @forked
-def test_where_the_user_ignores_the_death_of_children_workers_are_missed_all_the_same(kind: Kind) -> None:
-    before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-    try:
-        dataset = Numbers(20, faults={9: lambda: os.kill(os.getpid(), signal.SIGKILL)})
-        loader = loader_of(dataset, batch_size=4, **kind.options())
-        given, error, took = time_to_error(iter(loader))
-        assert given == batches_of(20, 4)[: len(given)]
-        assert isinstance(error, WorkerDied)
-        assert took < SOON_S
-        dataset.faults.clear()
-        begun = time.monotonic()
-        assert outcomes(iter(loader)) == batches_of(20, 4)
-        assert time.monotonic() - begun < SOON_S
-    finally:
-        signal.signal(signal.SIGCHLD, before)
-
-
-@forked
 def test_other_loaders_go_on_when_a_worker_of_one_dies(kind: Kind, gate: Gate) -> None:
     others = [loader_of(Numbers(400), batch_size=4, **kind.options()) for _ in range(2)]
     iterators = [iter(loader) for loader in others]
+    assassin = Assassin(gate, signal.SIGKILL)
     dying = iter(loader_of(Numbers(20, faults={5: AtGate(gate)}), batch_size=4, **kind.options()))
     started_later = iter(loader_of(Numbers(400), batch_size=4, **kind.options()))
-    victim, _ = gate.wait_reached()
-    send(victim, signal.SIGKILL)
-    _, error, took = time_to_error(dying)
+    _, error, _ = time_to_error(dying)
+    told_at = time.monotonic()
+    assert told_at - assassin.report()[2] < SOON_S
     assert isinstance(error, WorkerDied)
-    assert took < SOON_S
     for iterator in (*iterators, started_later):
         assert outcomes(iterator) == batches_of(400, 4)
 

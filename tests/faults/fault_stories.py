@@ -1,0 +1,434 @@
+"""What users' processes do. Each story takes ``tell`` and JSON options, and returns what its script keeps in a global.
+
+See fault_users.py for how they are started and how they end.
+"""
+
+import contextlib
+import ctypes
+import gc
+import os
+import random
+import resource
+import signal
+import sys
+import threading
+import time
+
+import torch
+from fault_tools import Numbers, batches_of, loader_of, numbers, outcomes
+from torch.utils.data import Dataset
+
+import fastload
+
+# --- Workers that do something ---------------------------------------------------------------------------------------
+
+
+class Says(Dataset):
+    """Says by a pipe that a worker is at an index, and then does something for long."""
+
+    def __init__(self, length, at, stuck):
+        self.length, self.at, self.stuck = length, at, stuck
+        self.told, self.telling = os.pipe()
+
+    def __len__(self):
+        return self.length
+
+    def __getitem__(self, index):
+        if index == self.at:
+            os.write(self.telling, b"x")
+            STUCK[self.stuck]()
+        return torch.full((2, 2), index)
+
+    def wait_reached(self):
+        os.read(self.told, 1)
+
+
+def sleep():
+    time.sleep(10**6)
+
+
+def spin():
+    while True:
+        pass
+
+
+def stubborn():
+    """Code that lets nothing stop it."""
+    while True:
+        with contextlib.suppress(BaseException):
+            spin()
+
+
+def deaf():
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    time.sleep(10**6)
+
+
+def read():
+    os.read(os.pipe()[0], 1)
+
+
+def wait_for_a_lock():
+    lock = threading.Lock()
+    lock.acquire()
+    lock.acquire()
+
+
+def nothing():
+    pass
+
+
+STUCK = {function.__name__: function for function in (sleep, spin, stubborn, deaf, read, wait_for_a_lock, nothing)}
+
+
+def start(tell, options, **dataset_options):
+    """Begin an iteration, and tell its workers."""
+    dataset = Says(**dataset_options)
+    loader = loader_of(dataset, **options)
+    iterator = iter(loader)
+    tell({"workers": [worker.pid for worker in iterator._workers if hasattr(worker, "pid")]})
+    return dataset, loader, iterator
+
+
+# --- Interrupted, or killed ------------------------------------------------------------------------------------------
+
+
+def waits_for_a_stuck_worker(tell, options, stuck):
+    """Be inside next() while the worker that has to make the first batch is stuck."""
+    _, loader, iterator = start(tell, options, length=100, at=1, stuck=stuck)
+    # The worker tells when it is there; this process is in next() then or will be at once.
+    tell("waits")
+    for batch in iterator:
+        tell(numbers(batch))
+    return loader
+
+
+def works_while_a_worker_is_stuck(tell, options, stuck):
+    """Be outside of next(), in the user's own step, while a worker is stuck."""
+    dataset, loader, iterator = start(tell, options, length=100, at=1, stuck=stuck)
+    dataset.wait_reached()
+    tell("works")
+    time.sleep(10**6)
+    return loader, iterator
+
+
+def works_while_workers_are_idle(tell, options):
+    """Be in the user's own step while all that may be made ahead has been made."""
+    _, loader, iterator = start(tell, options, length=100, at=-1, stuck="nothing")
+    next(iterator)
+    tell("works")
+    time.sleep(10**6)
+    return loader, iterator
+
+
+def trains(tell, options, length):
+    """Go through epoch after epoch."""
+    _, loader, iterator = start(tell, options, length=length, at=-1, stuck="nothing")
+    tell("trains")
+    del iterator
+    while True:
+        for batch in loader:
+            numbers(batch)
+
+
+def starts_workers(tell, options):
+    """Do nothing but start and end workers."""
+    loader = loader_of(Numbers(100), **options)
+    tell("starts")
+    while True:
+        next(iter(loader))
+
+
+def catches_the_interrupt(tell, options, stuck):
+    """Catch Ctrl-C inside next(), and use the loader again."""
+    dataset, loader, iterator = start(tell, options, length=40, at=1, stuck=stuck)
+    tell("waits")
+    try:
+        next(iterator)
+    except KeyboardInterrupt:
+        tell("interrupted")
+    dataset.at = -1
+    tell(outcomes(iter(loader)))
+    loader.close()
+
+
+# --- Raised into next() ----------------------------------------------------------------------------------------------
+
+
+class Alarm(KeyboardInterrupt):
+    """What the user's signal handler raises: an interrupt, at any time."""
+
+
+def is_interrupted_at_any_time(tell, options, seed, times):
+    """Interrupt iterations at random moments; the loader is right afterwards, each time."""
+    rng = random.Random(seed)
+    loader = loader_of(Numbers(60, "dict"), **options)
+    expected = batches_of(60, options["batch_size"])
+
+    def handler(*_):
+        raise Alarm
+
+    signal.signal(signal.SIGALRM, handler)
+    interrupted = 0
+    for _ in range(times):
+        given = []
+        try:
+            try:
+                iterator = iter(loader)
+                signal.setitimer(signal.ITIMER_REAL, rng.random() * 0.004 + 1e-5)
+                for batch in iterator:
+                    given.append(numbers(batch))
+            finally:
+                signal.setitimer(signal.ITIMER_REAL, 0)
+        except Alarm:
+            interrupted += 1
+            rest = outcomes(iterator)
+            # What comes after is nothing, or the next batches: none is lost in the middle, and none comes twice.
+            later = rest[: len(rest)]
+            assert given == expected[: len(given)], given
+            assert all(batch in expected[len(given) :] for batch in later), later
+        else:
+            assert given == expected
+        iterator = None
+    signal.signal(signal.SIGALRM, signal.SIG_IGN)
+    assert outcomes(iter(loader)) == expected
+    loader.close()
+    tell(interrupted)
+
+
+# --- An interpreter that ends ----------------------------------------------------------------------------------------
+
+
+def ends_with_an_iterator(tell, options, holder, taken, stuck):
+    """End with an iteration under way, held in some way."""
+    dataset, loader, iterator = start(tell, options, length=100, at=30 if stuck else -1, stuck=stuck or "nothing")
+    held = [next(iterator) for _ in range(taken)]
+    if stuck:
+        dataset.wait_reached()
+    tell("ends")
+    if holder == "global":
+        return loader, iterator, held
+    if holder == "cycle":
+        cycle = [iterator, held]
+        cycle.append(cycle)
+        return None
+    if holder == "module":
+        torch.an_iterator_of_a_test = iterator
+        return None
+    if holder == "exit in the loop":
+        for _ in iterator:
+            sys.exit(0)
+    if holder == "error in the loop":
+        for _ in iterator:
+            raise ZeroDivisionError("the loss is nan")
+    if holder == "thread":
+        going = threading.Event()
+
+        def load():
+            going.set()
+            for batch in iterator:
+                numbers(batch)
+                time.sleep(0.001)
+
+        threading.Thread(target=load, daemon=True).start()
+        going.wait()
+        return iterator
+    if holder == "batches":
+        del iterator
+        loader.close()
+        return held
+    return None
+
+
+# --- Limits ----------------------------------------------------------------------------------------------------------
+
+
+def keeps_all_batches(tell, options, form, batches):
+    """Keep all batches of an epoch, with few file descriptors left."""
+    have = len(os.listdir("/proc/self/fd"))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (have + 64, have + 64))
+    loader = loader_of(Numbers(batches * options["batch_size"], form), **options)
+    kept = list(loader)
+    open_now = len(os.listdir("/proc/self/fd"))
+    assert [numbers(batch) for batch in kept] == batches_of(batches * options["batch_size"], options["batch_size"])
+    tell({"batches": len(kept), "descriptors": open_now - have})
+
+
+def has_little_shared_memory(tell, options, flags, data):
+    """Load with /dev/shm of one megabyte, or one that cannot be written to."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    clone_newns, private_and_below = 0x20000, (1 << 18) | (1 << 14)
+    if (
+        libc.unshare(clone_newns)
+        or libc.mount(b"none", b"/", None, private_and_below, None)
+        or libc.mount(b"tmpfs", b"/dev/shm", b"tmpfs", flags, data.encode())
+    ):
+        tell({"skip": f"cannot mount: {os.strerror(ctypes.get_errno())}"})
+        return
+    try:
+        with open("/dev/shm/test", "wb") as file:
+            file.write(bytes(2 << 20))
+    except OSError as error:
+        limited = str(error)
+    else:
+        raise AssertionError("/dev/shm has no limit")
+    for form in ("tensor", "ragged"):
+        given = [large_numbers(batch) for batch in loader_of(Large(40, form), **options)]
+        assert given == batches_of(40, options["batch_size"])
+    tell({"limited": limited})
+
+
+class Large(Numbers):
+    """With half a megabyte beside each sample, so that no batch fits into a megabyte."""
+
+    def __getitem__(self, index):
+        return super().__getitem__(index), torch.full((500_000,), index, dtype=torch.uint8)
+
+
+def large_numbers(batch):
+    if isinstance(batch[0], tuple):  # collate_fn=list
+        assert all(bool((filling == int(sample[0])).all()) for sample, filling in batch)
+        return numbers([sample for sample, _ in batch])
+    found = numbers(batch[0])
+    assert torch.equal(batch[1], torch.tensor(found, dtype=torch.uint8)[:, None].expand(-1, 500_000))
+    return found
+
+
+def may_not_write_large_files(tell, options):
+    """Load where files may have a gigabyte at most, as on some clusters."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 30, 1 << 30))
+    assert outcomes(iter(loader_of(Numbers(40), **options))) == batches_of(40, options["batch_size"])
+    tell("loaded")
+
+
+def goes_through_epochs(tell, options, epochs, warm):
+    """Go through hundreds of epochs, and measure what has grown."""
+    loader = loader_of(Numbers(16, "dict"), **options)
+    expected = batches_of(16, options["batch_size"])
+    before = None
+    for epoch in range(epochs):
+        if epoch % 3 == 2:  # some are left in the middle
+            next(iter(loader))
+        else:
+            assert outcomes(iter(loader)) == expected
+        if epoch == warm:
+            before = measures()
+    gc.collect()
+    tell({"before": before, "after": measures()})
+    loader.close()
+
+
+def measures():
+    gc.collect()
+    with open("/proc/self/statm") as file:
+        resident = int(file.read().split()[1]) * resource.getpagesize()
+    with open("/proc/self/maps") as file:
+        mappings = len(file.readlines())
+    return {
+        "threads": len(os.listdir("/proc/self/task")),
+        "descriptors": len(os.listdir("/proc/self/fd")),
+        "processes": sum(1 for _ in children()),
+        "mappings": mappings,
+        "shared_files": sum(f"_{os.getpid()}_" in name for name in os.listdir("/dev/shm")),
+        "resident_bytes": resident,
+    }
+
+
+def children():
+    ours = str(os.getpid())
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            with contextlib.suppress(OSError), open(f"/proc/{entry}/stat") as file:
+                if file.read().rpartition(")")[2].split()[1] == ours:
+                    yield int(entry)
+
+
+def ignores_the_death_of_children(tell, options):
+    """Let the system collect dead children, as some servers do."""
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    dataset = Numbers(20, faults={9: lambda: os.kill(os.getpid(), signal.SIGKILL)})
+    loader = loader_of(dataset, **options)
+    *given, error = outcomes(iter(loader))
+    assert isinstance(error, fastload.errors.WorkerDied), error
+    assert given == batches_of(20, options["batch_size"])[: len(given)]
+    dataset.faults.clear()
+    begun = time.monotonic()
+    assert outcomes(iter(loader)) == batches_of(20, options["batch_size"])
+    loader.close()
+    tell(time.monotonic() - begun)
+
+
+# --- Users that fork -------------------------------------------------------------------------------------------------
+
+
+def forks_with_batches(tell, options, form, seed):
+    """Fork while batches are held; drop them and load more; the child still sees what it saw."""
+    rng = random.Random(seed)
+    loader = loader_of(Numbers(600, form), **options)
+    expected = batches_of(600, options["batch_size"])
+    iterator = iter(loader)
+    go_on, let_go = os.pipe()
+    held, forked = [], []
+    for place, batch in enumerate(iterator):
+        held.append((place, batch))
+        if rng.random() < 0.3:
+            held.pop(rng.randrange(len(held)))
+        if len(forked) < 5 and rng.random() < 0.1:
+            child = os.fork()
+            if child == 0:
+                code = 1
+                with contextlib.suppress(BaseException):
+                    os.close(let_go)
+                    os.read(go_on, 1)
+                    code = 0 if all(numbers(batch) == expected[place] for place, batch in held) else 2
+                os._exit(code)
+            forked.append(child)
+            if rng.random() < 0.5:
+                held.clear()
+        assert numbers(batch) == expected[place]
+    held.clear()
+    assert outcomes(iter(loader)) == expected
+    loader.close()
+    os.close(let_go)
+    tell([os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in forked])
+
+
+def forks_a_child_that(tell, options, does, taken):
+    """Fork in the middle of an iteration; whatever the child does with what it inherited, the parent goes on."""
+    loader = loader_of(Numbers(400), **options)
+    expected = batches_of(400, options["batch_size"])
+    iterator = iter(loader)
+    given = [numbers(next(iterator)) for _ in range(taken)]
+    child = os.fork()
+    if child == 0:
+        if does == "drops the iterator":
+            del iterator, loader
+            gc.collect()
+            os._exit(0)
+        if does == "closes the loader":
+            loader.close()
+            os._exit(0)
+        if does == "loads anew":
+            code = 0 if outcomes(iter(loader)) == expected else 1
+            loader.close()
+            os._exit(code)
+        if does == "makes a loader of its own":
+            del iterator
+            code = 0 if outcomes(iter(loader_of(Numbers(400), **options))) == expected else 1
+            os._exit(code)
+        if does == "calls next":
+            try:
+                next(iterator)
+            except RuntimeError:
+                os._exit(0)
+            os._exit(1)
+        # "ends": as any process that comes to the end of its script, with everything it inherited in globals.
+        return loader, iterator
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    given += outcomes(iterator)
+    assert given == expected, [outcome for outcome in given if outcome not in expected]
+    again = outcomes(iter(loader))
+    assert again == expected, again
+    loader.close()
+    tell(code)
+    return None
