@@ -38,7 +38,9 @@ class Team:
     """Worker threads that answer each message with what ``answer(worker_id, message)`` returns."""
 
     def __init__(self, transport: Transport, num_workers: int, answer: Callable[[int, bytes], bytes]) -> None:
-        self.endpoints = [_as_if_inherited(transport.endpoint(worker_id)) for worker_id in range(num_workers)]
+        self.endpoints: list[Any] = [
+            _as_if_inherited(transport.endpoint(worker_id)) for worker_id in range(num_workers)
+        ]
         for worker_id in range(num_workers):
             transport.started(worker_id)
         self.seen: list[list[bytes]] = [[] for _ in range(num_workers)]
@@ -56,12 +58,22 @@ class Team:
             endpoint.send(self._answer(worker_id, bytes(message)))
 
     def join(self) -> None:
-        for thread in self._threads:
+        """Wait for the threads' ends, which closing the transport must have brought about."""
+        left = []
+        for worker_id, thread in enumerate(self._threads):
             if thread.ident is not None:
-                thread.join()
+                thread.join(10.0)
+                if thread.is_alive():
+                    left.append(worker_id)
+                    self._cut_off(worker_id)
+                    thread.join()
         for endpoint in self.endpoints:
-            end: Any = endpoint
-            end.end.close()
+            endpoint.end.close()
+        assert not left, f"workers {left} were not told of the end"
+
+    def _cut_off(self, worker_id: int) -> None:
+        with socket.socket(fileno=os.dup(self.endpoints[worker_id].end.fileno())) as end:
+            end.shutdown(socket.SHUT_RDWR)
 
 
 Start = Callable[..., tuple[Transport, Team]]
@@ -272,6 +284,16 @@ def test_waiting_ends_with_the_time_a_message_or_a_sentinel(start, name):
 def test_closing_ends_every_workers_receive(start, name):
     transport, team = start(name, num_workers=3)
     team.start()
+    transport.close()
+    team.join()
+
+
+def test_closing_ends_a_worker_that_has_just_answered_a_large_message(start):
+    transport, team = start("pipes")
+    team.start()
+    transport.send(bytes(1_000_000), None)
+    while transport.receive() is None:  # without wait()
+        pass
     transport.close()
     team.join()
 

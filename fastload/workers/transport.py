@@ -241,6 +241,8 @@ class Pipes:
         self._waiting: deque[tuple[bytes, int | None, int]] = deque()
         self._sending: set[int] = set()
         """Workers to which a thread is writing."""
+        self._sent: Any
+        self._tell_sent: Any
         self._sent, self._tell_sent = context.Pipe(duplex=False)
 
     def endpoint(self, worker_id: int) -> PipeEndpoint:
@@ -312,13 +314,19 @@ class Pipes:
     def wait(self, sentinels: Sequence[int], timeout: float | None) -> list[int]:
         """See :class:`Transport`."""
         ready = wait([*self._ours, *sentinels, self._sent], timeout)
-        while self._sent.poll():
-            self._sending.discard(int(self._sent.recv_bytes()))
+        self._note_sent()
         self._drain()
         return [sentinel for sentinel in sentinels if sentinel in ready]
 
+    def _note_sent(self) -> None:
+        while self._sent.poll():
+            self._sending.discard(int(self._sent.recv_bytes()))
+
     def close(self) -> None:
         """See :class:`Transport`."""
+        if self._sent.closed:
+            return
+        self._note_sent()
         for worker_id, (end, under_way) in enumerate(zip(self._ours, self._under_way, strict=True)):
             busy = worker_id in self._sending
             if len(under_way) < 2 and not busy:
@@ -327,9 +335,9 @@ class Pipes:
                 end.close()
         for end in self._theirs.values():
             end.close()
+        self._ours.clear()
         self._sent.close()
-        if not self._sending:
-            self._tell_sent.close()
+        self._tell_sent = None  # a thread that is still writing closes what it has when it ends
 
 
 def _send_and_tell(connection: Any, message: bytes, tell: Any, worker_id: int) -> None:
