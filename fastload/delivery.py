@@ -198,7 +198,7 @@ class Delivery:
         try:
             return self._finish(batch)
         finally:
-            self._refill()
+            self._refill()  # after it, so that its slot no longer counts as in flight
 
     def _wait_ready(self) -> int | None:
         deadline = time.monotonic() + self._timeout if self._timeout > 0 else None
@@ -246,25 +246,26 @@ class Delivery:
             if self._assigned and worker_id is None:
                 return
             batch_id = self._next_made
+            num_rows = 0
             try:
                 indices = next(self._index_batches)
                 num_rows = self._size_of(indices)
+                self._next_made += 1
+                self._issue(batch_id, indices, num_rows, worker_id)
             except StopIteration:
                 self._index_batches = None
                 return
             except Exception as error:
                 # At its own place, so that the batches before it are not lost.
-                self._next_made += 1
+                self._next_made = batch_id + 1
                 self._batches[batch_id] = _Batch(0, 0, 0, [], None, error)
                 self._completed.append(batch_id)
                 return
-            self._next_made += 1
-            self._issue(batch_id, indices, num_rows, worker_id)
-            self._first_id += num_rows
+            finally:
+                self._first_id += num_rows
         self._counts.max_in_flight = max(self._counts.max_in_flight, len(self._batches))
 
     def _issue(self, batch_id: int, indices: Any, num_rows: int, worker_id: int | None) -> None:
-        slot = self._pool.slots.acquire()
         whole = self._whole_reason is not None or num_rows == 0 or self._book.given_up is not None
         if whole:
             bounds = [(0, num_rows)]
@@ -278,6 +279,7 @@ class Delivery:
                     bounds[:1] = [(0, 1), (1, bounds[0][1])]
             self._counts.chunk_size = min(size, num_rows)
         layout = WHOLE_BATCH if whole else self._generation()
+        slot = self._pool.slots.acquire()
         batch = self._batches[batch_id] = _Batch(num_rows, len(bounds), slot, [None] * len(bounds), worker_id)
         if worker_id is not None:
             self._load[worker_id] += 1
@@ -450,7 +452,11 @@ class Delivery:
         if batch.error is not None:
             if batch.slot:
                 slots.release(batch.slot)
-            raise batch.error
+            error, batch.error = batch.error, None
+            try:
+                raise error
+            finally:
+                del error  # or its traceback would hold a frame that holds it
         parts = [part for part in batch.parts if part is not None]
         for _, result in parts:
             if result.status == ERROR:

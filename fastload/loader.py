@@ -36,13 +36,14 @@ class Statistics:
     worker_method: str
     """``inline``, ``multiprocessing`` or ``thread``."""
     start_method: str | None
-    """How processes were started: ``fork``, ``spawn`` or ``forkserver``; None before the first iteration."""
+    """How workers were started: ``fork``, ``spawn``, ``forkserver``, or ``thread``; None before the first iteration."""
     transport: str | None
     """``packets``, ``pipes``, or ``memory`` for threads; None before the first iteration."""
     dataset_pickled: str | None
     """``inherited``, ``once for all workers``, ``for each worker``, or ``shared`` with threads."""
     chunk_size: int
-    """Samples of the task made last; 0 if batches are not cut."""
+    """Samples of the task made last: all of its batch, where the whole batch is the unit. 0 where tasks are not made of
+    counted samples: an IterableDataset, ``batch_size=None``, a custom ``collate_fn``, no workers."""
     slots_in_flight: int
     """The bound on batches under way."""
     max_in_flight: int

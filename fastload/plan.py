@@ -50,10 +50,14 @@ WHOLE_BATCH = -1
 
 
 def chunk_bounds(num_rows: int, chunk_size: int) -> list[tuple[int, int]]:
-    """Cut a batch into chunks of nearly equal size, none above ``chunk_size``.
+    """Cut a batch into chunks of nearly equal size, none above ``chunk_size`` unless there would be too many.
+
+    Args:
+        num_rows: samples of the batch; at least 1.
+        chunk_size: samples of a chunk; at least 1.
 
     Returns:
-        (start, stop) row pairs that cover 0..num_rows in order.
+        (start, stop) row pairs that cover 0..num_rows in order; at most ``MAX_CHUNKS``.
     """
     chunk_size = max(chunk_size, -(-num_rows // MAX_CHUNKS))
     num_chunks = -(-num_rows // chunk_size)

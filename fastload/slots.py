@@ -33,6 +33,8 @@ from .layout import Buffer
 _SLOT_SHIFT = 44
 _CHUNKS_AT = 1 << 43
 _CHUNK_SHIFT = 32
+# What one chunk can send beside the batch's rows.
+MAX_CHUNK_BYTES = 1 << _CHUNK_SHIFT
 
 # From Linux's falloc.h.
 _KEEP_SIZE = 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import itertools
 import random
+import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -329,6 +330,54 @@ def test_the_samplers_error_is_raised_at_its_place(sizes, shape, in_order, rng):
         assert len(errors) == 1
     del found
     assert_all_slots_are_free(delivery, pool)
+
+
+@given(sizes=sizes, shape=shapes, in_order=st.booleans(), rng=rngs)
+def test_memory_that_cannot_be_had_is_an_error_at_its_batchs_place(sizes, shape, in_order, rng):
+    batches = numbered(sizes)
+    pool = FakePool(2, sample, rng)
+    delivery = deliver(pool, in_order=in_order, **shape)
+    acquire = pool.slots.acquire
+    refused = []
+
+    def acquire_or_fail() -> int:
+        if rng.random() < 0.3:
+            refused.append(delivery._next_made - 1)
+            raise OSError("cannot map a batch")
+        return acquire()
+
+    pool.slots.acquire = acquire_or_fail  # type: ignore[method-assign]
+    iterate(delivery, batches)
+    found = outcomes(delivery)
+    assert len(found) == len(batches)
+    assert sum(isinstance(one, OSError) for one in found) == len(refused)
+    if in_order:
+        for place, indices in enumerate(batches):
+            one = found[place]
+            assert isinstance(one, OSError) if place in refused else same(one, collated(indices, sample))
+    pool.slots.acquire = acquire  # type: ignore[method-assign]
+    found.clear()
+    one = None
+    assert_all_slots_are_free(delivery, pool)
+
+
+def test_an_error_is_not_kept_alive_by_itself():
+    def batches() -> Iterator[list[int]]:
+        yield [0]
+        raise SampleError("the sampler is broken")
+
+    delivery = deliver(FakePool(2, sample, random.Random(0)))
+    delivery.begin(batches(), len, 0)
+    delivery.next()
+    gc.disable()
+    try:
+        with pytest.raises(SampleError) as caught:
+            delivery.next()
+        error = weakref.ref(caught.value)
+        del caught
+        assert error() is None
+    finally:
+        gc.enable()
 
 
 @given(sizes=sizes, shape=shapes, rng=rngs, place=st.integers(0, 12))

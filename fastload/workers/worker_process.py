@@ -25,7 +25,7 @@ from .. import compat, seeding
 from ..layout import Buffer, Layout
 from ..packing import join, pack, unpack
 from ..plan import WorkItem
-from ..slots import MemoryFile, chunk_offset, let_go_in_worker, slot_offset
+from ..slots import MAX_CHUNK_BYTES, MemoryFile, chunk_offset, let_go_in_worker, slot_offset
 from .fetch import ERROR, FAILED_START, SAMPLES, SKIPPED, START, UNSENDABLE, WHOLE, Fetcher, Job, Result
 from .transport import MAX_PACKET
 
@@ -102,6 +102,8 @@ class _FileSink:
         """Turn a result into a packet; what is large goes into the item's slot and the packet says where."""
         if result.status in (SAMPLES, WHOLE):
             pieces, length = pack(result.payload)
+            if result.status == SAMPLES and length > MAX_CHUNK_BYTES:
+                raise ValueError(f"{length} bytes in one chunk, above {MAX_CHUNK_BYTES}")
             if length <= MAX_PACKET // 2:
                 payload: Any = join(pieces).tobytes()
             else:
@@ -275,7 +277,9 @@ def _encoded(sink: _FileSink | _MessageSink, result: Result, item: WorkItem | No
             name = wrapper.exc_type.__name__
             substitute.where = f"{where} (as RuntimeError, because {name} itself cannot be pickled: {error})"
         elif result.status == SAMPLES:
-            return sink.encode(result._replace(status=UNSENDABLE, payload=f"samples cannot be pickled ({error})"), item)
+            return sink.encode(
+                result._replace(status=UNSENDABLE, payload=f"samples cannot be sent one by one ({error})"), item
+            )
         else:
             error.add_note(
                 "the result of the dataset or of collate_fn could not be sent to the main process; "
