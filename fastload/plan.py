@@ -11,9 +11,13 @@ from __future__ import annotations
 import itertools
 from typing import Any, NamedTuple
 
-# A chunk should take about this long: long against the 30 to 40 µs that a task costs on both sides together, short
-# against a batch, so that all workers finish the oldest batch together.
+# A chunk should take about this long at least: long against what a task costs, 40 µs in the worker and 50 to 100 µs
+# in the user's process, which wakes up for each result.
 TARGET_CHUNK_NS = 6_000_000
+# And this long where a batch is large enough: fewer tasks, but still so many that all workers finish the oldest batch
+# together. With images of 2.7 ms on two cores, chunks of 7 instead of 2 gave 3 % more throughput.
+ROOMY_CHUNK_NS = 20_000_000
+CHUNKS_PER_WORKER = 4
 
 # A little below what a slot has room for beside its rows (see slots.py).
 MAX_CHUNKS = 2000
@@ -78,7 +82,9 @@ def choose_chunk_size(num_rows: int, num_workers: int, sample_ns: float | None) 
     """
     if sample_ns is None:
         return max(1, num_rows // max(16, 2 * num_workers))
-    return max(1, min(num_rows, int(TARGET_CHUNK_NS / max(sample_ns, 1.0))))
+    sample_ns = max(sample_ns, 1.0)
+    roomy = min(int(ROOMY_CHUNK_NS / sample_ns), num_rows // (CHUNKS_PER_WORKER * num_workers))
+    return max(1, min(num_rows, int(TARGET_CHUNK_NS / sample_ns)), roomy)
 
 
 def slots_in_flight(num_workers: int, prefetch_factor: int) -> int:

@@ -8,7 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fastload.plan import MAX_CHUNKS, TARGET_CHUNK_NS, choose_chunk_size, chunk_bounds, slots_in_flight
+from fastload.plan import (
+    CHUNKS_PER_WORKER,
+    MAX_CHUNKS,
+    ROOMY_CHUNK_NS,
+    TARGET_CHUNK_NS,
+    choose_chunk_size,
+    chunk_bounds,
+    slots_in_flight,
+)
 
 sizes = st.one_of(st.integers(1, 300), st.integers(1, 10**6))
 
@@ -61,11 +69,13 @@ def test_an_unmeasured_batch_is_cut_fine_enough_that_each_worker_gets_two_chunks
     assert choose_chunk_size(num_rows, num_workers + 1, None) <= size
 
 
-@given(num_rows=sizes, sample_ns=st.floats(1, 1e12))
-def test_a_chunk_takes_about_the_time_aimed_at(num_rows, sample_ns):
-    size = choose_chunk_size(num_rows, 2, sample_ns)
-    assert size == 1 or size * sample_ns <= TARGET_CHUNK_NS
+@given(num_rows=sizes, num_workers=st.integers(1, 300), sample_ns=st.floats(1, 1e12))
+def test_a_chunk_takes_about_the_time_aimed_at(num_rows, num_workers, sample_ns):
+    size = choose_chunk_size(num_rows, num_workers, sample_ns)
+    assert size == 1 or size * sample_ns <= ROOMY_CHUNK_NS
     assert size == num_rows or (size + 1) * sample_ns > TARGET_CHUNK_NS
+    if size > 1 and size * sample_ns > TARGET_CHUNK_NS:
+        assert -(-num_rows // size) >= CHUNKS_PER_WORKER * num_workers
 
 
 @pytest.mark.parametrize(("num_workers", "prefetch_factor", "slots"), [(0, 0, 0), (1, 1, 1), (2, 2, 4), (8, 4, 32)])
