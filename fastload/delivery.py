@@ -13,18 +13,15 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from torch._utils import ExceptionWrapper
-
-from .compat import worker_collate
+from .assembly import Assembly
 from .errors import LoadTimeout, NotReady, WorkerDied
-from .layout import DoesNotFit
 from .layout_book import LayoutBook
 from .plan import WHOLE_BATCH, WorkItem, choose_chunk_size, chunk_bounds
-from .workers.fetch import ERROR, EXHAUSTED, FAILED_START, ROWS, SAMPLES, START, UNSENDABLE, WHOLE, Result
+from .workers.fetch import ERROR, EXHAUSTED, FAILED_START, START, UNSENDABLE, Result
 from .workers.pool import Pool
 
 
@@ -107,7 +104,7 @@ class Delivery:
         self._iterable = iterable
         self._timeout = timeout
         self._whole_reason = whole_reason
-        self._where = where
+        self._assembly = Assembly(pool, book, where)
         self._book = book
         self._counts = counts
         self._serial = 0
@@ -115,7 +112,6 @@ class Delivery:
         self._items: dict[int, WorkItem] = {}
         self._stale: dict[int, int] = {}
         self._batches: dict[int, _Batch] = {}
-        self._published: set[int] = set()
         self.broken = False
         """Whether a worker is lost, so that nothing more can come."""
 
@@ -278,7 +274,7 @@ class Delivery:
                     # The first sample teaches the layout: have it soon, for all that is made after it.
                     bounds[:1] = [(0, 1), (1, bounds[0][1])]
             self._counts.chunk_size = min(size, num_rows)
-        layout = WHOLE_BATCH if whole else self._generation()
+        layout = WHOLE_BATCH if whole else self._assembly.generation()
         slot = self._pool.slots.acquire()
         batch = self._batches[batch_id] = _Batch(num_rows, len(bounds), slot, [None] * len(bounds), worker_id)
         if worker_id is not None:
@@ -365,44 +361,11 @@ class Delivery:
             self._book.given_up = result.payload
             batch.redo = True
         try:
-            if result.status == ROWS:
-                objects = self._pool.take_rows(result.payload, item, self._book.layouts[result.layout])
-                result = result._replace(payload=objects)
-            elif result.status == SAMPLES:
-                samples = self._pool.take_samples(result.payload, item)
-                result = self._placed(result._replace(payload=samples), item)
+            result = self._assembly.take(result, item)
         except Exception as error:  # reading a sample runs the user's code
             batch.error = batch.error or error
         batch.parts[item.chunk_id] = (item, result)
         self._part_done(item.batch_id, batch)
-
-    def _placed(self, result: Result, item: WorkItem) -> Result:
-        """Learn from samples that came before any layout was known, and write them where they belong."""
-        if item.layout != 0:
-            return result
-        book = self._book
-        if book.layout is None and book.given_up is None:
-            book.learn(result.payload)
-        if 1 in book.layouts and 1 not in self._published:  # perhaps learnt by another iteration of this loader
-            self._pool.publish(1, book.layouts[1])
-            self._published.add(1)
-        if 1 not in self._published:
-            return result
-        layout = book.layouts[1]
-        try:
-            rows = self._pool.slots.view(item.slot, layout.offsets(item.num_rows)[1])
-            objects = layout.write(result.payload, rows, item.num_rows, item.row)
-        except DoesNotFit:
-            return result
-        return result._replace(status=ROWS, layout=1, payload=objects)
-
-    def _generation(self) -> int:
-        """Return the generation of layout for new work, made known to the workers."""
-        book = self._book
-        if book.layout is not None and book.generation not in self._published:
-            self._pool.publish(book.generation, book.layout)
-            self._published.add(book.generation)
-        return book.generation
 
     def _part_done(self, batch_id: int, batch: _Batch) -> None:
         batch.missing -= 1
@@ -448,10 +411,9 @@ class Delivery:
 
     def _finish(self, batch: _Batch) -> Any:
         """Turn a complete batch into what the user gets; its slot is his, or free, afterwards."""
-        slots = self._pool.slots
         if batch.error is not None:
             if batch.slot:
-                slots.release(batch.slot)
+                self._pool.slots.release(batch.slot)
             error, batch.error = batch.error, None
             try:
                 raise error
@@ -460,47 +422,9 @@ class Delivery:
         parts = [part for part in batch.parts if part is not None]
         for _, result in parts:
             if result.status == ERROR:
-                slots.release(batch.slot)
+                self._pool.slots.release(batch.slot)
                 self._pool.take_error(result.payload).reraise()
-        item, first = parts[0]
-        if first.status == WHOLE:
-            made = self._pool.take_whole(first.payload, item)
-            # An IterableDataset's last batch may be shorter than was asked for.
-            num_samples = 1 if self._iterable else batch.num_rows
-            self._counts.count(num_samples, self._whole_reason or self._book.given_up or "__getitems__ gave no list")
-            return made
-        if all(result.status == ROWS and result.layout == first.layout for _, result in parts):
-            layout = self._book.layouts[first.layout]
-            memory = slots.lend(batch.slot, layout.offsets(batch.num_rows)[1])
-            objects = [_joined(column) for column in zip(*(result.payload for _, result in parts), strict=True)]
-            self._book.fitted()
-            self._counts.count(batch.num_rows, None)
-            return layout.build(memory, batch.num_rows, objects)
-        return self._collated_here(batch, parts)
-
-    def _collated_here(self, batch: _Batch, parts: list[tuple[WorkItem, Result]]) -> Any:
-        """Collate a batch whose samples did not all fit one layout, by torch's own function."""
-        samples: list[Any] = []
-        try:
-            for item, result in parts:
-                if result.status == SAMPLES:
-                    samples += result.payload
-                else:
-                    layout = self._book.layouts[result.layout]
-                    rows = self._pool.slots.view(batch.slot, layout.offsets(batch.num_rows)[1])
-                    count = len(item.indices)
-                    samples += layout.unstack(rows, batch.num_rows, item.row, count, result.payload)
-            if self._book.given_up is None:
-                self._book.misfit(samples)
-            self._counts.count(batch.num_rows, self._book.given_up or "samples of one batch differ, or a new shape")
-            try:
-                return worker_collate(samples)
-            except Exception as error:
-                wrapper = ExceptionWrapper((type(error), error, error.__traceback__), where=self._where)
-            wrapper.reraise()
-        finally:
-            self._pool.slots.release(batch.slot)
-
-
-def _joined(columns: Sequence[Sequence[Any]]) -> Sequence[Any]:
-    return columns[0] if len(columns) == 1 else [value for column in columns for value in column]
+        made, reason = self._assembly.build(batch.slot, batch.num_rows, parts)
+        # An IterableDataset's last batch may be shorter than was asked for, so its samples are not known.
+        self._counts.count(1 if self._iterable else batch.num_rows, reason and (self._whole_reason or reason))
+        return made

@@ -36,10 +36,14 @@ class LayoutBook:
         if isinstance(found, str):
             self.given_up = f"a sample has {found}"
             return None
-        self.generation += 1
-        self.layout = self.layouts[self.generation] = found
-        self.layouts.pop(self.generation - self.KEPT, None)
+        self.adopt(found)
         return found
+
+    def adopt(self, layout: Layout) -> None:
+        """Let new work fit this layout."""
+        self.generation += 1
+        self.layout = self.layouts[self.generation] = layout
+        self.layouts.pop(self.generation - self.KEPT, None)
 
     def fitted(self) -> None:
         """A batch fitted its layout."""
@@ -49,14 +53,18 @@ class LayoutBook:
         """Take note of a batch that did not fit; if its samples are all of one new layout, adopt that."""
         found = learn(samples[0])
         of_one = isinstance(found, Layout) and all(learn(sample) == found for sample in samples[1:])
-        if of_one and found == self.layout:
+        self.misfit_of(found if isinstance(found, Layout) and of_one else None)
+
+    def misfit_of(self, found: Layout | None) -> None:
+        """Take note of a batch that did not fit but is all of one layout, or of none."""
+        if found is not None and found == self.layout:
             return  # it was under way when this layout was learnt
         self.misfits += 1
         self._recent += 1
         if self._recent > self.MAX_MISFITS:
             self.given_up = "samples change their shape, type or keys too often"
-        elif of_one:
-            self.learn(samples)
+        elif found is not None:
+            self.adopt(found)
 
     def observe_cost(self, busy_ns: int, num_samples: int) -> None:
         """Take a measured cost into the estimate that chooses the chunk size."""

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import torch
 from torch._utils import ExceptionWrapper
 
+from .at_exit import close_at_exit
 from .errors import LoadTimeout, NotReady
 
 # Batches pinned beyond the one asked for: one being copied, one ready.
@@ -53,6 +54,7 @@ class PinnedAhead:
         self.thread = threading.Thread(
             target=_pin_all, args=(self._todo, self._done, pin, where), name="fastload_pin", daemon=True
         )
+        close_at_exit(self)
         self.thread.start()
 
     def next(self) -> Any:

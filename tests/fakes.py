@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import time
 from collections import deque
@@ -14,10 +15,21 @@ import torch
 from torch._utils import ExceptionWrapper
 from torch.utils.data import Dataset, IterableDataset, default_collate
 
-from fastload.layout import DoesNotFit, Layout
+from fastload.layout import DoesNotFit, Layout, learn
 from fastload.plan import WHOLE_BATCH, WorkItem
 from fastload.slots import PrivateMemory, SlotPool
-from fastload.workers.fetch import ERROR, EXHAUSTED, ROWS, SAMPLES, SKIPPED, START, UNSENDABLE, WHOLE, Result
+from fastload.workers.fetch import (
+    ERROR,
+    EXHAUSTED,
+    OWN_LAYOUT,
+    ROWS,
+    SAMPLES,
+    SKIPPED,
+    START,
+    UNSENDABLE,
+    WHOLE,
+    Result,
+)
 
 
 class FakeClock:
@@ -98,6 +110,8 @@ class FakePool:
         rng: chooses which item is done next, how many are done at a time, and how their results look.
         raw_share: the share of chunks that come as samples though they would fit, as from a worker that has not
             heard of the layout yet.
+        own_share: the share of such samples that come in rows by a layout that the worker has learnt, where they are
+            the whole batch.
         skip_stale: the share of items of older iterations that are skipped; the others are done in full.
         replicas: for an IterableDataset: how many batches each worker's replica gives.
         stuck: do nothing in :meth:`wait` while this is true, but let the clock reach the time limit.
@@ -111,6 +125,7 @@ class FakePool:
         rng: random.Random,
         *,
         raw_share: float = 0.0,
+        own_share: float = 0.5,
         skip_stale: float = 0.5,
         replicas: Sequence[int] = (),
         clock: FakeClock | None = None,
@@ -120,6 +135,7 @@ class FakePool:
         self.load = load
         self.rng = rng
         self.raw_share = raw_share
+        self.own_share = own_share
         self.skip_stale = skip_stale
         self.replicas = list(replicas)
         self.given = [0] * num_workers
@@ -243,6 +259,11 @@ class FakePool:
     def _as_they_are(self, item: WorkItem, samples: list[Any]) -> tuple[int, int, Any]:
         if any(map(self.unsendable, item.indices)):
             return UNSENDABLE, 0, "TypeError: cannot pickle"
+        found = learn(samples[0])
+        if len(samples) == item.num_rows and isinstance(found, Layout) and self.rng.random() < self.own_share:
+            buffer = self.slots.memory.buffer(item.slot, max(1, found.offsets(item.num_rows)[1]))
+            with contextlib.suppress(DoesNotFit):
+                return ROWS, OWN_LAYOUT, (found, found.write(samples, np.asarray(buffer), item.num_rows, 0))
         return SAMPLES, 0, samples
 
 

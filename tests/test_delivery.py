@@ -448,7 +448,7 @@ def test_samples_that_cannot_be_sent_are_collated_by_a_worker(
 @given(sizes=sizes, shape=shapes, rng=rngs, bad=st.integers(0, 12))
 def test_samples_that_cannot_be_unpickled_here_are_an_error_at_their_place(sizes, shape, rng, bad):
     batches = numbered(sizes)
-    pool = FakePool(2, sample, rng, raw_share=1.0)
+    pool = FakePool(2, sample, rng, raw_share=1.0, own_share=0.0)
     pool.broken_in_parent = lambda item: item.batch_id == bad
     delivery = deliver(pool, **{**shape, "whole_reason": None})
     iterate(delivery, batches)

@@ -23,7 +23,7 @@ from ..plan import WHOLE_BATCH, WorkItem
 from ..seeding import BATCH, SAMPLE, Keys, seed_global_generators
 
 # What a Result carries.
-ROWS = 0  # rows were written; payload: the samples' objects (for layouts with object leaves)
+ROWS = 0  # rows were written; payload: the samples' objects (for layouts with object leaves), by OWN_LAYOUT after it
 SAMPLES = 1  # payload: the samples as they are
 WHOLE = 2  # payload: the collated batch
 ERROR = 3  # payload: an ExceptionWrapper
@@ -34,6 +34,10 @@ UNSENDABLE = 7  # samples that cannot be pickled, though their batch perhaps can
 
 START = -2
 """A ``layout`` of :class:`WorkItem`: begin a new pass over an IterableDataset; ``indices`` is its shared seed."""
+
+OWN_LAYOUT = -3
+"""A ``layout`` of :class:`Result`: the batch is all here and fits no layout that is known, so the worker has learnt
+one; ``payload`` is that layout and the samples' objects."""
 
 
 class Result(NamedTuple):
@@ -240,9 +244,14 @@ def _rows(samples: list[Any], item: WorkItem, sink: Sink) -> tuple[int, int, Any
             return ROWS, generation, sink.write_rows(layout, samples, item)
         except DoesNotFit:
             pass
-    reason = learn(samples[0])
-    if isinstance(reason, str) and reason.startswith(REFUSED):
-        return UNSENDABLE, 0, reason
+    found = learn(samples[0])
+    if isinstance(found, str):
+        return (UNSENDABLE, 0, found) if found.startswith(REFUSED) else (SAMPLES, 0, samples)
+    if len(samples) == item.num_rows:  # no other chunk of this batch writes by another layout
+        try:
+            return ROWS, OWN_LAYOUT, (found, sink.write_rows(found, samples, item))
+        except DoesNotFit:
+            pass
     return SAMPLES, 0, samples
 
 

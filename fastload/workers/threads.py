@@ -18,6 +18,7 @@ from typing import Any
 from torch._utils import ExceptionWrapper
 
 from .. import compat
+from ..at_exit import close_at_exit
 from ..layout import Layout
 from ..plan import WorkItem
 from ..slots import PrivateMemory, SlotPool
@@ -101,6 +102,7 @@ class ThreadPool:
             )
             for worker_id in range(job.num_workers)
         ]
+        close_at_exit(self)
         for thread in self.workers:
             thread.start()
 
