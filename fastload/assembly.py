@@ -9,9 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from torch._utils import ExceptionWrapper
-
-from .compat import worker_collate
+from .compat import worker_collate, wrap_exception
 from .layout import DoesNotFit, Layout
 from .layout_book import LayoutBook
 from .plan import WorkItem
@@ -140,7 +138,7 @@ class Assembly:
             try:
                 return worker_collate(samples), self._book.given_up or "samples of one batch differ, or a new shape"
             except Exception as error:
-                wrapper = ExceptionWrapper((type(error), error, error.__traceback__), where=self._where)
+                wrapper = wrap_exception(error, self._where)
             wrapper.reraise()
         finally:
             self._pool.slots.release(slot)

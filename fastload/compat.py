@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch._utils import ExceptionWrapper
 from torch.utils.data import DataLoader as TorchDataLoader
 from torch.utils.data import IterDataPipe, MapDataPipe, SequentialSampler, _utils, default_collate, default_convert
 from torch.utils.data._utils import collate as _collate
@@ -73,6 +74,26 @@ def set_thread_name(name: str) -> None:
     setter = getattr(torch.multiprocessing, "_set_thread_name", None)
     if setter is not None:
         setter(name)
+
+
+def wrap_exception(error: BaseException, where: str) -> ExceptionWrapper:
+    """Wrap an exception for another thread or process.
+
+    Some classes would be lost in ``reraise()``: StopIteration ends a loop without a word, and torch calls a class with
+    an attribute ``message`` by that keyword, whether or not it takes it. They become RuntimeError, with the same text.
+    """
+    kind = type(error)
+    wrapper = ExceptionWrapper((kind, error, error.__traceback__), where=where)
+    lost = issubclass(kind, StopIteration)
+    if getattr(kind, "message", None):
+        try:
+            kind(message="")  # type: ignore[call-arg]  # that is the question
+        except Exception:
+            lost = True
+    if lost:
+        wrapper.exc_type = RuntimeError
+        wrapper.where = f"{where} (in place of {kind.__name__}, which cannot be raised again)"
+    return wrapper
 
 
 def accelerator_index() -> int:

@@ -11,6 +11,7 @@ so in-order delivery cannot block itself.
 
 from __future__ import annotations
 
+import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -262,17 +263,21 @@ class Delivery:
         self._counts.max_in_flight = max(self._counts.max_in_flight, len(self._batches))
 
     def _issue(self, batch_id: int, indices: Any, num_rows: int, worker_id: int | None) -> None:
-        whole = self._whole_reason is not None or num_rows == 0 or self._book.given_up is not None
+        whole = self._whole_reason is not None or self._book.given_up is not None
+        if type(indices) is list:
+            indices = indices[:]  # the sampler may use the list again
+        elif not whole and type(indices) is not tuple and self._chunk_size != sys.maxsize:
+            indices = list(indices)
+            num_rows = len(indices)  # whatever it said of itself
+        whole = whole or num_rows == 0
         if whole:
             bounds = [(0, num_rows)]
         else:
             size = self._chunk_size or self._chosen_chunk_size(num_rows)
             bounds = chunk_bounds(num_rows, size)
-            if len(bounds) > 1:
-                indices = list(indices)
-                if self._book.layout is None and batch_id < self._num_workers and bounds[0][1] > 1:
-                    # The first sample teaches the layout: have it soon, for all that is made after it.
-                    bounds[:1] = [(0, 1), (1, bounds[0][1])]
+            if len(bounds) > 1 and self._book.layout is None and batch_id < self._num_workers and bounds[0][1] > 1:
+                # The first sample teaches the layout: have it soon, for all that is made after it.
+                bounds[:1] = [(0, 1), (1, bounds[0][1])]
             self._counts.chunk_size = min(size, num_rows)
         layout = WHOLE_BATCH if whole else self._assembly.generation()
         slot = self._pool.slots.acquire()

@@ -152,7 +152,8 @@ class WorkerIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's priv
                 self._stage.drop()
             self._delivery.begin(index_batches, _size if self._auto_collation else _one, epoch, self._shared_seed)
             error = self._delivery.first_error()
-            if error is not None and type(loader.sampler).__module__ == compat.SAMPLER_MODULE:
+            samplers = (loader.sampler, loader._index_sampler)
+            if error is not None and all(type(sampler).__module__ == compat.SAMPLER_MODULE for sampler in samplers):
                 raise error  # as in torch: a dataset without a length, say, which no later next() can mend
         except BaseException:
             self._shutdown_workers()

@@ -15,6 +15,7 @@ import torch
 from torch._utils import ExceptionWrapper
 
 from .at_exit import close_at_exit
+from .compat import wrap_exception
 from .errors import LoadTimeout, NotReady
 
 # Batches pinned beyond the one asked for: one being copied, one ready.
@@ -114,6 +115,6 @@ def _pin_all(todo: Any, done: Any, pin: Callable[[Any], Any], where: str) -> Non
             try:
                 value = pin(value)
             except Exception as error:
-                failed, value = True, ExceptionWrapper((type(error), error, error.__traceback__), where=where)
+                failed, value = True, wrap_exception(error, where)
         done.put((failed, value))
         del entry, value

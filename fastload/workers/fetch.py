@@ -9,11 +9,10 @@ from __future__ import annotations
 import functools
 import operator
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
-from torch._utils import ExceptionWrapper
 from torch.utils.data import Subset
 
 from .. import compat
@@ -115,8 +114,7 @@ class Fetcher:
         payload: Any = None
         try:
             if layout == START:
-                self._iterator = iter(compat.seed_iter_data_pipe(self._dataset, item.indices))
-                self._ended = False
+                self._begin_pass(item.indices)
                 status = SKIPPED
             elif layout == WHOLE_BATCH:
                 status, payload = self._whole(item)
@@ -125,10 +123,17 @@ class Fetcher:
                 if type(samples) is list and len(samples) == len(item.indices):
                     status, layout, payload = _rows(samples, item, sink)
                 else:  # a __getitems__ may give anything
-                    status, payload = WHOLE, self._job.collate_fn(samples)
+                    status, payload = WHOLE, self._collated(samples)
         except Exception as error:
             status, payload = ERROR, self._wrapped(error, item)
         return Result(item.serial, self._worker_id, status, layout, payload, time.perf_counter_ns() - begun)
+
+    def _begin_pass(self, shared_seed: int | None) -> None:
+        self._ended = False
+        try:
+            self._iterator = iter(compat.seed_iter_data_pipe(self._dataset, shared_seed))
+        except Exception as error:
+            self._iterator = _raising(error)  # in the place of the first batch
 
     def fetch(self, index: Any, epoch: int, first_id: int) -> Any:
         """Load and collate one batch (or one sample, without auto-collation).
@@ -139,16 +144,25 @@ class Fetcher:
         """
         job = self._job
         if job.iterable:
-            return job.collate_fn(self._next_samples(index))
+            return self._collated(self._next_samples(index))
         if not job.auto_collation:
             self._seed(epoch, index, first_id)
-            return job.collate_fn(self._guarded(functools.partial(operator.getitem, self._dataset), index))
+            return self._collated(self._guarded(functools.partial(operator.getitem, self._dataset), index))
         data = self._load(index, epoch, first_id)
         keys = self._keys_of(epoch)
         if keys is not None and len(index):
             # Of its own domain, so that what collate_fn draws does not depend on what the last sample drew.
             seed_global_generators(keys[1].key(self._id(index[0], first_id)))
-        return job.collate_fn(data)
+        return self._collated(data)
+
+    def _collated(self, data: Any) -> Any:
+        try:
+            return self._job.collate_fn(data)
+        except StopIteration as error:
+            raise DatasetError(
+                "collate_fn raised StopIteration, which would end the epoch early and lose the rest of it; raise "
+                "another error"
+            ) from error
 
     def _whole(self, item: WorkItem) -> tuple[int, Any]:
         try:
@@ -231,8 +245,8 @@ class Fetcher:
         if keys is not None:
             seed_global_generators(keys[0].key(self._id(index, first_id)))
 
-    def _wrapped(self, error: Exception, item: WorkItem) -> ExceptionWrapper:
-        return ExceptionWrapper((type(error), error, error.__traceback__), where=self._where)
+    def _wrapped(self, error: Exception, item: WorkItem) -> Any:
+        return compat.wrap_exception(error, self._where)
 
 
 def _rows(samples: list[Any], item: WorkItem, sink: Sink) -> tuple[int, int, Any]:
@@ -253,6 +267,15 @@ def _rows(samples: list[Any], item: WorkItem, sink: Sink) -> tuple[int, int, Any
         except DoesNotFit:
             pass
     return SAMPLES, 0, samples
+
+
+def _raising(error: Exception) -> Iterator[Any]:
+    """Return an iterator that raises once, and is at its end then."""
+
+    def fail(_: None) -> None:
+        raise error
+
+    return map(fail, [None])
 
 
 def _stopped(dataset: object) -> DatasetError:

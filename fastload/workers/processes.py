@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 from torch._utils import ExceptionWrapper
 
+from .. import compat
 from ..errors import WorkerDied
 from ..layout import Buffer, Layout
 from ..packing import pack, unpack
@@ -189,9 +190,7 @@ class ProcessPool:
             wrapper: ExceptionWrapper = pickle.loads(payload)
         except Exception as error:
             error.add_note("while reading an exception that a DataLoader worker process had sent")
-            wrapper = ExceptionWrapper(
-                (type(error), error, error.__traceback__), where="of a DataLoader worker process"
-            )
+            wrapper = compat.wrap_exception(error, "of a DataLoader worker process")
         return wrapper
 
     def take_samples(self, payload: Any, item: WorkItem) -> list[Any]:

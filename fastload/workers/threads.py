@@ -64,8 +64,8 @@ def _live(board: _Board, job: Job, worker_id: int) -> None:
         if job.worker_init_fn is not None:
             job.worker_init_fn(worker_id)
         fetcher = Fetcher(job, worker_id, where)
-    except Exception:
-        board.results.put(Result(-1, worker_id, FAILED_START, 0, ExceptionWrapper(where=where), 0))
+    except BaseException as error:  # an exit would end a process; here nobody would hear of it
+        board.results.put(Result(-1, worker_id, FAILED_START, 0, compat.wrap_exception(error, where), 0))
         return
     while (item := tasks.get()) is not None and not board.closed:
         if item.iteration != board.iteration and item.layout != START:
@@ -75,7 +75,7 @@ def _live(board: _Board, job: Job, worker_id: int) -> None:
                 result = fetcher.run(item, board)
             except BaseException as error:
                 # SystemExit and the like: a process would end; here the error takes the batch's place.
-                wrapper = ExceptionWrapper((type(error), error, error.__traceback__), where=where)
+                wrapper = compat.wrap_exception(error, where)
                 result = Result(item.serial, worker_id, ERROR, 0, wrapper, 0)
         board.results.put(result)
         del item, result

@@ -307,8 +307,8 @@ class Pipes:
                     self._under_way[worker_id].popleft()
                     self._drain()
                     return message
-            except (EOFError, ConnectionResetError, BrokenPipeError):
-                continue  # the worker has died; wait() sees it
+            except (EOFError, OSError):
+                continue  # the worker has died, perhaps in the middle of a message; wait() sees it
         return None
 
     def wait(self, sentinels: Sequence[int], timeout: float | None) -> list[int]:

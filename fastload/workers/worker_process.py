@@ -114,8 +114,8 @@ class _FileSink:
             result = result._replace(payload=payload)
         message = _dumped(result)
         if len(message) > MAX_PACKET:
-            assert item is not None
-            offset = chunk_offset(item.slot, item.chunk_id)
+            # What is said of a start that failed belongs to no item: slot 0 has a place for each worker.
+            offset = chunk_offset(0, result.worker_id) if item is None else chunk_offset(item.slot, item.chunk_id)
             self._memory.write([message], offset)
             message = pickle.dumps((offset, len(message)), 5)
         return message
@@ -219,8 +219,8 @@ def _live(source: SharedJob | DirectJob, worker_id: int, endpoint: Any, memory: 
     where = f"in DataLoader worker process {worker_id}"
     try:
         job = source.load(memory)
-    except Exception:
-        _send_failed_start(sink, worker_id, endpoint, where)
+    except Exception as error:
+        _send_failed_start(error, sink, worker_id, endpoint, where)
         return
     del source
     seeding.torch_worker_streams(job.base_seed, worker_id)
@@ -239,8 +239,8 @@ def _live(source: SharedJob | DirectJob, worker_id: int, endpoint: Any, memory: 
         if job.worker_init_fn is not None:
             job.worker_init_fn(worker_id)
         fetcher = Fetcher(job, worker_id, where)
-    except Exception:
-        _send_failed_start(sink, worker_id, endpoint, where)
+    except Exception as error:
+        _send_failed_start(error, sink, worker_id, endpoint, where)
         return
     control = None if memory is None else Control(memory, job.num_workers)
     while (message := endpoint.receive()) is not None:
@@ -258,9 +258,10 @@ def _live(source: SharedJob | DirectJob, worker_id: int, endpoint: Any, memory: 
             control.end(worker_id)
 
 
-def _send_failed_start(sink: _FileSink | _MessageSink, worker_id: int, endpoint: Any, where: str) -> None:
-    """Send the exception that is being handled."""
-    result = Result(-1, worker_id, FAILED_START, 0, ExceptionWrapper(where=where), 0)
+def _send_failed_start(
+    error: Exception, sink: _FileSink | _MessageSink, worker_id: int, endpoint: Any, where: str
+) -> None:
+    result = Result(-1, worker_id, FAILED_START, 0, compat.wrap_exception(error, where), 0)
     endpoint.send(_encoded(sink, result, None, where))
 
 
@@ -285,7 +286,7 @@ def _encoded(sink: _FileSink | _MessageSink, result: Result, item: WorkItem | No
                 "the result of the dataset or of collate_fn could not be sent to the main process; "
                 "return tensors, arrays or other picklable objects"
             )
-            substitute = ExceptionWrapper((type(error), error, error.__traceback__), where=where)
+            substitute = compat.wrap_exception(error, where)
         result = result._replace(status=ERROR if result.status != FAILED_START else FAILED_START, payload=substitute)
         return sink.encode(result, item)
 
