@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from .compat import worker_collate, wrap_exception
+from .compat import reraise, worker_collate, wrap_exception
 from .layout import DoesNotFit, Layout
 from .layout_book import LayoutBook
 from .plan import WorkItem
@@ -139,10 +139,9 @@ class Assembly:
                 return worker_collate(samples), self._book.given_up or "samples of one batch differ, or a new shape"
             except Exception as error:
                 wrapper = wrap_exception(error, self._where)
-            wrapper.reraise()
+            reraise(wrapper)
         finally:
             self._pool.slots.release(slot)
-        raise AssertionError  # reraise() does not return
 
 
 def _joined(columns: Sequence[Sequence[Any]]) -> Sequence[Any]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import time
 import weakref
 from typing import Protocol
 
@@ -15,9 +16,12 @@ from typing import Protocol
 class Closable(Protocol):
     """Has threads."""
 
-    def close(self) -> None:
-        """End them. Blocks for a bounded time; may be called again."""
+    def close(self, grace: float) -> None:
+        """End them, and wait so many seconds for them; may be called again."""
 
+
+# How long the interpreter waits for all of them together, in seconds: as long as for workers that are processes.
+_GRACE = 5.0
 
 _open: weakref.WeakKeyDictionary[Closable, int] = weakref.WeakKeyDictionary()
 
@@ -29,6 +33,7 @@ def close_at_exit(closable: Closable) -> None:
 
 @atexit.register
 def _close_all() -> None:
+    deadline = time.monotonic() + _GRACE
     for closable, pid in list(_open.items()):
         if pid == os.getpid():
-            closable.close()
+            closable.close(max(0.0, deadline - time.monotonic()))

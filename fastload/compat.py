@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch._utils import ExceptionWrapper
@@ -96,6 +96,22 @@ def wrap_exception(error: BaseException, where: str) -> ExceptionWrapper:
     return wrapper
 
 
+def reraise(wrapper: ExceptionWrapper) -> NoReturn:
+    """Raise the wrapped exception, without torch's frame, whose reference to it would be a cycle.
+
+    Through that cycle the exception would keep the user's frames, and so iterators and their workers, until the next
+    collection.
+    """
+    try:
+        wrapper.reraise()
+    except BaseException as error:
+        raised = error.with_traceback(None)
+    try:
+        raise raised
+    finally:
+        del raised
+
+
 def accelerator_index() -> int:
     """Index of the current accelerator device."""
     getter: Callable[[], int] | None = getattr(torch.accelerator, "current_device_index", None)
@@ -158,12 +174,7 @@ def collate_into_private_memory() -> None:
 
 def _private_tensor_collate(batch: Any, *, collate_fn_map: Any = None) -> Any:
     first = batch[0]
-    plain = (
-        getattr(_thread, "collates_privately", False)
-        and type(first) is torch.Tensor
-        and first.layout is torch.strided
-        and not first.is_nested
-    )
+    plain = getattr(_thread, "collates_privately", False) and first.layout is torch.strided and not first.is_nested
     if not plain:
         return _torch_collate_map[torch.Tensor](batch, collate_fn_map=collate_fn_map)
     # As in torch's workers the dtype of the first element decides, gradients are refused, and there is room for as

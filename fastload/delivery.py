@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .assembly import Assembly
+from .compat import reraise
 from .errors import LoadTimeout, NotReady, WorkerDied
 from .layout_book import LayoutBook
 from .plan import WHOLE_BATCH, WorkItem, choose_chunk_size, chunk_bounds
@@ -345,7 +346,7 @@ class Delivery:
     def _take(self, result: Result) -> None:
         if result.status == FAILED_START:
             self.broken = True
-            self._pool.take_error(result.payload).reraise()
+            reraise(self._pool.take_error(result.payload))
         item = self._items.pop(result.serial)
         if item.layout == START:
             return
@@ -428,7 +429,7 @@ class Delivery:
         for _, result in parts:
             if result.status == ERROR:
                 self._pool.slots.release(batch.slot)
-                self._pool.take_error(result.payload).reraise()
+                reraise(self._pool.take_error(result.payload))
         made, reason = self._assembly.build(batch.slot, batch.num_rows, parts)
         # An IterableDataset's last batch may be shorter than was asked for, so its samples are not known.
         self._counts.count(1 if self._iterable else batch.num_rows, reason and (self._whole_reason or reason))

@@ -24,6 +24,7 @@ from .layout_book import LayoutBook
 from .pinning import PinnedAhead
 from .plan import slots_in_flight
 from .workers.fetch import Fetcher, Job
+from .workers.interrupts import HeldInterrupts
 from .workers.processes import GRACE, ProcessPool
 from .workers.threads import ThreadPool
 
@@ -85,7 +86,8 @@ class InlineIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's priv
     """An iteration without workers."""
 
     def __init__(self, loader: Any) -> None:
-        self._epoch = loader._begin_epoch()
+        epoch = loader._begin_epoch()
+        self._epoch = epoch if loader.seed is not None else 0  # without a seed, the base seed is another each time
         super().__init__(loader)
         if self._timeout != 0:
             raise AssertionError("_SingleProcessDataLoaderIter requires timeout == 0")
@@ -99,7 +101,7 @@ class InlineIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's priv
         self._iterable = isinstance(loader.dataset, IterableDataset)
 
     def _next_data(self) -> Any:
-        index = self._next_index()
+        index = _sized(self._next_index()) if self._auto_collation else self._next_index()
         num_rows = len(index) if self._auto_collation and hasattr(index, "__len__") else 1
         if self._seeded:
             with seeding.preserved_global_generators():
@@ -248,7 +250,8 @@ class WorkerIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's priv
 
     def __del__(self, exits: Callable[[], bool] = compat.exits) -> None:
         if not exits():  # bound here, since this module's names may be gone by then
-            self._shutdown_workers()
+            with HeldInterrupts(finalizing=True):
+                self._shutdown_workers()
 
 
 def _sized(indices: Any) -> Any:

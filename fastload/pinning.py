@@ -15,7 +15,7 @@ import torch
 from torch._utils import ExceptionWrapper
 
 from .at_exit import close_at_exit
-from .compat import wrap_exception
+from .compat import reraise, wrap_exception
 from .errors import LoadTimeout, NotReady
 
 # Batches pinned beyond the one asked for: one being copied, one ready.
@@ -73,7 +73,7 @@ class PinnedAhead:
         if not failed:
             return value
         if isinstance(value, ExceptionWrapper):
-            value.reraise()
+            reraise(value)
         raise value
 
     def _give_ready(self) -> None:
@@ -100,10 +100,10 @@ class PinnedAhead:
             pass
         self._under_way = 0
 
-    def close(self) -> None:
-        """End the thread. Blocks for the batch that is being pinned."""
+    def close(self, grace: float | None = None) -> None:
+        """End the thread. Blocks for the batch that is being pinned, at most ``grace`` seconds where that is given."""
         self._todo.put(None)
-        self.thread.join()
+        self.thread.join(grace)
 
 
 def _pin_all(todo: Any, done: Any, pin: Callable[[Any], Any], where: str) -> None:

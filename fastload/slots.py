@@ -325,11 +325,15 @@ class SlotPool:
         if num_bytes == 0:
             self.book.release(slot)
             return np.empty(0, dtype=np.uint8)
-        if len(self.book.held) >= MAX_HELD:
-            copied = self.view(slot, num_bytes).copy()
+        try:
+            memory = self.memory.buffer(slot, num_bytes)
+            copied = self.view(slot, num_bytes).copy() if len(self.book.held) >= MAX_HELD else None
+        except BaseException:
+            self.book.release(slot)
+            raise
+        if copied is not None:
             self.book.release(slot)
             return copied
-        memory = self.memory.buffer(slot, num_bytes)
         self.slot_bytes = max(self.slot_bytes, len(memory))
         lease = _lease_type(len(memory)).from_buffer(memory)
         dropped = self._dropped

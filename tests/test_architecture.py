@@ -31,6 +31,7 @@ ORDER = [
     "workers",
     "workers.fetch",
     "workers.pool",
+    "workers.interrupts",
     "workers.transport",
     "workers.worker_process",
     "workers.threads",

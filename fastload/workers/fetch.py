@@ -146,13 +146,13 @@ class Fetcher:
         if job.iterable:
             return self._collated(self._next_samples(index))
         if not job.auto_collation:
-            self._seed(epoch, index, first_id)
+            self._seed(epoch, self._id(index, first_id))
             return self._collated(self._guarded(functools.partial(operator.getitem, self._dataset), index))
         data = self._load(index, epoch, first_id)
         keys = self._keys_of(epoch)
-        if keys is not None and len(index):
+        if keys is not None:
             # Of its own domain, so that what collate_fn draws does not depend on what the last sample drew.
-            seed_global_generators(keys[1].key(self._id(index[0], first_id)))
+            seed_global_generators(keys[1].key(self._batch_id(index, first_id)))
         return self._collated(data)
 
     def _collated(self, data: Any) -> Any:
@@ -177,7 +177,7 @@ class Fetcher:
         """Load the samples of a batch or chunk, by ``__getitems__`` where there is one."""
         if self._getitems is None:
             return self._samples(indices, epoch, first_id)
-        self._seed(epoch, indices[0] if len(indices) else 0, first_id)
+        self._seed(epoch, self._batch_id(indices, first_id))
         return self._guarded(self._getitems, indices)
 
     def _samples(self, indices: Sequence[Any], epoch: int, first_id: int) -> list[Any]:
@@ -240,10 +240,14 @@ class Fetcher:
         job = self._job
         return int(index) if job.ids_are_indices else job.rank + job.num_ranks * first_id
 
-    def _seed(self, epoch: int, index: Any, first_id: int) -> None:
+    def _batch_id(self, indices: Any, first_id: int) -> int:
+        """Id of a batch's first sample. Only our own orders are known to be lists; samplers may give anything."""
+        return self._id(indices[0] if self._job.ids_are_indices and len(indices) else 0, first_id)
+
+    def _seed(self, epoch: int, sample_id: int) -> None:
         keys = self._keys_of(epoch)
         if keys is not None:
-            seed_global_generators(keys[0].key(self._id(index, first_id)))
+            seed_global_generators(keys[0].key(sample_id))
 
     def _wrapped(self, error: Exception, item: WorkItem) -> Any:
         return compat.wrap_exception(error, self._where)

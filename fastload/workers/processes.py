@@ -31,6 +31,7 @@ from ..packing import pack, unpack
 from ..plan import WorkItem
 from ..slots import Memory, MemoryFile, OwnForks, PrivateMemory, SlotPool, chunk_offset, slot_offset
 from .fetch import Job, Result
+from .interrupts import HeldInterrupts
 from .transport import MAX_PACKET, Packets, Pipes, Transport, use_packets
 from .worker_process import JOB_OFFSET, LAYOUT_SHIFT, Control, DirectJob, SharedJob, worker_main
 
@@ -73,7 +74,8 @@ class ProcessPool:
         )
         self.job_pickled = "inherited"
         try:
-            self._start(context)
+            with HeldInterrupts():
+                self._start(context)
         except BaseException:
             self.close(grace=0)
             raise
@@ -149,7 +151,11 @@ class ProcessPool:
             message = pickle.dumps(tuple(item), 5)
             if len(message) > MAX_PACKET:
                 slot = self._mail[item.serial] = self.slots.acquire()
-                self._file.write([message], slot_offset(slot))
+                try:
+                    self._file.write([message], slot_offset(slot))
+                except BaseException:
+                    self.slots.release(self._mail.pop(item.serial))
+                    raise
                 message = pickle.dumps((slot_offset(slot), len(message)), 5)
         self._items[item.serial] = item
         self._transport.send(message, worker_id, item.serial)

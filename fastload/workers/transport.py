@@ -12,6 +12,7 @@ are always read before more is sent, so that neither side can wait for the other
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import socket
@@ -73,6 +74,7 @@ class PacketEndpoint:
     """See :class:`Endpoint`."""
 
     def __init__(self, end: socket.socket) -> None:
+        end.settimeout(None)  # whatever socket.setdefaulttimeout() was told
         self.end = end
         self._memory: memoryview | None = None
 
@@ -327,17 +329,22 @@ class Pipes:
         if self._sent.closed:
             return
         self._note_sent()
-        for worker_id, (end, under_way) in enumerate(zip(self._ours, self._under_way, strict=True)):
-            busy = worker_id in self._sending
-            if len(under_way) < 2 and not busy:
-                _send(end, b"")  # a process forked meanwhile may have a copy: closing alone may not be seen
-            if not busy:  # else it is closed with its last user: its descriptor must not become another file's before
-                end.close()
+        for worker_id, end in enumerate(self._ours):
+            _shut_down(end)
+            if worker_id not in self._sending:
+                end.close()  # else with its last user: its descriptor must not become another file's before
         for end in self._theirs.values():
             end.close()
         self._ours.clear()
         self._sent.close()
         self._tell_sent = None  # a thread that is still writing closes what it has when it ends
+
+
+def _shut_down(connection: Any) -> None:
+    """End the conversation. Closing alone would not, where a process forked meanwhile has a copy of the end."""
+    if hasattr(socket, "AF_UNIX"):  # there a duplex pipe is a pair of sockets
+        with contextlib.suppress(OSError), socket.socket(fileno=os.dup(connection.fileno())) as end:
+            end.shutdown(socket.SHUT_RDWR)
 
 
 def _send_and_tell(connection: Any, message: bytes, tell: Any, worker_id: int) -> None:

@@ -26,7 +26,8 @@ from ..layout import Buffer, Layout
 from ..packing import join, pack, unpack
 from ..plan import WorkItem
 from ..slots import MAX_CHUNK_BYTES, MemoryFile, chunk_offset, let_go_in_worker, slot_offset
-from .fetch import ERROR, FAILED_START, SAMPLES, SKIPPED, START, UNSENDABLE, WHOLE, Fetcher, Job, Result
+from .fetch import ERROR, FAILED_START, OWN_LAYOUT, SAMPLES, SKIPPED, START, UNSENDABLE, WHOLE, Fetcher, Job, Result
+from .interrupts import let_interrupts_through_in_worker
 from .transport import MAX_PACKET
 
 # From glibc's malloc.h.
@@ -201,6 +202,7 @@ def worker_main(
     # Collections would write to every inherited object's header, and so copy the parent's memory page by page.
     gc.freeze()
     try:
+        let_interrupts_through_in_worker()
         for end in foreign:
             end.close()
         let_go_in_worker(memory)
@@ -277,7 +279,7 @@ def _encoded(sink: _FileSink | _MessageSink, result: Result, item: WorkItem | No
             substitute.exc_msg = wrapper.exc_msg
             name = wrapper.exc_type.__name__
             substitute.where = f"{where} (as RuntimeError, because {name} itself cannot be pickled: {error})"
-        elif result.status == SAMPLES:
+        elif result.status == SAMPLES or result.layout == OWN_LAYOUT:
             return sink.encode(
                 result._replace(status=UNSENDABLE, payload=f"samples cannot be sent one by one ({error})"), item
             )

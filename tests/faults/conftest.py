@@ -41,8 +41,8 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 
 
 @pytest.fixture(scope="session")
-def _settled() -> None:
-    """Do once what Python and torch do once: a first loader of each sort, and multiprocessing's tracker."""
+def _settled(_launcher: Launcher) -> None:
+    """Do once what is done once: a first loader of each sort, multiprocessing's tracker, and the users' launcher."""
     multiprocessing.resource_tracker.ensure_running()
     for kind in (PACKETS, THREAD):
         list(loader_of(Numbers(8), batch_size=2, **kind.options()))

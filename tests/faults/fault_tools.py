@@ -405,7 +405,7 @@ def _children() -> Iterator[str]:
             try:
                 fields = Path(f"/proc/{entry}/stat").read_text().rpartition(")")[2].split()
                 if fields[1] == ours:
-                    yield f"{entry} {Path(f'/proc/{entry}/cmdline').read_text()[-80:]!r} in state {fields[0]}"
+                    yield f"{entry} {Path(f'/proc/{entry}/cmdline').read_text()[-80:]!r}"
             except (FileNotFoundError, ProcessLookupError):
                 continue
 

@@ -87,19 +87,22 @@ class Launcher:
         self._folder = folder
         self._users: list[User] = []
         self._count = 0
-        self._process: subprocess.Popen[str] | None = None
+        self._process = self._begin()
+
+    def _begin(self) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, str(HERE / "fault_script.py")],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            # One thread each, and no traceback of ours: the stories' stderr is looked at.
+            env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(HERE)},
+        )
 
     def start(self, story: str, *, transport: str = "", **options: Any) -> User:
         """Start a process that runs ``fault_stories.<story>(tell, **options)``."""
-        if self._process is None or self._process.poll() is not None:
-            self._process = subprocess.Popen(
-                [sys.executable, str(HERE / "fault_script.py")],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                text=True,
-                # One thread each, and no traceback of ours: the stories' stderr is looked at.
-                env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(HERE)},
-            )
+        if self._process.poll() is not None:
+            self._process = self._begin()
         self._count += 1
         told_path = self._folder / f"told-{self._count}"
         os.mkfifo(told_path)
@@ -125,7 +128,6 @@ class Launcher:
         return code
 
     def _ask(self, **question: Any) -> Any:
-        assert self._process is not None
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(json.dumps(question) + "\n")
@@ -143,8 +145,7 @@ class Launcher:
         self._users.clear()
 
     def close(self) -> None:
-        if self._process is not None:
-            self._process.communicate()
+        self._process.communicate()
 
 
 def _group(leader: int) -> list[int]:
