@@ -293,6 +293,13 @@ def _lease_type(num_bytes: int) -> Any:
     return type("Lease", (ctypes.c_ubyte * num_bytes,), {})
 
 
+class _Watch(weakref.ref[Any]):
+    """Tells that a lease is gone, and of which slot it was."""
+
+    __slots__ = ("slot",)
+    slot: int
+
+
 class SlotPool:
     """Slots with their memory. Not thread-safe, but for the death of leases, which may happen in any thread.
 
@@ -306,9 +313,9 @@ class SlotPool:
         self.book = SlotBook()
         self.slot_bytes = 0
         self._keep = keep
-        self._dropped: deque[int] = deque()
+        self._dropped: deque[_Watch] = deque()
         self._reinstated: deque[list[int]] = deque()
-        self._watches: dict[int, weakref.ref[Any]] = {}
+        self._watches: dict[int, _Watch] = {}
         _pools.add(self)
 
     def acquire(self) -> int:
@@ -336,8 +343,9 @@ class SlotPool:
             return copied
         self.slot_bytes = max(self.slot_bytes, len(memory))
         lease = _lease_type(len(memory)).from_buffer(memory)
-        dropped = self._dropped
-        self._watches[slot] = weakref.ref(lease, lambda _: dropped.append(slot))
+        # The callback is C code, since an interrupt inside one in Python would lose the slot.
+        watch = self._watches[slot] = _Watch(lease, self._dropped.append)
+        watch.slot = slot
         self.book.hand_out(slot)
         return np.frombuffer(lease, dtype=np.uint8, count=num_bytes)
 
@@ -349,7 +357,7 @@ class SlotPool:
         """Take back what the user has dropped, and give the memory of surplus slots to the system."""
         book = self.book
         while self._dropped:
-            slot = self._dropped.popleft()
+            slot = self._dropped.popleft().slot
             del self._watches[slot]
             if slot in book.retired:
                 self.memory.forget(slot)

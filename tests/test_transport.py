@@ -8,11 +8,13 @@ import os
 import pickle
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
+import fastload
 import fastload.workers.transport
 from fastload.workers.transport import MAX_PACKET, Packets, Pipes, Transport, use_packets
 
@@ -450,3 +452,17 @@ def test_the_environment_and_the_system_choose_the_transport(monkeypatch, wish, 
     else:
         with pytest.raises(ValueError, match="FASTLOAD_TRANSPORT"):
             use_packets()
+
+
+@needs_packets
+def test_workers_wait_without_end_whatever_the_default_timeout_of_sockets():
+    before = socket.getdefaulttimeout()
+    socket.setdefaulttimeout(0.05)
+    try:
+        loader = fastload.DataLoader(list(range(8)), 4, num_workers=2, persistent_workers=True)
+        for _ in range(2):
+            assert [batch.tolist() for batch in loader] == [[0, 1, 2, 3], [4, 5, 6, 7]]
+            time.sleep(0.2)  # not for order: longer than the timeout, so that an idle worker would meet it
+        loader.close()
+    finally:
+        socket.setdefaulttimeout(before)

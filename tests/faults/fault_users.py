@@ -95,8 +95,14 @@ class Launcher:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            # One thread each, and no traceback of ours: the stories' stderr is looked at.
-            env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(HERE)},
+            # One thread each, and no word about the number of cores: the stories' stderr is looked at.
+            env=os.environ
+            | {
+                "OMP_NUM_THREADS": "1",
+                "PYTHONPATH": str(HERE),
+                "PYTHONWARNINGS": "ignore:This DataLoader will create:UserWarning,"
+                "ignore:worker_method='thread' does not seed:UserWarning",
+            },
         )
 
     def start(self, story: str, *, transport: str = "", **options: Any) -> User:
