@@ -267,7 +267,7 @@ class Delivery:
         whole = self._whole_reason is not None or self._book.given_up is not None
         if type(indices) is list:
             indices = indices[:]  # the sampler may use the list again
-        elif not whole and type(indices) is not tuple and self._chunk_size != sys.maxsize:
+        elif num_rows and not whole and type(indices) is not tuple and self._chunk_size != sys.maxsize:
             indices = list(indices)
             num_rows = len(indices)  # whatever it said of itself
         whole = whole or num_rows == 0
