@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import multiprocessing
+import os
 import sys
 import warnings
 import weakref
@@ -141,7 +142,7 @@ class WorkerIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's priv
 
     def _begin(self, loader: Any, epoch: int) -> None:
         try:
-            if self._pool is None:
+            if self._pool is None or self._pool.pid != os.getpid():  # forked: these workers are the parent's
                 self._start(loader)
             super()._reset(loader)  # torch asks the sampler for an iterator twice at the first iteration, and so do we
             index_batches = self._sampler_iter
@@ -211,6 +212,11 @@ class WorkerIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's priv
     def _next_data(self) -> Any:
         if self._pool is None:
             raise StopIteration
+        if self._pool.pid != os.getpid():
+            raise RuntimeError(
+                f"this iterator belongs to process {self._pool.pid}, and so do its workers; after a fork, begin a new "
+                "iteration with iter(loader)"
+            )
         try:
             return self._stage.next()
         except StopIteration:

@@ -11,11 +11,13 @@ through its sentinel, which is among what the parent waits for.
 
 from __future__ import annotations
 
+import multiprocessing.process
 import os
 import pickle
 import signal
 import sys
 import time
+import weakref
 from collections.abc import Sequence
 from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
@@ -63,7 +65,8 @@ class ProcessPool:
         self._latest: tuple[int, bytes] = (0, b"")
         self._dead: int | None = None
         self._closed = False
-        self._pid = os.getpid()
+        self.pid = os.getpid()
+        """The process that made it, and may use it."""
         packets = use_packets()
         self._file = MemoryFile() if packets else None
         memory: Memory = self._file if self._file is not None else PrivateMemory()
@@ -73,6 +76,7 @@ class ProcessPool:
             Packets(job.num_workers, shared=shared) if packets else Pipes(job.num_workers, context)
         )
         self.job_pickled = "inherited"
+        _pools.add(self)
         try:
             with HeldInterrupts():
                 self._start(context)
@@ -257,7 +261,7 @@ class ProcessPool:
 
     def close(self, grace: float = GRACE) -> None:
         """End all workers. Blocks at most ``grace`` seconds for what is being worked on, and then a little."""
-        if self._closed or self._pid != os.getpid():
+        if self._closed or self.pid != os.getpid():
             return
         self._closed = True
         self._transport.close()
@@ -280,6 +284,19 @@ def _load_image_plugins() -> None:
     image = sys.modules.get("PIL.Image")
     if image is not None:
         image.preinit()
+
+
+_pools: weakref.WeakSet[ProcessPool] = weakref.WeakSet()
+
+
+def _disown_in_child() -> None:
+    """Let a child of the user's end as it likes: multiprocessing would end our workers with it, as if they were its."""
+    for pool in list(_pools):
+        multiprocessing.process._children.difference_update(pool.workers)  # type: ignore[attr-defined]  # private
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_disown_in_child)
 
 
 def _writable(payload: Any) -> Buffer:

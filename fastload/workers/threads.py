@@ -8,6 +8,7 @@ ends with the process), and a warning names it.
 
 from __future__ import annotations
 
+import os
 import queue
 import threading
 import time
@@ -90,6 +91,8 @@ class ThreadPool:
     job_pickled = "shared"
 
     def __init__(self, job: Job, *, shared: bool, keep_slots: int) -> None:
+        self.pid = os.getpid()
+        """The process that made it, and may use it."""
         memory = PrivateMemory()
         self.slots = SlotPool(memory, keep_slots)
         self._board = _Board(job.num_workers, shared=shared)

@@ -367,6 +367,13 @@ def _send(connection: Connection[bytes, bytes], message: bytes) -> None:
         pass  # the worker has died; wait() sees it
 
 
+def _files_may_be_large() -> bool:
+    """Whether a sparse file may be as large as it likes: the memory file's places lie far apart."""
+    import resource  # Unix only
+
+    return resource.getrlimit(resource.RLIMIT_FSIZE)[0] == resource.RLIM_INFINITY
+
+
 def use_packets() -> bool:
     """Whether this system has what packets need, and ``FASTLOAD_TRANSPORT`` does not ask for pipes.
 
@@ -376,7 +383,10 @@ def use_packets() -> bool:
     wish = os.environ.get("FASTLOAD_TRANSPORT", "")
     if wish not in ("", "packets", "pipes"):
         raise ValueError(f"FASTLOAD_TRANSPORT must be 'packets' or 'pipes', got {wish!r}")
-    can = hasattr(os, "memfd_create") and hasattr(socket, "SOCK_SEQPACKET")
+    can = hasattr(os, "memfd_create") and hasattr(socket, "SOCK_SEQPACKET") and _files_may_be_large()
     if wish == "packets" and not can:
-        raise ValueError("FASTLOAD_TRANSPORT=packets needs Linux's memfd_create; leave it unset here")
+        raise ValueError(
+            "FASTLOAD_TRANSPORT=packets needs Linux's memfd_create, and files without a limit of size (ulimit -f); "
+            "leave it unset here"
+        )
     return can and wish != "pipes"

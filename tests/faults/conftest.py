@@ -16,8 +16,8 @@ _HERE = str(Path(__file__).parent)
 if _HERE not in sys.path:
     sys.path.insert(0, _HERE)
 
-from fault_tools import PACKETS, THREAD, Draw, Footprint, Gate, Kind, Numbers, assert_nothing_left, loader_of
-from fault_users import Launcher
+from fault_tools import PACKETS, THREAD, Draw, Footprint, Gate, Kind, Numbers, assert_nothing_left, loader_of  # noqa: E402
+from fault_users import Launcher  # noqa: E402
 
 # Workers are killed here by signals that pytest's handler, which they inherit, would describe at length.
 os.register_at_fork(after_in_child=faulthandler.disable)

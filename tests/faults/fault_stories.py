@@ -221,18 +221,6 @@ def ends_with_an_iterator(tell, options, holder, taken, stuck):
     if holder == "error in the loop":
         for _ in iterator:
             raise ZeroDivisionError("the loss is nan")
-    if holder == "thread":
-        going = threading.Event()
-
-        def load():
-            going.set()
-            for batch in iterator:
-                numbers(batch)
-                time.sleep(0.001)
-
-        threading.Thread(target=load, daemon=True).start()
-        going.wait()
-        return iterator
     if holder == "batches":
         del iterator
         loader.close()

@@ -55,9 +55,7 @@ class Counted(Numbers):
 
 @with_workers
 @draws(2)
-def test_a_consumer_that_asks_for_nothing_for_long_gets_everything_in_order_afterwards(
-    kind: Kind, draw: Draw
-) -> None:
+def test_a_consumer_that_asks_for_nothing_for_long_gets_everything_in_order_afterwards(kind: Kind, draw: Draw) -> None:
     """Workers stop when the window is full, and thousands of results wait in a queue of some hundreds."""
     options = kind.options(draw.randint(1, 3)) | {"prefetch_factor": 8, "batch_size": 500, "chunk_size": 1}
     dataset = Counted(12_000)
