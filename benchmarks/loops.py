@@ -47,7 +47,7 @@ def time_epoch(loader: Iterable[object], *, samples_per_batch: int, num_warm_bat
         "CPU us/sample": user and system time of this process and of the workers that have ended, for the whole epoch;
         "statistics": what the loader says of itself.
     """
-    cpu_before = _cpu_seconds()
+    cpu_before = cpu_seconds()
     start = time.perf_counter()
     arrivals = [time.perf_counter() for _batch in loader]
     end = time.perf_counter()
@@ -61,7 +61,7 @@ def time_epoch(loader: Iterable[object], *, samples_per_batch: int, num_warm_bat
         "samples/s steady": num_steady / (arrivals[-1] - arrivals[num_warm_batches - 1]),
         "samples/s": num_samples / (end - start),
         "first batch ms": (arrivals[0] - start) * 1e3,
-        "CPU us/sample": (_cpu_seconds() - cpu_before) / num_samples * 1e6,
+        "CPU us/sample": (cpu_seconds() - cpu_before) / num_samples * 1e6,
         "statistics": describe(loader),
     }
 
@@ -90,7 +90,7 @@ def describe(loader: object) -> dict[str, object]:
     return dataclasses.asdict(statistics()) if callable(statistics) else {}
 
 
-def _cpu_seconds() -> float:
+def cpu_seconds() -> float:
     """Return the CPU time of this process and of its children that have ended and been waited for, in seconds."""
     usages = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     return sum(usage.ru_utime + usage.ru_stime for usage in usages)

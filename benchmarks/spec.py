@@ -14,7 +14,7 @@ class Side:
     name: str
     """What the table calls it."""
     package: str
-    """Where its DataLoader comes from: "torch" or "fastload"."""
+    """Where its DataLoader comes from: "torch" or "fastload"; "none" for what a subject measures without any."""
     options: Mapping[str, object] = field(default_factory=dict)
     """Arguments that only this side gets, such as ``seeding="torch"``."""
     compared_with: str | None = None

@@ -86,13 +86,15 @@ class DataLoader(compat.TorchDataLoader[T]):
     Where it differs from torch, on purpose:
 
     * A batch is not bound to one worker, so a dataset that looks at ``worker_info.id``, or keeps generators of its
-      own seeded from ``worker_info.seed``, sees another pattern. ``seeding="torch"`` gives torch's.
+      own seeded from ``worker_info.seed`` or ``torch.initial_seed()``, sees another pattern. ``seeding="torch"``
+      gives torch's. Nor is a batch loaded before its first sample is copied: a dataset that returns the same buffer
+      for every sample gives its samples here, where torch repeats the last.
     * The randomness of augmentation belongs to the sample, so it differs from torch's streams. It is seeded with
       ``num_workers=0`` too, where the global generators get their state back after each batch. Thread workers do
       not seed yet; they warn.
     * An exception of the sampler is raised at its own place, after the batches before it.
     * What hangs or is lost in silence in torch is an error here: a result that cannot be pickled, an exception of a
-      class that cannot be pickled, ``StopIteration`` from a map-style ``__getitem__``.
+      class that cannot be pickled, ``StopIteration`` from a map-style ``__getitem__`` or from ``collate_fn``.
 
     Batches are yours: they stay valid as long as you hold any tensor, view or array of them.
 

@@ -9,6 +9,8 @@ epoch is so short that starting the workers and their memory is much of it ("sam
 """
 
 import functools
+import multiprocessing
+import time
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +18,8 @@ import torch
 import torchvision
 from torch.utils.data import RandomSampler
 
-from benchmarks.loops import kept_loader, make_loader, time_epoch, time_first_batch
-from benchmarks.spec import Benchmark, Measurement, Metric, Side
+from benchmarks.loops import cpu_seconds, kept_loader, make_loader, time_epoch, time_first_batch
+from benchmarks.spec import FASTLOAD, TORCH, Benchmark, Measurement, Metric, Side
 
 _MEAN = (0.485, 0.456, 0.406)
 _STD = (0.229, 0.224, 0.225)
@@ -69,6 +71,30 @@ def _loader(side: Side, image_root: str, version: str, num_images: int, batch_si
     return make_loader(side, dataset, batch_size=batch_size, sampler=sampler, num_workers=2)
 
 
+def epoch_or_none(side: Side, *, image_root: str, version: str, num_images: int, batch_size: int) -> Measurement:
+    """Time an epoch; for the side without a loader, two processes that load the samples and drop them."""
+    if side.package != NO_LOADER.package:
+        return epoch(side, image_root=image_root, version=version, num_images=num_images, batch_size=batch_size)
+    dataset = _image_folder(image_root, version)
+    context = multiprocessing.get_context("fork")
+    processes = [context.Process(target=_load_and_drop, args=(dataset, first, num_images)) for first in range(2)]
+    cpu_before = cpu_seconds()
+    start = time.perf_counter()
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    rate = num_images / (time.perf_counter() - start)
+    cpu_us = (cpu_seconds() - cpu_before) / num_images * 1e6
+    return {"samples/s steady": rate, "samples/s": rate, "CPU us/sample": cpu_us, "statistics": {}}
+
+
+def _load_and_drop(dataset: Any, first: int, num_images: int) -> None:
+    torch.set_num_threads(1)  # as in a worker
+    for number in range(first, num_images, 2):
+        dataset[number % len(dataset)]
+
+
 def epoch(side: Side, *, image_root: str, version: str, num_images: int, batch_size: int) -> Measurement:
     """Time an epoch of ``num_images`` images."""
     torch.manual_seed(0)
@@ -88,7 +114,20 @@ EPOCH_METRICS = (
     Metric(name="CPU us/sample", least_ratio=None),
 )
 
+NO_LOADER = Side(name="no loader", package="none", compared_with="torch")
+
 BENCHMARKS = (
+    Benchmark(
+        name="imagefolder-bound",
+        measure="benchmarks.cases.imagefolder:epoch_or_none",
+        metrics=tuple(
+            Metric(name=metric.name, more_is_better=metric.more_is_better, least_ratio=None) for metric in EPOCH_METRICS
+        ),
+        arguments={"version": "v2", "num_images": 4000, "batch_size": 100},
+        quick_arguments={"num_images": 2000},
+        sides=(TORCH, FASTLOAD, NO_LOADER),
+        needs_images=True,
+    ),
     Benchmark(
         name="imagefolder-v2",
         measure="benchmarks.cases.imagefolder:epoch",
