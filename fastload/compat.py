@@ -41,10 +41,9 @@ def exits() -> bool:
 def make_worker_info(*, id: int, num_workers: int, seed: int, dataset: Any, worker_method: str) -> Any:
     """Make what ``torch.utils.data.get_worker_info()`` returns in a worker."""
     fields: dict[str, Any] = {"id": id, "num_workers": num_workers, "seed": seed, "dataset": dataset}
-    try:
-        return worker.WorkerInfo(**fields, worker_method=worker_method)
-    except TypeError:  # the field is younger than torch 2.6
-        return worker.WorkerInfo(**fields)
+    if "worker_method" in worker.WorkerInfo.__annotations__:  # younger than torch 2.11
+        fields["worker_method"] = worker_method
+    return worker.WorkerInfo(**fields)
 
 
 def set_process_worker_info(info: Any) -> None:

@@ -274,7 +274,9 @@ class Delivery:
         if whole:
             bounds = [(0, num_rows)]
         else:
-            size = self._chunk_size or self._chosen_chunk_size(num_rows)
+            size = self._chunk_size or choose_chunk_size(
+                num_rows, self._num_workers, self._book.sample_ns, awaited=batch_id == 0
+            )
             bounds = chunk_bounds(num_rows, size)
             if len(bounds) > 1 and self._book.layout is None and batch_id < self._num_workers and bounds[0][1] > 1:
                 # The first sample teaches the layout: have it soon, for all that is made after it.
@@ -320,9 +322,6 @@ class Delivery:
         self._serial += 1
         self._pool.submit(item, worker_id)
         self._items[item.serial] = item
-
-    def _chosen_chunk_size(self, num_rows: int) -> int:
-        return choose_chunk_size(num_rows, self._num_workers, self._book.sample_ns)
 
     def _turn_of(self) -> int | None:
         """Whose turn it is: round-robin over those that are not at their end."""

@@ -69,22 +69,27 @@ def chunk_bounds(num_rows: int, chunk_size: int) -> list[tuple[int, int]]:
     return list(itertools.pairwise(edges))
 
 
-def choose_chunk_size(num_rows: int, num_workers: int, sample_ns: float | None) -> int:
+def choose_chunk_size(num_rows: int, num_workers: int, sample_ns: float | None, *, awaited: bool = False) -> int:
     """Choose how many samples a task has.
 
     Args:
         num_rows: samples of the batch.
         num_workers: who share them.
         sample_ns: measured cost of a sample, in nanoseconds; None before the first measurement.
+        awaited: whether the user waits for the batch from its beginning, as for the first one: it is cut finer then,
+            so that the workers finish it together.
 
     Without a measurement a batch is cut into sixteen, or two for each worker: fine enough that all finish the first
     batch together, and for the cheapest samples a cost of a fraction of a millisecond, once.
     """
     if sample_ns is None:
-        return max(1, num_rows // max(16, 2 * num_workers))
+        return max(1, num_rows // max(32 if awaited else 16, 2 * num_workers))
     sample_ns = max(sample_ns, 1.0)
+    small = max(1, min(num_rows, int(TARGET_CHUNK_NS / sample_ns)))
+    if awaited:
+        return small
     roomy = min(int(ROOMY_CHUNK_NS / sample_ns), num_rows // (CHUNKS_PER_WORKER * num_workers))
-    return max(1, min(num_rows, int(TARGET_CHUNK_NS / sample_ns)), roomy)
+    return max(small, roomy)
 
 
 def slots_in_flight(num_workers: int, prefetch_factor: int) -> int:

@@ -53,7 +53,8 @@ costs = st.one_of(st.none(), st.floats(0, 1e12))
 
 @given(num_rows=sizes, num_workers=st.integers(1, 300), sample_ns=costs)
 def test_a_chosen_chunk_has_a_sample_and_fits_the_batch(num_rows, num_workers, sample_ns):
-    assert 1 <= choose_chunk_size(num_rows, num_workers, sample_ns) <= num_rows
+    size = choose_chunk_size(num_rows, num_workers, sample_ns)
+    assert 1 <= choose_chunk_size(num_rows, num_workers, sample_ns, awaited=True) <= size <= num_rows
 
 
 @given(num_rows=sizes, num_workers=st.integers(1, 300), cheap=st.floats(0, 1e12), factor=st.floats(1, 1e6))

@@ -534,6 +534,7 @@ def test_too_many_workers_are_warned_of_by_the_constructor(num_workers):
     assert_same_as_torch(case)
 
 
+@pytest.mark.skipif(not hasattr(torch._utils, "cpu_count"), reason="this torch counts cores in another way")
 def test_too_many_workers_are_warned_of_again_when_an_iterator_is_made(monkeypatch):
     monkeypatch.setattr(torch._utils, "cpu_count", lambda: 1)
 
@@ -562,6 +563,9 @@ def test_the_warning_of_the_constructor_can_be_turned_off_by_overriding_its_meth
 @pytest.mark.parametrize("device", ["", "cuda"])
 @pytest.mark.parametrize("pin_memory", [False, True])
 def test_pinning_warns_when_an_iterator_is_made_and_gives_the_same_batches(pin_memory, device, workers):
+    if device and torch.__version__.startswith("2.6."):
+        pytest.skip("this torch fails in its pin thread by another error, and leaves its workers")
+
     def case(load):
         made, from_constructor = recorded(lambda: load(Squares(4), pin_memory=pin_memory, pin_memory_device=device))
         del made

@@ -87,6 +87,9 @@ KEEP: dict[str, Callable[[torch.Tensor], Any]] = {
 @each_kind
 @pytest.mark.parametrize("what", KEEP)
 def test_only_a_part_or_a_view_of_every_batch_is_kept(what, workers):
+    if what == "by DLPack and back" and torch.__version__.startswith("2.6."):
+        pytest.skip("NumPy hands read-only arrays only to a newer DLPack than this torch's")
+
     def case(load):
         kept = [KEEP[what](images) for images, _ in load(_Patterns(50), batch_size=2)]
         gc.collect()
