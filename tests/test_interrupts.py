@@ -1,0 +1,64 @@
+"""An interrupt that would be lost is raised afterwards."""
+
+from __future__ import annotations
+
+import signal
+import threading
+
+import pytest
+
+from fastload.workers.interrupts import HeldInterrupts, let_interrupts_through_in_worker
+
+
+def test_an_interrupt_inside_is_raised_at_the_end():
+    handler = signal.getsignal(signal.SIGINT)
+    reached = []
+    with pytest.raises(KeyboardInterrupt), HeldInterrupts():
+        signal.raise_signal(signal.SIGINT)
+        reached.append("the end")
+    assert reached == ["the end"]
+    assert signal.getsignal(signal.SIGINT) is handler
+
+
+def test_without_an_interrupt_nothing_is_raised():
+    handler = signal.getsignal(signal.SIGINT)
+    with HeldInterrupts():
+        assert signal.getsignal(signal.SIGINT) is not handler
+    assert signal.getsignal(signal.SIGINT) is handler
+
+
+def test_in_a_finalizer_it_is_raised_a_moment_later():
+    left = []
+    with pytest.raises(KeyboardInterrupt):
+        with HeldInterrupts(finalizing=True):
+            signal.raise_signal(signal.SIGINT)
+        left.append("as if nothing had been")
+        threading.Event().wait(10)
+    assert left == ["as if nothing had been"]
+
+
+def test_a_worker_that_inherited_an_interrupt_hears_of_it():
+    with HeldInterrupts():
+        signal.raise_signal(signal.SIGINT)
+        with pytest.raises(KeyboardInterrupt):
+            let_interrupts_through_in_worker()
+        let_interrupts_through_in_worker()  # it is over now
+
+
+def test_other_threads_and_signals_without_a_handler_are_left_alone():
+    handler = signal.getsignal(signal.SIGINT)
+    seen = []
+
+    def enter() -> None:
+        with HeldInterrupts():
+            seen.append(signal.getsignal(signal.SIGINT))
+
+    thread = threading.Thread(target=enter)
+    thread.start()
+    thread.join()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        enter()
+    finally:
+        signal.signal(signal.SIGINT, handler)
+    assert seen == [handler, signal.SIG_IGN]
