@@ -45,7 +45,7 @@ class HeldInterrupts:
         if not self._let_through():
             return
         if self._finalizing:
-            timer = threading.Timer(0.01, _thread.interrupt_main)
+            timer = threading.Timer(0.01, _interrupt_main_thread)
             timer.daemon = True
             timer.start()
         else:
@@ -59,6 +59,13 @@ class HeldInterrupts:
         signal.signal(signal.SIGINT, self._handler)
         self._handler = None
         return self._noted
+
+
+def _interrupt_main_thread() -> None:
+    if hasattr(signal, "pthread_kill"):
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)  # also wakes it, where it waits
+    else:
+        _thread.interrupt_main()
 
 
 def let_interrupts_through_in_worker() -> None:

@@ -246,7 +246,11 @@ def _live(source: SharedJob | DirectJob, worker_id: int, endpoint: Any, memory: 
         return
     control = None if memory is None else Control(memory, job.num_workers)
     while (message := endpoint.receive()) is not None:
-        item = sink.decode(message)
+        try:
+            item = sink.decode(message)
+        except Exception as error:  # indices that only their own process can read
+            _send_failed_start(error, sink, worker_id, endpoint, where)
+            return
         if control is not None:
             if item.iteration != control.iteration and item.layout != START:
                 endpoint.send(sink.encode(Result(item.serial, worker_id, SKIPPED, 0, None, 0), item))
@@ -272,25 +276,23 @@ def _encoded(sink: _FileSink | _MessageSink, result: Result, item: WorkItem | No
     try:
         return sink.encode(result, item)
     except Exception as error:
-        if result.status == ERROR or result.status == FAILED_START:
+        if result.status == SAMPLES or result.layout == OWN_LAYOUT:
+            result = result._replace(status=UNSENDABLE, payload=f"samples cannot be sent one by one ({error!r})")
+        elif result.status in (ERROR, FAILED_START):
             wrapper: ExceptionWrapper = result.payload
             # A class that cannot be found by its name, such as one defined in a function: its text still can.
             substitute = ExceptionWrapper((RuntimeError, RuntimeError(), None), where=where)
             substitute.exc_msg = wrapper.exc_msg
             name = wrapper.exc_type.__name__
-            substitute.where = f"{where} (as RuntimeError, because {name} itself cannot be pickled: {error})"
-        elif result.status == SAMPLES or result.layout == OWN_LAYOUT:
-            return sink.encode(
-                result._replace(status=UNSENDABLE, payload=f"samples cannot be sent one by one ({error})"), item
-            )
+            substitute.where = f"{where} (as RuntimeError, because {name} itself cannot be pickled: {error!r})"
+            return sink.encode(result._replace(payload=substitute), item)
         else:
             error.add_note(
                 "the result of the dataset or of collate_fn could not be sent to the main process; "
                 "return tensors, arrays or other picklable objects"
             )
-            substitute = compat.wrap_exception(error, where)
-        result = result._replace(status=ERROR if result.status != FAILED_START else FAILED_START, payload=substitute)
-        return sink.encode(result, item)
+            result = result._replace(status=ERROR, payload=compat.wrap_exception(error, where))
+        return _encoded(sink, result, item, where)
 
 
 def _keep_freed_memory() -> None:
