@@ -6,7 +6,8 @@ NOTE [How workers end]
 A worker leaves when its endpoint ends (the pool was closed), when its parent is gone, or when it is killed. The
 parent's end is watched by a small thread, since the worker may be in the user's code for hours. A pool that is closed
 waits a bounded time for what is being worked on, then terminates, then kills. A worker that dies by itself is found
-through its sentinel, which is among what the parent waits for.
+through its pidfd, which is among what the parent waits for; multiprocessing's sentinel, a pipe, is open as long as any
+process that the worker has forked, so it serves only where there are no pidfds.
 """
 
 from __future__ import annotations
@@ -58,6 +59,7 @@ class ProcessPool:
     def __init__(self, job: Job, context: BaseContext, *, shared: bool, keep_slots: int) -> None:
         self.start_method: str = context.get_start_method()
         self.workers: list[BaseProcess] = []
+        self._watches: list[int | None] = []
         self._forks = OwnForks()
         self._job = job
         self._items: dict[int, WorkItem] = {}
@@ -113,6 +115,7 @@ class ProcessPool:
                     )
                     raise
             self.workers.append(process)
+            self._watches.append(_pidfd(process))
             self._transport.started(worker_id)
 
     def _share_job(self, direct: DirectJob) -> SharedJob | DirectJob:
@@ -189,7 +192,10 @@ class ProcessPool:
 
     def wait(self, timeout: float | None) -> None:
         """Block until there may be a result, a worker has died, or the time (in seconds) is over."""
-        sentinels = {process.sentinel: worker_id for worker_id, process in enumerate(self.workers)}
+        sentinels = {
+            process.sentinel if watch is None else watch: worker_id
+            for worker_id, (process, watch) in enumerate(zip(self.workers, self._watches, strict=True))
+        }
         ready = self._transport.wait(list(sentinels), timeout)
         if ready:
             self._dead = sentinels[ready[0]]
@@ -271,8 +277,13 @@ class ProcessPool:
                 if end_it is not None and process.is_alive():
                     getattr(process, end_it)()
             for process in self.workers:
-                process.join(max(0.0, deadline - time.monotonic()))
+                if process.is_alive():
+                    process.join(max(0.0, deadline - time.monotonic()))
             deadline = time.monotonic() + 1.0
+        for watch in self._watches:
+            if watch is not None:
+                os.close(watch)
+        self._watches.clear()
         if not any(process.is_alive() for process in self.workers):
             self._forks.ended()
         self._control = None
@@ -297,6 +308,13 @@ def _disown_in_child() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_disown_in_child)
+
+
+def _pidfd(process: BaseProcess) -> int | None:
+    try:
+        return os.pidfd_open(process.pid or 0)
+    except (AttributeError, OSError):  # not Linux, too old, too many open files, or it has gone already
+        return None
 
 
 def _writable(payload: Any) -> Buffer:
