@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from torch.utils.data import BatchSampler, IterableDataset, SequentialSampler
+from torch.utils.data import IterableDataset
 
 from . import compat, seeding
-from .sampling import KeyedSampler
+from .passes import known_batches, seed_of
 from .workers.fetch import batch_getter
 
 
@@ -67,8 +67,6 @@ UNSEEDED_THREADS = "none: threads share the global generators, and per-sample se
 
 
 def ids_are_indices(loader: Any) -> bool:
-    """Whether the order is ours, so that the index names a sample once in an epoch."""
-    return loader.seed is not None and (
-        isinstance(loader.sampler, KeyedSampler)
-        or (type(loader.sampler) is SequentialSampler and type(loader.batch_sampler) in (BatchSampler, type(None)))
-    )
+    """Whether the order is known to give an index once in an epoch, so that it names a sample."""
+    known = known_batches(loader)
+    return known is not None and known.rows.order.once and seed_of(loader) is not None

@@ -23,6 +23,7 @@ from .compat import reraise
 from .errors import LoadTimeout, NotReady, WorkerDied
 from .layout_book import LayoutBook
 from .plan import WHOLE_BATCH, WorkItem, choose_chunk_size, chunk_bounds
+from .shard import Shard
 from .workers.fetch import ERROR, EXHAUSTED, FAILED_START, START, UNSENDABLE, Result
 from .workers.pool import Pool
 
@@ -118,7 +119,13 @@ class Delivery:
         """Whether a worker is lost, so that nothing more can come."""
 
     def begin(
-        self, index_batches: Iterator[Any], size_of: Callable[[Any], int], epoch: int, shared_seed: int | None = None
+        self,
+        index_batches: Iterator[Any],
+        size_of: Callable[[Any], int],
+        epoch: int,
+        shard: Shard,
+        shared_seed: int | None = None,
+        first_row: int = 0,
     ) -> None:
         """Start a new iteration; what is left of the one before is dropped.
 
@@ -126,7 +133,9 @@ class Delivery:
             index_batches: what the sampler gives.
             size_of: samples of one index batch.
             epoch: enters the samples' keys.
+            shard: the positions of the samples.
             shared_seed: what IterDataPipes are seeded with, from the second iteration on.
+            first_row: this rank's samples before the first batch, where the sampler's are skipped.
         """
         self._drop_all()
         self._index_batches: Iterator[Any] | None = index_batches
@@ -136,7 +145,8 @@ class Delivery:
         self._completed: deque[int] = deque()
         self._next_made = 0
         self._next_given = 0
-        self._first_id = 0
+        self._first_row = first_row
+        self._shard = shard
         self._active = [True] * self._num_workers
         self._load = [0] * self._num_workers
         self._turn = 0
@@ -260,7 +270,7 @@ class Delivery:
                 self._completed.append(batch_id)
                 return
             finally:
-                self._first_id += num_rows
+                self._first_row += num_rows
         self._counts.max_in_flight = max(self._counts.max_in_flight, len(self._batches))
 
     def _issue(self, batch_id: int, indices: Any, num_rows: int, worker_id: int | None) -> None:
@@ -316,7 +326,7 @@ class Delivery:
             num_rows,
             slot,
             layout,
-            self._first_id + row,
+            self._shard.position(self._first_row) + self._shard.stride * row,
             indices,
         )
         self._serial += 1

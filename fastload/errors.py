@@ -5,6 +5,8 @@
     FastloadError
     ├── ConfigError (ValueError)    arguments that cannot work together
     ├── WorkerDied (RuntimeError)   a worker ended before its work was done
+    ├── StateError (ValueError)     a state dict that is not this loader's
+    ├── RankMismatch (RuntimeError) ranks that would train on different orders
     ├── LoadTimeout (RuntimeError)  no batch within ``timeout`` seconds
     └── DatasetError (RuntimeError) the dataset broke a rule that torch lets pass in silence
 
@@ -24,6 +26,14 @@ class FastloadError(Exception):
 
 class ConfigError(FastloadError, ValueError):
     """Arguments that cannot work together, or a value outside its range."""
+
+
+class StateError(FastloadError, ValueError):
+    """A state dict that is none, or not of this loader. The loader is as it was."""
+
+
+class RankMismatch(FastloadError, RuntimeError):
+    """The ranks of a process group do not agree on what they are about to load."""
 
 
 class WorkerDied(FastloadError, RuntimeError):

@@ -7,12 +7,13 @@ warns as torch does, whatever its version. Neither keeps the loader.
 from __future__ import annotations
 
 import functools
+import itertools
 import multiprocessing
 import os
 import sys
 import warnings
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -21,9 +22,13 @@ from torch.utils.data import IterableDataset
 from . import compat, seeding
 from .decisions import UNSEEDED_THREADS, Decisions, decide, ids_are_indices
 from .delivery import Counts, Delivery
+from .errors import LoadTimeout, WorkerDied
 from .layout_book import LayoutBook
+from .passes import Pass, seed_of
 from .pinning import PinnedAhead
 from .plan import slots_in_flight
+from .shard import Shard
+from .state import generator_states, generators_at
 from .workers.fetch import Fetcher, Job
 from .workers.interrupts import HeldInterrupts
 from .workers.processes import GRACE, ProcessPool
@@ -48,15 +53,43 @@ class Runtime:
         return Runtime, ()
 
 
-def _make_job(loader: Any, decisions: Decisions, iterator: Any) -> Job:
-    init_fn = loader.worker_init_fn
-    if compat.is_data_pipe(loader.dataset):
-        init_fn = functools.partial(compat.sharding_worker_init_fn, init_fn, iterator._world_size, iterator._rank)
-    seed = loader.seed if loader.seed is not None else iterator._base_seed
+def _shard_of(loader: Any, begun: Pass, iterator: Any) -> Shard:
+    if begun.known is not None:
+        return begun.known.rows.shard
     # A sampler that shards says how; else all ranks of the process group are taken to interleave, as torch's do.
     rank, num_ranks = getattr(loader.sampler, "rank", None), getattr(loader.sampler, "num_replicas", None)
     if not isinstance(rank, int) or not isinstance(num_ranks, int):
         rank, num_ranks = iterator._rank, iterator._world_size
+    return Shard(length=0, rank=rank, num_ranks=num_ranks)
+
+
+def _index_batches(loader: Any, begun: Pass, iterator: Any) -> tuple[Iterator[Any], int]:
+    """Return what the pass is to load, and how many of this rank's samples were loaded before it.
+
+    The index batches that are skipped are drawn, where their order is not known, but nothing of them is loaded.
+    """
+    resume = begun.resume
+    if resume is None or isinstance(loader.dataset, IterableDataset):
+        return iterator._sampler_iter, 0
+    if begun.known is not None:
+        return begun.known.batches(begun.epoch), 0
+    num_rows = 0
+    with generators_at(loader, resume.generators):
+        batches = iter(loader._index_sampler)
+        for skipped in itertools.islice(batches, resume.batches):
+            num_rows += len(list(skipped)) if loader._auto_collation else 1
+        if resume.batches == 0 and resume.generators:  # the order has to be made while its generators are there
+            batches = itertools.chain(list(itertools.islice(batches, 1)), batches)
+    return batches, num_rows
+
+
+def _make_job(loader: Any, decisions: Decisions, iterator: Any, shard: Shard) -> Job:
+    init_fn = loader.worker_init_fn
+    if compat.is_data_pipe(loader.dataset):
+        init_fn = functools.partial(compat.sharding_worker_init_fn, init_fn, iterator._world_size, iterator._rank)
+    seed = seed_of(loader)
+    if seed is None:
+        seed = iterator._base_seed
     return Job(
         dataset=iterator._dataset,
         collate_fn=loader.collate_fn,
@@ -65,13 +98,34 @@ def _make_job(loader: Any, decisions: Decisions, iterator: Any) -> Job:
         iterable=isinstance(loader.dataset, IterableDataset),
         seed=seed if decisions.seeded else None,
         ids_are_indices=ids_are_indices(loader),
-        rank=rank,
-        num_ranks=num_ranks,
+        stride=shard.stride,
+        length=shard.length if shard.tail == "pad" else 0,
         base_seed=iterator._base_seed,
         num_workers=loader.num_workers,
         shared_seed=iterator._shared_seed,
         worker_init_fn=init_fn,
     )
+
+
+def _note_randomness(loader: Any, begun: Pass, iterator: Any, key_epoch: int) -> int:
+    """Note in a pass what its randomness comes from, or take that from the state it resumes.
+
+    Args:
+        loader: the loader.
+        begun: the pass.
+        iterator: torch's part of it has begun, so that its base seed is drawn.
+        key_epoch: the epoch in the keys of samples, for a loader without a seed.
+
+    Returns:
+        The epoch that enters the samples' keys.
+    """
+    resume = begun.resume
+    if resume is not None and resume.base_seed is not None:
+        iterator._base_seed, key_epoch = resume.base_seed, resume.key_epoch
+    begun.base_seed = iterator._base_seed
+    begun.key_epoch = begun.epoch if seed_of(loader) is not None else key_epoch
+    begun.generators = resume.generators if resume is not None else generator_states(loader)
+    return begun.key_epoch
 
 
 def _size(indices: Any) -> int:
@@ -87,33 +141,44 @@ class InlineIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's priv
     """An iteration without workers."""
 
     def __init__(self, loader: Any) -> None:
-        epoch = loader._begin_epoch()
-        self._epoch = epoch if loader.seed is not None else 0  # without a seed, the base seed is another each time
+        begun: Pass = loader._begin_pass()
         super().__init__(loader)
         if self._timeout != 0:
             raise AssertionError("_SingleProcessDataLoaderIter requires timeout == 0")
         if compat.is_data_pipe(self._dataset):
             torch.utils.data.graph_settings.apply_sharding(self._dataset, self._world_size, self._rank)
+        self._pass = begun
+        # Without a seed, the base seed is another each time.
+        self._epoch = _note_randomness(loader, begun, self, 0)
         decisions = decide(loader)
         self._seeded = decisions.seeded
-        self._fetcher = Fetcher(_make_job(loader, decisions, self), 0, "")
+        self._shard = _shard_of(loader, begun, self)
+        self._fetcher = Fetcher(_make_job(loader, decisions, self, self._shard), 0, "")
         self._counts = loader._runtime.counts
-        self._first_id = 0
         self._iterable = isinstance(loader.dataset, IterableDataset)
+        self._sampler_iter, self._first_row = _index_batches(loader, begun, self)
 
     def _next_data(self) -> Any:
-        index = _sized(self._next_index()) if self._auto_collation else self._next_index()
-        num_rows = len(index) if self._auto_collation and hasattr(index, "__len__") else 1
-        if self._seeded:
-            with seeding.preserved_global_generators():
-                data = self._fetcher.fetch(index, self._epoch, self._first_id)
-        else:
-            data = self._fetcher.fetch(index, self._epoch, self._first_id)
-        self._first_id += num_rows
-        if self._pin_memory:
-            data = compat.pin_memory(data, self._pin_memory_device)
+        try:
+            index = _sized(self._next_index()) if self._auto_collation else self._next_index()
+            num_rows = len(index) if self._auto_collation and hasattr(index, "__len__") else 1
+            data = self._load(index, num_rows)
+        except StopIteration:
+            self._pass.finished = True
+            raise
         self._counts.count(1 if self._iterable else num_rows, None)
         return data
+
+    def _load(self, index: Any, num_rows: int) -> Any:
+        position = self._shard.position(self._first_row)
+        self._first_row += num_rows
+        self._pass.delivered += 1
+        if self._seeded:
+            with seeding.preserved_global_generators():
+                data = self._fetcher.fetch(index, self._epoch, position)
+        else:
+            data = self._fetcher.fetch(index, self._epoch, position)
+        return compat.pin_memory(data, self._pin_memory_device) if self._pin_memory else data
 
     def _note(self, runtime: Runtime) -> None:
         """Nothing that is not counted as it happens."""
@@ -127,33 +192,36 @@ class WorkerIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's priv
 
     def __init__(self, loader: Any) -> None:
         self._pool: ProcessPool | ThreadPool | None = None
-        epoch = loader._begin_epoch()
+        begun: Pass = loader._begin_pass()
         super().__init__(loader)
         if not loader.prefetch_factor:
             raise AssertionError("prefetch_factor must be greater than 0 for MultiProcessingDataLoaderIter")
         self._runtime = loader._runtime
         self._iterations = 0
         self._sampler_is_fresh = False
-        self._begin(loader, epoch)
+        self._begin(loader, begun)
         self._runtime.iterators.add(self)
 
     def _reset(self, loader: Any, first_iter: bool = False) -> None:
-        self._begin(loader, loader._begin_epoch())
+        self._begin(loader, loader._begin_pass())
 
-    def _begin(self, loader: Any, epoch: int) -> None:
+    def _begin(self, loader: Any, begun: Pass) -> None:
         try:
+            # Without a seed the base seed stays for the life of the workers, as torch's does: count iterations.
+            epoch = _note_randomness(loader, begun, self, self._iterations)
+            self._iterations = begun.key_epoch + 1
+            self._pass = begun
+            shard = _shard_of(loader, begun, self)
             if self._pool is None or self._pool.pid != os.getpid():  # forked: these workers are the parent's
-                self._start(loader)
+                self._start(loader, shard)
             super()._reset(loader)  # torch asks the sampler for an iterator twice at the first iteration, and so do we
-            index_batches = self._sampler_iter
+            index_batches, first_row = _index_batches(loader, begun, self)
             if self._auto_collation:
                 index_batches = map(_sized, index_batches)
-            # Without a seed the base seed stays for the life of the workers, as torch's does: count iterations.
-            epoch = epoch if loader.seed is not None else self._iterations
-            self._iterations += 1
             if isinstance(self._stage, PinnedAhead):
                 self._stage.drop()
-            self._delivery.begin(index_batches, _size if self._auto_collation else _one, epoch, self._shared_seed)
+            size_of = _size if self._auto_collation else _one
+            self._delivery.begin(index_batches, size_of, epoch, shard, self._shared_seed, first_row)
             error = self._delivery.first_error()
             samplers = (loader.sampler, loader._index_sampler)
             if error is not None and all(type(sampler).__module__ == compat.SAMPLER_MODULE for sampler in samplers):
@@ -162,7 +230,7 @@ class WorkerIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's priv
             self._shutdown_workers()
             raise
 
-    def _start(self, loader: Any) -> None:
+    def _start(self, loader: Any, shard: Shard) -> None:
         decisions = decide(loader)
         runtime = loader._runtime
         if decisions.seeding_reason == UNSEEDED_THREADS and not runtime.warned:
@@ -172,7 +240,7 @@ class WorkerIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's priv
                 "depends on the threads' timing; use worker_method='multiprocessing' where that matters",
                 stacklevel=5,
             )
-        job = _make_job(loader, decisions, self)
+        job = _make_job(loader, decisions, self, shard)
         window = slots_in_flight(loader.num_workers, loader.prefetch_factor or 0)
         pool: ProcessPool | ThreadPool
         if loader.worker_method == "thread":
@@ -218,12 +286,17 @@ class WorkerIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's priv
                 "iteration with iter(loader)"
             )
         try:
-            return self._stage.next()
+            data = self._stage.next()
+            self._pass.delivered += 1
+            return data
         except StopIteration:
+            self._pass.finished = True
             if not self._persistent_workers:
                 self._shutdown_workers()
             raise
         except BaseException as error:
+            if not isinstance(error, (LoadTimeout, WorkerDied)):
+                self._pass.delivered += 1  # the error stood in a batch's place
             # An interrupt may have come between taking a result and noting it.
             if self._delivery.broken:
                 self._shutdown_workers(grace=0)  # the error does not wait for workers that are stuck

@@ -44,8 +44,8 @@ class WorkItem(NamedTuple):
     """Where the rows go."""
     layout: int
     """Generation of the layout that the rows must fit; 0: none was known yet; WHOLE_BATCH: collate in the worker."""
-    first_id: int
-    """Place of the first sample in this rank's epoch."""
+    position: int
+    """Position of the first sample in the epoch's global order."""
     indices: Any
     """The samples: what the sampler gave."""
 

@@ -54,6 +54,17 @@ class Keys:
         return digest.digest()
 
 
+def sample_id(index: int, position: int, length: int) -> int:
+    """Return the id of a sample in an order of ours: its index, and above 64 bits which repeat of it this is.
+
+    Args:
+        index: in the dataset.
+        position: in the epoch's global order.
+        length: positions of the order, where those beyond it are repeats; 0 where there are none.
+    """
+    return int(index) + (position // length << 64 if length else 0)
+
+
 def seed_global_generators(key: bytes) -> None:
     """Seed ``random``, ``numpy.random`` and torch's CPU generator from 16 bytes of key.
 
@@ -118,6 +129,7 @@ __all__ = [
     "Keys",
     "draws_nothing",
     "preserved_global_generators",
+    "sample_id",
     "seed_global_generators",
     "torch_worker_streams",
 ]

@@ -21,7 +21,11 @@ ORDER = [
     "errors",
     "at_exit",
     "seeding",
+    "philox",
+    "order",
+    "shard",
     "sampling",
+    "passes",
     "plan",
     "layout",
     "layout_book",
@@ -40,6 +44,7 @@ ORDER = [
     "delivery",
     "pinning",
     "decisions",
+    "state",
     "iteration",
     "exit_report",
     "adapters",
@@ -56,7 +61,19 @@ MAY_IMPORT_LATER = {
 }
 
 # Plain data and functions: tested with thousands of random cases, so without threads, clocks, processes or sockets.
-PURE = ["errors", "seeding", "sampling", "plan", "layout", "layout_book", "decisions"]
+PURE = [
+    "errors",
+    "seeding",
+    "philox",
+    "order",
+    "shard",
+    "sampling",
+    "passes",
+    "plan",
+    "layout",
+    "layout_book",
+    "decisions",
+]
 IMPURE = {
     "asyncio",
     "concurrent",

@@ -22,6 +22,7 @@ import fastload.delivery
 from fastload.delivery import Counts, Delivery, LayoutBook
 from fastload.errors import LoadTimeout, NotReady, WorkerDied
 from fastload.plan import MAX_CHUNKS, WHOLE_BATCH
+from fastload.shard import Shard
 from fastload.slots import chunk_offset, slot_offset
 from fastload.workers.fetch import FAILED_START, Result
 
@@ -60,7 +61,7 @@ def deliver(pool: FakePool, **options: Any) -> Delivery:
 
 
 def iterate(delivery: Delivery, batches: Iterable[Any], epoch: int = 0) -> None:
-    delivery.begin(iter(batches), len, epoch)
+    delivery.begin(iter(batches), len, epoch, Shard(length=0))
 
 
 def outcome(delivery: Delivery) -> Any:
@@ -264,7 +265,7 @@ def test_items_tell_workers_all_there_is_to_know():
             assert item.row + place not in rows
             rows[item.row + place] = index
             # The id by which a sample is seeded is its place in the epoch.
-            assert item.first_id + place == {0: 0, 1: 4, 2: 5}[item.batch_id] + item.row + place
+            assert item.position + place == {0: 0, 1: 4, 2: 5}[item.batch_id] + item.row + place
     assert {batch: [rows[row] for row in sorted(rows)] for batch, rows in by_batch.items()} == {
         0: [5, 7, 9, 11],
         1: [2],
@@ -367,7 +368,7 @@ def test_an_error_is_not_kept_alive_by_itself():
         raise SampleError("the sampler is broken")
 
     delivery = deliver(FakePool(2, sample, random.Random(0)))
-    delivery.begin(batches(), len, 0)
+    delivery.begin(batches(), len, 0, Shard(length=0))
     delivery.next()
     gc.disable()
     try:

@@ -7,9 +7,10 @@ a :class:`Sink` takes it.
 from __future__ import annotations
 
 import functools
+import itertools
 import operator
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -19,7 +20,7 @@ from .. import compat
 from ..errors import DatasetError
 from ..layout import REFUSED, DoesNotFit, Layout, learn
 from ..plan import WHOLE_BATCH, WorkItem
-from ..seeding import BATCH, SAMPLE, Keys, seed_global_generators
+from ..seeding import BATCH, SAMPLE, Keys, sample_id, seed_global_generators
 
 # What a Result carries.
 ROWS = 0  # rows were written; payload: the samples' objects (for layouts with object leaves), by OWN_LAYOUT after it
@@ -76,9 +77,10 @@ class Job:
     """Seed of the samples' keys; None: samples are not seeded one by one."""
     ids_are_indices: bool
     """Whether a sample's id is its index; else its position in the epoch's global order."""
-    rank: int
-    num_ranks: int
-    """The sample at place ``k`` of this rank is at ``rank + num_ranks * k`` of the global order."""
+    stride: int
+    """Distance of the positions of neighbouring samples in the global order."""
+    length: int
+    """Positions of the global order, where those beyond it are repeats; else 0."""
     base_seed: int
     """torch's base seed: worker ``i`` starts with its streams at ``base_seed + i``."""
     num_workers: int
@@ -119,7 +121,7 @@ class Fetcher:
             elif layout == WHOLE_BATCH:
                 status, payload = self._whole(item)
             else:
-                samples = self._load(item.indices, item.epoch, item.first_id)
+                samples = self._load(item.indices, item.epoch, item.position)
                 if type(samples) is list and len(samples) == len(item.indices):
                     status, layout, payload = _rows(samples, item, sink)
                 else:  # a __getitems__ may give anything
@@ -135,7 +137,7 @@ class Fetcher:
         except Exception as error:
             self._iterator = _raising(error)  # in the place of the first batch
 
-    def fetch(self, index: Any, epoch: int, first_id: int) -> Any:
+    def fetch(self, index: Any, epoch: int, position: int) -> Any:
         """Load and collate one batch (or one sample, without auto-collation).
 
         Raises:
@@ -146,13 +148,13 @@ class Fetcher:
         if job.iterable:
             return self._collated(self._next_samples(index))
         if not job.auto_collation:
-            self._seed(epoch, self._id(index, first_id))
+            self._seed(epoch, self._id(index, position))
             return self._collated(self._guarded(functools.partial(operator.getitem, self._dataset), index))
-        data = self._load(index, epoch, first_id)
+        data = self._load(index, epoch, position)
         keys = self._keys_of(epoch)
         if keys is not None:
             # Of its own domain, so that what collate_fn draws does not depend on what the last sample drew.
-            seed_global_generators(keys[1].key(self._batch_id(index, first_id)))
+            seed_global_generators(keys[1].key(self._batch_id(index, position)))
         return self._collated(data)
 
     def _collated(self, data: Any) -> Any:
@@ -166,21 +168,21 @@ class Fetcher:
 
     def _whole(self, item: WorkItem) -> tuple[int, Any]:
         try:
-            return WHOLE, self.fetch(item.indices, item.epoch, item.first_id)
+            return WHOLE, self.fetch(item.indices, item.epoch, item.position)
         except StopIteration as error:
             if self._job.iterable:
                 self._ended = True
                 return EXHAUSTED, None
             return ERROR, self._wrapped(error, item)
 
-    def _load(self, indices: Any, epoch: int, first_id: int) -> Any:
+    def _load(self, indices: Any, epoch: int, position: int) -> Any:
         """Load the samples of a batch or chunk, by ``__getitems__`` where there is one."""
         if self._getitems is None:
-            return self._samples(indices, epoch, first_id)
-        self._seed(epoch, self._batch_id(indices, first_id))
+            return self._samples(indices, epoch, position)
+        self._seed(epoch, self._batch_id(indices, position))
         return self._guarded(self._getitems, indices)
 
-    def _samples(self, indices: Sequence[Any], epoch: int, first_id: int) -> list[Any]:
+    def _samples(self, indices: Sequence[Any], epoch: int, position: int) -> list[Any]:
         dataset, subset = self._dataset, self._subset
         if subset is not None:
             dataset = subset.dataset
@@ -193,15 +195,9 @@ class Fetcher:
                 return [dataset[place] for place in places]
             samples = []
             key = keys[0].key
-            if self._job.ids_are_indices:
-                for index, place in zip(indices, places, strict=True):
-                    seed_global_generators(key(index))
-                    samples.append(dataset[place])
-            else:
-                first, step = self._job.rank + self._job.num_ranks * first_id, self._job.num_ranks
-                for i, place in enumerate(places):
-                    seed_global_generators(key(first + step * i))
-                    samples.append(dataset[place])
+            for identity, place in zip(self._ids(indices, position), places, strict=False):
+                seed_global_generators(key(identity))
+                samples.append(dataset[place])
             return samples
         except StopIteration as error:
             raise _stopped(self._job.dataset) from error
@@ -236,13 +232,19 @@ class Fetcher:
             self._keys = epoch, Keys(seed, epoch, SAMPLE), Keys(seed, epoch, BATCH)
         return self._keys[1:]
 
-    def _id(self, index: Any, first_id: int) -> int:
-        job = self._job
-        return int(index) if job.ids_are_indices else job.rank + job.num_ranks * first_id
+    def _id(self, index: Any, position: int) -> int:
+        return sample_id(index, position, self._job.length) if self._job.ids_are_indices else position
 
-    def _batch_id(self, indices: Any, first_id: int) -> int:
+    def _ids(self, indices: Sequence[Any], first: int) -> Iterable[int]:
+        job = self._job
+        positions = itertools.count(first, job.stride)
+        if not job.ids_are_indices:
+            return positions
+        return map(sample_id, indices, positions, itertools.repeat(job.length)) if job.length else indices
+
+    def _batch_id(self, indices: Any, position: int) -> int:
         """Id of a batch's first sample. Only our own orders are known to be lists; samplers may give anything."""
-        return self._id(indices[0] if self._job.ids_are_indices and len(indices) else 0, first_id)
+        return self._id(indices[0] if self._job.ids_are_indices and len(indices) else 0, position)
 
     def _seed(self, epoch: int, sample_id: int) -> None:
         keys = self._keys_of(epoch)

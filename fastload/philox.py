@@ -1,0 +1,75 @@
+"""Random words as a function of (key, id, purpose): Philox4x32-10, vectorised.
+
+In: the key of an epoch and the ids of samples. Out: words for each of them, whoever asks, in whatever batch, on
+whatever machine. For parameters of batched transforms and for draws by position; one call serves a whole batch, where a
+generator for each sample would cost 6 µs each.
+
+The algorithm is that of Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (2011), the one that cuRAND and
+Triton have, so a device can draw the same words. Pure.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+Words: TypeAlias = npt.NDArray[np.uint32]
+
+_MULTIPLIERS = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
+_KEY_STEPS = 0x9E3779B9, 0xBB67AE85
+_LOW = np.uint64(0xFFFFFFFF)
+_SHIFT = np.uint64(32)
+
+
+def philox4x32(counters: npt.NDArray[np.integer], key: tuple[int, int]) -> Words:
+    """Return four random words for each counter.
+
+    Args:
+        counters: [..., 4], of values below 2**32.
+        key: two words below 2**32.
+
+    Returns:
+        [..., 4], uint32.
+
+    Cost: 0.1 ms for 1,000 counters.
+    """
+    a, b, c, d = np.moveaxis(np.asarray(counters).astype(np.uint64), -1, 0)
+    for turn in range(10):
+        first, second = ((word + turn * step) & 0xFFFFFFFF for word, step in zip(key, _KEY_STEPS, strict=True))
+        low_product, high_product = a * _MULTIPLIERS[0], c * _MULTIPLIERS[1]
+        a = (high_product >> _SHIFT) ^ b ^ np.uint64(first)
+        c = (low_product >> _SHIFT) ^ d ^ np.uint64(second)
+        b, d = high_product & _LOW, low_product & _LOW
+    return np.stack([a, b, c, d], axis=-1).astype(np.uint32)
+
+
+def sample_words(key: bytes, ids: npt.NDArray[np.int64], purpose: int, num_words: int) -> Words:
+    """Return random words for each sample.
+
+    Args:
+        key: at least 8 bytes, the epoch's, of one domain.
+        ids: [N], int64: the samples.
+        purpose: keeps the draws of different transforms apart, so that adding one does not shift the others; 0 to
+            2**32 - 1.
+        num_words: for each sample; at least 1.
+
+    Returns:
+        [N, num_words], uint32. The first words do not depend on ``num_words``.
+    """
+    num_blocks = -(-num_words // 4)
+    counters = np.empty((len(ids), num_blocks, 4), dtype=np.uint64)
+    counters[..., 0] = np.arange(num_blocks, dtype=np.uint64)
+    counters[..., 1] = purpose
+    wide = ids.astype(np.uint64)[:, None]
+    counters[..., 2] = wide & _LOW
+    counters[..., 3] = wide >> _SHIFT
+    words = philox4x32(counters, (int.from_bytes(key[:4], "little"), int.from_bytes(key[4:8], "little")))
+    return words.reshape(len(ids), -1)[:, :num_words]
+
+
+def to_unit(high: Words, low: Words) -> npt.NDArray[np.float64]:
+    """Return uniform numbers in [0, 1) with all 53 bits that a float64 has, from two words each."""
+    bits = (high.astype(np.uint64) >> np.uint64(5) << np.uint64(26)) | (low.astype(np.uint64) >> np.uint64(6))
+    return bits.astype(np.float64) * 2.0**-53

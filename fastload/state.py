@@ -1,0 +1,306 @@
+"""Where a loader is: to a state dict and back.
+
+In: a loader's attributes and its last pass. Out: a flat dict of integers and strings, and for orders that are not ours
+of generator states; or, the other way, where the next pass begins.
+
+There are three kinds. ``"position"``: orders that are a function of (seed, epoch, position). The state is the same on
+all ranks, and loads at once on any number of ranks and workers. ``"fast-forward"``: other samplers. Their generators'
+states from before the pass are kept, and the index batches that were delivered are drawn again; nothing is loaded.
+``"iterable"``: an IterableDataset: what its replicas say of themselves, or the batches to be loaded again and dropped.
+
+A state says what was delivered to the user, not what was loaded ahead.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import BatchSampler, IterableDataset, SequentialSampler
+from torch.utils.data import DistributedSampler as TorchDistributedSampler
+
+from .errors import StateError
+from .passes import Pass, Resume, known_batches, seed_of
+from .sampling import DistributedBatchSampler, DistributedSampler, KeyedSampler
+
+VERSION = 1
+
+_FINGERPRINT = {
+    "seed": "the seed",
+    "order": "the order",
+    "length": "the number of samples",
+    "batch_size": "the batch size",
+    "global_batch_size": "the global batch size",
+    "num_workers": "num_workers",
+}
+
+
+def state_of(loader: Any, last: Pass | None, upcoming: Resume | None, next_epoch: int) -> dict[str, Any]:
+    """Return the state dict of a loader.
+
+    Args:
+        loader: a :class:`fastload.DataLoader`.
+        last: its last pass; None if it has not begun one.
+        upcoming: where its next pass will begin, if a state was loaded and not used yet.
+        next_epoch: epoch of the next pass otherwise.
+    """
+    state: dict[str, Any] = {"version": VERSION, "kind": _kind_of(loader), **_fingerprint(loader)}
+    begun = upcoming is None and last is not None and not last.finished
+    state["epoch"] = (
+        upcoming.epoch if upcoming is not None else last.epoch if begun and last is not None else next_epoch
+    )
+    if state["kind"] == "position":
+        position = upcoming.base if upcoming is not None else 0
+        if begun and last is not None and last.known is not None:
+            position = last.known.position_after(last.delivered)
+        return state | {"position": position}
+    state |= {"batches": 0, "base_seed": -1, "key_epoch": 0}
+    generators = upcoming.generators if upcoming is not None else {}
+    workers = upcoming.workers if upcoming is not None else None
+    if upcoming is not None:
+        base_seed = upcoming.base_seed
+        state |= {"batches": upcoming.batches, "key_epoch": upcoming.key_epoch}
+        state["base_seed"] = -1 if base_seed is None else base_seed
+    elif begun and last is not None:
+        state |= {"batches": last.batches, "base_seed": last.base_seed, "key_epoch": last.key_epoch}
+        generators = last.generators
+        workers = last.replicas() if last.replicas is not None else None
+    if state["kind"] == "iterable":
+        return state | {"workers": workers}
+    return state | {f"generator.{name}": value for name, value in (generators or generator_states(loader)).items()}
+
+
+def resume_from(loader: Any, state: Any) -> Resume:
+    """Read a state dict for a loader, which is not changed.
+
+    Raises:
+        StateError: the dict is none of ours, or of another version, or belongs to another loader.
+    """
+    if not isinstance(state, dict):
+        raise StateError(f"a loader's state must be the dict that state_dict() returned, got {type(state).__name__}")
+    version = state.get("version")
+    if version != VERSION or isinstance(version, bool):
+        raise StateError(
+            f"the state has version {version!r}, and this fastload reads version {VERSION}; load it with the version "
+            "that saved it, or begin the epoch anew"
+            if "version" in state
+            else f"this is no state of a fastload loader: it has no 'version', but {_names(state)}"
+        )
+    expected = state_of(loader, None, None, 0)
+    if state.get("kind") != expected["kind"]:
+        raise StateError(
+            f"the state is of kind {state.get('kind')!r}, and this loader's is {expected['kind']!r}: the sampler, the "
+            "seed or the kind of dataset is another than when it was saved"
+        )
+    lost, strange = expected.keys() - state.keys(), state.keys() - expected.keys()
+    if lost or strange:
+        raise StateError(
+            "the state is not whole: "
+            + "; ".join(
+                part
+                for part in (
+                    f"{_names(lost)} missing" if lost else "",
+                    f"{_names(strange)} unknown" if strange else "",
+                )
+                if part
+            )
+        )
+    _compare(state, expected, stepped=type(loader.batch_sampler) is DistributedBatchSampler)
+    for name in ("epoch", "position", "batches", "key_epoch"):
+        value = state.get(name, 0)
+        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+            raise StateError(f"{name} must be an integer of at least 0, got {name}={value!r}")
+    if state["kind"] == "position":
+        return _resume_at(loader, state)
+    base_seed = state["base_seed"]
+    if isinstance(base_seed, bool) or not isinstance(base_seed, int):
+        raise StateError(f"base_seed must be an integer, got {base_seed!r}")
+    generators = {name.removeprefix("generator."): value for name, value in state.items() if name[:10] == "generator."}
+    _check_generators(generators, generator_states(loader))
+    resume = Resume(
+        epoch=state["epoch"],
+        batches=state["batches"],
+        base_seed=None if base_seed < 0 else base_seed,
+        key_epoch=state["key_epoch"],
+        generators=generators,
+    )
+    if state["kind"] == "iterable":
+        workers = state["workers"]
+        if workers is not None and (
+            not isinstance(workers, dict) or workers.keys() != {"states", "next", "ended"} or not workers["states"]
+        ):
+            raise StateError(f"workers must be None or the replicas' states, got {workers!r:.200}")
+        resume.workers = workers
+    return resume
+
+
+def _resume_at(loader: Any, state: dict[str, Any]) -> Resume:
+    known = known_batches(loader)
+    assert known is not None
+    position, shard = state["position"], known.rows.shard
+    most = max(shard.length, shard.end)
+    if position > most:
+        raise StateError(f"position must be at most {most}, the samples of an epoch, got {position=}")
+    if shard.global_batch_size is not None and position % shard.global_batch_size and position < shard.length:
+        raise StateError(
+            f"position must be a multiple of the global batch size {shard.global_batch_size}, got {position=}"
+        )
+    return Resume(epoch=state["epoch"], base=position)
+
+
+def _kind_of(loader: Any) -> str:
+    if isinstance(loader.dataset, IterableDataset):
+        return "iterable"
+    return "position" if seed_of(loader) is not None and known_batches(loader) is not None else "fast-forward"
+
+
+def _fingerprint(loader: Any) -> dict[str, Any]:
+    """Return what must be the same where a state is loaded."""
+    seed = seed_of(loader)
+    if isinstance(loader.dataset, IterableDataset):
+        return {"batch_size": loader.batch_size or 0, "num_workers": loader.num_workers}
+    known = known_batches(loader)
+    batch_size = getattr(loader.batch_sampler, "batch_size", None) or loader.batch_size or 0
+    if not isinstance(batch_size, int):
+        batch_size = 0
+    if known is None or seed is None:
+        length = known.rows.order.length if known is not None else _length_of(loader)
+        return {"length": length, "batch_size": batch_size} | ({} if seed is None else {"seed": seed})
+    shard, order = known.rows.shard, known.rows.order
+    order_seed = _order_seed(loader)
+    return {
+        "seed": seed,
+        "order": order.name if order_seed in (None, seed) else f"{order.name}, seed {order_seed}",
+        "length": order.length,
+        "batch_size": batch_size,
+        "global_batch_size": shard.global_batch_size or max(1, batch_size) * shard.num_ranks,
+    }
+
+
+def _order_seed(loader: Any) -> int | None:
+    for sampler in (getattr(loader.batch_sampler, "sampler", None), loader.sampler):
+        if isinstance(sampler, (DistributedSampler, KeyedSampler)):
+            return sampler.seed
+    return None
+
+
+def _length_of(loader: Any) -> int:
+    try:
+        return len(loader.dataset)
+    except Exception:  # it need not have one
+        return -1
+
+
+def _compare(state: dict[str, Any], expected: dict[str, Any], *, stepped: bool) -> None:
+    different = [name for name in _FINGERPRINT if name in expected and state[name] != expected[name]]
+    if "global_batch_size" in expected:
+        # On another number of ranks one of the two sizes is another, and no sample is lost by it. Steps of a global
+        # batch have to stay what they are.
+        same_step = "global_batch_size" not in different
+        if same_step or ("batch_size" not in different and not stepped):
+            different = [name for name in different if name not in ("batch_size", "global_batch_size")]
+    if different:
+        raise StateError(
+            "the state belongs to another loader: "
+            + "; ".join(
+                f"{_FINGERPRINT[name]} was {state[name]!r} when it was saved and is {expected[name]!r} now"
+                for name in different
+            )
+        )
+
+
+def _names(names: Any) -> str:
+    return ", ".join(sorted(repr(name) for name in names)) or "nothing"
+
+
+# The order of samplers that are not ours comes from generators: their own, or the global ones.
+
+
+def _owned_generators(loader: Any) -> dict[str, torch.Generator]:
+    found: dict[str, torch.Generator] = {}
+    if isinstance(loader.generator, torch.Generator):
+        found["loader"] = loader.generator
+    for name, owner in (("sampler", loader.sampler), ("batch_sampler", loader.batch_sampler)):
+        generator = getattr(owner, "generator", None)
+        if isinstance(generator, torch.Generator) and all(generator is not known for known in found.values()):
+            found[name] = generator
+    return found
+
+
+def _draws(loader: Any) -> tuple[bool, bool]:
+    """Whether the order may come from torch's global generator; and whether also from those of Python and NumPy."""
+    samplers = [loader.sampler] if loader.batch_sampler is None else [loader.sampler, loader.batch_sampler]
+    if all(type(sampler) in _DRAWING_NOTHING for sampler in samplers):
+        return False, False
+    torchs = all(type(sampler).__module__.startswith("torch.utils.data") for sampler in samplers)
+    return not torchs or not _owned_generators(loader).keys() & {"loader", "sampler"}, not torchs
+
+
+_DRAWING_NOTHING = (
+    SequentialSampler,
+    TorchDistributedSampler,
+    DistributedSampler,
+    KeyedSampler,
+    BatchSampler,
+    DistributedBatchSampler,
+)
+
+
+def generator_states(loader: Any) -> dict[str, Any]:
+    """Return the states of all generators that may make the order of a loader whose sampler is not ours."""
+    states: dict[str, Any] = {name: generator.get_state() for name, generator in _owned_generators(loader).items()}
+    from_torch, from_others = _draws(loader)
+    if from_torch:
+        states["torch"] = torch.default_generator.get_state()
+    if from_others:
+        _, words, gauss = random.getstate()
+        states["python"] = torch.tensor(words, dtype=torch.int64)
+        states["python_rest"] = [] if gauss is None else [gauss]
+        _, keys, place, has_gauss, cached = np.random.get_state(legacy=True)
+        states["numpy"] = torch.from_numpy(np.asarray(keys).astype(np.int64))
+        states["numpy_rest"] = [int(place), int(has_gauss), float(cached)]
+    return states
+
+
+def _check_generators(states: dict[str, Any], expected: dict[str, Any]) -> None:
+    for name, value in expected.items():
+        given = states[name]
+        same = type(given) is type(value)
+        if isinstance(value, torch.Tensor):
+            same = same and given.shape == value.shape and given.dtype == value.dtype
+        if not same:
+            raise StateError(f"generator.{name} is not the state of a generator, got {given!r:.80}")
+
+
+@contextmanager
+def generators_at(loader: Any, states: dict[str, Any]) -> Iterator[None]:
+    """Set the generators that make a loader's order to recorded states.
+
+    Afterwards the global ones get their own state back: they are the user's. A loader's or sampler's own generator goes
+    on from where it has come, as it did when the state was recorded.
+    """
+    owned = _owned_generators(loader)
+    before = generator_states(loader)
+    _set_generators(owned, states)
+    try:
+        yield
+    finally:
+        _set_generators({}, {name: value for name, value in before.items() if name not in owned})
+
+
+def _set_generators(owned: dict[str, torch.Generator], states: dict[str, Any]) -> None:
+    for name, generator in owned.items():
+        if name in states:
+            generator.set_state(states[name])
+    if "torch" in states:
+        torch.default_generator.set_state(states["torch"])
+    if "python" in states:
+        random.setstate((3, tuple(states["python"].tolist()), *(states["python_rest"] or [None])))
+    if "numpy" in states:
+        place, has_gauss, cached = states["numpy_rest"]
+        keys = states["numpy"].numpy().astype(np.uint32)
+        np.random.set_state(("MT19937", keys, place, has_gauss, cached))
