@@ -20,11 +20,12 @@ import torch
 from torch.utils.data import IterableDataset
 
 from . import compat, seeding
+from .agreement import compare_ranks
 from .decisions import UNSEEDED_THREADS, Decisions, decide, ids_are_indices
-from .delivery import Counts, Delivery
+from .delivery import Counts, Delivery, Upcoming
 from .errors import LoadTimeout, WorkerDied
 from .layout_book import LayoutBook
-from .passes import Pass, seed_of
+from .passes import Pass, known_batches, our_sampler, seed_of
 from .pinning import PinnedAhead
 from .plan import slots_in_flight
 from .shard import Shard
@@ -157,6 +158,7 @@ class InlineIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's priv
         self._counts = loader._runtime.counts
         self._iterable = isinstance(loader.dataset, IterableDataset)
         self._sampler_iter, self._first_row = _index_batches(loader, begun, self)
+        compare_ranks(our_sampler(loader), loader.state_dict())
 
     def _next_data(self) -> Any:
         try:
@@ -221,14 +223,32 @@ class WorkerIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's priv
             if isinstance(self._stage, PinnedAhead):
                 self._stage.drop()
             size_of = _size if self._auto_collation else _one
-            self._delivery.begin(index_batches, size_of, epoch, shard, self._shared_seed, first_row)
+            self._delivery.begin(
+                index_batches,
+                size_of,
+                epoch,
+                shard,
+                self._shared_seed,
+                first_row,
+                (begun.epoch, begun.known),
+                self._upcoming(loader, begun),
+            )
             error = self._delivery.first_error()
             samplers = (loader.sampler, loader._index_sampler)
             if error is not None and all(type(sampler).__module__ == compat.SAMPLER_MODULE for sampler in samplers):
                 raise error  # as in torch: a dataset without a length, say, which no later next() can mend
+            compare_ranks(our_sampler(loader), loader.state_dict())  # while the workers are at it
         except BaseException:
             self._shutdown_workers()
             raise
+
+    def _upcoming(self, loader: Any, begun: Pass) -> Upcoming | None:
+        """Announce the next epoch, where it is certain and its workers will be there."""
+        known = known_batches(loader)
+        if not (loader.overlap_epochs and loader.persistent_workers) or known is None or seed_of(loader) is None:
+            return None
+        epoch = begun.epoch + 1
+        return Upcoming((epoch, known), known.batches(epoch), epoch, known.rows.shard)
 
     def _start(self, loader: Any, shard: Shard) -> None:
         decisions = decide(loader)

@@ -85,6 +85,8 @@ class DataLoader(compat.TorchDataLoader[T]):
             and torch's assignment of batch ``i`` to worker ``i % num_workers``.
         chunk_size: samples a task. None: chosen from the measured cost of a sample. ``"batch"``: whole batches, for
             datasets that profit from neighbours.
+        overlap_epochs: with persistent workers, an integer ``seed`` (or a sampler of fastload's) and a known order: the
+            first batches of the next epoch are loaded while this one ends. If another epoch is set, they are dropped.
 
     Where it differs from torch, on purpose:
 
@@ -130,12 +132,14 @@ class DataLoader(compat.TorchDataLoader[T]):
         seed: int | None = None,
         seeding: Seeding = "sample",
         chunk_size: int | Literal["batch"] | None = None,
+        overlap_epochs: bool = True,
     ) -> None:
         adapt_loaded_libraries()
         self.worker_method = worker_method
         self.seed = seed
         self.seeding = seeding
         self.chunk_size = chunk_size
+        self.overlap_epochs = overlap_epochs
         self._runtime = Runtime()
         self._epochs = Epochs()
         self._pass: Pass | None = None

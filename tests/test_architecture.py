@@ -45,6 +45,7 @@ ORDER = [
     "pinning",
     "decisions",
     "state",
+    "agreement",
     "iteration",
     "exit_report",
     "adapters",
