@@ -1,5 +1,6 @@
-"""Ranks compare what they are about to load, before an epoch: another seed or dataset on one of them would train on
-nonsense without a word.
+"""Ranks compare what they are about to load, before an epoch.
+
+Else another seed or dataset on one of them would train on nonsense without a word.
 
 In: what a rank is about to do, as a flat dict. Out: nothing, or :class:`RankMismatch` on every rank. They meet in the
 process group's store, which needs no collective and so disturbs none that is under way. Only loaders whose sampler is
@@ -97,9 +98,7 @@ def _await(store: Any, keys: dict[str, int], rank: int, about: dict[str, Any], l
             )
         if waited > _SILENCE_S and not told:
             told = True
-            print(
-                f"fastload: rank {rank} waits for rank {ranks} to begin epoch {about.get('epoch')}", file=sys.stderr
-            )
+            print(f"fastload: rank {rank} waits for rank {ranks} to begin epoch {about.get('epoch')}", file=sys.stderr)
         time.sleep(pause)
         pause = min(2 * pause, _LONGEST_PAUSE_S)
 

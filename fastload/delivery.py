@@ -129,6 +129,8 @@ class Delivery:
         self._completed: deque[int] = deque()
         self._early: deque[int] = deque()
         """Completed batches of the upcoming iteration."""
+        self.replicas: deque[tuple[int, Any]] = deque()
+        """Of an IterableDataset: for each batch that was given out, its worker and where that one's replica was."""
         self._upcoming: Upcoming | None = None
         self._boundary: int | None = None
         """First batch of the upcoming iteration, once its work is given out."""
@@ -145,6 +147,7 @@ class Delivery:
         first_row: int = 0,
         identity: Any = None,
         upcoming: Upcoming | None = None,
+        first_worker: int = 0,
     ) -> None:
         """Start a new iteration; what is left of the one before is dropped.
 
@@ -159,6 +162,7 @@ class Delivery:
             first_row: this rank's samples before the first batch, where the sampler's are skipped.
             identity: which iteration this is.
             upcoming: the next one: begun as soon as this one needs no more work.
+            first_worker: whose turn is first, where each batch has its worker.
         """
         announced, self._upcoming = self._upcoming, upcoming
         goes_on = self._boundary is not None and announced is not None and announced.identity == identity
@@ -182,7 +186,8 @@ class Delivery:
         self._shard = shard
         self._active = [True] * self._num_workers
         self._load = [0] * self._num_workers
-        self._turn = 0
+        self._turn = first_worker
+        self.replicas.clear()
         if self._iteration and self._iterable:
             self._iteration += 1
             self._pool.begin(self._iteration)
@@ -484,6 +489,8 @@ class Delivery:
             if result.status == ERROR:
                 self._pool.slots.release(batch.slot)
                 reraise(self._pool.take_error(result.payload))
+        if self._iterable:
+            self.replicas.append((parts[0][1].worker_id, parts[0][1].replica))
         made, reason = self._assembly.build(batch.slot, batch.num_rows, parts)
         # An IterableDataset's last batch may be shorter than was asked for, so its samples are not known.
         self._counts.count(1 if self._iterable else batch.num_rows, reason and (self._whole_reason or reason))

@@ -137,7 +137,7 @@ class Pass:
     generators: dict[str, Any] = field(default_factory=dict)
     """States of the generators that make the order, from before the pass."""
     replicas: Any = None
-    """What gives the state of an IterableDataset; see iteration.py."""
+    """Where the replicas of an IterableDataset are; see iteration.py."""
 
     @property
     def batches(self) -> int:

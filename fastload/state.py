@@ -68,7 +68,7 @@ def state_of(loader: Any, last: Pass | None, upcoming: Resume | None, next_epoch
     elif begun and last is not None:
         state |= {"batches": last.batches, "base_seed": last.base_seed, "key_epoch": last.key_epoch}
         generators = last.generators
-        workers = last.replicas() if last.replicas is not None else None
+        workers = last.replicas.state() if last.replicas is not None else None
     if state["kind"] == "iterable":
         return state | {"workers": workers}
     return state | {f"generator.{name}": value for name, value in (generators or generator_states(loader)).items()}
@@ -130,10 +130,8 @@ def resume_from(loader: Any, state: Any) -> Resume:
     )
     if state["kind"] == "iterable":
         workers = state["workers"]
-        if workers is not None and (
-            not isinstance(workers, dict) or workers.keys() != {"states", "next", "ended"} or not workers["states"]
-        ):
-            raise StateError(f"workers must be None or the replicas' states, got {workers!r:.200}")
+        if workers is not None and not _are_replicas(workers, max(1, loader.num_workers)):
+            raise StateError(f"workers must be None or the state of each replica, got {workers!r:.200}")
         resume.workers = workers
     return resume
 
@@ -150,6 +148,19 @@ def _resume_at(loader: Any, state: dict[str, Any]) -> Resume:
             f"position must be a multiple of the global batch size {shard.global_batch_size}, got {position=}"
         )
     return Resume(epoch=state["epoch"], base=position)
+
+
+def _are_replicas(workers: Any, num_workers: int) -> bool:
+    if not isinstance(workers, dict) or workers.keys() != {"states", "next"}:
+        return False
+    states, following = workers["states"], workers["next"]
+    return (
+        isinstance(states, list)
+        and len(states) == num_workers
+        and all(state is None or (isinstance(state, dict) and state.keys() == {"state", "ended"}) for state in states)
+        and isinstance(following, int)
+        and 0 <= following < num_workers
+    )
 
 
 def _kind_of(loader: Any) -> str:
@@ -252,6 +263,8 @@ _DRAWING_NOTHING = (
 
 def generator_states(loader: Any) -> dict[str, Any]:
     """Return the states of all generators that may make the order of a loader whose sampler is not ours."""
+    if isinstance(loader.dataset, IterableDataset):
+        return {}
     states: dict[str, Any] = {name: generator.get_state() for name, generator in _owned_generators(loader).items()}
     from_torch, from_others = _draws(loader)
     if from_torch:
