@@ -13,9 +13,11 @@ command line prints its help, and ``fastload run`` starts a script, without impo
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .errors import ConfigError, DatasetError, FastloadError, LoadTimeout, WorkerDied
+    from .errors import ConfigError, DatasetError, FastloadError, LoadTimeout, RankMismatch, StateError, WorkerDied
     from .installation import install, uninstall
     from .loader import DataLoader, Statistics
+    from .replay import replay
+    from .sampling import DistributedBatchSampler, DistributedSampler
 
 __version__ = "0.1.0"
 
@@ -23,15 +25,28 @@ __all__ = [
     "ConfigError",
     "DataLoader",
     "DatasetError",
+    "DistributedBatchSampler",
+    "DistributedSampler",
     "FastloadError",
     "LoadTimeout",
+    "RankMismatch",
+    "StateError",
     "Statistics",
     "WorkerDied",
     "install",
+    "replay",
     "uninstall",
 ]
 
-_MODULE_OF = {"DataLoader": "loader", "Statistics": "loader", "install": "installation", "uninstall": "installation"}
+_MODULE_OF = {
+    "DataLoader": "loader",
+    "DistributedBatchSampler": "sampling",
+    "DistributedSampler": "sampling",
+    "Statistics": "loader",
+    "install": "installation",
+    "replay": "replay",
+    "uninstall": "installation",
+}
 
 
 def __getattr__(name: str) -> object:

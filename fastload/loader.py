@@ -18,7 +18,7 @@ from .errors import ConfigError
 from .iteration import InlineIterator, Runtime, WorkerIterator
 from .passes import Epochs, Pass, Resume, epoch_owner, known_batches, seed_of
 from .plan import slots_in_flight
-from .sampling import KeyedSampler, check_seed
+from .sampling import DistributedBatchSampler, KeyedSampler, check_seed
 from .state import resume_from, state_of
 
 T = TypeVar("T", covariant=True)
@@ -167,6 +167,9 @@ class DataLoader(compat.TorchDataLoader[T]):
             in_order=in_order,
         )
         _check(worker_method, seed, seeding, chunk_size, multiprocessing_context)  # after torch's own checks
+        if isinstance(batch_sampler, DistributedBatchSampler):
+            # Where torch has the dataset's own order: Lightning shards what is no DistributedSampler.
+            vars(self)["sampler"] = batch_sampler.sampler
 
     def __getstate__(self) -> dict[str, Any]:
         # A copy, pickled or not, begins its own life: its close() must not end this loader's workers.

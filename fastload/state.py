@@ -24,10 +24,13 @@ from torch.utils.data import BatchSampler, IterableDataset, SequentialSampler
 from torch.utils.data import DistributedSampler as TorchDistributedSampler
 
 from .errors import StateError
-from .passes import Pass, Resume, known_batches, seed_of
+from .passes import Pass, Resume, known_batches, samplers_of, seed_of
 from .sampling import DistributedBatchSampler, DistributedSampler, KeyedSampler
 
 VERSION = 1
+
+# Accelerate's prepared loaders write this into the state they pass on.
+_ADDED_BY_OTHERS = {"_iterator_finished"}
 
 _FINGERPRINT = {
     "seed": "the seed",
@@ -96,7 +99,7 @@ def resume_from(loader: Any, state: Any) -> Resume:
             f"the state is of kind {state.get('kind')!r}, and this loader's is {expected['kind']!r}: the sampler, the "
             "seed or the kind of dataset is another than when it was saved"
         )
-    lost, strange = expected.keys() - state.keys(), state.keys() - expected.keys()
+    lost, strange = expected.keys() - state.keys(), state.keys() - expected.keys() - _ADDED_BY_OTHERS
     if lost or strange:
         raise StateError(
             "the state is not whole: "
@@ -193,10 +196,8 @@ def _fingerprint(loader: Any) -> dict[str, Any]:
 
 
 def _order_seed(loader: Any) -> int | None:
-    for sampler in (getattr(loader.batch_sampler, "sampler", None), loader.sampler):
-        if isinstance(sampler, (DistributedSampler, KeyedSampler)):
-            return sampler.seed
-    return None
+    kinds = (DistributedSampler, KeyedSampler)
+    return next((sampler.seed for sampler in samplers_of(loader) if isinstance(sampler, kinds)), None)
 
 
 def _length_of(loader: Any) -> int:
@@ -235,16 +236,16 @@ def _owned_generators(loader: Any) -> dict[str, torch.Generator]:
     found: dict[str, torch.Generator] = {}
     if isinstance(loader.generator, torch.Generator):
         found["loader"] = loader.generator
-    for name, owner in (("sampler", loader.sampler), ("batch_sampler", loader.batch_sampler)):
+    for owner in samplers_of(loader):
         generator = getattr(owner, "generator", None)
         if isinstance(generator, torch.Generator) and all(generator is not known for known in found.values()):
-            found[name] = generator
+            found["sampler"] = generator
     return found
 
 
 def _draws(loader: Any) -> tuple[bool, bool]:
     """Whether the order may come from torch's global generator; and whether also from those of Python and NumPy."""
-    samplers = [loader.sampler] if loader.batch_sampler is None else [loader.sampler, loader.batch_sampler]
+    samplers = list(samplers_of(loader))
     if all(type(sampler) in _DRAWING_NOTHING for sampler in samplers):
         return False, False
     torchs = all(type(sampler).__module__.startswith("torch.utils.data") for sampler in samplers)

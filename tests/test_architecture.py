@@ -47,6 +47,7 @@ ORDER = [
     "state",
     "agreement",
     "iteration",
+    "replay",
     "exit_report",
     "adapters",
     "loader",

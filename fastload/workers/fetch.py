@@ -128,7 +128,7 @@ class Fetcher:
             elif layout == WHOLE_BATCH:
                 status, payload = self._whole(item)
             else:
-                samples = self._load(item.indices, item.epoch, item.position)
+                samples = self.load(item.indices, item.epoch, item.position)
                 if type(samples) is list and len(samples) == len(item.indices):
                     status, layout, payload = _rows(samples, item, sink)
                 else:  # a __getitems__ may give anything
@@ -181,7 +181,7 @@ class Fetcher:
         if not job.auto_collation:
             self._seed(epoch, self._id(index, position))
             return self._collated(self._guarded(functools.partial(operator.getitem, self._dataset), index))
-        data = self._load(index, epoch, position)
+        data = self.load(index, epoch, position)
         keys = self._keys_of(epoch)
         if keys is not None:
             # Of its own domain, so that what collate_fn draws does not depend on what the last sample drew.
@@ -206,7 +206,7 @@ class Fetcher:
                 return EXHAUSTED, None
             return ERROR, self._wrapped(error, item)
 
-    def _load(self, indices: Any, epoch: int, position: int) -> Any:
+    def load(self, indices: Any, epoch: int, position: int) -> Any:
         """Load the samples of a batch or chunk, by ``__getitems__`` where there is one."""
         if self._getitems is None:
             return self._samples(indices, epoch, position)
