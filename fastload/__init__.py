@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from .errors import ConfigError, DatasetError, FastloadError, LoadTimeout, RankMismatch, StateError, WorkerDied
     from .installation import install, uninstall
     from .loader import DataLoader, Statistics
-    from .replay import replay
+    from .replaying import replay
     from .sampling import DistributedBatchSampler, DistributedSampler
 
 __version__ = "0.1.0"
@@ -44,7 +44,7 @@ _MODULE_OF = {
     "DistributedSampler": "sampling",
     "Statistics": "loader",
     "install": "installation",
-    "replay": "replay",
+    "replay": "replaying",
     "uninstall": "installation",
 }
 

@@ -73,7 +73,8 @@ def _index_batches(loader: Any, begun: Pass, iterator: Any) -> tuple[Iterator[An
     if resume is None or isinstance(loader.dataset, IterableDataset):
         return iterator._sampler_iter, 0
     if begun.known is not None:
-        return begun.known.batches(begun.epoch), 0
+        with generators_at(loader, resume.generators):  # the next epochs' base seeds come from the loader's own
+            return begun.known.batches(begun.epoch), 0
     num_rows = 0
     with generators_at(loader, resume.generators):
         batches = iter(loader._index_sampler)
@@ -143,7 +144,10 @@ def _read_again(begun: Pass, load: Callable[[], Any]) -> None:
     from rich.progress import track
 
     console = Console(stderr=True)
-    for _ in track(range(resume.batches), "fastload: reading again", console=console, transient=True):
+    batches = range(resume.batches)
+    for _ in track(
+        batches, "fastload: reading again", console=console, transient=True, disable=not console.is_terminal
+    ):
         try:
             load()
         except StopIteration:

@@ -47,7 +47,7 @@ ORDER = [
     "state",
     "agreement",
     "iteration",
-    "replay",
+    "replaying",
     "exit_report",
     "adapters",
     "loader",
