@@ -79,7 +79,8 @@ class DataLoader(compat.TorchDataLoader[T]):
         worker_method: ``"multiprocessing"``, or ``"thread"``: the workers are threads of this process, for datasets
             whose time goes into code that releases the GIL.
         seed: None: the sampling order is torch's for the same generator, and the samples' randomness comes from
-            torch's base seed. An integer (up to 128 bits): order and randomness depend on it and on the epoch alone.
+            torch's base seed, or from the seed of a sampler of fastload's. An integer (up to 128 bits): order and
+            randomness depend on it and on the epoch alone, and the epoch advances by itself.
         seeding: ``"sample"``: the global generators are seeded anew before each sample, from a key of its own, so
             that augmentation does not depend on the number of workers. ``"torch"``: torch's streams for each worker,
             and torch's assignment of batch ``i`` to worker ``i % num_workers``.
