@@ -246,6 +246,7 @@ class DataLoader(compat.TorchDataLoader[T]):
                 f"in flight   at most {statistics.slots_in_flight} batches (num_workers x prefetch_factor), "
                 + ("in order" if self.in_order else "as they are completed")
             )
+        lines.append(f"order       {decisions.order_reason}")
         lines.append(f"seeding     {decisions.seeding_reason}")
         if statistics.batches:
             lines.append(f"so far      {statistics.batches} batches, {statistics.samples} samples")
