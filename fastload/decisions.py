@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from torch.utils.data import IterableDataset
+from torch.utils.data import BatchSampler, IterableDataset
 
 from . import compat, seeding
 from .passes import known_batches, seed_of
@@ -65,7 +65,9 @@ def _order(loader: Any, iterable: bool) -> str:
         return "the IterableDataset's"
     known, seed = known_batches(loader), seed_of(loader)
     if known is None:
-        return f"that of {type(loader.batch_sampler or loader.sampler).__name__}"
+        outer = loader.batch_sampler
+        own = loader.sampler if outer is None or type(outer) is BatchSampler else outer
+        return f"that of {type(own).__name__}"
     shard, words = known.rows.shard, known.rows.order.name
     if shard.num_ranks > 1:
         words += f", the share of rank {shard.rank} of {shard.num_ranks}"

@@ -12,7 +12,7 @@ from determinism_fakes import Drawing, batches
 from torch.utils.data import Dataset, DistributedSampler
 
 import fastload
-from fastload import DataLoader, DistributedBatchSampler
+from fastload import DataLoader, DistributedBatchSampler, iteration
 
 KEPT = {"num_workers": 2, "persistent_workers": True}
 
@@ -197,3 +197,31 @@ def test_statistics_and_explanation_of_a_seeded_loader_name_the_index():
         warnings.simplefilter("error")
         assert "each sample, by its index" in loader.explain()
     assert isinstance(loader.sampler, fastload.DistributedSampler)
+
+
+def test_batches_pinned_ahead_cross_no_border_between_epochs(monkeypatch):
+    """Without an accelerator: pinning is a copy here, on the same thread and through the same queues."""
+    begin = iteration.compat.BaseIterator.__init__
+
+    def begin_pinned(iterator: Any, loader: Any) -> None:
+        begin(iterator, loader)
+        iterator._pin_memory, iterator._pin_memory_device = True, "cpu"
+
+    monkeypatch.setattr(iteration.compat.BaseIterator, "__init__", begin_pinned)
+    monkeypatch.setattr(iteration.compat, "accelerator_index", lambda: 0)
+    monkeypatch.setattr(iteration.compat, "pin_on_device", lambda data, device, index: data.clone())
+    results = []
+    for overlap in (True, False):
+        dataset = [torch.tensor(index) for index in range(53)]
+        loader = DataLoader(dataset, 4, shuffle=True, seed=2, overlap_epochs=overlap, **KEPT)
+        epochs = [[batch.tolist() for batch in loader] for _ in range(3)]
+        iterator = iter(loader)
+        epochs.append([next(iterator).tolist() for _ in range(2)])
+        state = loader.state_dict()
+        assert state["position"] == 8
+        rest = [batch.tolist() for batch in iterator]
+        loader.load_state_dict(state)
+        assert [batch.tolist() for batch in loader] == rest
+        results.append([*epochs, rest])
+        loader.close()
+    assert results[0] == results[1]
