@@ -25,6 +25,9 @@ class Decisions:
     seeded: bool
     """Whether each sample is seeded."""
     seeding_reason: str
+    routed: bool
+    """Whether worker threads draw from generators of their own. It costs something, so only where anything may draw;
+    with ``seeding="torch"`` they share the process's."""
 
 
 def decide(loader: Any) -> Decisions:
@@ -47,7 +50,15 @@ def decide(loader: Any) -> Decisions:
             uncut = "chunk_size='batch'"
     assigned = iterable or loader.seeding == "torch"
     seeded, reason = _decide_seeding(loader, iterable)
-    return Decisions(whole_reason=whole, uncut_reason=uncut, assigned=assigned, seeded=seeded, seeding_reason=reason)
+    threads = loader.worker_method == "thread" and loader.num_workers > 0 and loader.seeding == "sample"
+    return Decisions(
+        whole_reason=whole,
+        uncut_reason=uncut,
+        assigned=assigned,
+        seeded=seeded,
+        seeding_reason=reason,
+        routed=threads and (seeded or iterable or loader.worker_init_fn is not None),
+    )
 
 
 def _decide_seeding(loader: Any, iterable: bool) -> tuple[bool, str]:
@@ -58,12 +69,7 @@ def _decide_seeding(loader: Any, iterable: bool) -> tuple[bool, str]:
         return False, "torch's: a stream for each worker, since an IterableDataset has no sample ids"
     if seeding.draws_nothing(loader.dataset) and compat.collates_by_default(loader.collate_fn):
         return False, "none: the dataset is known to draw nothing"
-    if loader.worker_method == "thread" and loader.num_workers:
-        return False, UNSEEDED_THREADS
     return True, f"each sample, by its {'index' if ids_are_indices(loader) else 'position in the epoch'}"
-
-
-UNSEEDED_THREADS = "none: threads share the global generators, and per-sample seeding in threads is not there yet"
 
 
 def ids_are_indices(loader: Any) -> bool:

@@ -10,7 +10,6 @@ import functools
 import multiprocessing
 import os
 import sys
-import warnings
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -19,7 +18,7 @@ import torch
 from torch.utils.data import IterableDataset
 
 from . import compat, seeding
-from .decisions import UNSEEDED_THREADS, Decisions, decide, ids_are_indices
+from .decisions import Decisions, decide, ids_are_indices
 from .delivery import Counts, Delivery
 from .layout_book import LayoutBook
 from .pinning import PinnedAhead
@@ -42,7 +41,6 @@ class Runtime:
         self.job_pickled: str | None = None
         self.num_slots = 0
         self.slot_bytes = 0
-        self.warned = False
 
     def __reduce__(self) -> Any:
         return Runtime, ()
@@ -96,7 +94,7 @@ class InlineIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's priv
             torch.utils.data.graph_settings.apply_sharding(self._dataset, self._world_size, self._rank)
         decisions = decide(loader)
         self._seeded = decisions.seeded
-        self._fetcher = Fetcher(_make_job(loader, decisions, self), 0, "")
+        self._fetcher = Fetcher(_make_job(loader, decisions, self), 0, "", seeding.seed_global_generators)
         self._counts = loader._runtime.counts
         self._first_id = 0
         self._iterable = isinstance(loader.dataset, IterableDataset)
@@ -165,18 +163,11 @@ class WorkerIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's priv
     def _start(self, loader: Any) -> None:
         decisions = decide(loader)
         runtime = loader._runtime
-        if decisions.seeding_reason == UNSEEDED_THREADS and not runtime.warned:
-            runtime.warned = True
-            warnings.warn(
-                "worker_method='thread' does not seed samples yet: what transforms draw from the global generators "
-                "depends on the threads' timing; use worker_method='multiprocessing' where that matters",
-                stacklevel=5,
-            )
         job = _make_job(loader, decisions, self)
         window = slots_in_flight(loader.num_workers, loader.prefetch_factor or 0)
         pool: ProcessPool | ThreadPool
         if loader.worker_method == "thread":
-            pool = ThreadPool(job, shared=not decisions.assigned, keep_slots=window + 2)
+            pool = ThreadPool(job, shared=not decisions.assigned, keep_slots=window + 2, routed=decisions.routed)
             where = "in DataLoader worker thread 0"
         else:
             context = loader.multiprocessing_context or multiprocessing.get_context()

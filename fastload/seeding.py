@@ -54,12 +54,17 @@ class Keys:
         return digest.digest()
 
 
+def words(key: bytes) -> tuple[int, int, int]:
+    """Return the seeds of ``random``, NumPy and torch's CPU generator (64, 32, 32 bits) that 16 bytes of key are."""
+    return _WORDS.unpack(key)
+
+
 def seed_global_generators(key: bytes) -> None:
     """Seed ``random``, ``numpy.random`` and torch's CPU generator from 16 bytes of key.
 
     Accelerators' generators are never touched. Cost: about 6 µs.
     """
-    for_random, for_numpy, for_torch = _WORDS.unpack(key)
+    for_random, for_numpy, for_torch = words(key)
     random.seed(for_random)
     np.random.seed(for_numpy)
     torch.default_generator.manual_seed(for_torch)
@@ -84,12 +89,17 @@ def preserved_global_generators() -> Iterator[None]:
 
 def torch_worker_streams(base_seed: int, worker_id: int) -> None:
     """Seed the global generators of a worker process as torch does: ``base_seed + worker_id``."""
-    seed = base_seed + worker_id
+    seed, for_numpy = torch_worker_seeds(base_seed, worker_id)
     random.seed(seed)
     torch.manual_seed(seed)
+    np.random.seed(for_numpy)
+
+
+def torch_worker_seeds(base_seed: int, worker_id: int) -> tuple[int, list[int]]:
+    """Return the seed of ``random`` and torch, and NumPy's, in torch's worker of this number."""
     from torch.utils.data._utils.worker import _generate_state
 
-    np.random.seed(_generate_state(base_seed, worker_id))
+    return base_seed + worker_id, _generate_state(base_seed, worker_id)
 
 
 def draws_nothing(dataset: object) -> bool:
@@ -119,5 +129,7 @@ __all__ = [
     "draws_nothing",
     "preserved_global_generators",
     "seed_global_generators",
+    "torch_worker_seeds",
     "torch_worker_streams",
+    "words",
 ]

@@ -19,7 +19,7 @@ from .. import compat
 from ..errors import DatasetError
 from ..layout import REFUSED, DoesNotFit, Layout, learn
 from ..plan import WHOLE_BATCH, WorkItem
-from ..seeding import BATCH, SAMPLE, Keys, seed_global_generators
+from ..seeding import BATCH, SAMPLE, Keys
 
 # What a Result carries.
 ROWS = 0  # rows were written; payload: the samples' objects (for layouts with object leaves), by OWN_LAYOUT after it
@@ -94,13 +94,15 @@ class Fetcher:
         job: what to load.
         worker_id: who loads.
         where: end of the sentence "Caught ... " in errors, as torch words it.
+        seed: seeds from a key what the samples draw from.
     """
 
-    def __init__(self, job: Job, worker_id: int, where: str) -> None:
+    def __init__(self, job: Job, worker_id: int, where: str, seed: Callable[[bytes], None]) -> None:
         self._job = job
         self._dataset = job.dataset
         self._worker_id = worker_id
         self._where = where
+        self._seed_generators = seed
         self._getitems = None if job.iterable else batch_getter(job.dataset)
         self._subset = _per_sample_subset(job.dataset)
         self._keys: tuple[int, Keys, Keys] | None = None
@@ -152,7 +154,7 @@ class Fetcher:
         keys = self._keys_of(epoch)
         if keys is not None:
             # Of its own domain, so that what collate_fn draws does not depend on what the last sample drew.
-            seed_global_generators(keys[1].key(self._batch_id(index, first_id)))
+            self._seed_generators(keys[1].key(self._batch_id(index, first_id)))
         return self._collated(data)
 
     def _collated(self, data: Any) -> Any:
@@ -195,12 +197,12 @@ class Fetcher:
             key = keys[0].key
             if self._job.ids_are_indices:
                 for index, place in zip(indices, places, strict=True):
-                    seed_global_generators(key(index))
+                    self._seed_generators(key(index))
                     samples.append(dataset[place])
             else:
                 first, step = self._job.rank + self._job.num_ranks * first_id, self._job.num_ranks
                 for i, place in enumerate(places):
-                    seed_global_generators(key(first + step * i))
+                    self._seed_generators(key(first + step * i))
                     samples.append(dataset[place])
             return samples
         except StopIteration as error:
@@ -247,7 +249,7 @@ class Fetcher:
     def _seed(self, epoch: int, sample_id: int) -> None:
         keys = self._keys_of(epoch)
         if keys is not None:
-            seed_global_generators(keys[0].key(sample_id))
+            self._seed_generators(keys[0].key(sample_id))
 
     def _wrapped(self, error: Exception, item: WorkItem) -> Any:
         return compat.wrap_exception(error, self._where)

@@ -240,7 +240,7 @@ def _live(source: SharedJob | DirectJob, worker_id: int, endpoint: Any, memory: 
     try:
         if job.worker_init_fn is not None:
             job.worker_init_fn(worker_id)
-        fetcher = Fetcher(job, worker_id, where)
+        fetcher = Fetcher(job, worker_id, where, seeding.seed_global_generators)
     except Exception as error:
         _send_failed_start(error, sink, worker_id, endpoint, where)
         return
