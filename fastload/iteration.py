@@ -21,6 +21,7 @@ from . import compat, seeding
 from .decisions import Decisions, decide, ids_are_indices
 from .delivery import Counts, Delivery
 from .layout_book import LayoutBook
+from .library_generators import LibraryGenerators
 from .pinning import PinnedAhead
 from .plan import slots_in_flight
 from .workers.fetch import Fetcher, Job
@@ -94,7 +95,10 @@ class InlineIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's priv
             torch.utils.data.graph_settings.apply_sharding(self._dataset, self._world_size, self._rank)
         decisions = decide(loader)
         self._seeded = decisions.seeded
-        self._fetcher = Fetcher(_make_job(loader, decisions, self), 0, "", seeding.seed_global_generators)
+        job = _make_job(loader, decisions, self)
+        roots = (job.dataset, job.collate_fn) if decisions.seeded else ()
+        self._libraries = LibraryGenerators(*roots, then=seeding.seed_global_generators)
+        self._fetcher = Fetcher(job, 0, "", self._libraries.seed)
         self._counts = loader._runtime.counts
         self._first_id = 0
         self._iterable = isinstance(loader.dataset, IterableDataset)
@@ -103,7 +107,7 @@ class InlineIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's priv
         index = _sized(self._next_index()) if self._auto_collation else self._next_index()
         num_rows = len(index) if self._auto_collation and hasattr(index, "__len__") else 1
         if self._seeded:
-            with seeding.preserved_global_generators():
+            with seeding.preserved_global_generators(), self._libraries.adopted():
                 data = self._fetcher.fetch(index, self._epoch, self._first_id)
         else:
             data = self._fetcher.fetch(index, self._epoch, self._first_id)

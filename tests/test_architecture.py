@@ -28,6 +28,8 @@ ORDER = [
     "packing",
     "slots",
     "compat",
+    "reachable",
+    "library_generators",
     "workers",
     "workers.rebinding",
     "workers.torch_routing",

@@ -32,7 +32,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from .. import compat, seeding
+from .. import compat, reachable, seeding
 from . import torch_routing
 from .rebinding import Rebound, describe, rebind, references
 from .torch_routing import TorchRouting
@@ -104,6 +104,14 @@ class ThreadGenerators:
             _active.random, _active.numpy, torch_routing.active.generator = self.random, self.numpy, self.torch
             stack.callback(_deactivate)
             yield
+
+
+def calls_torchscript(*roots: object) -> bool:
+    """Whether TorchScript functions or modules can be reached from these objects."""
+    return bool(reachable.find(list(roots), lambda thing: isinstance(thing, _SCRIPTED), inside=False))
+
+
+_SCRIPTED = (torch.jit.ScriptFunction, torch.jit.ScriptModule)
 
 
 def _deactivate() -> None:
@@ -337,4 +345,4 @@ def uninstall() -> None:
     _routing.uninstall()
 
 
-__all__ = ["ThreadGenerators", "install", "uninstall"]
+__all__ = ["ThreadGenerators", "calls_torchscript", "install", "uninstall"]

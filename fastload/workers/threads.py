@@ -11,6 +11,7 @@ would be; see routing.py.
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import queue
 import threading
@@ -24,6 +25,7 @@ from torch._utils import ExceptionWrapper
 from .. import compat
 from ..at_exit import close_at_exit
 from ..layout import Layout
+from ..library_generators import LibraryGenerators, copies_for_thread, warn_of_shared_transforms
 from ..plan import WorkItem
 from ..slots import PrivateMemory, SlotPool
 from . import routing
@@ -55,14 +57,14 @@ class _Board:
     memory: PrivateMemory
 
 
-def _live(board: _Board, job: Job, worker_id: int, generators: routing.ThreadGenerators | None) -> None:
+def _live(board: _Board, job: Job, worker_id: int, generators: routing.ThreadGenerators | None, scripted: bool) -> None:
     if generators is None:
-        _serve(board, job, worker_id, None, _seed_nothing)
+        _serve(board, job, worker_id, None)
         return
     try:
         generators.seed_as_torch_worker(job.base_seed, worker_id)
-        with generators.active():
-            _serve(board, job, worker_id, generators.as_torch_container(), generators.seed)
+        with generators.active(scripted=scripted):
+            _serve(board, job, worker_id, generators)
     finally:
         routing.uninstall()
 
@@ -71,8 +73,16 @@ def _seed_nothing(_: bytes) -> None:
     """Leave the process's generators, which all threads share, as they are."""
 
 
-def _serve(board: _Board, job: Job, worker_id: int, rng: Any, seed: Callable[[bytes], None]) -> None:
+def _serve(board: _Board, job: Job, worker_id: int, generators: routing.ThreadGenerators | None) -> None:
     where = f"in DataLoader worker thread {worker_id}"
+    seed: Callable[[bytes], None] = _seed_nothing
+    try:
+        if generators is not None:
+            dataset, collate_fn = copies_for_thread(job.dataset, job.collate_fn)
+            job = dataclasses.replace(job, dataset=dataset, collate_fn=collate_fn)
+    except Exception as error:
+        board.results.put(Result(-1, worker_id, FAILED_START, 0, compat.wrap_exception(error, where), 0))
+        return
     compat.set_thread_worker_info(
         compat.make_worker_info(
             id=worker_id,
@@ -80,7 +90,7 @@ def _serve(board: _Board, job: Job, worker_id: int, rng: Any, seed: Callable[[by
             seed=job.base_seed + worker_id,
             dataset=job.dataset,
             worker_method="thread",
-            rng=rng,
+            rng=None if generators is None else generators.as_torch_container(),
         )
     )
     compat.collate_into_private_memory()
@@ -88,6 +98,11 @@ def _serve(board: _Board, job: Job, worker_id: int, rng: Any, seed: Callable[[by
     try:
         if job.worker_init_fn is not None:
             job.worker_init_fn(worker_id)
+        if generators is not None:
+            libraries = LibraryGenerators(job.dataset, job.collate_fn, then=generators.seed, owned=False)
+            if job.seed is not None:
+                libraries.adopt()
+            seed = libraries.seed
         fetcher = Fetcher(job, worker_id, where, seed)
     except BaseException as error:  # an exit would end a process; here nobody would hear of it
         board.results.put(Result(-1, worker_id, FAILED_START, 0, compat.wrap_exception(error, where), 0))
@@ -131,10 +146,13 @@ class ThreadPool:
         self._board.memory = memory
         self._waiting: list[Result] = []
         self._closed = False
+        if routed:
+            warn_of_shared_transforms(job.dataset, job.collate_fn)
+        scripted = routed and routing.calls_torchscript(job.dataset, job.collate_fn)
         self.workers = [
             threading.Thread(
                 target=_live,
-                args=(self._board, job, worker_id, routing.ThreadGenerators() if routed else None),
+                args=(self._board, job, worker_id, routing.ThreadGenerators() if routed else None, scripted),
                 name=f"fastload_worker_{worker_id}",
                 daemon=True,
             )

@@ -51,7 +51,7 @@ class TorchRouting(TorchFunctionMode):
     """
 
     def __init__(self, generator: torch.Generator) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]  # torch's
+        super().__init__()
         self._generator = generator
         self._operators = OperatorRouting(generator)
 
@@ -89,7 +89,7 @@ class OperatorRouting(TorchDispatchMode):
     """A mode in which aten's operators draw from ``generator`` where they would draw from the default one."""
 
     def __init__(self, generator: torch.Generator) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]  # torch's
         self._generator = generator
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
