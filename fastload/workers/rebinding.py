@@ -3,7 +3,7 @@
 In: pairs of objects. Out: the same references to the second of each pair, a list of the places that keep the first,
 and a way back. Holders are found by the garbage collector, which knows every container: modules, classes, instances,
 lists, dicts, sets, cells of closures, defaults of functions. What cannot be changed itself (a tuple, a
-``staticmethod``, a ``functools.partial``) is built anew, and put into the place of the old one in the next pass.
+``staticmethod``) is built anew, and put into the place of the old one in the next pass.
 
 Local variables of running functions are left as they are: another thread cannot call by them.
 
@@ -23,7 +23,7 @@ from typing import Any
 
 _MAX_PASSES = 4
 _LOCALS = (types.FrameType, types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType, types.TracebackType)
-_REBUILT = (tuple, frozenset, staticmethod, classmethod, functools.partial)
+_REBUILT = (tuple, frozenset, staticmethod, classmethod)
 
 
 class Rebound:
@@ -158,6 +158,11 @@ def _put_in_cell(holder: types.CellType, old: object, new: object) -> None:
         holder.cell_contents = new
 
 
+def _put_in_partial(holder: Any, old: object, new: object) -> None:
+    func, args = (new if part is old else part for part in (holder.func, holder.args))
+    holder.__setstate__((func, args, holder.keywords, vars(holder)))
+
+
 def _put_attribute(holder: Any, name: str, put: Callable[[Any, str, Any], None], old: object, new: object) -> None:
     if _attribute(holder, name) is old:
         put(holder, name, new)
@@ -180,6 +185,8 @@ def _putter(holder: Any, old: object) -> functools.partial[None] | None:
         return functools.partial(_put_in_set, holder)
     if isinstance(holder, types.CellType):
         return functools.partial(_put_in_cell, holder)
+    if isinstance(holder, functools.partial):
+        return functools.partial(_put_in_partial, holder)
     put = type.__setattr__ if isinstance(holder, type) else object.__setattr__  # past what makes instances frozen
     for name in _names(holder):
         if _attribute(holder, name) is old:
@@ -203,7 +210,8 @@ def _names(holder: Any) -> list[str]:
 
 
 def _held(holder: Any, wanted: dict[int, tuple[object, object]]) -> list[object]:
-    return list({id(held): held for held in gc.get_referents(holder) if id(held) in wanted}.values())
+    items = list(vars(holder).values()) if isinstance(holder, type) else gc.get_referents(holder)
+    return list({id(held): held for held in items if id(held) in wanted}.values())
 
 
 def _class_of(namespace: dict[str, Any]) -> type | None:
@@ -225,10 +233,6 @@ def _rebuilt(holder: Any, wanted: dict[int, tuple[object, object]]) -> object:
         return tuple.__new__(kind, map(new, holder))
     if isinstance(holder, frozenset):
         return kind(map(new, holder))
-    if isinstance(holder, functools.partial):
-        copy = kind(new(holder.func), *map(new, holder.args), **{k: new(v) for k, v in holder.keywords.items()})
-        vars(copy).update(vars(holder))
-        return copy
     return kind(new(holder.__func__))
 
 

@@ -66,16 +66,13 @@ class TorchRouting(TorchFunctionMode):
         if way == _PLAIN:
             return func(*args, **kwargs) if kwargs else func(*args)
         if way == _INJECT:
-            kwargs = dict(kwargs or {})
+            kwargs = kwargs or {}
             if not _shall_be_given(args, kwargs) or not _on_cpu(args, kwargs):
                 return func(*args, **kwargs)
-            given = kwargs.pop("generator", None)
             try:
-                return func(*args, **kwargs, generator=self._generator)
+                return func(*args, **{**kwargs, "generator": self._generator})
             except TypeError:
-                # Either its Python signature knows less than the operator's, or the caller is to hear of his error.
-                if given is not None:
-                    kwargs["generator"] = given
+                pass  # its Python signature knows less than the operator's; or the caller is to hear of his error
         with self._operators:
             return func(*args, **(kwargs or {}))
 
@@ -124,7 +121,7 @@ def _way_of(func: Any) -> int:
     if isinstance(func, OpOverloadPacket):
         return _GUARD if any(_operator_draws(getattr(func, name)) for name in func.overloads()) else _PLAIN
     if isinstance(func, types.FunctionType):
-        return _GUARD if _may_draw(func, set()) else _PLAIN
+        return _GUARD if _may_draw(func) else _PLAIN
     name = getattr(func, "__name__", "")
     if not _name_draws(name):
         return _PLAIN
@@ -176,33 +173,37 @@ def _twin_with_generator(func: OpOverload) -> OpOverload | None:
     return None
 
 
-def _may_draw(function: types.FunctionType, seen: set[types.CodeType]) -> bool:
+def _may_draw(function: types.FunctionType) -> bool:
     """Whether a function of torch's, written in Python, names anything that draws. One of others always may.
 
     While a function mode handles such a function the mode itself is off, so what it calls would go unseen.
     """
-    if not _is_torchs(function):
+    if not _is_followed(function):
         return True
-    codes: list[types.CodeType] = [function.__code__]
-    called: list[object] = [cell.cell_contents for cell in function.__closure__ or () if _is_filled(cell)]
-    called.append(getattr(function, "__wrapped__", None))
-    while codes:
-        code = codes.pop()
-        if code in seen:
+    waiting: list[object] = [function]
+    seen: set[types.CodeType] = set()
+    while waiting:
+        other = inspect.unwrap(waiting.pop())  # type: ignore[arg-type]  # anything may be asked
+        if not isinstance(other, types.FunctionType) or not _is_followed(other) or other.__code__ in seen:
             continue
-        seen.add(code)
-        codes += [constant for constant in code.co_consts if isinstance(constant, types.CodeType)]
-        for name in code.co_names:
-            if _name_draws(name):
+        seen.add(other.__code__)
+        waiting += [cell.cell_contents for cell in other.__closure__ or () if _is_filled(cell)]
+        codes = [other.__code__]
+        while codes:
+            code = codes.pop()
+            codes += [constant for constant in code.co_consts if isinstance(constant, types.CodeType)]
+            if any(map(_name_draws, code.co_names)):
                 return True
-            called.append(function.__globals__.get(name))
-    return any(
-        _may_draw(other, seen) for other in called if isinstance(other, types.FunctionType) and _is_torchs(other)
-    )
+            waiting += [other.__globals__[name] for name in code.co_names if name in other.__globals__]
+    return False
 
 
-def _is_torchs(function: types.FunctionType) -> bool:
-    return (function.__module__ or "").startswith("torch.")
+# Where torch's functions on tensors are; what else they call (warnings, the compiler) draws nothing.
+_FOLLOWED = ("torch.nn.", "torch.functional", "torch._tensor", "torch._lowrank", "torch._jit_internal", "torch._lobpcg")
+
+
+def _is_followed(function: types.FunctionType) -> bool:
+    return (function.__module__ or "").startswith(_FOLLOWED)
 
 
 def _is_filled(cell: types.CellType) -> bool:
@@ -220,12 +221,16 @@ def _shall_be_given(args: Any, kwargs: Any) -> bool:
 
 
 def _on_cpu(args: Any, kwargs: Any) -> bool:
-    device = kwargs.get("device")
-    if device is not None:
-        return torch.device(device).type == "cpu"
-    for argument in (*args, *kwargs.values()):
+    for argument in args:
         if isinstance(argument, torch.Tensor):
-            return argument.device.type == "cpu"
+            # "like" functions may be told another device than their tensor's.
+            return argument.is_cpu if kwargs.get("device") is None else torch.device(kwargs["device"]).type == "cpu"
+    if kwargs:
+        if kwargs.get("device") is not None:
+            return torch.device(kwargs["device"]).type == "cpu"
+        for argument in kwargs.values():
+            if isinstance(argument, torch.Tensor):
+                return argument.is_cpu
     return True
 
 
