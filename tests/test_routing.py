@@ -388,6 +388,19 @@ def test_when_warnings_are_errors_nothing_stays_routed():
     del holder
 
 
+def test_an_interrupt_in_the_middle_leaves_nothing_routed(monkeypatch):
+    def interrupted(*arguments: Any, **options: Any) -> None:
+        rebinding.rebind(*arguments, **options)
+        raise KeyboardInterrupt
+
+    before = identities()
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(routing, "rebind", interrupted)
+        routing.install()
+    assert identities() == before
+    same_in_thread(random.random)
+
+
 def test_keys_of_a_dict_are_warned_of():
     holder = {random.betavariate: 1}
     with pytest.warns(RuntimeWarning, match="the keys of a dict"):
@@ -399,7 +412,8 @@ def test_keys_of_a_dict_are_warned_of():
 def test_what_was_changed_meanwhile_is_not_put_back():
     old, new, other = object(), object(), object()
     holder = [old]
-    rebound = rebinding.rebind([(old, new)], [])
+    rebound = rebinding.Rebound()
+    rebinding.rebind([(old, new)], [], rebound)
     assert holder == [new]
     holder[0] = other
     rebound.undo()

@@ -39,8 +39,8 @@ class Rebound:
 
     def change(self, put: functools.partial[None], old: object, new: object) -> None:
         """Call ``put(old, new)``, which replaces the one by the other where it still is, and note it."""
-        put(old, new)
         self._changes.append((put, old, new))
+        put(old, new)
 
     def holders(self) -> list[object]:
         """Return what was changed."""
@@ -54,21 +54,24 @@ class Rebound:
 
 
 def rebind(
-    pairs: Sequence[tuple[object, object]], apart: Sequence[object], among: Sequence[dict[str, Any]] | None = None
-) -> Rebound:
+    pairs: Sequence[tuple[object, object]],
+    apart: Sequence[object],
+    done: Rebound,
+    among: Sequence[dict[str, Any]] | None = None,
+) -> None:
     """Let all who hold the first object of a pair hold the second.
 
     Args:
         pairs: what is held, and what shall be held in its place.
         apart: holders to be left alone.
+        done: notes what was changed, also if an interrupt comes in the middle.
         among: the only holders; None: to be found.
     """
-    done = Rebound()
     wanted = {id(old): (old, new) for old, new in pairs}
     if among is not None:
         for namespace in among:
             _rebind_items(namespace, wanted, done)
-        return done
+        return
     left_alone: dict[int, object] = {id(holder): holder for holder in apart}  # alive, so that no id is given anew
     left_alone.update({id(own): own for own in (left_alone, apart, pairs, done._changes)})
     for _ in range(_MAX_PASSES):
@@ -86,7 +89,6 @@ def rebind(
     else:
         done.stuck += [(old, None) for old, _ in wanted.values()]
     left_alone.clear()  # it holds itself, and the next call must not find its contents
-    return done
 
 
 def _frozen_modules(wanted: dict[int, tuple[object, object]]) -> list[dict[str, object]]:

@@ -21,6 +21,7 @@ in a worker: they draw from the process's generators.
 
 from __future__ import annotations
 
+import gc
 import os
 import random
 import threading
@@ -277,40 +278,60 @@ class _Routing:
         self._references: list[int] | None = None
 
     def install(self) -> list[str]:
-        with self._lock:
+        with self._held():
+            if self._threads == 0:
+                try:
+                    unrouted = self._route()
+                except BaseException:  # an interrupt, say
+                    self._restore()
+                    raise
+            else:
+                unrouted = []
             self._threads += 1
-            if self._threads > 1:
-                return []
-            table = self._table = self._table or _Table()
-            # No more references than there were when nobody else had any: nobody has taken one since.
-            unknown = self._references is None or references(table.originals) != self._references
-            self._rebound = rebind(table.pairs, table.own_holders(), among=None if unknown else table.modules)
-            unrouted = torch_routing.route_torch_random()
-            return [
-                *(f"{getattr(old, '__qualname__', old)} in {describe(holder)}" for old, holder in self._rebound.stuck),
-                *unrouted,
-            ]
+            return unrouted
 
     def uninstall(self) -> None:
+        with self._held():
+            self._threads = max(0, self._threads - 1)  # a child of a fork begins at zero
+            if self._threads == 0:
+                self._restore()
+
+    @contextmanager
+    def _held(self) -> Iterator[None]:
+        """Hold the lock, without collections: they may close a pool, and so wait for threads that want the lock."""
         with self._lock:
-            self._threads -= 1
-            if self._threads or self._rebound is None or self._table is None:
-                return
+            collects = gc.isenabled()
+            gc.disable()
+            try:
+                yield
+            finally:
+                if collects:
+                    gc.enable()
+
+    def _route(self) -> list[str]:
+        table = self._table = self._table or _Table()
+        # No more references than there were when nobody else had any: nobody has taken one since.
+        unknown = self._references is None or references(table.originals) != self._references
+        rebound = self._rebound = Rebound()
+        rebind(table.pairs, table.own_holders(), rebound, among=None if unknown else table.modules)
+        unrouted = torch_routing.route_torch_random()
+        stuck = [f"{getattr(old, '__qualname__', old)} in {describe(holder)}" for old, holder in rebound.stuck]
+        return stuck + unrouted
+
+    def _restore(self) -> None:
+        rebound, self._rebound = self._rebound, None
+        torch_routing.restore_torch_random()
+        if rebound is not None and self._table is not None:
             modules = {id(namespace) for namespace in self._table.modules}
-            captured = self._rebound.stuck or any(id(holder) not in modules for holder in self._rebound.holders())
-            self._rebound.undo()
-            self._rebound = None
-            torch_routing.restore_torch_random()
+            captured = rebound.stuck or any(id(holder) not in modules for holder in rebound.holders())
+            rebound.undo()
             self._references = None if captured else references(self._table.originals)
 
     def after_fork(self) -> None:
         """Begin anew in a child, where no thread of ours lives; another may have held the lock."""
         self._lock = threading.Lock()
         self._threads = 0
-        rebound, self._rebound = self._rebound, None
-        if rebound is not None:
-            rebound.undo()
-            torch_routing.restore_torch_random()
+        self._restore()
         _deactivate()
 
 
