@@ -56,7 +56,7 @@ class LibraryGenerators:
         then: called with each key, after them.
         owned: whether no other thread uses the transforms; else those that may be shared are left alone.
 
-    Cost: 0.1 µs a sample where neither library is imported, 1.5 µs with OpenCV, 10 µs with Albumentations.
+    Cost: 0.1 µs a sample where neither library is imported, 1.1 µs with OpenCV, 7 µs with Albumentations too.
     """
 
     def __init__(self, *roots: object, then: Callable[[bytes], None], owned: bool = True) -> None:

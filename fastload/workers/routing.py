@@ -8,8 +8,8 @@ NOTE [Routing]: ``random`` and ``numpy.random`` each have one hidden object, who
 While threads of ours live, both objects are replaced by :class:`_RoutedRandom` and :class:`_RoutedRandomState`, and
 so are the functions, wherever they are held (see rebinding.py): in the modules, in modules that have imported them
 by name, in attributes, closures and containers. A routed method calls the same method of the thread's generator in a
-worker thread, and of the object that it has replaced everywhere else, 0.15 µs later than that would have been called
-directly. torch has a mode for each thread instead (see torch_routing.py).
+worker thread, and of the object that it has replaced everywhere else, 0.1 to 0.25 µs later than that would have been
+called directly. torch has a mode for each thread instead (see torch_routing.py).
 
 When the last thread has ended everything is put back as it was. Names imported while it lasted stay routed: outside
 of worker threads they do what they always did.
