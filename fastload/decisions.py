@@ -28,8 +28,7 @@ class Decisions:
     order_reason: str
     """Where the order comes from."""
     routed: bool
-    """Whether worker threads draw from generators of their own. It costs something, so only where anything may draw;
-    with ``seeding="torch"`` they share the process's."""
+    """Whether worker threads draw from generators of their own. It costs something, so only where anything may draw."""
 
 
 def decide(loader: Any) -> Decisions:
@@ -52,7 +51,8 @@ def decide(loader: Any) -> Decisions:
             uncut = "chunk_size='batch'"
     assigned = iterable or loader.seeding == "torch"
     seeded, reason = _decide_seeding(loader, iterable)
-    threads = loader.worker_method == "thread" and loader.num_workers > 0 and loader.seeding == "sample"
+    threads = loader.worker_method == "thread" and loader.num_workers > 0
+    draws = not seeding.draws_nothing(loader.dataset) or not compat.collates_by_default(loader.collate_fn)
     return Decisions(
         whole_reason=whole,
         uncut_reason=uncut,
@@ -60,7 +60,7 @@ def decide(loader: Any) -> Decisions:
         seeded=seeded,
         seeding_reason=reason,
         order_reason=_order(loader, iterable),
-        routed=threads and (seeded or iterable or loader.worker_init_fn is not None),
+        routed=threads and (draws or loader.worker_init_fn is not None),
     )
 
 

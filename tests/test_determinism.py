@@ -172,3 +172,17 @@ def test_the_users_generators_neither_change_the_batches_nor_are_changed_by_them
     before = states()
     assert batches(iterator) == first
     assert states() == before
+
+
+def test_with_torchs_seeding_threads_have_the_streams_of_torchs_worker_processes():
+    def batches_of(loader: Any) -> list[Any]:
+        return [flat(batch) for batch in loader]
+
+    torchs = torch.utils.data.DataLoader(
+        Drawing(), 8, shuffle=True, num_workers=2, generator=torch.Generator().manual_seed(4)
+    )
+    threads = DataLoader(
+        Drawing(), 8, shuffle=True, num_workers=2, generator=torch.Generator().manual_seed(4), seeding="torch",
+        worker_method="thread",
+    )  # fmt: skip
+    assert batches_of(threads) == batches_of(torchs)
