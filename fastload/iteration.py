@@ -6,6 +6,7 @@ warns as torch does, whatever its version. Neither keeps the loader.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import multiprocessing
@@ -25,7 +26,7 @@ from .decisions import UNSEEDED_THREADS, Decisions, decide, ids_are_indices
 from .delivery import Counts, Delivery, Upcoming
 from .errors import LoadTimeout, StateError, WorkerDied
 from .layout_book import LayoutBook
-from .passes import Pass, Resume, known_batches, our_sampler, seed_of
+from .passes import Pass, Resume, known_batches, our_sampler, seed_of, without_skipping
 from .pinning import PinnedAhead
 from .plan import slots_in_flight
 from .shard import Shard
@@ -70,14 +71,20 @@ def _index_batches(loader: Any, begun: Pass, iterator: Any) -> tuple[Iterator[An
     The index batches that are skipped are drawn, where their order is not known, but nothing of them is loaded.
     """
     resume = begun.resume
-    if resume is None or isinstance(loader.dataset, IterableDataset):
+    sampler, num_skipped = without_skipping(loader._index_sampler)
+    if isinstance(loader.dataset, IterableDataset) or (resume is None and num_skipped == 0):
         return iterator._sampler_iter, 0
     if begun.known is not None:
         return begun.known.batches(begun.epoch), 0
     num_rows = 0
-    with generators_at(loader, resume.generators):
-        batches = iter(loader._index_sampler)
-        for skipped in itertools.islice(batches, resume.batches):
+    drawing: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
+    if resume is None:  # the first batches are skipped in any case
+        resume = Resume(epoch=begun.epoch)
+    else:
+        drawing = generators_at(loader, resume.generators)
+    with drawing:
+        batches = iter(sampler)
+        for skipped in itertools.islice(batches, num_skipped + resume.batches):
             num_rows += len(list(skipped)) if loader._auto_collation else 1
         if resume.batches == 0 and resume.generators:  # the order has to be made while its generators are there
             batches = itertools.chain(list(itertools.islice(batches, 1)), batches)

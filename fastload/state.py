@@ -112,7 +112,8 @@ def resume_from(loader: Any, state: Any) -> Resume:
                 if part
             )
         )
-    _compare(state, expected, stepped=type(loader.batch_sampler) is DistributedBatchSampler)
+    known = known_batches(loader)
+    _compare(state, expected, stepped=known is not None and known.rows.shard.global_batch_size is not None)
     for name in ("epoch", "position", "batches", "key_epoch"):
         value = state.get(name, 0)
         if isinstance(value, bool) or not isinstance(value, int) or value < 0:
@@ -178,7 +179,8 @@ def _fingerprint(loader: Any) -> dict[str, Any]:
     if isinstance(loader.dataset, IterableDataset):
         return {"batch_size": loader.batch_size or 0, "num_workers": loader.num_workers}
     known = known_batches(loader)
-    batch_size = getattr(loader.batch_sampler, "batch_size", None) or loader.batch_size or 0
+    batch_size = known.batch_size if known is not None else getattr(loader.batch_sampler, "batch_size", None)
+    batch_size = batch_size or loader.batch_size or 0
     if not isinstance(batch_size, int):
         batch_size = 0
     if known is None or seed is None:
