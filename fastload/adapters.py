@@ -181,7 +181,10 @@ def _passing_on(set_epoch: Callable[[Any, int], None]) -> Callable[[Any, int], N
 
 
 def _epoch_kept(load_state_dict: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
-    """Wrap ``load_state_dict`` of a prepared loader, which sets its own epoch at the next iteration."""
+    """Wrap ``load_state_dict`` of a prepared loader, which sets its own epoch at the next iteration.
+
+    And which would give out the state that it had before until then.
+    """
 
     @functools.wraps(load_state_dict)
     def wrapper(prepared: Any, state: Any) -> None:
@@ -190,5 +193,6 @@ def _epoch_kept(load_state_dict: Callable[[Any, Any], None]) -> Callable[[Any, A
         load_state_dict(prepared, state)
         if isinstance(prepared.base_dataloader, DataLoader):
             prepared.iteration = state["epoch"]
+            prepared.dl_state_dict = prepared.base_dataloader.state_dict()
 
     return wrapper
