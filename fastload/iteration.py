@@ -26,9 +26,10 @@ from .decisions import UNSEEDED_THREADS, Decisions, decide, ids_are_indices
 from .delivery import Counts, Delivery, Upcoming
 from .errors import LoadTimeout, StateError, WorkerDied
 from .layout_book import LayoutBook
-from .passes import Pass, Resume, known_batches, our_sampler, seed_of, without_skipping
+from .passes import Pass, Resume, epoch_owner, known_batches, our_sampler, seed_of, without_skipping
 from .pinning import PinnedAhead
 from .plan import slots_in_flight
+from .sampling import DistributedSampler, KeyedSampler
 from .shard import Shard
 from .state import generator_states, generators_at
 from .workers.fetch import Fetcher, Job
@@ -72,10 +73,13 @@ def _index_batches(loader: Any, begun: Pass, iterator: Any) -> tuple[Iterator[An
     """
     resume = begun.resume
     sampler, num_skipped = without_skipping(loader._index_sampler)
-    if isinstance(loader.dataset, IterableDataset) or (resume is None and num_skipped == 0):
-        return iterator._sampler_iter, 0
-    if begun.known is not None:
+    whole = resume is None and num_skipped == 0
+    # A sampler of ours would look up its epoch when it is first asked: another one, if that has been set meanwhile.
+    ours = isinstance(epoch_owner(loader), KeyedSampler | DistributedSampler)
+    if begun.known is not None and (ours or not whole):
         return begun.known.batches(begun.epoch), 0
+    if whole or isinstance(loader.dataset, IterableDataset):
+        return iterator._sampler_iter, 0
     num_rows = 0
     drawing: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
     if resume is None:  # the first batches are skipped in any case
