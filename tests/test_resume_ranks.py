@@ -303,3 +303,22 @@ def test_the_global_generators_do_not_enter_what_is_resumed() -> None:
     np.random.seed(99)
     torch.manual_seed(99)
     assert [samples for samples, _ in steps(CASE, resumed)] == [samples for samples, _ in expected[4:]]
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+@pytest.mark.parametrize("kind", ["keyed", "interleaved", "global batches"])
+def test_an_epoch_that_has_begun_is_not_changed_by_setting_another(kind: str, num_workers: int) -> None:
+    """Lightning sets it after iter(): neither the order alone may follow, nor only without workers."""
+
+    def make() -> fastload.DataLoader[Any]:
+        if kind == "keyed":
+            return fastload.DataLoader(Noisy(), 8, shuffle=True, seed=7, num_workers=num_workers)
+        return make_loader(kind, 0, 1, num_workers)
+
+    whole = make()
+    expected = [[hashes(batch) for batch in whole] for _ in range(6)]
+    loader = make()
+    begun = iter(loader)
+    loader.set_epoch(5)
+    assert [hashes(batch) for batch in begun] == expected[0]
+    assert [hashes(batch) for batch in loader] == expected[5]
