@@ -73,7 +73,8 @@ def state_of(loader: Any, last: Pass | None, upcoming: Resume | None, next_epoch
         generators = last.generators
         workers = last.replicas.state() if last.replicas is not None else None
     if state["kind"] == "iterable":
-        return state | {"workers": workers}
+        # In a tuple: torch.distributed.checkpoint takes dicts apart, and loads only what is there already.
+        return state | {"workers": () if workers is None else (workers,)}
     return state | {f"generator.{name}": value for name, value in (generators or generator_states(loader)).items()}
 
 
@@ -134,9 +135,11 @@ def resume_from(loader: Any, state: Any) -> Resume:
     )
     if state["kind"] == "iterable":
         workers = state["workers"]
-        if workers is not None and not _are_replicas(workers, max(1, loader.num_workers)):
-            raise StateError(f"workers must be None or the state of each replica, got {workers!r:.200}")
-        resume.workers = workers
+        if not isinstance(workers, tuple | list) or not all(
+            _are_replicas(replicas, max(1, loader.num_workers)) for replicas in workers
+        ):
+            raise StateError(f"workers must be () or hold the state of each replica, got {workers!r:.200}")
+        resume.workers = workers[0] if workers else None
     return resume
 
 
