@@ -178,6 +178,11 @@ def _note_randomness(loader: Any, begun: Pass, iterator: Any, key_epoch: int) ->
     resume = begun.resume
     if resume is not None and resume.base_seed is not None:
         iterator._base_seed, key_epoch = resume.base_seed, resume.key_epoch
+    elif resume is not None and resume.generators and not loader.persistent_workers:
+        # Saved between two epochs, so that the base seed comes from these generators too, before the order.
+        with generators_at(loader, resume.generators):
+            iterator._base_seed = compat.draw_base_seed(loader)
+            resume.generators = generator_states(loader)
     begun.base_seed = iterator._base_seed
     begun.key_epoch = begun.epoch if seed_of(loader) is not None else key_epoch
     begun.generators = resume.generators if resume is not None else generator_states(loader)
