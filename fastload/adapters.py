@@ -10,6 +10,10 @@ the prepared object reaches our loader, so that the randomness of a resumed epoc
 state that is loaded into the prepared object reaches that object. What a ``fastload.DistributedSampler`` has shared
 out is not shared out again; a ``DistributedBatchSampler`` would be, so that is an error. With
 ``use_stateful_dataloader=True`` Accelerate builds torchdata's loader, as it was told to.
+
+Lightning (and so pytorch_lightning): its training tells a loader's sampler the epoch, after it has begun to iterate
+where it resumes from a checkpoint, and the state that it has loaded by then is that of the epoch's end if the
+checkpoint is. Our loaders are told the epoch, and begin it.
 """
 
 from __future__ import annotations
@@ -30,7 +34,7 @@ from torch.utils.data import IterableDataset
 from fastload.errors import ConfigError
 from fastload.exit_report import report_at_exit_if_asked
 from fastload.inject.fastload_hook import after_import
-from fastload.passes import our_sampler
+from fastload.passes import our_sampler, seed_of
 from fastload.sampling import DistributedBatchSampler
 
 # The loader that Accelerate is taking apart in this thread.
@@ -50,6 +54,8 @@ def adapt_loaded_libraries() -> None:
         _watching = True
         report_at_exit_if_asked()
         after_import("accelerate.data_loader", _adapt_accelerate)
+        after_import("lightning.pytorch.loops.fit_loop", _adapt_lightning)
+        after_import("pytorch_lightning.loops.fit_loop", _adapt_lightning)
 
 
 def own_arguments(loader: object) -> dict[str, Any]:
@@ -181,7 +187,10 @@ def _passing_on(set_epoch: Callable[[Any, int], None]) -> Callable[[Any, int], N
 
 
 def _epoch_kept(load_state_dict: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
-    """Wrap ``load_state_dict`` of a prepared loader, which sets its own epoch at the next iteration."""
+    """Wrap ``load_state_dict`` of a prepared loader, which sets its own epoch at the next iteration.
+
+    And which would give out the state that it had before until then.
+    """
 
     @functools.wraps(load_state_dict)
     def wrapper(prepared: Any, state: Any) -> None:
@@ -190,5 +199,71 @@ def _epoch_kept(load_state_dict: Callable[[Any, Any], None]) -> Callable[[Any, A
         load_state_dict(prepared, state)
         if isinstance(prepared.base_dataloader, DataLoader):
             prepared.iteration = state["epoch"]
+            prepared.dl_state_dict = prepared.base_dataloader.state_dict()
 
     return wrapper
+
+
+def _adapt_lightning(fit_loop: ModuleType) -> None:
+    """Let the training loop of Lightning tell our loaders its epochs.
+
+    Args:
+        fit_loop: the module ``lightning.pytorch.loops.fit_loop``, or pytorch_lightning's.
+    """
+    loop_class = getattr(fit_loop, "_FitLoop", None)
+    if loop_class is None or not all(
+        hasattr(loop_class, name) for name in ("setup_data", "on_advance_start", "_iteration_based_training")
+    ):
+        warnings.warn(
+            "this version of Lightning is unknown to fastload: a training that is resumed from a checkpoint of an "
+            "epoch's end may begin with another epoch's samples",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+        return
+    loop_class.on_advance_start = _telling_epochs(loop_class.on_advance_start)
+
+
+def _telling_epochs(on_advance_start: Callable[[Any], None]) -> Callable[[Any], None]:
+    """Wrap what Lightning's training does before each epoch."""
+
+    @functools.wraps(on_advance_start)
+    def wrapper(loop: Any) -> None:
+        from fastload.loader import DataLoader
+
+        loop.setup_data()  # as it does itself first: makes the loaders anew where that is asked for
+        found = getattr(loop._combined_loader, "flattened", ())
+        loaders = [loader for loader in found if isinstance(loader, DataLoader)]
+        epoch = loop.epoch_progress.current.processed
+        resumes = getattr(loop, "is_resuming", False) or loop.epoch_loop.restarting
+        will_begin = loop.trainer.current_epoch > 0 and not resumes
+        if loop._iteration_based_training():
+            # It takes an epoch that max_steps broke off for a whole one when it counts, but goes on with its rest.
+            on_advance_start(loop)
+            for loader in loaders:
+                loader.set_epoch(loader._epochs.next)
+            return
+        wrong = False
+        for loader in loaders:
+            if will_begin or _has_begun_another(loader, epoch):
+                loader.set_epoch(epoch)
+                wrong = not will_begin
+        on_advance_start(loop)
+        if wrong:
+            iter(loop._data_fetcher)
+
+    return wrapper
+
+
+def _has_begun_another(loader: Any, epoch: int) -> bool:
+    """Whether a loader has begun an epoch that is not this one, anew or at its end; not: what is left of one."""
+    begun = loader._pass
+    if begun is None or begun.epoch == epoch:
+        return False
+    if begun.resume is None:
+        return seed_of(loader) is not None
+    try:
+        left = begun.known.num_batches if begun.known is not None else len(loader) - begun.resume.batches
+    except TypeError:  # a stream
+        return False
+    return bool(left <= 0)

@@ -28,12 +28,12 @@ _LONGEST_PAUSE_S = 0.05
 _taken_part = 0
 
 
-def compare_ranks(sampler: DistributedSampler | None, about: dict[str, Any]) -> None:
+def compare_ranks(sampler: DistributedSampler | None, state: dict[str, Any]) -> None:
     """Wait until all ranks have begun this epoch of this loader, and compare.
 
     Args:
         sampler: the one that shares the epoch out; the ranks do not meet if it is None, or not for all of them.
-        about: what must be the same on all ranks.
+        state: the loader's, at the epoch's beginning.
 
     Raises:
         RankMismatch: it is not; or a rank did not begin the epoch within the store's time limit.
@@ -43,6 +43,7 @@ def compare_ranks(sampler: DistributedSampler | None, about: dict[str, Any]) -> 
     rank, num_ranks = dist.get_rank(), dist.get_world_size()
     if num_ranks == 1 or (sampler.rank, sampler.num_replicas) != (rank, num_ranks):
         return
+    about = _shared(sampler, state)
     store = compat.process_group_store()
     loader, turn = _place_of(sampler)
     _post(store, loader, turn, rank, about)
@@ -62,6 +63,14 @@ def compare_ranks(sampler: DistributedSampler | None, about: dict[str, Any]) -> 
             + "; ".join(sorted(differences))
             + ". Give all ranks the same seed, dataset, sampler and state"
         )
+
+
+def _shared(sampler: DistributedSampler, state: dict[str, Any]) -> dict[str, Any]:
+    """Return what must be the same on all ranks: not base seeds and generators, of which each rank has its own."""
+    shared = {name: value for name, value in state.items() if name != "base_seed" and name[:10] != "generator."}
+    if state["kind"] != "position":  # else the state says it
+        shared["order"] = f"{sampler.epoch_order.order.name}, seed {sampler.seed}"
+    return shared
 
 
 def _place_of(sampler: DistributedSampler) -> tuple[int, int]:

@@ -124,6 +124,11 @@ def reraise(wrapper: ExceptionWrapper) -> NoReturn:
         del raised
 
 
+def draw_base_seed(loader: Any) -> int:
+    """Draw a base seed as an iterator of torch's does when it begins."""
+    return int(torch.empty((), dtype=torch.int64).random_(generator=loader.generator).item())
+
+
 def process_group_store() -> Any:
     """Return the store of the default process group."""
     from torch.distributed.distributed_c10d import _get_default_store
@@ -213,6 +218,7 @@ __all__ = [
     "collates_by_default",
     "default_collate",
     "default_convert",
+    "draw_base_seed",
     "exits",
     "is_data_pipe",
     "make_worker_info",

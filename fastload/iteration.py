@@ -6,6 +6,7 @@ warns as torch does, whatever its version. Neither keeps the loader.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import multiprocessing
@@ -26,9 +27,10 @@ from .delivery import Counts, Delivery, Upcoming
 from .errors import LoadTimeout, StateError, WorkerDied
 from .layout_book import LayoutBook
 from .library_generators import LibraryGenerators
-from .passes import Pass, Resume, known_batches, our_sampler, seed_of
+from .passes import Pass, Resume, epoch_owner, known_batches, our_sampler, seed_of, without_skipping
 from .pinning import PinnedAhead
 from .plan import slots_in_flight
+from .sampling import DistributedSampler, KeyedSampler
 from .shard import Shard
 from .state import generator_states, generators_at
 from .workers.fetch import Fetcher, Job
@@ -70,15 +72,23 @@ def _index_batches(loader: Any, begun: Pass, iterator: Any) -> tuple[Iterator[An
     The index batches that are skipped are drawn, where their order is not known, but nothing of them is loaded.
     """
     resume = begun.resume
-    if resume is None or isinstance(loader.dataset, IterableDataset):
-        return iterator._sampler_iter, 0
-    if begun.known is not None:
-        with generators_at(loader, resume.generators):  # the next epochs' base seeds come from the loader's own
+    sampler, num_skipped = without_skipping(loader._index_sampler)
+    whole = resume is None and num_skipped == 0
+    # The next epochs' base seeds come from the loader's own generator, so it is set back in any case.
+    at_state = contextlib.nullcontext() if resume is None else generators_at(loader, resume.generators)
+    # A sampler of ours would look up its epoch when it is first asked: another one, if that has been set meanwhile.
+    ours = isinstance(epoch_owner(loader), KeyedSampler | DistributedSampler)
+    if begun.known is not None and (ours or not whole):
+        with at_state:
             return begun.known.batches(begun.epoch), 0
+    if whole or isinstance(loader.dataset, IterableDataset):
+        return iterator._sampler_iter, 0
     num_rows = 0
-    with generators_at(loader, resume.generators):
-        batches = iter(loader._index_sampler)
-        for skipped in itertools.islice(batches, resume.batches):
+    if resume is None:  # the first batches are skipped in any case
+        resume = Resume(epoch=begun.epoch)
+    with at_state:
+        batches = iter(sampler)
+        for skipped in itertools.islice(batches, num_skipped + resume.batches):
             num_rows += len(list(skipped)) if loader._auto_collation else 1
         if resume.batches == 0 and resume.generators:  # the order has to be made while its generators are there
             batches = itertools.chain(list(itertools.islice(batches, 1)), batches)
@@ -171,6 +181,11 @@ def _note_randomness(loader: Any, begun: Pass, iterator: Any, key_epoch: int) ->
     resume = begun.resume
     if resume is not None and resume.base_seed is not None:
         iterator._base_seed, key_epoch = resume.base_seed, resume.key_epoch
+    elif resume is not None and resume.generators and not loader.persistent_workers:
+        # Saved between two epochs, so that the base seed comes from these generators too, before the order.
+        with generators_at(loader, resume.generators):
+            iterator._base_seed = compat.draw_base_seed(loader)
+            resume.generators = generator_states(loader)
     begun.base_seed = iterator._base_seed
     begun.key_epoch = begun.epoch if seed_of(loader) is not None else key_epoch
     begun.generators = resume.generators if resume is not None else generator_states(loader)

@@ -58,28 +58,41 @@ def known_batches(loader: Any) -> KnownBatches | None:
     """
     if isinstance(loader.dataset, IterableDataset):
         return None
-    sampler, batches = loader.sampler, loader.batch_sampler
+    if loader.batch_sampler is None:
+        rows = _known_rows(loader.sampler)
+        return None if rows is None else KnownBatches(rows, None, False)
+    batches, num_skipped = without_skipping(loader.batch_sampler)
     if type(batches) is DistributedBatchSampler:
-        return KnownBatches(batches.sampler.epoch_order, batches.batch_size, False)
-    if batches is not None:
-        if type(batches) is not BatchSampler:
+        known = KnownBatches(batches.sampler.epoch_order, batches.batch_size, False)
+    else:
+        known_rows = _known_rows(batches.sampler) if type(batches) is BatchSampler else None
+        if known_rows is None:
             return None
-        sampler = batches.sampler
+        known = KnownBatches(known_rows, batches.batch_size, batches.drop_last)
+    return known.from_position(known.position_after(num_skipped)) if num_skipped else known
+
+
+def _known_rows(sampler: Any) -> EpochOrder | None:
     if type(sampler) in (KeyedSampler, DistributedSampler):
-        rows = sampler.epoch_order
-        if rows.shard.global_batch_size is not None:  # the sampler inside of a DistributedBatchSampler, on its own
-            return None
-    elif type(sampler) is SequentialSampler:
+        rows: EpochOrder = sampler.epoch_order
+        # The sampler inside of a DistributedBatchSampler is nothing on its own.
+        return rows if rows.shard.global_batch_size is None else None
+    if type(sampler) is SequentialSampler:
         try:
             length = len(sampler)
         except Exception:  # torch's error, in its place
             return None
-        rows = EpochOrder(Sequential(length), Shard(length=length))
-    else:
-        return None
-    if batches is None:
-        return KnownBatches(rows, None, False)
-    return KnownBatches(rows, batches.batch_size, batches.drop_last)
+        return EpochOrder(Sequential(length), Shard(length=length))
+    return None
+
+
+def without_skipping(batches: Any) -> tuple[Any, int]:
+    """Return the batch sampler inside of what Accelerate's ``skip_first_batches`` makes, and how many it skips."""
+    num_skipped = 0
+    while (type(batches).__module__, type(batches).__name__) == ("accelerate.data_loader", "SkipBatchSampler"):
+        num_skipped += batches.skip_batches
+        batches = batches.batch_sampler
+    return batches, num_skipped
 
 
 def samplers_of(loader: Any) -> Iterator[Any]:

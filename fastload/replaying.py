@@ -61,6 +61,7 @@ def replay(loader: Any, epoch: int, index: Any = None, *, position: int | None =
     if position is not None and (isinstance(position, bool) or not isinstance(position, int) or position < 0):
         raise ConfigError(f"position must be an integer of at least 0, got {position=}")
     known = known_batches(loader)
+    known = known and known.from_position(0)
     index, position = _found(known, epoch, index, position, needs_position=batch_getter(loader.dataset) is not None)
     libraries = LibraryGenerators(loader.dataset, then=seeding.seed_global_generators)
     fetcher = Fetcher(_job_of(loader, seed, known), 0, "", libraries.seed)

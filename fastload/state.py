@@ -73,7 +73,8 @@ def state_of(loader: Any, last: Pass | None, upcoming: Resume | None, next_epoch
         generators = last.generators
         workers = last.replicas.state() if last.replicas is not None else None
     if state["kind"] == "iterable":
-        return state | {"workers": workers}
+        # In a tuple: torch.distributed.checkpoint takes dicts apart, and loads only what is there already.
+        return state | {"workers": () if workers is None else (workers,)}
     return state | {f"generator.{name}": value for name, value in (generators or generator_states(loader)).items()}
 
 
@@ -112,7 +113,8 @@ def resume_from(loader: Any, state: Any) -> Resume:
                 if part
             )
         )
-    _compare(state, expected, stepped=type(loader.batch_sampler) is DistributedBatchSampler)
+    known = known_batches(loader)
+    _compare(state, expected, stepped=known is not None and known.rows.shard.global_batch_size is not None)
     for name in ("epoch", "position", "batches", "key_epoch"):
         value = state.get(name, 0)
         if isinstance(value, bool) or not isinstance(value, int) or value < 0:
@@ -133,9 +135,11 @@ def resume_from(loader: Any, state: Any) -> Resume:
     )
     if state["kind"] == "iterable":
         workers = state["workers"]
-        if workers is not None and not _are_replicas(workers, max(1, loader.num_workers)):
-            raise StateError(f"workers must be None or the state of each replica, got {workers!r:.200}")
-        resume.workers = workers
+        if not isinstance(workers, tuple | list) or not all(
+            _are_replicas(replicas, max(1, loader.num_workers)) for replicas in workers
+        ):
+            raise StateError(f"workers must be () or hold the state of each replica, got {workers!r:.200}")
+        resume.workers = workers[0] if workers else None
     return resume
 
 
@@ -178,7 +182,8 @@ def _fingerprint(loader: Any) -> dict[str, Any]:
     if isinstance(loader.dataset, IterableDataset):
         return {"batch_size": loader.batch_size or 0, "num_workers": loader.num_workers}
     known = known_batches(loader)
-    batch_size = getattr(loader.batch_sampler, "batch_size", None) or loader.batch_size or 0
+    batch_size = known.batch_size if known is not None else getattr(loader.batch_sampler, "batch_size", None)
+    batch_size = batch_size or loader.batch_size or 0
     if not isinstance(batch_size, int):
         batch_size = 0
     if known is None or seed is None:

@@ -499,10 +499,10 @@ def test_an_iterable_dataset_that_has_become_shorter_is_an_error():
     ("change", "message"),
     [
         ({"num_workers": 2}, "num_workers was 2 when it was saved and is 3 now"),
-        ({"workers": [1]}, "workers must be None or the state of each replica"),
-        ({"workers": {"states": [None], "next": 0}}, "workers must be None or the state of each replica"),
-        ({"workers": {"states": [None] * 3, "next": 3}}, "workers must be None or the state of each replica"),
-        ({"workers": {"states": [7] * 3, "next": 0}}, "workers must be None or the state of each replica"),
+        ({"workers": [1]}, "workers must be \\(\\) or hold the state of each replica"),
+        ({"workers": [{"states": [None], "next": 0}]}, "workers must be \\(\\) or hold the state of each replica"),
+        ({"workers": ({"states": [None] * 3, "next": 3},)}, "workers must be \\(\\) or hold the state of each replica"),
+        ({"workers": ({"states": [7] * 3, "next": 0},)}, "workers must be \\(\\) or hold the state of each replica"),
     ],
 )
 def test_states_of_replicas_are_checked_too(change, message):

@@ -1,0 +1,110 @@
+"""The Trainer of transformers, resumed from a checkpoint in the middle of an epoch: the very same samples."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from accelerate.state import AcceleratorState, GradientState, PartialState
+from torch.utils.data import Dataset
+
+import fastload
+
+LENGTH = 26
+STEPS = 7
+
+
+@pytest.fixture(autouse=True)
+def fresh_state() -> Iterator[None]:
+    yield
+    fastload.uninstall()
+    AcceleratorState._reset_state(reset_partial_state=True)
+    GradientState._reset_state()
+    PartialState._reset_state()
+
+
+class Noisy(Dataset[dict[str, torch.Tensor]]):
+    """A number, and draws of all three global generators."""
+
+    def __len__(self) -> int:
+        return LENGTH
+
+    def __getitem__(self, index: int) -> dict[str, torch.Tensor]:
+        drawn = [random.random(), float(np.random.rand()), float(torch.rand((), dtype=torch.float64))]
+        return {"features": torch.tensor([index, *drawn], dtype=torch.float64), "labels": torch.tensor(0.0)}
+
+
+class Recorder(torch.nn.Module):
+    """Notes the batches that it is trained with."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = torch.nn.Linear(1, 1)
+        self.seen: list[list[Any]] = []
+
+    def forward(self, features: torch.Tensor, labels: torch.Tensor) -> dict[str, torch.Tensor]:
+        self.seen.append(features.tolist())
+        return {"loss": self.layer(features[:, :1].float()).mean()}
+
+
+def arguments(folder: Path, **options: Any) -> transformers.TrainingArguments:
+    return transformers.TrainingArguments(
+        **{
+            "output_dir": str(folder),
+            "use_cpu": True,
+            "num_train_epochs": 3,
+            "per_device_train_batch_size": 4,
+            "report_to": "none",
+            "save_strategy": "steps",
+            "save_steps": 1,
+            "logging_strategy": "no",
+            "disable_tqdm": True,
+            "remove_unused_columns": False,
+        }
+        | options
+    )
+
+
+def keyed() -> Any:
+    return fastload.DataLoader(Noisy(), 4, shuffle=True, seed=9)
+
+
+def in_order() -> Any:
+    return fastload.DataLoader(Noisy(), 4, seed=9)
+
+
+def shared_out() -> Any:
+    return fastload.DataLoader(Noisy(), 4, sampler=fastload.DistributedSampler(Noisy(), 1, 0, seed=9), num_workers=1)
+
+
+@pytest.mark.parametrize("make", [keyed, in_order, shared_out])
+def test_a_resumed_training_has_the_samples_and_the_augmentation_of_the_whole_one(make: Any, tmp_path: Path) -> None:
+    class OurTrainer(transformers.Trainer):
+        def get_train_dataloader(self) -> Any:
+            return self.accelerator.prepare(make())
+
+    first, loader = Recorder(), make()
+    OurTrainer(first, arguments(tmp_path), train_dataset=Noisy()).train()
+    assert first.seen == [batch["features"].tolist() for _ in range(3) for batch in loader]
+    for step in (3, STEPS, 9):
+        second = Recorder()
+        trainer = OurTrainer(second, arguments(tmp_path, save_strategy="no"), train_dataset=Noisy())
+        trainer.train(resume_from_checkpoint=str(tmp_path / f"checkpoint-{step}"))
+        assert second.seen == first.seen[step:], step
+
+
+def test_a_resumed_training_with_torchs_sampler_loses_and_repeats_no_sample(tmp_path: Path) -> None:
+    fastload.install()
+    first = Recorder()
+    transformers.Trainer(first, arguments(tmp_path), train_dataset=Noisy()).train()
+    order = [[row[0] for row in batch] for batch in first.seen]
+    second = Recorder()
+    trainer = transformers.Trainer(second, arguments(tmp_path, save_strategy="no"), train_dataset=Noisy())
+    trainer.train(resume_from_checkpoint=str(tmp_path / "checkpoint-9"))
+    assert [[row[0] for row in batch] for batch in second.seen] == order[9:]

@@ -1,0 +1,230 @@
+"""A loader in torch.distributed.checkpoint, as any Stateful: saved in the middle of an epoch, by one rank or by two."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.distributed.checkpoint as dcp
+from ranks import run_ranks
+from torch.distributed.checkpoint.stateful import Stateful
+from torch.utils.data import Dataset, IterableDataset, RandomSampler
+
+import fastload
+
+pytestmark = [
+    # torch says so where there is no group; its loader of checkpoints uses a storage that torch itself deprecates.
+    pytest.mark.filterwarnings("ignore:torch.distributed is disabled, unavailable or uninitialized:UserWarning"),
+    pytest.mark.filterwarnings("ignore:TypedStorage is deprecated:UserWarning"),
+]
+
+LENGTH = 26
+STEPS = 7
+STEP = 3
+"""After which the loaders are saved."""
+
+
+class Noisy(Dataset[torch.Tensor]):
+    """A number, and draws of all three global generators."""
+
+    def __len__(self) -> int:
+        return LENGTH
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        drawn = [random.random(), float(np.random.rand()), float(torch.rand((), dtype=torch.float64))]
+        return torch.tensor([index, *drawn], dtype=torch.float64)
+
+
+class Count(IterableDataset[torch.Tensor]):
+    """A stream that says where it is."""
+
+    def __init__(self) -> None:
+        self.place = 0
+
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        while self.place < LENGTH:
+            self.place += 1
+            yield torch.tensor([self.place - 1])
+        self.place = 0
+
+    def state_dict(self) -> dict[str, int]:
+        return {"place": self.place}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self.place = state["place"]
+
+
+class Plain(IterableDataset[torch.Tensor]):
+    """A stream that says nothing."""
+
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        return iter(torch.arange(LENGTH))
+
+
+class Shuffled(torch.utils.data.Sampler[int]):
+    """Draws from Python's generator and NumPy's."""
+
+    def __iter__(self) -> Iterator[int]:
+        order = list(np.random.permutation(LENGTH))
+        random.shuffle(order)
+        return map(int, order)
+
+    def __len__(self) -> int:
+        return LENGTH
+
+
+def position(num_workers: int = 0) -> Any:
+    return fastload.DataLoader(Noisy(), 4, shuffle=True, seed=5, num_workers=num_workers)
+
+
+def global_batches(num_workers: int = 0, **options: Any) -> Any:
+    sampler = fastload.DistributedBatchSampler(Noisy(), 4, seed=5, tail="short", **options)
+    return fastload.DataLoader(Noisy(), batch_sampler=sampler, num_workers=num_workers)
+
+
+def torchs(num_workers: int = 0) -> Any:
+    return fastload.DataLoader(Noisy(), 4, shuffle=True, num_workers=num_workers)
+
+
+def torchs_generator(num_workers: int = 0) -> Any:
+    sampler = RandomSampler(range(LENGTH), generator=torch.Generator().manual_seed(num_workers))
+    return fastload.DataLoader(Noisy(), 4, sampler=sampler, num_workers=num_workers)
+
+
+def users_sampler(num_workers: int = 0) -> Any:
+    return fastload.DataLoader(Noisy(), 4, sampler=Shuffled(), num_workers=num_workers)
+
+
+def stream(num_workers: int = 0) -> Any:
+    return fastload.DataLoader(Count(), 4, num_workers=num_workers)
+
+
+def plain_stream(num_workers: int = 0) -> Any:
+    return fastload.DataLoader(Plain(), 4, num_workers=num_workers)
+
+
+def rows(batches: Any) -> list[list[Any]]:
+    return [batch.tolist() for batch in batches]
+
+
+def saved_on_the_way(loader: Any, folder: Path, epochs: int = 1) -> list[list[Any]]:
+    """Save the loader after some steps of an epoch and return the steps that follow."""
+    for _ in range(epochs):
+        rows(loader)
+    following = []
+    for step, batch in enumerate(loader, start=1):
+        if step > STEP:
+            following.append(batch.tolist())
+        elif step == STEP:
+            dcp.save({"loader": loader}, checkpoint_id=folder / "checkpoint")
+    return following
+
+
+def loaded(loader: Any, folder: Path) -> Any:
+    dcp.load({"loader": loader}, checkpoint_id=folder / "checkpoint")
+    return loader
+
+
+KINDS = {
+    position: "position",
+    global_batches: "position",
+    torchs: "fast-forward",
+    torchs_generator: "fast-forward",
+    users_sampler: "fast-forward",
+    stream: "iterable",
+}
+EACH = pytest.mark.parametrize("make", KINDS, ids=lambda make: make.__name__)
+
+
+@EACH
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_a_saved_loader_goes_on_where_it_was(make: Callable[..., Any], num_workers: int, tmp_path: Path) -> None:
+    saved = make(num_workers)
+    assert isinstance(saved, Stateful)
+    following = saved_on_the_way(saved, tmp_path)
+    assert len(following) == STEPS - STEP
+    # Replicas of a stream are those of as many workers.
+    resumed = loaded(make(num_workers if make is stream else 2 - num_workers), tmp_path)
+    assert resumed.state_dict()["kind"] == KINDS[make]
+    assert resumed.state_dict()["epoch"] == 1
+    assert rows(resumed) == following
+    assert len(rows(resumed)) == STEPS
+
+
+@EACH
+def test_a_loader_under_way_may_take_a_state(make: Callable[..., Any], tmp_path: Path) -> None:
+    following = saved_on_the_way(make(), tmp_path)
+    used = make()
+    rows(used)
+    next(iter(used))
+    assert rows(loaded(used, tmp_path)) == following
+
+
+@EACH
+def test_a_loader_saved_between_epochs_begins_the_next(make: Callable[..., Any], tmp_path: Path) -> None:
+    saved = make()
+    rows(saved)
+    dcp.save({"loader": saved}, checkpoint_id=tmp_path / "checkpoint")
+    following, resumed = rows(saved), rows(loaded(make(), tmp_path))
+    if make is torchs_generator:  # the order comes from its generator, but augmentation from the global one
+        following, resumed = ([[row[0] for row in batch] for batch in epoch] for epoch in (following, resumed))
+    assert resumed == following
+
+
+def test_a_stream_that_says_nothing_is_read_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    following = saved_on_the_way(plain_stream(), tmp_path)
+    resumed = loaded(plain_stream(), tmp_path)
+    with pytest.warns(UserWarning, match="first 3 batches are loaded again"):
+        assert rows(resumed) == following
+
+
+def test_two_ranks_save_what_one_goes_on_with(tmp_path: Path) -> None:
+    def body(rank: int) -> Any:
+        return saved_on_the_way(global_batches(), tmp_path)
+
+    first, second = run_ranks(body, tmp_path)
+    assert len(first) == len(second) == STEPS - STEP
+    resumed = loaded(global_batches(num_workers=2), tmp_path)
+    assert rows(resumed) == [mine + others for mine, others in zip(first, second, strict=True)]
+
+
+def test_one_rank_saves_what_two_go_on_with(tmp_path: Path) -> None:
+    following = saved_on_the_way(global_batches(), tmp_path)
+    alone = global_batches()
+    alone.set_epoch(2)
+    next_epoch = rows(alone)
+
+    def body(rank: int) -> Any:
+        loader = loaded(global_batches(), tmp_path)
+        return rows(loader), rows(loader)
+
+    (first, after_first), (second, after_second) = run_ranks(body, tmp_path)
+    assert [mine + others for mine, others in zip(first, second, strict=True)] == following
+    assert [mine + others for mine, others in zip(after_first, after_second, strict=True)] == next_epoch
+
+
+@pytest.mark.parametrize("make", [torchs_generator, stream])
+def test_two_ranks_with_loaders_of_their_own_keep_them_apart_by_name(make: Any, tmp_path: Path) -> None:
+    """What is not the same on all ranks needs a name for each rank: a checkpoint has one value of a name."""
+
+    def body(rank: int) -> Any:
+        torch.manual_seed(rank)
+        loader, following = make(), []
+        for step, batch in enumerate(loader, start=1):
+            if step == STEP + rank:
+                state = loader.state_dict()
+            elif step > STEP + rank:
+                following.append(batch.tolist())
+        dcp.save({f"loader {rank}": state}, checkpoint_id=tmp_path / "checkpoint")
+        resumed = make()
+        dcp.load({f"loader {rank}": resumed}, checkpoint_id=tmp_path / "checkpoint")
+        return following, rows(resumed)
+
+    for rank, (following, resumed) in enumerate(run_ranks(body, tmp_path)):
+        assert len(following) == STEPS - STEP - rank
+        assert resumed == following
