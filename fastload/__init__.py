@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from .errors import ConfigError, DatasetError, FastloadError, LoadTimeout, WorkerDied
     from .installation import install, uninstall
     from .loader import DataLoader, Statistics
+    from .verification.report import VerifyReport
+    from .verification.run import verify
 
 __version__ = "0.1.0"
 
@@ -26,12 +28,21 @@ __all__ = [
     "FastloadError",
     "LoadTimeout",
     "Statistics",
+    "VerifyReport",
     "WorkerDied",
     "install",
     "uninstall",
+    "verify",
 ]
 
-_MODULE_OF = {"DataLoader": "loader", "Statistics": "loader", "install": "installation", "uninstall": "installation"}
+_MODULE_OF = {
+    "DataLoader": "loader",
+    "Statistics": "loader",
+    "VerifyReport": "verification.report",
+    "install": "installation",
+    "uninstall": "installation",
+    "verify": "verification.run",
+}
 
 
 def __getattr__(name: str) -> object:

@@ -22,9 +22,11 @@ NAMES = [
     "FastloadError",
     "LoadTimeout",
     "Statistics",
+    "VerifyReport",
     "WorkerDied",
     "install",
     "uninstall",
+    "verify",
 ]
 # What our class has beside torch's.
 OWN_METHODS = ["close", "explain", "set_epoch", "statistics"]

@@ -1,7 +1,7 @@
 """What in a stage can make its result differ from run to run, by looking at it: each with its remedy.
 
-In: an object of the user's (a transform, a dataset, a function). Out: sentences. Nothing is called; what is read are its
-attributes, and the names in the compiled code of its class.
+In: an object of the user's (a transform, a dataset, a function). Out: sentences. Nothing is called; what is read are
+its attributes, and the names in the compiled code of its class.
 
 These are guesses: that the stage differs was measured before, why it does is read from its code.
 """
@@ -44,7 +44,12 @@ _NAMES = {
 _CLOCKS = {"time", "time_ns", "perf_counter", "perf_counter_ns", "monotonic", "monotonic_ns", "now", "today", "utcnow"}
 _CLOCK_MODULES = {"time", "datetime", "date"}
 _FRESH_GENERATORS = {"default_rng", "RandomState", "Random"}
-_GENERATORS = (random.Random, np.random.Generator, np.random.RandomState, torch.Generator)
+_GENERATORS: dict[type, str] = {
+    random.Random: "random.Random",
+    np.random.Generator: "numpy.random.Generator",
+    np.random.RandomState: "numpy.random.RandomState",
+    torch.Generator: "torch.Generator",
+}
 
 
 def causes_in(value: Any, *, thread: bool, spawn: bool) -> list[str]:
@@ -57,10 +62,10 @@ def causes_in(value: Any, *, thread: bool, spawn: bool) -> list[str]:
     """
     found: list[str] = []
     for name, generator in _generators_of(value):
-        kind = f"{type(generator).__module__.split('.')[0]}.{type(generator).__qualname__}"
+        kind = next(name for known, name in _GENERATORS.items() if isinstance(generator, known))
         found.append(
-            f"it keeps a generator of its own, {name} ({kind}): each worker has a copy of it, so a sample's draws depend "
-            f"on what that worker drew before; {_PER_SAMPLE}"
+            f"it keeps a generator of its own, {name} ({kind}): each worker has a copy of it, so a sample's draws "
+            f"depend on what that worker drew before; {_PER_SAMPLE}"
         )
     names: set[str] = set()
     written: set[str] = set()
@@ -81,13 +86,15 @@ def causes_in(value: Any, *, thread: bool, spawn: bool) -> list[str]:
             found.append(f"it makes a generator ({name}); without a seed it is another each time; {_PER_SAMPLE}")
     for name, generator in _global_generators(value, names):
         found.append(
-            f"it draws from the generator {name} ({type(generator).__qualname__}) of its module, which nothing seeds for "
-            f"each sample; {_PER_SAMPLE}"
+            f"it draws from the generator {name} ({type(generator).__qualname__}) of its module, which nothing seeds "
+            f"for each sample; {_PER_SAMPLE}"
         )
     if written:
         kept = ", ".join(f"self.{name}" for name in sorted(written))
         remedy = "threads share it, and workers have copies" if thread else "each worker has a copy of its own"
-        found.append(f"it keeps state from sample to sample ({kept}): {remedy}; make the result depend on the sample alone")
+        found.append(
+            f"it keeps state from sample to sample ({kept}): {remedy}; make the result depend on the sample alone"
+        )
     if spawn and (sets or "hash" in names):
         found.append(
             "it uses the order of a set, or hash(): for strings both are others in each process that is not forked "
@@ -99,11 +106,11 @@ def causes_in(value: Any, *, thread: bool, spawn: bool) -> list[str]:
 def _generators_of(value: Any) -> Iterator[tuple[str, Any]]:
     """Yield name and value of generators among the attributes of an object, and of objects it holds."""
     for name, held in _held(value):
-        if isinstance(held, _GENERATORS):
+        if isinstance(held, tuple(_GENERATORS)):
             yield name, held
         elif not isinstance(held, (torch.Tensor, np.ndarray, torch.utils.data.Dataset)):
             for inner, deeper in _held(held):
-                if isinstance(deeper, _GENERATORS):
+                if isinstance(deeper, tuple(_GENERATORS)):
                     yield f"{name}.{inner.removeprefix('self.')}", deeper
 
 
@@ -119,7 +126,7 @@ def _global_generators(value: Any, names: set[str]) -> Iterator[tuple[str, Any]]
     for function in _functions_of(value):
         for name in names:
             held = function.__globals__.get(name)
-            if isinstance(held, _GENERATORS):
+            if isinstance(held, tuple(_GENERATORS)):
                 yield name, held
         return
 
@@ -169,8 +176,10 @@ def _attributes_written(code: types.CodeType) -> set[str]:
 
 def _iterates_over_sets(code: types.CodeType) -> bool:
     made = any(step.opname in ("BUILD_SET", "SET_ADD") for step in dis.get_instructions(code))
-    return made or bool({"set", "frozenset"} & set(code.co_names)) or any(
-        isinstance(constant, frozenset) for constant in code.co_consts
+    return (
+        made
+        or bool({"set", "frozenset"} & set(code.co_names))
+        or any(isinstance(constant, frozenset) for constant in code.co_consts)
     )
 
 

@@ -51,9 +51,7 @@ def find_culprit(
 
         for _ in range(tries):
             try:
-                made = [
-                    record(subject, one, num_batches, edit=edit, by_samples=True) for one in (reference, setting)
-                ]
+                made = [record(subject, one, num_batches, edit=edit, by_samples=True) for one in (reference, setting)]
             except Exception:  # a later stage, or the dataset, needs what was taken out
                 return None
             place = first_difference(*made, regrouped=regrouped)
@@ -137,8 +135,8 @@ def _after_the_samples(subject: Subject) -> Culprit:
         place="",
         certain=False,
         causes=[
-            "samples were equal when this was tried again: either the difference comes and goes (the clock, a race between "
-            "threads), or fastload changed them on the way, which would be a bug of fastload's: please report it"
+            "samples were equal when this was tried again: either the difference comes and goes (the clock, a race "
+            "between threads), or fastload changed them on the way, a bug of fastload's: please report it"
         ],
     )
 

@@ -2,9 +2,9 @@
 
 In: a sample or a batch. Out: hashes (BLAKE2b, 16 bytes) that are equal exactly if types, dtypes, shapes and bytes are.
 
-Dictionaries count in their order, since what iterates over them sees it; sets do not, since they have none. What is none
-of the known kinds is hashed by its pickle, and its kind says so: a pickle may differ though the values are equal (the
-order of a set inside, a cached attribute).
+Dictionaries count in their order, since what iterates over them sees it; sets do not, since they have none. What is
+none of the known kinds is hashed by its pickle, and its kind says so: a pickle may differ though the values are equal
+(the order of a set inside, a cached attribute).
 
 Pure.
 """
@@ -18,7 +18,7 @@ import pickle
 import struct
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 import torch
@@ -160,7 +160,7 @@ def _rows(value: object, num_rows: int) -> tuple[tuple[str, ...], tuple[bytes, .
     return (kind,), tuple(hashlib.blake2b(row.tobytes(), digest_size=16).digest() for row in rows)
 
 
-def _is_plain_tensor(value: object) -> Any:
+def _is_plain_tensor(value: object) -> TypeGuard[torch.Tensor]:
     return isinstance(value, torch.Tensor) and value.layout is torch.strided and not value.is_nested
 
 
@@ -193,7 +193,6 @@ def _content_of(value: object) -> tuple[str, Any]:
     if isinstance(value, (bytes, bytearray, memoryview)):
         return name, bytes(value)
     if _is_plain_tensor(value):
-        assert isinstance(value, torch.Tensor)
         return _kind_of_tensor(value, value.shape), _bytes_of(value).tobytes() if value.numel() else b""
     if isinstance(value, (np.ndarray, np.generic)) and not value.dtype.hasobject:
         return f"{name} {value.dtype} {value.shape}", np.ascontiguousarray(value).tobytes()

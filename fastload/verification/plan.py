@@ -1,9 +1,9 @@
 """Which settings are compared with which: a covering set, not the product, which would take hours.
 
-In: what kind of dataset, which kinds of workers, a seed. Out: checks, each a pair of settings whose records must be equal.
-Every value of every axis comes at least once: workers 0, 1, 3; inline, thread, fork, spawn; chunks of 1, 3, whole batches
-and chosen; prefetching 1 and 4; world sizes 1, 2, 4; one epoch and the next, with workers that stay and that do not; a
-resume. The cheap checks stand first, and each expensive thing (spawned processes import torch anew) comes once.
+In: what kind of dataset, which kinds of workers, a seed. Out: checks, each a pair of settings whose records must be
+equal. Every value of every axis comes at least once: workers 0, 1, 3; inline, thread, fork, spawn; chunks of 1, 3,
+whole batches and chosen; prefetching 1 and 4; world sizes 1, 2, 4; one epoch and the next, with workers that stay and
+that do not; a resume. The cheap checks stand first, and each expensive thing (spawned processes import torch anew) comes once.
 
 Pure.
 """
@@ -43,22 +43,26 @@ class Setting:
 
     def in_words(self) -> str:
         """Return what differs from a plain inline loader."""
-        words = [self.method if not self.num_workers else f"{self.num_workers} {self.method}"]
+        words = [_workers(self.num_workers, self.method)]
         if self.engine == "torch":
-            words.insert(0, "torch,")
+            words.insert(0, "torch")
         if self.chunk_size is not None:
-            words.append(f"chunk={self.chunk_size}")
+            words.append("whole batches" if self.chunk_size == "batch" else f"chunks of {self.chunk_size}")
         if self.prefetch_factor is not None:
-            words.append(f"prefetch={self.prefetch_factor}")
-        if self.num_epochs > 1:
-            words.append(f"{self.num_epochs} epochs")
+            words.append(f"prefetch {self.prefetch_factor}")
         if self.persistent:
             words.append("persistent")
+        if self.num_epochs > 1:
+            words.append(f"{self.num_epochs} epochs")
         if self.world_size:
-            words.append(f"on each of {self.world_size} ranks" if self.world_size > 1 else "1 rank")
+            words.insert(0, "1 rank" if self.world_size == 1 else f"{self.world_size} ranks")
         if self.resume_after is not None:
-            words.append(f"until step {self.resume_after}, then {self.resumed_by or 'no'} workers")
-        return " ".join(words)
+            words.append(f"from step {self.resume_after} on {_workers(self.resumed_by, self.method)}")
+        return ", ".join(words)
+
+
+def _workers(num_workers: int, method: Method) -> str:
+    return f"{num_workers} {method}" if num_workers else "inline"
 
 
 REFERENCE = Setting(num_epochs=2)
@@ -93,9 +97,7 @@ def plan_checks(methods: Sequence[Method], *, num_batches: int, seed: int) -> li
             _check("workers", Setting(method=process, num_workers=3, chunk_size="batch", prefetch_factor=1), process),
             _check(
                 "next epoch",
-                Setting(
-                    method=process, num_workers=3, chunk_size=3, prefetch_factor=4, persistent=True, num_epochs=2
-                ),
+                Setting(method=process, num_workers=3, chunk_size=3, prefetch_factor=4, persistent=True, num_epochs=2),
                 process,
             ),
             _check("next epoch", Setting(method=process, num_workers=1, prefetch_factor=4, num_epochs=2), process),
@@ -106,9 +108,7 @@ def plan_checks(methods: Sequence[Method], *, num_batches: int, seed: int) -> li
             _check("workers", Setting(method="thread", num_workers=3, chunk_size=1, prefetch_factor=4), "thread"),
             _check(
                 "next epoch",
-                Setting(
-                    method="thread", num_workers=3, chunk_size=3, prefetch_factor=1, persistent=True, num_epochs=2
-                ),
+                Setting(method="thread", num_workers=3, chunk_size=3, prefetch_factor=1, persistent=True, num_epochs=2),
                 "thread",
             ),
         ]
@@ -118,7 +118,9 @@ def plan_checks(methods: Sequence[Method], *, num_batches: int, seed: int) -> li
         # Two ranks with workers, the others without: twelve processes would show nothing more.
         own: Method = any_method if world_size == 2 else "inline"
         made.append(
-            _check("world size", Setting(world_size=world_size, method=own, num_workers=workers * (own != "inline")), own)
+            _check(
+                "world size", Setting(world_size=world_size, method=own, num_workers=workers * (own != "inline")), own
+            )
         )
     if num_batches > 1:
         step = random.Random(seed).randrange(1, num_batches)
@@ -131,15 +133,18 @@ def plan_checks(methods: Sequence[Method], *, num_batches: int, seed: int) -> li
             ),
         ]
     if "spawn" in methods and process != "spawn":
-        made.append(
-            _check("workers", Setting(method="spawn", num_workers=1, chunk_size=3, prefetch_factor=1), "spawn")
-        )
+        made.append(_check("workers", Setting(method="spawn", num_workers=1, chunk_size=3, prefetch_factor=1), "spawn"))
     return made + _against_torch(process)
 
 
 def _against_torch(process: Method | None) -> list[PlannedCheck]:
     made = []
-    for name, num_workers in (("torch's order", 0), ("torch's order", 2), ("torch's samples", 0), ("torch's samples", 2)):
+    for name, num_workers in (
+        ("torch's order", 0),
+        ("torch's order", 2),
+        ("torch's samples", 0),
+        ("torch's samples", 2),
+    ):
         if num_workers and process is None:
             continue
         method: Method = process if num_workers and process is not None else "inline"

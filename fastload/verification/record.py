@@ -134,9 +134,7 @@ def _joined(
         loader = subject.loader(setting, edit=edit, by_samples=by_samples, rank=rank)
         with _closing(loader):
             ranks.append(list(_pass(subject, setting, loader, 0, num_steps, by_samples)))
-    return [
-        _concatenated([batch for batch in step if batch is not None]) for step in itertools.zip_longest(*ranks)
-    ]
+    return [_concatenated([batch for batch in step if batch is not None]) for step in itertools.zip_longest(*ranks)]
 
 
 def _concatenated(batches: Sequence[BatchPrint]) -> BatchPrint:
@@ -202,8 +200,7 @@ def _in_regrouped(epoch: int, expected: list[BatchPrint], actual: list[BatchPrin
 
 def _first_rows(batch: BatchPrint, num_rows: int) -> BatchPrint:
     columns = (
-        Column(column.path, column.kinds[:num_rows], column.rows[:num_rows], by_sample=True)
-        for column in batch.columns
+        Column(column.path, column.kinds[:num_rows], column.rows[:num_rows], by_sample=True) for column in batch.columns
     )
     return BatchPrint(num_rows, tuple(columns))
 
@@ -214,7 +211,7 @@ def _in_batch(before: BatchPrint, after: BatchPrint) -> tuple[int | None, str, s
         return None
     if before.num_rows != after.num_rows:
         return None, "", f"the number of samples differs, {after.num_rows} in place of {before.num_rows}"
-    found: list[tuple[float, int, str, str]] = []
+    found: list[tuple[int, int, str, str]] = []
     others = {column.path: column for column in after.columns}
     for place, column in enumerate(before.columns):
         other = others.pop(column.path, None)
@@ -224,14 +221,16 @@ def _in_batch(before: BatchPrint, after: BatchPrint) -> tuple[int | None, str, s
         kinds = zip(_kinds(column, len(column.rows)), _kinds(other, len(other.rows)), strict=True)
         for row, ((kind, other_kind), one, two) in enumerate(zip(kinds, column.rows, other.rows, strict=True)):
             if kind != other_kind or one != two:
-                what = "the values differ" if kind == other_kind else f"the kinds differ, {other_kind} in place of {kind}"
+                what = (
+                    "the values differ" if kind == other_kind else f"the kinds differ, {other_kind} in place of {kind}"
+                )
                 found.append((row if column.by_sample else -1, place, column.path, what))
                 break
     found += [(-1, len(before.columns), path, "there is a leaf more") for path in others]
     if not found:
         return None
-    row, _, path, what = min(found)
-    return (int(row) if row >= 0 else None), path.removesuffix(" type"), what
+    first, _, path, what = min(found)
+    return (first if first >= 0 else None), path.removesuffix(" type"), what
 
 
 def pickled_kinds(made: Record) -> set[str]:

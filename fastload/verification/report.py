@@ -15,7 +15,12 @@ from ..errors import FastloadError
 
 Verdict = Literal["equal", "different", "skipped", "error"]
 
-_MARKS = {"equal": ("=", "green"), "different": ("≠", "bold red"), "skipped": ("-", "yellow"), "error": ("!", "bold red")}
+_MARKS = {
+    "equal": ("=", "green"),
+    "different": ("≠", "bold red"),
+    "skipped": ("-", "yellow"),
+    "error": ("!", "bold red"),
+}
 
 
 class NotDeterministic(FastloadError, AssertionError):
@@ -158,11 +163,12 @@ class VerifyReport:
         for check in self.checks:
             mark, style = _MARKS[check.verdict]
             name, last = ("" if check.name == last else check.name), check.name
-            rows.add_row(
-                Text(mark, style), name, check.setting, Text(check.verdict, style), f"{check.seconds:.1f}"
-            )
+            rows.add_row(Text(mark, style), name, check.setting, Text(check.verdict, style), f"{check.seconds:.1f}")
         parts: list[Any] = [Text(self.subject, "bold"), Text(""), rows]
-        for title, lines in (*self._details(), *([("notes", [Text(note) for note in self.notes])] if self.notes else [])):
+        for title, lines in (
+            *self._details(),
+            *([("notes", [Text(note) for note in self.notes])] if self.notes else []),
+        ):
             parts += [Text(""), Text(title, "bold"), *(Padding(line, (0, 0, 0, 2)) for line in lines)]
         parts += [Text(""), Text(self.summary(), "bold green" if self.ok else "bold red")]
         return Group(*parts)
@@ -173,31 +179,44 @@ class VerifyReport:
 
         made: list[tuple[str, list[Any]]] = []
         told: dict[str, list[str]] = {}
+        alike: dict[str, list[str]] = {}
         unexplained = []
         for check in self.checks:
-            name = f"{check.name}, {check.setting}"
+            name = f"{check.name}: {check.setting}"
             if check.verdict == "error":
                 told.setdefault(f"error: {check.reason}", []).append(name)
             elif check.reason:
-                told.setdefault(f"{'skipped' if check.verdict == 'skipped' else 'note'}: {check.reason}", []).append(name)
+                told.setdefault(f"{'skipped' if check.verdict == 'skipped' else 'note'}: {check.reason}", []).append(
+                    name
+                )
             if check.difference is None:
                 continue
             if check.culprit is None:
                 unexplained.append(name)
                 continue
-            where = f" ({check.culprit.place})" if check.culprit.place else ""
-            lines = [
+            culprit = check.culprit
+            key = f"{culprit.stage} {culprit.place}"
+            if key in alike:
+                alike[key].append(name)
+                continue
+            also: list[str] = []
+            alike[key] = also
+            lines: list[Any] = [
                 Text(f"{check.difference.what}: {check.difference.place()}"),
                 Text.assemble(
-                    "first stage that differs: " if check.culprit.certain else "where to look: ",
-                    (check.culprit.stage, "bold"),
-                    where,
+                    "first stage that differs: " if culprit.certain else "where to look: ",
+                    (culprit.stage, "bold"),
+                    f" ({culprit.place})" if culprit.place else "",
                 ),
-                *(Text(f"· {cause}") for cause in check.culprit.causes),
+                *(Text(f"· {cause}") for cause in culprit.causes),
             ]
-            made.append((f"≠ {name}", lines))
+            made.append((f"≠ {name}", [*lines, also]))
+        for _, lines in made:
+            also = lines.pop()
+            lines += [Text(f"the same stage: {name}") for name in also]
         if unexplained:
-            made.append(("≠ also different, for the same reason or another", [Text(name) for name in unexplained]))
+            title = "≠ also different, by the same stage or another" if made else "≠ different"
+            made.append((title, [Text(name) for name in unexplained]))
         for reason, names in told.items():
             made.append((reason, [Text(name) for name in names]))
         return made

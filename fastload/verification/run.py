@@ -34,9 +34,9 @@ def verify(
     """Check that a loader gives the same bits however it is run; if not, name the first stage that differs.
 
     It is run with 0, 1 and 3 workers of every kind, chunks and prefetching of several sizes, workers that stay for the
-    next epoch, simulated ranks, and a resume in the middle, and each time compared with the loader without workers. Then
-    its order, and its samples with ``seeding="torch"``, are compared with those of torch's class. The objects that are
-    given are not changed: each run works on a copy.
+    next epoch, simulated ranks, and a resume in the middle, and each time compared with the loader without workers.
+    Then its order, and its samples with ``seeding="torch"``, are compared with those of torch's class. The objects that
+    are given are not changed: each run works on a copy.
 
     Args:
         loader_or_dataset: a DataLoader, fastload's or torch's; a dataset; or a function without arguments that returns
@@ -61,9 +61,7 @@ def verify(
     return verify_subject(subject, batches=batches, methods=methods, progress=progress)
 
 
-def verify_subject(
-    subject: Subject, *, batches: int, methods: Sequence[Method], progress: bool | None
-) -> VerifyReport:
+def verify_subject(subject: Subject, *, batches: int, methods: Sequence[Method], progress: bool | None) -> VerifyReport:
     """Do what :func:`verify` does with a loader that has been taken apart.
 
     Raises:
@@ -129,7 +127,8 @@ class _Run:
             self.progress.end(f"{check.name}: {check.setting}", check.verdict, check.seconds)
         if self._pickled:
             self.report.notes.append(
-                f"compared by their pickles, which may differ though the values are equal: {', '.join(sorted(self._pickled))}"
+                "compared by their pickles, which may differ though the values are equal: "
+                + ", ".join(sorted(self._pickled))
             )
 
     def _reference_record(self) -> Record | Check:
@@ -192,9 +191,7 @@ class _Run:
         check.seconds = time.perf_counter() - begun
         return check
 
-    def _explain(
-        self, check: Check, planned: PlannedCheck, reference: Setting, place: Place, regrouped: bool
-    ) -> None:
+    def _explain(self, check: Check, planned: PlannedCheck, reference: Setting, place: Place, regrouped: bool) -> None:
         """Say where it differs, and for the first check of its family, why."""
         subject, setting = self.subject, planned.setting
         if planned.family not in self._explained and not setting.indices_only:
@@ -237,7 +234,9 @@ class _Run:
             if not subject.auto_collation:
                 return "batch_size=None leaves batching to the dataset, so there is no batch that ranks could share"
             if setting.world_size == 1 and not self._ranks_share_this_order():
-                return "the order is a sampler's own, which ranks cannot share: they are compared in the dataset's order"
+                return (
+                    "the order is a sampler's own, which ranks cannot share: they are compared in the dataset's order"
+                )
         return None
 
 

@@ -291,7 +291,7 @@ def take_apart(target: Any, *, seed: int | None, batch_size: int, timeout: float
         if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
             raise ConfigError(f"batch_size must be a positive integer, got {batch_size=}")
         iterable = isinstance(target, IterableDataset)
-        subject = Subject(
+        return Subject(
             name=name or f"{type(target).__name__}, in batches of {batch_size}" + ("" if iterable else ", shuffled"),
             parts=Parts(target),
             batch_size=batch_size,
@@ -300,7 +300,6 @@ def take_apart(target: Any, *, seed: int | None, batch_size: int, timeout: float
             seed=seed or 0,
             timeout=timeout,
         )
-        return subject
     return _of_loader(target, seed, timeout, name)
 
 
@@ -341,8 +340,11 @@ def _of_loader(loader: Any, seed: int | None, timeout: float, name: str | None) 
     default = compat.default_collate if loader._auto_collation else compat.default_convert
     described = name or type(loader.dataset).__name__
     described += (
-        f", in batches of {batch_size}" if batch_size is not None else ", batches by its batch_sampler"
-        if kept_batches is not None else ", without batches"
+        f", in batches of {batch_size}"
+        if batch_size is not None
+        else ", batches by its batch_sampler"
+        if kept_batches is not None
+        else ", without batches"
     ) + (", shuffled" if shuffle else "")
     return Subject(
         name=described,
