@@ -89,6 +89,7 @@ def causes_in(value: Any, *, thread: bool, spawn: bool) -> list[str]:
             f"it draws from the generator {name} ({type(generator).__qualname__}) of its module, which nothing seeds "
             f"for each sample; {_PER_SAMPLE}"
         )
+    written &= vars(value).keys() if hasattr(value, "__dict__") else set()
     if written:
         kept = ", ".join(f"self.{name}" for name in sorted(written))
         remedy = "threads share it, and workers have copies" if thread else "each worker has a copy of its own"
@@ -163,15 +164,10 @@ def _codes_of(value: Any) -> Iterator[types.CodeType]:
 
 
 def _attributes_written(code: types.CodeType) -> set[str]:
-    """Return the attributes of ``self`` that a method writes, or changes in place by an item."""
-    written: set[str] = set()
-    before: list[dis.Instruction] = []
-    for step in dis.get_instructions(code):
-        last = before[-1].argval if before else None
-        if step.opname == "STORE_ATTR" and "self" in code.co_varnames[:1] and last == "self":
-            written.add(str(step.argval))
-        before.append(step)
-    return written
+    """Return the attributes that a method writes."""
+    if code.co_varnames[:1] != ("self",):
+        return set()
+    return {str(step.argval) for step in dis.get_instructions(code) if step.opname == "STORE_ATTR"}
 
 
 def _iterates_over_sets(code: types.CodeType) -> bool:

@@ -8,13 +8,14 @@ comes from the file that it writes, whatever the script does with the ``SystemEx
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, MutableMapping, Sequence
+from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -115,10 +116,7 @@ def _verify_object(word: str, wanted: dict[str, Any]) -> int:
     target = find_object(word)
     from .script import verify_and_print  # takes time: torch
 
-    try:
-        return verify_and_print(target, wanted)
-    except Exception as error:  # of a function of the user's
-        raise TargetError(f"{word} raised {type(error).__name__}: {error}") from error
+    return verify_and_print(target, {**wanted, "name": word})
 
 
 def _verify_script(
@@ -135,8 +133,7 @@ def _verify_script(
     # What the script prints must not stand among the JSON.
     output = None if wanted["table"] else sys.stderr.fileno()
     sys.stdout.flush()
-    with subprocess.Popen(program, env=environment, stdout=output) as process:
-        _pass_signals_on(process)
+    with subprocess.Popen(program, env=environment, stdout=output) as process, _signals_passed_on(process):
         ended = process.wait()
     result = Path(wanted["result"])
     if result.exists():
@@ -152,14 +149,19 @@ def _verify_script(
     )
 
 
-def _pass_signals_on(process: subprocess.Popen[bytes]) -> None:
+@contextlib.contextmanager
+def _signals_passed_on(process: subprocess.Popen[bytes]) -> Iterator[None]:
     """Let the script end as this command is told to; what comes from the keyboard reaches both by itself."""
 
     def pass_on(number: int, _: FrameType | None) -> None:
         process.send_signal(number)
 
-    signal.signal(signal.SIGTERM, pass_on)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    before = signal.signal(signal.SIGTERM, pass_on), signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before[0])
+        signal.signal(signal.SIGINT, before[1])
 
 
 def _write_json(where: str | None, text: str) -> None:

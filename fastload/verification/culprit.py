@@ -9,6 +9,7 @@ generator that workers share out as they come, shows in another sample each time
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from .causes import causes_in
@@ -60,6 +61,8 @@ def find_culprit(
                 return True
         return False
 
+    if _orders_differ(subject, reference, setting, num_batches, regrouped):
+        return _of_the_order(subject, setting), None
     if not differs([]):
         return _after_the_samples(subject), None
     first = places[0]
@@ -68,7 +71,7 @@ def find_culprit(
     found = first_that_differs(stages, differs)
     if found is None:
         dataset = subject.parts.dataset
-        where = "the dataset itself, before any transform" if stages else "the dataset (it has no transforms we know)"
+        where = "the dataset itself, before any transform" if stages else "the dataset; no transforms were found in it"
         causes = causes_in(dataset, thread=thread, spawn=spawn) or [_usual(subject, setting)]
         return Culprit(stage=_short(dataset), place=where, certain=True, causes=causes), first
     last_good, stage = found
@@ -82,6 +85,32 @@ def find_culprit(
     if last_good is not None:
         causes.append(f"the stages from {last_good.label} on could not be told apart: without them others fail")
     return Culprit(stage=stage.label, place=stage.place, certain=last_good is None, causes=causes), first
+
+
+def _orders_differ(subject: Subject, reference: Setting, setting: Setting, num_batches: int, regrouped: bool) -> bool:
+    if subject.iterable:
+        return False
+    made = [
+        record(subject, replace(one, indices_only=True), num_batches, by_samples=True) for one in (reference, setting)
+    ]
+    return first_difference(*made, regrouped=regrouped) is not None
+
+
+def _of_the_order(subject: Subject, setting: Setting) -> Culprit:
+    sampler = subject.parts.batch_sampler or subject.parts.sampler
+    causes = []
+    if setting.resume_after is not None or setting.persistent:
+        causes.append(
+            "other indices were asked for: the sampler draws from the global generators, whose state after a resume, or "
+            "with workers that stay, is another; give it a generator of its own, or use fastload's samplers, which have "
+            "a seed"
+        )
+    return Culprit(
+        stage=label_of(sampler) if sampler is not None else "the order",
+        place="the sampler",
+        certain=True,
+        causes=[*causes, *causes_in(sampler, thread=False, spawn=False)] or ["other indices were asked for"],
+    )
 
 
 def first_that_differs(stages: Sequence[Stage], differs: Differs) -> tuple[Stage | None, Stage] | None:

@@ -3,7 +3,8 @@
 In: what kind of dataset, which kinds of workers, a seed. Out: checks, each a pair of settings whose records must be
 equal. Every value of every axis comes at least once: workers 0, 1, 3; inline, thread, fork, spawn; chunks of 1, 3,
 whole batches and chosen; prefetching 1 and 4; world sizes 1, 2, 4; one epoch and the next, with workers that stay and
-that do not; a resume. The cheap checks stand first, and each expensive thing (spawned processes import torch anew) comes once.
+that do not; a resume. The cheap checks stand first, and what is expensive (spawned processes import torch anew) comes
+once.
 
 Pure.
 """

@@ -184,7 +184,9 @@ class VerifyReport:
         for check in self.checks:
             name = f"{check.name}: {check.setting}"
             if check.verdict == "error":
-                told.setdefault(f"error: {check.reason}", []).append(name)
+                kind = check.reason.partition(":")[0]
+                first_of_kind = next((title for title in told if title.startswith(f"error: {kind}:")), None)
+                told.setdefault(first_of_kind or f"error: {check.reason}", []).append(name)
             elif check.reason:
                 told.setdefault(f"{'skipped' if check.verdict == 'skipped' else 'note'}: {check.reason}", []).append(
                     name

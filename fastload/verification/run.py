@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import re
 import sys
 import time
 from collections.abc import Sequence
@@ -103,6 +104,7 @@ class _Run:
     _records: dict[tuple[Setting, bool], Record] = field(default_factory=dict)
     _explained: set[str] = field(default_factory=set)
     _pickled: set[str] = field(default_factory=set)
+    _hung: set[Method] = field(default_factory=set)
     _spawn_reason: list[str | None] = field(default_factory=list)
     _ranks_comparable: list[bool] = field(default_factory=list)
 
@@ -188,6 +190,8 @@ class _Run:
                 self._explain(check, planned, reference, place, regrouped)
         except Exception as error:  # the user's, or of workers that died
             check.verdict, check.reason = "error", _told(error)
+            if "timed out" in check.reason:  # of our class or torch's
+                self._hung.add(setting.method)
         check.seconds = time.perf_counter() - begun
         return check
 
@@ -223,6 +227,8 @@ class _Run:
     def _why_skipped(self, planned: PlannedCheck) -> str | None:
         setting, subject = planned.setting, self.subject
         methods = {setting.method, planned.reference.method}
+        if methods & self._hung and (setting.num_workers or setting.resumed_by):
+            return "workers of this kind gave nothing within the time limit before"
         if sys.platform == "win32" and "fork" in methods:
             return "this system cannot fork"
         if "spawn" in methods:
@@ -241,7 +247,8 @@ class _Run:
 
 
 def _told(error: Exception) -> str:
-    lines = [line for line in str(error).strip().splitlines() if line.strip()]
+    text = re.sub(r" \(pid\(s\) [\d, ]+\)", "", str(error))
+    lines = [line for line in text.strip().splitlines() if line.strip()]
     if not lines:
         return type(error).__name__
     # An error of a worker's has its traceback in the message; what it says stands in the last line.

@@ -6,12 +6,10 @@ to iterate over a loader, that loader is verified; the script ends there, with t
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import json
 import os
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -42,13 +40,13 @@ def catch_loader(loader_class: Any, wanted: str) -> None:
             _seen[id(loader)] = loader
             if len(_seen) == options["loader"]:
                 loader_class._get_iterator = begin
-                _verify(loader, options)
+                _verify(loader_class, loader, options)
         return begin(loader)
 
     loader_class._get_iterator = _get_iterator
 
 
-def _verify(loader: Any, options: dict[str, Any]) -> None:
+def _verify(loader_class: Any, loader: Any, options: dict[str, Any]) -> None:
     status = 2
     try:
         status = verify_and_print(loader, options)
@@ -58,20 +56,12 @@ def _verify(loader: Any, options: dict[str, Any]) -> None:
         # The status is the command's, which reads it from a file: a script may catch SystemExit. One that goes on to
         # train must not.
         os.environ.pop("FASTLOAD_VERIFY", None)
-        with _no_more_loaders(type(loader)):
-            raise SystemExit(status)
+        loader_class._get_iterator = _end_here
+        raise SystemExit(status)
 
 
-@contextlib.contextmanager
-def _no_more_loaders(loader_class: Any) -> Iterator[None]:
-    def _get_iterator(loader: Any) -> Any:
-        os._exit(0)  # the result has been written
-
-    from ..loader import DataLoader
-
-    engine: Any = DataLoader
-    engine._get_iterator = _get_iterator
-    yield
+def _end_here(loader: Any) -> Any:
+    os._exit(0)  # the result has been written
 
 
 def verify_and_print(target: Any, options: dict[str, Any]) -> int:
@@ -88,9 +78,14 @@ def verify_and_print(target: Any, options: dict[str, Any]) -> int:
     from rich.console import Console
 
     try:
-        subject = take_apart(
-            target, seed=options["seed"], batch_size=options["batch_size"], timeout=120.0, name=options["name"]
-        )
+        try:
+            subject = take_apart(
+                target, seed=options["seed"], batch_size=options["batch_size"], timeout=120.0, name=options["name"]
+            )
+        except ConfigError:
+            raise
+        except Exception as error:  # of a function of the user's
+            raise ConfigError(f"{options['name'] or 'the target'} raised {type(error).__name__}: {error}") from error
         subject.spawn_reason = options["spawn_reason"]
         methods = options["methods"] if options["methods"] is not None else METHODS
         report = verify_subject(subject, batches=options["batches"], methods=methods, progress=True)

@@ -308,6 +308,8 @@ def _is_loader(target: Any) -> bool:
 
 
 def _is_dataset(target: Any) -> bool:
+    if isinstance(target, (str, bytes, dict)):
+        return False
     return isinstance(target, IterableDataset) or (hasattr(target, "__getitem__") and hasattr(target, "__len__"))
 
 
