@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from .causes import causes_in
-from .plan import Setting
+from .plan import Method, Setting
 from .record import Place, first_difference, record
 from .report import Culprit
 from .stages import Stage, find_stages, inner_stages, label_of, without
@@ -90,9 +90,11 @@ def find_culprit(
 def _orders_differ(subject: Subject, reference: Setting, setting: Setting, num_batches: int, regrouped: bool) -> bool:
     if subject.iterable:
         return False
-    made = [
-        record(subject, replace(one, indices_only=True), num_batches, by_samples=True) for one in (reference, setting)
-    ]
+    made = []
+    for one in (reference, setting):
+        # The order is made in this process, so any workers will do; threads start at once.
+        method: Method = "thread" if one.method == "spawn" else one.method
+        made.append(record(subject, replace(one, indices_only=True, method=method), num_batches, by_samples=True))
     return first_difference(*made, regrouped=regrouped) is not None
 
 
@@ -101,9 +103,9 @@ def _of_the_order(subject: Subject, setting: Setting) -> Culprit:
     causes = []
     if setting.resume_after is not None or setting.persistent:
         causes.append(
-            "other indices were asked for: the sampler draws from the global generators, whose state after a resume, or "
-            "with workers that stay, is another; give it a generator of its own, or use fastload's samplers, which have "
-            "a seed"
+            "other indices were asked for: the sampler draws from the global generators, whose state after a resume, "
+            "or with workers that stay, is another; give it a generator of its own, or use fastload's samplers, which "
+            "have a seed"
         )
     return Culprit(
         stage=label_of(sampler) if sampler is not None else "the order",

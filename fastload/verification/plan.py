@@ -78,7 +78,7 @@ class PlannedCheck:
     setting: Setting
     reference: Setting
     family: str
-    """Checks that one cause makes fail together: only the first of them that fails is bisected."""
+    """Checks of one name and family are made to fail together by one cause: the first that fails is bisected."""
 
 
 def plan_checks(methods: Sequence[Method], *, num_batches: int, seed: int) -> list[PlannedCheck]:

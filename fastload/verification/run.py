@@ -102,7 +102,7 @@ class _Run:
     report: VerifyReport
     progress: Progress
     _records: dict[tuple[Setting, bool], Record] = field(default_factory=dict)
-    _explained: set[str] = field(default_factory=set)
+    _explained: set[tuple[str, str]] = field(default_factory=set)
     _pickled: set[str] = field(default_factory=set)
     _hung: set[Method] = field(default_factory=set)
     _spawn_reason: list[str | None] = field(default_factory=list)
@@ -196,10 +196,11 @@ class _Run:
         return check
 
     def _explain(self, check: Check, planned: PlannedCheck, reference: Setting, place: Place, regrouped: bool) -> None:
-        """Say where it differs, and for the first check of its family, why."""
+        """Say where it differs, and for the first check of its kind, why."""
         subject, setting = self.subject, planned.setting
-        if planned.family not in self._explained and not setting.indices_only:
-            self._explained.add(planned.family)
+        family = planned.family, planned.name
+        if family not in self._explained and not setting.indices_only:
+            self._explained.add(family)
             check.culprit, among_samples = find_culprit(
                 subject, reference, setting, self.num_batches, regrouped=regrouped
             )
@@ -240,9 +241,7 @@ class _Run:
             if not subject.auto_collation:
                 return "batch_size=None leaves batching to the dataset, so there is no batch that ranks could share"
             if setting.world_size == 1 and not self._ranks_share_this_order():
-                return (
-                    "the order is a sampler's own, which ranks cannot share: they are compared in the dataset's order"
-                )
+                return "the order of this loader cannot be shared out anew: ranks are compared among themselves"
         return None
 
 
