@@ -24,8 +24,6 @@ from collections.abc import Callable, MutableMapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from .verification.command import EPILOG, VALUED, TargetError, add_options, verify_target
-
 # A verb reads its own options, then the command that comes after them, and returns the exit status.
 Handler = Callable[[argparse.Namespace, list[str]], int]
 
@@ -50,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     handler: Handler = options.handler
     try:
         return handler(options, command)
-    except (UsageError, TargetError) as error:
+    except UsageError as error:
         print(f"fastload {options.verb}: {error}", file=sys.stderr)
         return 2
 
@@ -66,6 +64,8 @@ def split_command(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
         The words up to the command, and the command: ``["train.py", ...]``, ``["-m", "module", ...]`` or
         ``["--", "program", ...]``.
     """
+    from .verification.command import VALUED
+
     for place, word in enumerate(arguments):
         if place > 1 and arguments[0] == "verify" and arguments[place - 1] in VALUED:
             continue
@@ -75,6 +75,8 @@ def split_command(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def _parser() -> argparse.ArgumentParser:
+    from .verification.command import EPILOG, add_options
+
     parser = argparse.ArgumentParser(
         prog="fastload", description="PyTorch input pipelines that are fast, deterministic and explainable."
     )
@@ -142,7 +144,12 @@ def verify(options: argparse.Namespace, command: list[str]) -> int:
     middle, and compared with the loader without workers, and with torch's. A script is run up to the loader that it
     iterates first.
     """
-    return verify_target(options, command, _program, injected_environment)
+    from .verification.command import TargetError, verify_target
+
+    try:
+        return verify_target(options, command, _program, injected_environment)
+    except TargetError as error:
+        raise UsageError(str(error)) from error
 
 
 def _program(command: list[str]) -> list[str]:

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from ..seeding import ORDER, Keys, preserved_global_generators, seed_global_generators
-from .hashing import PICKLED, BatchPrint, Column, leaves, print_batch, print_samples
+from .hashing import PICKLED, BatchPrint, Column, Leaf, leaves, print_batch, print_samples
 from .plan import Setting
 from .subject import Edit, Subject
 
@@ -105,6 +105,8 @@ def _pass(
 def _print(subject: Subject, setting: Setting, batch: Any, by_samples: bool) -> BatchPrint:
     if setting.indices_only:
         batch = [list(leaves(index)) for index in (batch if subject.auto_collation else [batch])]
+    elif by_samples and isinstance(batch, torch.Tensor):
+        batch = [[Leaf("", "sample", bytes(row))] for row in batch.tolist()]
     if setting.indices_only or by_samples:
         return print_samples(batch)
     return print_batch(batch, by_sample=subject.collates_by_default)

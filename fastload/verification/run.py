@@ -104,6 +104,7 @@ class _Run:
     _records: dict[tuple[Setting, bool], Record] = field(default_factory=dict)
     _explained: set[tuple[str, str]] = field(default_factory=set)
     _pickled: set[str] = field(default_factory=set)
+    _named: set[str] = field(default_factory=set)
     _hung: set[Method] = field(default_factory=set)
     _spawn_reason: list[str | None] = field(default_factory=list)
     _ranks_comparable: list[bool] = field(default_factory=list)
@@ -201,9 +202,11 @@ class _Run:
         family = planned.family, planned.name
         if family not in self._explained and not setting.indices_only:
             self._explained.add(family)
-            check.culprit, among_samples = find_culprit(
-                subject, reference, setting, self.num_batches, regrouped=regrouped
-            )
+            culprit, among_samples = find_culprit(subject, reference, setting, self.num_batches, regrouped=regrouped)
+            if culprit.certain or planned.family not in self._named:
+                check.culprit = culprit  # a guess says nothing where a stage of this kind of workers is known
+            if culprit.certain:
+                self._named.add(planned.family)
             if place.row is None and among_samples is not None:
                 place = among_samples
         try:

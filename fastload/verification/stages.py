@@ -173,7 +173,7 @@ def label_of(value: Any) -> str:
         text = " ".join(repr(value).split())
     except Exception:  # whatever the user's __repr__ raises
         text = ""
-    name = getattr(value, "__qualname__", None) or type(value).__qualname__
+    name = (getattr(value, "__qualname__", None) or type(value).__qualname__).rpartition("<locals>.")[2]
     if not text or " at 0x" in text:
         text = name if hasattr(value, "__qualname__") else f"{name}()"
     return text if len(text) <= 100 else text[:97] + "..."

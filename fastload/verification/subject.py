@@ -29,7 +29,8 @@ from ..passes import KnownBatches, known_batches, seed_of
 from ..sampling import DistributedBatchSampler, KeyedSampler, check_seed
 from ..seeding import draws_nothing
 from ..shard import Shard
-from .hashing import Leaf, leaves
+from ..workers.fetch import batch_getter
+from .hashing import Leaf, digest_of, leaves
 from .plan import Setting
 
 Edit = Callable[[Any], Any]
@@ -58,6 +59,42 @@ class SampleLeaves:
     def __call__(self, samples: Any) -> list[list[Leaf]]:
         """Hash each sample."""
         return [list(leaves(sample)) for sample in (samples if self._auto_collation else [samples])]
+
+
+class HashedSamples:
+    """In place of the dataset: gives the hash of each sample, 16 numbers, so that batches are made and sent as ever.
+
+    Attributes are those of the dataset, for a ``worker_init_fn`` that looks for them.
+    """
+
+    def __init__(self, dataset: Any) -> None:
+        vars(self)["_dataset"] = dataset
+        if batch_getter(dataset) is not None:
+            vars(self)["__getitems__"] = self._hashed_batch
+
+    def __getitem__(self, index: Any) -> torch.Tensor:
+        return _as_numbers(self._dataset[index])
+
+    def _hashed_batch(self, indices: Any) -> list[torch.Tensor]:
+        return [_as_numbers(sample) for sample in self._dataset.__getitems__(indices)]
+
+    def __len__(self) -> int:
+        return len(self._dataset)
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "_dataset" or name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(self._dataset, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        setattr(self._dataset, name, value)
+
+    def __reduce__(self) -> Any:
+        return HashedSamples, (self._dataset,)
+
+
+def _as_numbers(sample: Any) -> torch.Tensor:
+    return torch.frombuffer(bytearray(digest_of(sample)), dtype=torch.uint8)
 
 
 class Indices:
@@ -147,7 +184,8 @@ class Subject:
         Args:
             setting: how it is to run.
             edit: changes its copy of the dataset.
-            by_samples: give the hashed leaves of each sample in place of batches.
+            by_samples: give hashes of the samples: the whole of each where ``default_collate`` makes the batches, its
+                leaves in place of what another ``collate_fn`` makes.
             rank: which one, where the setting has ranks.
             workers: number of workers in place of the setting's, if not negative.
         """
@@ -159,6 +197,8 @@ class Subject:
         arguments["collate_fn"] = parts.collate_fn
         if setting.indices_only:
             dataset, arguments["collate_fn"] = Indices(length), _as_it_is
+        elif by_samples and self.collates_by_default and not self.iterable:
+            dataset = HashedSamples(dataset)
         elif by_samples:
             arguments["collate_fn"] = SampleLeaves(self.auto_collation)
         if num_workers:
@@ -428,4 +468,4 @@ def _copied(parts: Parts) -> Parts:
     return copied
 
 
-__all__ = ["Edit", "Indices", "Parts", "SampleLeaves", "Subject", "take_apart"]
+__all__ = ["Edit", "HashedSamples", "Indices", "Parts", "SampleLeaves", "Subject", "take_apart"]
