@@ -7,6 +7,7 @@ is measured: torchvision alone takes seconds.
 from benchmarks.cases import (
     cifar,
     custom_collate,
+    determinism,
     heavy_tail,
     imagefolder,
     memory,
@@ -26,6 +27,7 @@ ALL: tuple[Benchmark, ...] = (
     *tiny.BENCHMARKS,
     *custom_collate.BENCHMARKS,
     *heavy_tail.BENCHMARKS,
+    *determinism.BENCHMARKS,
     *startup.BENCHMARKS,
     *memory.BENCHMARKS,
     *strings.BENCHMARKS,

@@ -13,9 +13,11 @@ command line prints its help, and ``fastload run`` starts a script, without impo
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .errors import ConfigError, DatasetError, FastloadError, LoadTimeout, WorkerDied
+    from .errors import ConfigError, DatasetError, FastloadError, LoadTimeout, RankMismatch, StateError, WorkerDied
     from .installation import install, uninstall
     from .loader import DataLoader, Statistics
+    from .replaying import replay
+    from .sampling import DistributedBatchSampler, DistributedSampler
     from .verification.report import VerifyReport
     from .verification.run import verify
 
@@ -25,21 +27,29 @@ __all__ = [
     "ConfigError",
     "DataLoader",
     "DatasetError",
+    "DistributedBatchSampler",
+    "DistributedSampler",
     "FastloadError",
     "LoadTimeout",
+    "RankMismatch",
+    "StateError",
     "Statistics",
     "VerifyReport",
     "WorkerDied",
     "install",
+    "replay",
     "uninstall",
     "verify",
 ]
 
 _MODULE_OF = {
     "DataLoader": "loader",
+    "DistributedBatchSampler": "sampling",
+    "DistributedSampler": "sampling",
     "Statistics": "loader",
     "VerifyReport": "verification.report",
     "install": "installation",
+    "replay": "replaying",
     "uninstall": "installation",
     "verify": "verification.run",
 }

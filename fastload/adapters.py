@@ -6,7 +6,9 @@ own arguments, and everything else as before. Nothing here imports such a librar
 Accelerate (and so the Trainer of transformers): ``prepare`` and ``skip_first_batches`` construct torch's DataLoader
 from sixteen attributes of the loader they are given. They construct ours where they were given ours. ``statistics()``
 and the other methods are reached through the prepared object, or through its ``base_dataloader``. An epoch set on
-the prepared object reaches our loader, so that the randomness of a resumed epoch is that epoch's. With
+the prepared object reaches our loader, so that the randomness of a resumed epoch is that epoch's, and the epoch of a
+state that is loaded into the prepared object reaches that object. What a ``fastload.DistributedSampler`` has shared
+out is not shared out again; a ``DistributedBatchSampler`` would be, so that is an error. With
 ``use_stateful_dataloader=True`` Accelerate builds torchdata's loader, as it was told to.
 """
 
@@ -23,9 +25,13 @@ from types import ModuleType
 from typing import Any
 
 import torch.utils.data
+from torch.utils.data import IterableDataset
 
+from fastload.errors import ConfigError
 from fastload.exit_report import report_at_exit_if_asked
 from fastload.inject.fastload_hook import after_import
+from fastload.passes import our_sampler
+from fastload.sampling import DistributedBatchSampler
 
 # The loader that Accelerate is taking apart in this thread.
 _taken_apart: ContextVar[object] = ContextVar("_taken_apart", default=None)
@@ -75,6 +81,7 @@ def _adapt_accelerate(data_loader: ModuleType) -> None:
         classes = [data_loader.DataLoaderShard, data_loader.DataLoaderDispatcher]
         torch_loader = data_loader.DataLoader
         epoch_setters = [loader_class.set_epoch for loader_class in classes]
+        load_state = data_loader.DataLoaderAdapter.load_state_dict
     except AttributeError as error:
         warnings.warn(
             f"this version of accelerate is unknown to fastload ({error}): prepare() makes torch's DataLoader out "
@@ -92,17 +99,46 @@ def _adapt_accelerate(data_loader: ModuleType) -> None:
     data_loader.DataLoader = _rebuilding(torch_loader)  # type: ignore[attr-defined] # a name of the library's module
     for loader_class, set_epoch in zip(classes, epoch_setters, strict=True):
         loader_class.set_epoch = _passing_on(set_epoch)
+    data_loader.DataLoaderAdapter.load_state_dict = _epoch_kept(load_state)
 
 
 def _taking_apart(function: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap a function of Accelerate that builds a new loader from its first argument."""
+    signature = inspect.signature(function)
 
     @functools.wraps(function)
     def wrapper(dataloader: Any, *args: Any, **kwargs: Any) -> Any:
+        given = signature.bind(dataloader, *args, **kwargs)
+        if "num_processes" in signature.parameters and _is_shared_out(dataloader, given.arguments):
+            given.arguments |= {"num_processes": 1, "process_index": 0}
         with _take_apart(dataloader):
-            return function(dataloader, *args, **kwargs)
+            return function(*given.args, **given.kwargs)
 
     return wrapper
+
+
+def _is_shared_out(loader: Any, arguments: dict[str, Any]) -> bool:
+    """Whether a sampler of ours gives each process its share already.
+
+    Raises:
+        ConfigError: by global batches, of which Accelerate would give each process some, and those in part.
+    """
+    if not isinstance(loader, torch.utils.data.DataLoader) or isinstance(loader.dataset, IterableDataset):
+        return False
+    sampler = our_sampler(loader)
+    if sampler is None or sampler.num_replicas == 1:
+        return False
+    if isinstance(loader.batch_sampler, DistributedBatchSampler):
+        num_processes = arguments.get("num_processes")
+        if num_processes is None:
+            num_processes = sys.modules["accelerate.data_loader"].PartialState().num_processes
+        if num_processes > 1:
+            raise ConfigError(
+                "Accelerate would share the batches of a DistributedBatchSampler out a second time. Leave this loader "
+                "out of accelerator.prepare() and move its batches to accelerator.device, or give the loader "
+                "batch_size=... and a fastload.DistributedSampler, which prepare() leaves as it is"
+            )
+    return True
 
 
 @contextlib.contextmanager
@@ -140,5 +176,19 @@ def _passing_on(set_epoch: Callable[[Any, int], None]) -> Callable[[Any, int], N
         set_epoch(prepared, epoch)
         if isinstance(prepared.base_dataloader, DataLoader):
             prepared.base_dataloader.set_epoch(epoch)
+
+    return wrapper
+
+
+def _epoch_kept(load_state_dict: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
+    """Wrap ``load_state_dict`` of a prepared loader, which sets its own epoch at the next iteration."""
+
+    @functools.wraps(load_state_dict)
+    def wrapper(prepared: Any, state: Any) -> None:
+        from fastload.loader import DataLoader
+
+        load_state_dict(prepared, state)
+        if isinstance(prepared.base_dataloader, DataLoader):
+            prepared.iteration = state["epoch"]
 
     return wrapper

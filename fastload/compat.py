@@ -111,6 +111,13 @@ def reraise(wrapper: ExceptionWrapper) -> NoReturn:
         del raised
 
 
+def process_group_store() -> Any:
+    """Return the store of the default process group."""
+    from torch.distributed.distributed_c10d import _get_default_store
+
+    return _get_default_store()
+
+
 def accelerator_index() -> int:
     """Index of the current accelerator device."""
     getter: Callable[[], int] | None = getattr(torch.accelerator, "current_device_index", None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from torch.utils.data import IterableDataset
+from torch.utils.data import BatchSampler, IterableDataset
 
 from . import compat, seeding
 from .passes import known_batches, seed_of
@@ -25,6 +25,8 @@ class Decisions:
     seeded: bool
     """Whether each sample is seeded."""
     seeding_reason: str
+    order_reason: str
+    """Where the order comes from."""
 
 
 def decide(loader: Any) -> Decisions:
@@ -47,7 +49,33 @@ def decide(loader: Any) -> Decisions:
             uncut = "chunk_size='batch'"
     assigned = iterable or loader.seeding == "torch"
     seeded, reason = _decide_seeding(loader, iterable)
-    return Decisions(whole_reason=whole, uncut_reason=uncut, assigned=assigned, seeded=seeded, seeding_reason=reason)
+    return Decisions(
+        whole_reason=whole,
+        uncut_reason=uncut,
+        assigned=assigned,
+        seeded=seeded,
+        seeding_reason=reason,
+        order_reason=_order(loader, iterable),
+    )
+
+
+def _order(loader: Any, iterable: bool) -> str:
+    """Say, in words, where the order comes from."""
+    if iterable:
+        return "the IterableDataset's"
+    known, seed = known_batches(loader), seed_of(loader)
+    if known is None:
+        outer = loader.batch_sampler
+        own = loader.sampler if outer is None or type(outer) is BatchSampler else outer
+        return f"that of {type(own).__name__}"
+    shard, words = known.rows.shard, known.rows.order.name
+    if shard.num_ranks > 1:
+        words += f", the share of rank {shard.rank} of {shard.num_ranks}"
+    if seed is None:
+        return words
+    ahead = loader.overlap_epochs and loader.persistent_workers
+    words += "; epochs advance by themselves"
+    return words + (", the next one begins while this one ends" if ahead else "")
 
 
 def _decide_seeding(loader: Any, iterable: bool) -> tuple[bool, str]:

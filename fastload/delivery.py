@@ -64,6 +64,17 @@ class Counts:
             self.reasons[reason] = self.reasons.get(reason, 0) + 1
 
 
+@dataclass(frozen=True, slots=True)
+class Upcoming:
+    """The epoch after the one under way, as it will be if nobody asks for another."""
+
+    identity: Any
+    """Compared with ``==``: what has to be asked for."""
+    index_batches: Iterator[Any]
+    epoch: int
+    shard: Shard
+
+
 class Delivery:
     """One iteration after the other over one pool.
 
@@ -115,6 +126,14 @@ class Delivery:
         self._items: dict[int, WorkItem] = {}
         self._stale: dict[int, int] = {}
         self._batches: dict[int, _Batch] = {}
+        self._completed: deque[int] = deque()
+        self._early: deque[int] = deque()
+        """Completed batches of the upcoming iteration."""
+        self.replicas: deque[tuple[int, Any]] = deque()
+        """Of an IterableDataset: for each batch that was given out, its worker and where that one's replica was."""
+        self._upcoming: Upcoming | None = None
+        self._boundary: int | None = None
+        """First batch of the upcoming iteration, once its work is given out."""
         self.broken = False
         """Whether a worker is lost, so that nothing more can come."""
 
@@ -126,8 +145,13 @@ class Delivery:
         shard: Shard,
         shared_seed: int | None = None,
         first_row: int = 0,
+        identity: Any = None,
+        upcoming: Upcoming | None = None,
+        first_worker: int = 0,
     ) -> None:
         """Start a new iteration; what is left of the one before is dropped.
+
+        If it is the one that was announced as upcoming, its first batches are under way already, and stay.
 
         Args:
             index_batches: what the sampler gives.
@@ -136,20 +160,34 @@ class Delivery:
             shard: the positions of the samples.
             shared_seed: what IterDataPipes are seeded with, from the second iteration on.
             first_row: this rank's samples before the first batch, where the sampler's are skipped.
+            identity: which iteration this is.
+            upcoming: the next one: begun as soon as this one needs no more work.
+            first_worker: whose turn is first, where each batch has its worker.
         """
+        announced, self._upcoming = self._upcoming, upcoming
+        goes_on = self._boundary is not None and announced is not None and announced.identity == identity
+        if goes_on and not self._pending():
+            self._boundary = None
+            self._completed = self._early + self._completed if not self._in_order else deque()
+            self._early = deque()
+            self._refill()
+            return
         self._drop_all()
+        self._boundary = None
+        self._early = deque()
         self._index_batches: Iterator[Any] | None = index_batches
         self._size_of = size_of
         self._epoch = epoch
         self._batches = {}
-        self._completed: deque[int] = deque()
+        self._completed = deque()
         self._next_made = 0
         self._next_given = 0
         self._first_row = first_row
         self._shard = shard
         self._active = [True] * self._num_workers
         self._load = [0] * self._num_workers
-        self._turn = 0
+        self._turn = first_worker
+        self.replicas.clear()
         if self._iteration and self._iterable:
             self._iteration += 1
             self._pool.begin(self._iteration)
@@ -191,7 +229,7 @@ class Delivery:
         self._receive()
         self._refill()
         batch_id = self._ready()
-        if batch_id is None and self._batches:
+        if batch_id is None and self._pending():
             begun = time.perf_counter_ns()
             batch_id = self._wait_ready()
             self._counts.waited_ns += time.perf_counter_ns() - begun
@@ -210,7 +248,7 @@ class Delivery:
 
     def _wait_ready(self) -> int | None:
         deadline = time.monotonic() + self._timeout if self._timeout > 0 else None
-        while self._batches:
+        while self._pending():
             done = self._counts_done()
             self._pool.wait(None if deadline is None else max(0.0, deadline - time.monotonic()))
             self._receive()
@@ -228,15 +266,23 @@ class Delivery:
     def _counts_done(self) -> int:
         return sum(batch.missing == 0 for batch in self._batches.values())
 
+    def _pending(self) -> bool:
+        """Whether batches of this iteration are under way."""
+        if self._boundary is None:
+            return bool(self._batches)
+        return min(self._batches, default=self._boundary) < self._boundary
+
     def _ready(self) -> int | None:
         """Return the batch that is to be given next, if it is complete."""
         if not self._in_order:
             while self._completed:
                 batch_id = self._completed.popleft()
-                if batch_id in self._batches:
+                if self._boundary is not None and batch_id >= self._boundary:
+                    self._early.append(batch_id)
+                elif batch_id in self._batches:
                     return batch_id
             return None
-        while self._next_given < self._next_made:
+        while self._next_given < (self._next_made if self._boundary is None else self._boundary):
             batch = self._batches.get(self._next_given)
             if batch is None:  # its worker's replica had ended
                 self._next_given += 1
@@ -261,8 +307,12 @@ class Delivery:
                 self._next_made += 1
                 self._issue(batch_id, indices, num_rows, worker_id)
             except StopIteration:
-                self._index_batches = None
-                return
+                if self._boundary is not None or self._upcoming is None:
+                    self._index_batches = None
+                    return
+                self._boundary = batch_id
+                self._index_batches, self._epoch = self._upcoming.index_batches, self._upcoming.epoch
+                self._shard, self._first_row = self._upcoming.shard, 0
             except Exception as error:
                 # At its own place, so that the batches before it are not lost.
                 self._next_made = batch_id + 1
@@ -439,6 +489,8 @@ class Delivery:
             if result.status == ERROR:
                 self._pool.slots.release(batch.slot)
                 reraise(self._pool.take_error(result.payload))
+        if self._iterable:
+            self.replicas.append((parts[0][1].worker_id, parts[0][1].replica))
         made, reason = self._assembly.build(batch.slot, batch.num_rows, parts)
         # An IterableDataset's last batch may be shorter than was asked for, so its samples are not known.
         self._counts.count(1 if self._iterable else batch.num_rows, reason and (self._whole_reason or reason))

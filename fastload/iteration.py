@@ -20,11 +20,12 @@ import torch
 from torch.utils.data import IterableDataset
 
 from . import compat, seeding
+from .agreement import compare_ranks
 from .decisions import UNSEEDED_THREADS, Decisions, decide, ids_are_indices
-from .delivery import Counts, Delivery
-from .errors import LoadTimeout, WorkerDied
+from .delivery import Counts, Delivery, Upcoming
+from .errors import LoadTimeout, StateError, WorkerDied
 from .layout_book import LayoutBook
-from .passes import Pass, seed_of
+from .passes import Pass, Resume, known_batches, our_sampler, seed_of
 from .pinning import PinnedAhead
 from .plan import slots_in_flight
 from .shard import Shard
@@ -72,7 +73,8 @@ def _index_batches(loader: Any, begun: Pass, iterator: Any) -> tuple[Iterator[An
     if resume is None or isinstance(loader.dataset, IterableDataset):
         return iterator._sampler_iter, 0
     if begun.known is not None:
-        return begun.known.batches(begun.epoch), 0
+        with generators_at(loader, resume.generators):  # the next epochs' base seeds come from the loader's own
+            return begun.known.batches(begun.epoch), 0
     num_rows = 0
     with generators_at(loader, resume.generators):
         batches = iter(loader._index_sampler)
@@ -83,13 +85,14 @@ def _index_batches(loader: Any, begun: Pass, iterator: Any) -> tuple[Iterator[An
     return batches, num_rows
 
 
-def _make_job(loader: Any, decisions: Decisions, iterator: Any, shard: Shard) -> Job:
+def _make_job(loader: Any, decisions: Decisions, begun: Pass, iterator: Any, shard: Shard) -> Job:
     init_fn = loader.worker_init_fn
     if compat.is_data_pipe(loader.dataset):
         init_fn = functools.partial(compat.sharding_worker_init_fn, init_fn, iterator._world_size, iterator._rank)
     seed = seed_of(loader)
     if seed is None:
         seed = iterator._base_seed
+    replicas = begun.resume.workers if begun.resume is not None else None
     return Job(
         dataset=iterator._dataset,
         collate_fn=loader.collate_fn,
@@ -104,7 +107,53 @@ def _make_job(loader: Any, decisions: Decisions, iterator: Any, shard: Shard) ->
         num_workers=loader.num_workers,
         shared_seed=iterator._shared_seed,
         worker_init_fn=init_fn,
+        replicas=replicas["states"] if replicas is not None else (),
     )
+
+
+class _Replicas:
+    """Where the replicas of an IterableDataset were when the user was given their last batches."""
+
+    def __init__(self, num_workers: int, resume: Resume | None) -> None:
+        begun = resume.workers if resume is not None else None
+        self._states: list[Any] = list(begun["states"]) if begun is not None else [None] * num_workers
+        self._next: int = begun["next"] if begun is not None else 0
+
+    def note(self, worker_id: int, state: Any) -> None:
+        self._states[worker_id] = state
+        self._next = (worker_id + 1) % len(self._states)
+
+    def state(self) -> dict[str, Any] | None:
+        """Return it for a state dict; None if they do not say."""
+        if all(state is None for state in self._states):
+            return None
+        return {"states": list(self._states), "next": self._next}
+
+
+def _read_again(begun: Pass, load: Callable[[], Any]) -> None:
+    """Load and drop the batches that were delivered before, where an IterableDataset cannot be told where to begin."""
+    resume = begun.resume
+    if resume is None or resume.workers is not None or not resume.batches:
+        return
+    warnings.warn(
+        f"the dataset has no state_dict and load_state_dict, so its first {resume.batches} batches are loaded again "
+        "and dropped; give it both methods to resume at once",
+        stacklevel=6,
+    )
+    from rich.console import Console
+    from rich.progress import track
+
+    console = Console(stderr=True)
+    batches = range(resume.batches)
+    for _ in track(
+        batches, "fastload: reading again", console=console, transient=True, disable=not console.is_terminal
+    ):
+        try:
+            load()
+        except StopIteration:
+            raise StateError(
+                f"the state was saved after {resume.batches} batches, and the dataset ends before them now"
+            ) from None
 
 
 def _note_randomness(loader: Any, begun: Pass, iterator: Any, key_epoch: int) -> int:
@@ -153,26 +202,40 @@ class InlineIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's priv
         decisions = decide(loader)
         self._seeded = decisions.seeded
         self._shard = _shard_of(loader, begun, self)
-        self._fetcher = Fetcher(_make_job(loader, decisions, self, self._shard), 0, "")
+        self._fetcher = Fetcher(_make_job(loader, decisions, begun, self, self._shard), 0, "")
         self._counts = loader._runtime.counts
         self._iterable = isinstance(loader.dataset, IterableDataset)
         self._sampler_iter, self._first_row = _index_batches(loader, begun, self)
+        if self._iterable:
+            begun.replicas = _Replicas(1, begun.resume)
+            _read_again(begun, self._load_next)
+        compare_ranks(our_sampler(loader), loader.state_dict())
 
     def _next_data(self) -> Any:
+        begun = self._pass
         try:
-            index = _sized(self._next_index()) if self._auto_collation else self._next_index()
-            num_rows = len(index) if self._auto_collation and hasattr(index, "__len__") else 1
-            data = self._load(index, num_rows)
+            data = self._load_next()
         except StopIteration:
-            self._pass.finished = True
+            begun.finished = True
             raise
+        except Exception:
+            begun.delivered += 1  # the error stood in a batch's place
+            raise
+        begun.delivered += 1
+        if begun.replicas is not None:
+            begun.replicas.note(0, self._fetcher.replica_state())
+        return data
+
+    def _load_next(self) -> Any:
+        index = _sized(self._next_index()) if self._auto_collation else self._next_index()
+        num_rows = len(index) if self._auto_collation and hasattr(index, "__len__") else 1
+        data = self._load(index, num_rows)
         self._counts.count(1 if self._iterable else num_rows, None)
         return data
 
     def _load(self, index: Any, num_rows: int) -> Any:
         position = self._shard.position(self._first_row)
         self._first_row += num_rows
-        self._pass.delivered += 1
         if self._seeded:
             with seeding.preserved_global_generators():
                 data = self._fetcher.fetch(index, self._epoch, position)
@@ -212,8 +275,9 @@ class WorkerIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's priv
             self._iterations = begun.key_epoch + 1
             self._pass = begun
             shard = _shard_of(loader, begun, self)
+            replicas = begun.resume.workers if begun.resume is not None else None
             if self._pool is None or self._pool.pid != os.getpid():  # forked: these workers are the parent's
-                self._start(loader, shard)
+                self._start(loader, begun, shard)
             super()._reset(loader)  # torch asks the sampler for an iterator twice at the first iteration, and so do we
             index_batches, first_row = _index_batches(loader, begun, self)
             if self._auto_collation:
@@ -221,16 +285,38 @@ class WorkerIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's priv
             if isinstance(self._stage, PinnedAhead):
                 self._stage.drop()
             size_of = _size if self._auto_collation else _one
-            self._delivery.begin(index_batches, size_of, epoch, shard, self._shared_seed, first_row)
+            self._delivery.begin(
+                index_batches,
+                size_of,
+                epoch,
+                shard,
+                self._shared_seed,
+                first_row,
+                (begun.epoch, begun.known),
+                self._upcoming(loader, begun),
+                replicas["next"] if replicas is not None else 0,
+            )
             error = self._delivery.first_error()
             samplers = (loader.sampler, loader._index_sampler)
             if error is not None and all(type(sampler).__module__ == compat.SAMPLER_MODULE for sampler in samplers):
                 raise error  # as in torch: a dataset without a length, say, which no later next() can mend
+            if isinstance(loader.dataset, IterableDataset):
+                begun.replicas = _Replicas(loader.num_workers, begun.resume)
+                _read_again(begun, self._stage.next)
+            compare_ranks(our_sampler(loader), loader.state_dict())  # while the workers are at it
         except BaseException:
             self._shutdown_workers()
             raise
 
-    def _start(self, loader: Any, shard: Shard) -> None:
+    def _upcoming(self, loader: Any, begun: Pass) -> Upcoming | None:
+        """Announce the next epoch, where it is certain and its workers will be there."""
+        known = known_batches(loader)
+        if not (loader.overlap_epochs and loader.persistent_workers) or known is None or seed_of(loader) is None:
+            return None
+        epoch = begun.epoch + 1
+        return Upcoming((epoch, known), known.batches(epoch), epoch, known.rows.shard)
+
+    def _start(self, loader: Any, begun: Pass, shard: Shard) -> None:
         decisions = decide(loader)
         runtime = loader._runtime
         if decisions.seeding_reason == UNSEEDED_THREADS and not runtime.warned:
@@ -240,7 +326,7 @@ class WorkerIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's priv
                 "depends on the threads' timing; use worker_method='multiprocessing' where that matters",
                 stacklevel=5,
             )
-        job = _make_job(loader, decisions, self, shard)
+        job = _make_job(loader, decisions, begun, self, shard)
         window = slots_in_flight(loader.num_workers, loader.prefetch_factor or 0)
         pool: ProcessPool | ThreadPool
         if loader.worker_method == "thread":
@@ -288,6 +374,8 @@ class WorkerIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's priv
         try:
             data = self._stage.next()
             self._pass.delivered += 1
+            if self._pass.replicas is not None:
+                self._pass.replicas.note(*self._delivery.replicas.popleft())
             return data
         except StopIteration:
             self._pass.finished = True

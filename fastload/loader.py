@@ -18,7 +18,7 @@ from .errors import ConfigError
 from .iteration import InlineIterator, Runtime, WorkerIterator
 from .passes import Epochs, Pass, Resume, epoch_owner, known_batches, seed_of
 from .plan import slots_in_flight
-from .sampling import KeyedSampler, check_seed
+from .sampling import DistributedBatchSampler, KeyedSampler, check_seed
 from .state import resume_from, state_of
 
 T = TypeVar("T", covariant=True)
@@ -79,12 +79,15 @@ class DataLoader(compat.TorchDataLoader[T]):
         worker_method: ``"multiprocessing"``, or ``"thread"``: the workers are threads of this process, for datasets
             whose time goes into code that releases the GIL.
         seed: None: the sampling order is torch's for the same generator, and the samples' randomness comes from
-            torch's base seed. An integer (up to 128 bits): order and randomness depend on it and on the epoch alone.
+            torch's base seed, or from the seed of a sampler of fastload's. An integer (up to 128 bits): order and
+            randomness depend on it and on the epoch alone, and the epoch advances by itself.
         seeding: ``"sample"``: the global generators are seeded anew before each sample, from a key of its own, so
             that augmentation does not depend on the number of workers. ``"torch"``: torch's streams for each worker,
             and torch's assignment of batch ``i`` to worker ``i % num_workers``.
         chunk_size: samples a task. None: chosen from the measured cost of a sample. ``"batch"``: whole batches, for
             datasets that profit from neighbours.
+        overlap_epochs: with persistent workers, an integer ``seed`` (or a sampler of fastload's) and a known order: the
+            first batches of the next epoch are loaded while this one ends. If another epoch is set, they are dropped.
 
     Where it differs from torch, on purpose:
 
@@ -130,12 +133,14 @@ class DataLoader(compat.TorchDataLoader[T]):
         seed: int | None = None,
         seeding: Seeding = "sample",
         chunk_size: int | Literal["batch"] | None = None,
+        overlap_epochs: bool = True,
     ) -> None:
         adapt_loaded_libraries()
         self.worker_method = worker_method
         self.seed = seed
         self.seeding = seeding
         self.chunk_size = chunk_size
+        self.overlap_epochs = overlap_epochs
         self._runtime = Runtime()
         self._epochs = Epochs()
         self._pass: Pass | None = None
@@ -163,6 +168,9 @@ class DataLoader(compat.TorchDataLoader[T]):
             in_order=in_order,
         )
         _check(worker_method, seed, seeding, chunk_size, multiprocessing_context)  # after torch's own checks
+        if isinstance(batch_sampler, DistributedBatchSampler):
+            # Where torch has the dataset's own order: Lightning shards what is no DistributedSampler.
+            vars(self)["sampler"] = batch_sampler.sampler
 
     def __getstate__(self) -> dict[str, Any]:
         # A copy, pickled or not, begins its own life: its close() must not end this loader's workers.
@@ -238,6 +246,7 @@ class DataLoader(compat.TorchDataLoader[T]):
                 f"in flight   at most {statistics.slots_in_flight} batches (num_workers x prefetch_factor), "
                 + ("in order" if self.in_order else "as they are completed")
             )
+        lines.append(f"order       {decisions.order_reason}")
         lines.append(f"seeding     {decisions.seeding_reason}")
         if statistics.batches:
             lines.append(f"so far      {statistics.batches} batches, {statistics.samples} samples")

@@ -61,8 +61,10 @@ def known_batches(loader: Any) -> KnownBatches | None:
     sampler, batches = loader.sampler, loader.batch_sampler
     if type(batches) is DistributedBatchSampler:
         return KnownBatches(batches.sampler.epoch_order, batches.batch_size, False)
-    if batches is not None and (type(batches) is not BatchSampler or batches.sampler is not sampler):
-        return None
+    if batches is not None:
+        if type(batches) is not BatchSampler:
+            return None
+        sampler = batches.sampler
     if type(sampler) in (KeyedSampler, DistributedSampler):
         rows = sampler.epoch_order
         if rows.shard.global_batch_size is not None:  # the sampler inside of a DistributedBatchSampler, on its own
@@ -80,12 +82,21 @@ def known_batches(loader: Any) -> KnownBatches | None:
     return KnownBatches(rows, batches.batch_size, batches.drop_last)
 
 
+def samplers_of(loader: Any) -> Iterator[Any]:
+    """Yield a loader's samplers, from the outermost to those that they are made around."""
+    outer = loader.batch_sampler
+    while outer is not None:
+        yield outer
+        inner = getattr(outer, "sampler", None)
+        if inner is not None:
+            yield inner
+        outer = getattr(outer, "batch_sampler", None)  # Accelerate's wrappers
+    yield loader.sampler
+
+
 def our_sampler(loader: Any) -> DistributedSampler | None:
     """Return the sampler that shares out a seeded order of ours, or None."""
-    for sampler in (getattr(loader.batch_sampler, "sampler", None), loader.sampler):
-        if isinstance(sampler, DistributedSampler):
-            return sampler
-    return None
+    return next((sampler for sampler in samplers_of(loader) if isinstance(sampler, DistributedSampler)), None)
 
 
 def seed_of(loader: Any) -> int | None:
@@ -99,10 +110,8 @@ def seed_of(loader: Any) -> int | None:
 
 def epoch_owner(loader: Any) -> Any:
     """Return the sampler whose ``epoch`` makes its order, or None."""
-    for sampler in (getattr(loader.batch_sampler, "sampler", None), loader.sampler):
-        if isinstance(sampler, (TorchDistributedSampler, KeyedSampler)):
-            return sampler
-    return None
+    kinds = (TorchDistributedSampler, KeyedSampler)
+    return next((sampler for sampler in samplers_of(loader) if isinstance(sampler, kinds)), None)
 
 
 @dataclass(slots=True)
@@ -137,7 +146,7 @@ class Pass:
     generators: dict[str, Any] = field(default_factory=dict)
     """States of the generators that make the order, from before the pass."""
     replicas: Any = None
-    """What gives the state of an IterableDataset; see iteration.py."""
+    """Where the replicas of an IterableDataset are; see iteration.py."""
 
     @property
     def batches(self) -> int:

@@ -154,6 +154,7 @@ class DistributedSampler(TorchDistributedSampler[Any]):
         self._begin(made, Shard(length=made.length, rank=self.rank, num_ranks=self.num_replicas, tail=tail))
 
     def _begin(self, order: Order, shard: Shard) -> None:
+        self.meetings: tuple[int, int] | None = None  # of the ranks; see agreement.py
         self._epoch_order = EpochOrder(order, shard)
         self.num_samples = shard.num_rows
         self.total_size = shard.end

@@ -24,10 +24,13 @@ from torch.utils.data import BatchSampler, IterableDataset, SequentialSampler
 from torch.utils.data import DistributedSampler as TorchDistributedSampler
 
 from .errors import StateError
-from .passes import Pass, Resume, known_batches, seed_of
+from .passes import Pass, Resume, known_batches, samplers_of, seed_of
 from .sampling import DistributedBatchSampler, DistributedSampler, KeyedSampler
 
 VERSION = 1
+
+# Accelerate's prepared loaders write this into the state they pass on.
+_ADDED_BY_OTHERS = {"_iterator_finished"}
 
 _FINGERPRINT = {
     "seed": "the seed",
@@ -68,7 +71,7 @@ def state_of(loader: Any, last: Pass | None, upcoming: Resume | None, next_epoch
     elif begun and last is not None:
         state |= {"batches": last.batches, "base_seed": last.base_seed, "key_epoch": last.key_epoch}
         generators = last.generators
-        workers = last.replicas() if last.replicas is not None else None
+        workers = last.replicas.state() if last.replicas is not None else None
     if state["kind"] == "iterable":
         return state | {"workers": workers}
     return state | {f"generator.{name}": value for name, value in (generators or generator_states(loader)).items()}
@@ -96,7 +99,7 @@ def resume_from(loader: Any, state: Any) -> Resume:
             f"the state is of kind {state.get('kind')!r}, and this loader's is {expected['kind']!r}: the sampler, the "
             "seed or the kind of dataset is another than when it was saved"
         )
-    lost, strange = expected.keys() - state.keys(), state.keys() - expected.keys()
+    lost, strange = expected.keys() - state.keys(), state.keys() - expected.keys() - _ADDED_BY_OTHERS
     if lost or strange:
         raise StateError(
             "the state is not whole: "
@@ -130,10 +133,8 @@ def resume_from(loader: Any, state: Any) -> Resume:
     )
     if state["kind"] == "iterable":
         workers = state["workers"]
-        if workers is not None and (
-            not isinstance(workers, dict) or workers.keys() != {"states", "next", "ended"} or not workers["states"]
-        ):
-            raise StateError(f"workers must be None or the replicas' states, got {workers!r:.200}")
+        if workers is not None and not _are_replicas(workers, max(1, loader.num_workers)):
+            raise StateError(f"workers must be None or the state of each replica, got {workers!r:.200}")
         resume.workers = workers
     return resume
 
@@ -150,6 +151,19 @@ def _resume_at(loader: Any, state: dict[str, Any]) -> Resume:
             f"position must be a multiple of the global batch size {shard.global_batch_size}, got {position=}"
         )
     return Resume(epoch=state["epoch"], base=position)
+
+
+def _are_replicas(workers: Any, num_workers: int) -> bool:
+    if not isinstance(workers, dict) or workers.keys() != {"states", "next"}:
+        return False
+    states, following = workers["states"], workers["next"]
+    return (
+        isinstance(states, list)
+        and len(states) == num_workers
+        and all(state is None or (isinstance(state, dict) and state.keys() == {"state", "ended"}) for state in states)
+        and isinstance(following, int)
+        and 0 <= following < num_workers
+    )
 
 
 def _kind_of(loader: Any) -> str:
@@ -182,10 +196,8 @@ def _fingerprint(loader: Any) -> dict[str, Any]:
 
 
 def _order_seed(loader: Any) -> int | None:
-    for sampler in (getattr(loader.batch_sampler, "sampler", None), loader.sampler):
-        if isinstance(sampler, (DistributedSampler, KeyedSampler)):
-            return sampler.seed
-    return None
+    kinds = (DistributedSampler, KeyedSampler)
+    return next((sampler.seed for sampler in samplers_of(loader) if isinstance(sampler, kinds)), None)
 
 
 def _length_of(loader: Any) -> int:
@@ -224,16 +236,16 @@ def _owned_generators(loader: Any) -> dict[str, torch.Generator]:
     found: dict[str, torch.Generator] = {}
     if isinstance(loader.generator, torch.Generator):
         found["loader"] = loader.generator
-    for name, owner in (("sampler", loader.sampler), ("batch_sampler", loader.batch_sampler)):
+    for owner in samplers_of(loader):
         generator = getattr(owner, "generator", None)
         if isinstance(generator, torch.Generator) and all(generator is not known for known in found.values()):
-            found[name] = generator
+            found["sampler"] = generator
     return found
 
 
 def _draws(loader: Any) -> tuple[bool, bool]:
     """Whether the order may come from torch's global generator; and whether also from those of Python and NumPy."""
-    samplers = [loader.sampler] if loader.batch_sampler is None else [loader.sampler, loader.batch_sampler]
+    samplers = list(samplers_of(loader))
     if all(type(sampler) in _DRAWING_NOTHING for sampler in samplers):
         return False, False
     torchs = all(type(sampler).__module__.startswith("torch.utils.data") for sampler in samplers)
@@ -252,6 +264,8 @@ _DRAWING_NOTHING = (
 
 def generator_states(loader: Any) -> dict[str, Any]:
     """Return the states of all generators that may make the order of a loader whose sampler is not ours."""
+    if isinstance(loader.dataset, IterableDataset):
+        return {}
     states: dict[str, Any] = {name: generator.get_state() for name, generator in _owned_generators(loader).items()}
     from_torch, from_others = _draws(loader)
     if from_torch:

@@ -19,18 +19,29 @@ NAMES = [
     "ConfigError",
     "DataLoader",
     "DatasetError",
+    "DistributedBatchSampler",
+    "DistributedSampler",
     "FastloadError",
     "LoadTimeout",
+    "RankMismatch",
+    "StateError",
     "Statistics",
     "VerifyReport",
     "WorkerDied",
     "install",
+    "replay",
     "uninstall",
     "verify",
 ]
 # What our class has beside torch's.
-OWN_METHODS = ["close", "explain", "set_epoch", "statistics"]
-OWN_ARGUMENTS = {"worker_method": "multiprocessing", "seed": None, "seeding": "sample", "chunk_size": None}
+OWN_METHODS = ["close", "explain", "load_state_dict", "set_epoch", "state_dict", "statistics"]
+OWN_ARGUMENTS = {
+    "worker_method": "multiprocessing",
+    "seed": None,
+    "seeding": "sample",
+    "chunk_size": None,
+    "overlap_epochs": True,
+}
 
 
 def test_the_public_names_are_the_pinned_ones_in_order():

@@ -6,6 +6,7 @@ a :class:`Sink` takes it.
 
 from __future__ import annotations
 
+import copy
 import functools
 import itertools
 import operator
@@ -51,6 +52,8 @@ class Result(NamedTuple):
     payload: Any
     busy_ns: int
     """Time from taking the item until now, in nanoseconds."""
+    replica: Any = None
+    """Of an IterableDataset that has a state: where its replica is after this batch. See :class:`Fetcher`."""
 
 
 class Sink(Protocol):
@@ -87,6 +90,8 @@ class Job:
     shared_seed: int | None
     """Seed that IterDataPipes share."""
     worker_init_fn: Callable[[int], Any] | None
+    replicas: Sequence[Any] = ()
+    """Of an IterableDataset: where each worker's replica begins; None or empty: at its start."""
 
 
 class Fetcher:
@@ -106,8 +111,10 @@ class Fetcher:
         self._getitems = None if job.iterable else batch_getter(job.dataset)
         self._subset = _per_sample_subset(job.dataset)
         self._keys: tuple[int, Keys, Keys] | None = None
-        self._iterator: Any = iter(job.dataset) if job.iterable else None
+        self._iterator: Any = None
         self._ended = False
+        if job.iterable:
+            self._begin_replica(job.replicas[worker_id] if job.replicas else None)
 
     def run(self, item: WorkItem, sink: Sink) -> Result:
         """Do one item. Never raises an Exception: what the user's code raised is in the result."""
@@ -121,14 +128,15 @@ class Fetcher:
             elif layout == WHOLE_BATCH:
                 status, payload = self._whole(item)
             else:
-                samples = self._load(item.indices, item.epoch, item.position)
+                samples = self.load(item.indices, item.epoch, item.position)
                 if type(samples) is list and len(samples) == len(item.indices):
                     status, layout, payload = _rows(samples, item, sink)
                 else:  # a __getitems__ may give anything
                     status, payload = WHOLE, self._collated(samples)
         except Exception as error:
             status, payload = ERROR, self._wrapped(error, item)
-        return Result(item.serial, self._worker_id, status, layout, payload, time.perf_counter_ns() - begun)
+        replica = self.replica_state() if status == WHOLE and self._iterator is not None else None
+        return Result(item.serial, self._worker_id, status, layout, payload, time.perf_counter_ns() - begun, replica)
 
     def _begin_pass(self, shared_seed: int | None) -> None:
         self._ended = False
@@ -136,6 +144,29 @@ class Fetcher:
             self._iterator = iter(compat.seed_iter_data_pipe(self._dataset, shared_seed))
         except Exception as error:
             self._iterator = _raising(error)  # in the place of the first batch
+
+    def _begin_replica(self, state: Any) -> None:
+        dataset = self._dataset
+        self._iterator = iter(dataset)
+        if state is None:
+            return
+        self._ended = state["ended"]
+        if _is_stateful(self._iterator):
+            self._iterator.load_state_dict(state["state"])
+        elif _is_stateful(dataset):
+            dataset.load_state_dict(state["state"])
+            self._iterator = iter(dataset)
+
+    def replica_state(self) -> Any:
+        """Return where this worker's replica of an IterableDataset is; None if it does not say.
+
+        It says so if its iterator, or the dataset itself, has ``state_dict`` and ``load_state_dict``.
+        """
+        stateful = next((owner for owner in (self._iterator, self._dataset) if _is_stateful(owner)), None)
+        if stateful is None:
+            return None
+        # A copy: it may be the very object that the dataset goes on changing.
+        return {"state": copy.deepcopy(stateful.state_dict()), "ended": self._ended}
 
     def fetch(self, index: Any, epoch: int, position: int) -> Any:
         """Load and collate one batch (or one sample, without auto-collation).
@@ -150,7 +181,7 @@ class Fetcher:
         if not job.auto_collation:
             self._seed(epoch, self._id(index, position))
             return self._collated(self._guarded(functools.partial(operator.getitem, self._dataset), index))
-        data = self._load(index, epoch, position)
+        data = self.load(index, epoch, position)
         keys = self._keys_of(epoch)
         if keys is not None:
             # Of its own domain, so that what collate_fn draws does not depend on what the last sample drew.
@@ -175,7 +206,7 @@ class Fetcher:
                 return EXHAUSTED, None
             return ERROR, self._wrapped(error, item)
 
-    def _load(self, indices: Any, epoch: int, position: int) -> Any:
+    def load(self, indices: Any, epoch: int, position: int) -> Any:
         """Load the samples of a batch or chunk, by ``__getitems__`` where there is one."""
         if self._getitems is None:
             return self._samples(indices, epoch, position)
@@ -273,6 +304,10 @@ def _rows(samples: list[Any], item: WorkItem, sink: Sink) -> tuple[int, int, Any
         except DoesNotFit:
             pass
     return SAMPLES, 0, samples
+
+
+def _is_stateful(owner: Any) -> bool:
+    return all(callable(getattr(owner, name, None)) for name in ("state_dict", "load_state_dict"))
 
 
 def _raising(error: Exception) -> Iterator[Any]:

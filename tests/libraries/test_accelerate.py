@@ -20,7 +20,13 @@ import fastload
 from fastload import adapters
 from fastload.adapters import own_arguments
 
-OWN: dict[str, Any] = {"seed": 11, "chunk_size": 3, "worker_method": "thread", "seeding": "sample"}
+OWN: dict[str, Any] = {
+    "seed": 11,
+    "chunk_size": 3,
+    "worker_method": "thread",
+    "seeding": "sample",
+    "overlap_epochs": False,
+}
 
 
 @pytest.fixture(autouse=True)

@@ -1,0 +1,141 @@
+"""One sample of an epoch again, with its augmentation: for a closer look at a bad batch.
+
+In: a loader, an epoch, and the sample's index or position. Out: the very sample that the loader gave, whatever its
+workers were. It is loaded here, in the user's process, whose global generators are as before afterwards.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from torch.utils.data import IterableDataset
+
+from . import seeding
+from .decisions import decide, ids_are_indices
+from .errors import ConfigError
+from .passes import KnownBatches, known_batches, seed_of
+from .workers.fetch import Fetcher, Job, batch_getter
+
+# Positions that are searched at once.
+_SEARCHED = 1 << 16
+
+
+def replay(loader: Any, epoch: int, index: Any = None, *, position: int | None = None) -> Any:
+    """Return a sample as it was in an epoch, before collation.
+
+    Args:
+        loader: a :class:`fastload.DataLoader` whose samples are seeded from an integer: its ``seed``, or that of a
+            sampler of fastload's.
+        epoch: 0, 1, ...
+        index: the sample's index in the dataset. Enough where the order gives every index once.
+        position: its place in the epoch's global order, over all ranks: ``step * global_batch_size + place`` for a
+            ``DistributedBatchSampler``, ``rank + num_replicas * row`` for a ``DistributedSampler``, the number of
+            samples before it for a loader that is not shared out. Needed for weighted samplers, and together with the
+            index for samplers that are not fastload's.
+
+    Raises:
+        ConfigError: the loader has no such seed; or what was given does not name a sample.
+        Exception: what the dataset raises.
+
+    Example:
+        >>> import random, fastload
+        >>> class Noisy:
+        ...     def __len__(self): return 100
+        ...     def __getitem__(self, index): return index, random.random()
+        >>> loader = fastload.DataLoader(Noisy(), batch_size=10, shuffle=True, seed=0)
+        >>> indices, noise = next(iter(loader))
+        >>> fastload.replay(loader, 0, int(indices[3]))[1] == float(noise[3])
+        True
+    """
+    seed = seed_of(loader)
+    if isinstance(loader.dataset, IterableDataset) or seed is None or loader.seeding == "torch":
+        raise ConfigError(
+            "replay needs a map-style dataset, and samples that are seeded from an integer: give the DataLoader "
+            f"seed=..., got seed={loader.seed!r}, seeding={loader.seeding!r}, a {type(loader.dataset).__name__}"
+        )
+    if isinstance(epoch, bool) or not isinstance(epoch, int) or epoch < 0:
+        raise ConfigError(f"epoch must be an integer of at least 0, got {epoch=}")
+    if position is not None and (isinstance(position, bool) or not isinstance(position, int) or position < 0):
+        raise ConfigError(f"position must be an integer of at least 0, got {position=}")
+    known = known_batches(loader)
+    index, position = _found(known, epoch, index, position, needs_position=batch_getter(loader.dataset) is not None)
+    fetcher = Fetcher(_job_of(loader, seed, known), 0, "")
+    with seeding.preserved_global_generators():
+        if batch_getter(loader.dataset) is None or known is None:
+            return fetcher.load([index], epoch, position)[0]
+        # Such a dataset loads a batch at once, and is seeded for all of it.
+        positions = _batch_around(known, position)
+        indices = known.rows.order.at(epoch, positions % known.rows.order.length).tolist()
+        samples = fetcher.load(indices, epoch, int(positions[0]))
+        return samples[positions.tolist().index(position)]
+
+
+def _job_of(loader: Any, seed: int, known: KnownBatches | None) -> Job:
+    shard = known.rows.shard if known is not None else None
+    return Job(
+        dataset=loader.dataset,
+        collate_fn=loader.collate_fn,
+        auto_collation=True,
+        drop_last=False,
+        iterable=False,
+        seed=seed if decide(loader).seeded else None,
+        ids_are_indices=ids_are_indices(loader),
+        stride=1,
+        length=shard.length if shard is not None and shard.tail == "pad" else 0,
+        base_seed=0,
+        num_workers=0,
+        shared_seed=None,
+        worker_init_fn=None,
+    )
+
+
+def _found(
+    known: KnownBatches | None, epoch: int, index: Any, position: int | None, *, needs_position: bool
+) -> tuple[Any, int]:
+    """Return both index and position."""
+    if known is None:
+        if index is None or position is None:
+            raise ConfigError(
+                "the loader's sampler is not fastload's, so index and position (the number of samples before it) are "
+                f"both needed, got {index=}, {position=}"
+            )
+        return index, position
+    order = known.rows.order
+    if position is None:
+        if index is None or not order.once:
+            raise ConfigError(
+                "position is needed: the order may give an index more than once"
+                if index is not None
+                else "index or position is needed"
+            )
+        return index, _position_of(known, epoch, index) if needs_position else 0
+    if position >= max(order.length, known.rows.shard.end):
+        raise ConfigError(f"position must be below {order.length}, the length of an epoch, got {position=}")
+    there = int(order.at(epoch, np.array([position % order.length]))[0])
+    if index is not None and index != there:
+        raise ConfigError(f"epoch {epoch} has index {there} at position {position}, not {index}; leave one of them out")
+    return there, position
+
+
+def _position_of(known: KnownBatches, epoch: int, index: int) -> int:
+    order = known.rows.order
+    for first in range(0, order.length, _SEARCHED):
+        positions = np.arange(first, min(first + _SEARCHED, order.length))
+        places = np.flatnonzero(order.at(epoch, positions) == index)
+        if places.size:
+            return int(positions[places[0]])
+    raise ConfigError(f"epoch {epoch} has no index {index}")
+
+
+def _batch_around(known: KnownBatches, position: int) -> Any:
+    """Return the positions of the batch that a position falls in, on whichever rank has it."""
+    shard, size = known.rows.shard, known.batch_size or 1
+    for rank in range(shard.num_ranks):
+        there = replace(shard, rank=rank)
+        first = position // (shard.global_batch_size or size * shard.num_ranks) * size
+        positions = there.positions(first, min(size, there.num_rows - first))
+        if position in positions:
+            return positions
+    raise ConfigError(f"no rank is given position {position}: the tail {shard.tail!r} leaves it out")

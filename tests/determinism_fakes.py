@@ -1,0 +1,43 @@
+"""A dataset that draws from every global generator, and what a batch of it is."""
+
+from __future__ import annotations
+
+import random
+from random import gauss
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import Dataset
+
+
+class Drawing(Dataset[Any]):
+    """Each sample is its index and draws from all three generators; the number of draws depends on the sample."""
+
+    def __init__(self, length: int = 53) -> None:
+        self.length = length
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __getitem__(self, index: int) -> tuple[int, float, float, float, torch.Tensor]:
+        for _ in range(index % 3):
+            random.random()
+            np.random.rand()
+            torch.rand(1)
+        return index, random.random(), gauss(0.0, 1.0), float(np.random.normal()), torch.rand(2)
+
+
+Sample = tuple[int, float, float, float, tuple[float, ...]]
+
+
+def samples(batch: Any) -> list[Sample]:
+    """Take a collated batch apart."""
+    indices, *draws, pairs = batch
+    rows = zip(indices.tolist(), *(draw.tolist() for draw in draws), pairs.tolist(), strict=True)
+    return [(index, first, second, third, tuple(pair)) for index, first, second, third, pair in rows]
+
+
+def batches(loader: Any) -> list[list[Sample]]:
+    """Return all batches of one pass, taken apart."""
+    return [samples(batch) for batch in loader]

@@ -1,0 +1,172 @@
+"""The same batches, bit for bit, whoever loads them."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from determinism_fakes import Drawing, batches
+from PIL import Image
+from torch.utils.data import ConcatDataset, Dataset
+from torchvision import transforms as v1
+from torchvision.transforms import v2
+
+from fastload import DataLoader, DistributedBatchSampler
+
+METHODS: dict[str, dict[str, Any]] = {
+    "inline": {"num_workers": 0},
+    "fork": {"num_workers": 3, "multiprocessing_context": "fork"},
+    "one": {"num_workers": 1, "multiprocessing_context": "fork", "prefetch_factor": 4},
+    "spawn": {"num_workers": 2, "multiprocessing_context": "spawn"},
+    "forkserver": {"num_workers": 2, "multiprocessing_context": "forkserver"},
+    "chunks of one": {"num_workers": 2, "chunk_size": 1},
+    "whole batches": {"num_workers": 3, "chunk_size": "batch", "prefetch_factor": 1},
+    "kept": {"num_workers": 2, "persistent_workers": True},
+}
+
+
+class Pictures(Dataset[Any]):
+    """Pictures made from their index, with a transform."""
+
+    def __init__(self, transform: Callable[[Any], Any]) -> None:
+        self.transform = transform
+
+    def __len__(self) -> int:
+        return 22
+
+    def __getitem__(self, index: int) -> Any:
+        pixels = (np.arange(40 * 36 * 3) * (index + 1) % 251).astype(np.uint8).reshape(40, 36, 3)
+        return self.transform(Image.fromarray(pixels)), index
+
+
+def old_transforms() -> Callable[[Any], Any]:
+    return v1.Compose(
+        [
+            v1.RandomResizedCrop(24),
+            v1.RandomHorizontalFlip(),
+            v1.ColorJitter(0.4, 0.4, 0.4, 0.1),
+            v1.RandomRotation(15),
+            v1.RandomApply([v1.GaussianBlur(3)], 0.5),
+            v1.AutoAugment(),
+            v1.ToTensor(),
+            v1.RandomErasing(0.5),
+        ]
+    )
+
+
+def new_transforms() -> Callable[[Any], Any]:
+    return v2.Compose(
+        [
+            v2.ToImage(),
+            v2.RandomResizedCrop(24, antialias=True),
+            v2.RandomHorizontalFlip(),
+            v2.RandomPhotometricDistort(),
+            v2.RandomChoice([v2.RandAugment(), v2.TrivialAugmentWide()]),
+            v2.ToDtype(torch.float32, scale=True),
+            v2.GaussianNoise(),
+            v2.RandomErasing(0.5),
+        ]
+    )
+
+
+class Mixed(Dataset[Any]):
+    """Draws as users do: cached gaussians, permutations, shuffles, nested tensors, and a seed set in the middle."""
+
+    def __len__(self) -> int:
+        return 31
+
+    def __getitem__(self, index: int) -> Any:
+        if index % 5 == 0:
+            random.seed(index)  # the next sample must not notice
+            np.random.seed(index)
+            torch.manual_seed(index)
+        order = list(range(6))
+        random.shuffle(order)
+        draws = [random.gauss(0, 1), random.choice([1.0, 2.0, 3.0]), float(np.random.randn()), random.uniform(0, 1)]
+        return {
+            "order": torch.tensor(order),
+            "draws": torch.tensor(draws, dtype=torch.float64),
+            "numpy": np.random.permutation(4),
+            "torch": (torch.randperm(5), torch.empty(2).normal_(), torch.randint(0, 9, (2,))),
+            "index": index,
+        }
+
+
+DATASETS: dict[str, Callable[[], Dataset[Any]]] = {
+    "draws": Drawing,
+    "mixed": Mixed,
+    "torchvision v1": lambda: Pictures(old_transforms()),
+    "torchvision v2": lambda: Pictures(new_transforms()),
+    "concatenated": lambda: ConcatDataset([Drawing(10), Drawing(13)]),
+}
+
+
+def flat(value: Any) -> Any:
+    """Return a value that can be compared bit for bit."""
+    if isinstance(value, torch.Tensor):
+        return (str(value.dtype), tuple(value.shape), value.numpy().tobytes())
+    if isinstance(value, dict):
+        return {key: flat(item) for key, item in value.items()}
+    return [flat(item) for item in value] if isinstance(value, (list, tuple)) else value
+
+
+@pytest.fixture(scope="module")
+def reference() -> Callable[[str], list[list[Any]]]:
+    known: dict[str, list[list[Any]]] = {}
+
+    def of(name: str) -> list[list[Any]]:
+        if name not in known:
+            loader = DataLoader(DATASETS[name](), 8, shuffle=True, seed=11)
+            known[name] = [[flat(batch) for batch in loader] for _ in range(2)]
+        return known[name]
+
+    return of
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("name", DATASETS)
+def test_batches_are_the_same_for_any_workers(name, method, reference):
+    loader = DataLoader(DATASETS[name](), 8, shuffle=True, seed=11, **METHODS[method])
+    for epoch in reference(name):
+        assert [flat(batch) for batch in loader] == epoch
+    loader.close()
+
+
+@pytest.mark.parametrize("name", DATASETS)
+def test_epochs_and_seeds_have_other_augmentations(name, reference):
+    first, second = reference(name)
+    other = DataLoader(DATASETS[name](), 8, shuffle=True, seed=12)
+    assert len({str(first), str(second), str([flat(batch) for batch in other])}) == 3
+
+
+def test_the_batch_size_and_the_order_change_no_sample():
+    whole = {row[0]: row for batch in batches(DataLoader(Drawing(), 8, shuffle=True, seed=11)) for row in batch}
+    for loader in (
+        DataLoader(Drawing(), 5, shuffle=True, seed=11, num_workers=2),
+        DataLoader(Drawing(), 53, seed=11),
+        DataLoader(Drawing(), batch_sampler=DistributedBatchSampler(Drawing(), 4, seed=3, tail="short"), seed=11),
+    ):
+        assert {row[0]: row for batch in batches(loader) for row in batch} == whole
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_the_users_generators_neither_change_the_batches_nor_are_changed_by_them(num_workers):
+    def states() -> Any:
+        return random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()
+
+    random.seed(1)
+    np.random.seed(1)
+    torch.manual_seed(1)
+    first = batches(DataLoader(Drawing(), 8, shuffle=True, seed=11, num_workers=num_workers))
+    random.seed(2)
+    np.random.seed(2)
+    torch.manual_seed(2)
+    loader = DataLoader(Drawing(), 8, shuffle=True, seed=11, num_workers=num_workers)
+    iterator = iter(loader)  # torch draws a base seed here, and so do we
+    before = states()
+    assert batches(iterator) == first
+    assert states() == before
