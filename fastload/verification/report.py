@@ -153,7 +153,7 @@ class VerifyReport:
         from rich.table import Table
         from rich.text import Text
 
-        rows = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1))
+        rows = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
         rows.add_column("", no_wrap=True, width=1)
         rows.add_column("check", no_wrap=True)
         rows.add_column("setting", ratio=1)

@@ -10,6 +10,7 @@ import functools
 import json
 import os
 import sys
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -47,17 +48,17 @@ def catch_loader(loader_class: Any, wanted: str) -> None:
 
 
 def _verify(loader_class: Any, loader: Any, options: dict[str, Any]) -> None:
-    status = 2
+    # The status is the command's, which reads it from a file: a script may catch SystemExit. One that goes on to train
+    # must not.
+    os.environ.pop("FASTLOAD_VERIFY", None)
     try:
         status = verify_and_print(loader, options)
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        # The status is the command's, which reads it from a file: a script may catch SystemExit. One that goes on to
-        # train must not.
-        os.environ.pop("FASTLOAD_VERIFY", None)
-        loader_class._get_iterator = _end_here
-        raise SystemExit(status)
+    except Exception:  # a mistake of ours: the script may hide it
+        traceback.print_exc()
+        status = 2
+    loader_class._get_iterator = _end_here
+    sys.stdout.flush()
+    raise SystemExit(status)
 
 
 def _end_here(loader: Any) -> Any:
