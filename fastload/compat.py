@@ -38,12 +38,25 @@ def exits() -> bool:
     return _utils is None or _utils.python_exit_status is not False
 
 
-def make_worker_info(*, id: int, num_workers: int, seed: int, dataset: Any, worker_method: str) -> Any:
-    """Make what ``torch.utils.data.get_worker_info()`` returns in a worker."""
+def make_worker_info(*, id: int, num_workers: int, seed: int, dataset: Any, worker_method: str, rng: Any = None) -> Any:
+    """Make what ``torch.utils.data.get_worker_info()`` returns in a worker. ``rng``: see :func:`make_worker_rng`."""
     fields: dict[str, Any] = {"id": id, "num_workers": num_workers, "seed": seed, "dataset": dataset}
     if "worker_method" in worker.WorkerInfo.__annotations__:  # younger than torch 2.11
         fields["worker_method"] = worker_method
+    if "rng" in worker.WorkerInfo.__annotations__:
+        fields["rng"] = rng
     return worker.WorkerInfo(**fields)
+
+
+def make_worker_rng(random_generator: Any, torch_generator: Any, numpy_generator: Any) -> Any:
+    """Make the field ``rng`` of a worker thread's info, by which ``torch.random.thread_safe_generator()`` finds it.
+
+    None where torch has no such thing.
+    """
+    kind = getattr(worker, "_RNG", None)
+    if kind is None:
+        return None
+    return kind(random_generator=random_generator, torch_generator=torch_generator, numpy_generator=numpy_generator)
 
 
 def set_process_worker_info(info: Any) -> None:
@@ -203,6 +216,7 @@ __all__ = [
     "exits",
     "is_data_pipe",
     "make_worker_info",
+    "make_worker_rng",
     "pin_memory",
     "pin_on_device",
     "seed_iter_data_pipe",

@@ -27,6 +27,9 @@ class Decisions:
     seeding_reason: str
     order_reason: str
     """Where the order comes from."""
+    routed: bool
+    """Whether worker threads draw from generators of their own. It costs something, so only where anything may draw;
+    with ``seeding="torch"`` they share the process's."""
 
 
 def decide(loader: Any) -> Decisions:
@@ -49,6 +52,7 @@ def decide(loader: Any) -> Decisions:
             uncut = "chunk_size='batch'"
     assigned = iterable or loader.seeding == "torch"
     seeded, reason = _decide_seeding(loader, iterable)
+    threads = loader.worker_method == "thread" and loader.num_workers > 0 and loader.seeding == "sample"
     return Decisions(
         whole_reason=whole,
         uncut_reason=uncut,
@@ -56,6 +60,7 @@ def decide(loader: Any) -> Decisions:
         seeded=seeded,
         seeding_reason=reason,
         order_reason=_order(loader, iterable),
+        routed=threads and (seeded or iterable or loader.worker_init_fn is not None),
     )
 
 
@@ -86,12 +91,7 @@ def _decide_seeding(loader: Any, iterable: bool) -> tuple[bool, str]:
         return False, "torch's: a stream for each worker, since an IterableDataset has no sample ids"
     if seeding.draws_nothing(loader.dataset) and compat.collates_by_default(loader.collate_fn):
         return False, "none: the dataset is known to draw nothing"
-    if loader.worker_method == "thread" and loader.num_workers:
-        return False, UNSEEDED_THREADS
     return True, f"each sample, by its {'index' if ids_are_indices(loader) else 'position in the epoch'}"
-
-
-UNSEEDED_THREADS = "none: threads share the global generators, and per-sample seeding in threads is not there yet"
 
 
 def ids_are_indices(loader: Any) -> bool:

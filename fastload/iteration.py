@@ -21,10 +21,11 @@ from torch.utils.data import IterableDataset
 
 from . import compat, seeding
 from .agreement import compare_ranks
-from .decisions import UNSEEDED_THREADS, Decisions, decide, ids_are_indices
+from .decisions import Decisions, decide, ids_are_indices
 from .delivery import Counts, Delivery, Upcoming
 from .errors import LoadTimeout, StateError, WorkerDied
 from .layout_book import LayoutBook
+from .library_generators import LibraryGenerators
 from .passes import Pass, Resume, known_batches, our_sampler, seed_of
 from .pinning import PinnedAhead
 from .plan import slots_in_flight
@@ -48,7 +49,6 @@ class Runtime:
         self.job_pickled: str | None = None
         self.num_slots = 0
         self.slot_bytes = 0
-        self.warned = False
 
     def __reduce__(self) -> Any:
         return Runtime, ()
@@ -202,7 +202,10 @@ class InlineIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's priv
         decisions = decide(loader)
         self._seeded = decisions.seeded
         self._shard = _shard_of(loader, begun, self)
-        self._fetcher = Fetcher(_make_job(loader, decisions, begun, self, self._shard), 0, "")
+        job = _make_job(loader, decisions, begun, self, self._shard)
+        roots = (job.dataset, job.collate_fn) if decisions.seeded else ()
+        self._libraries = LibraryGenerators(*roots, then=seeding.seed_global_generators)
+        self._fetcher = Fetcher(job, 0, "", self._libraries.seed)
         self._counts = loader._runtime.counts
         self._iterable = isinstance(loader.dataset, IterableDataset)
         self._sampler_iter, self._first_row = _index_batches(loader, begun, self)
@@ -237,7 +240,7 @@ class InlineIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's priv
         position = self._shard.position(self._first_row)
         self._first_row += num_rows
         if self._seeded:
-            with seeding.preserved_global_generators():
+            with seeding.preserved_global_generators(), self._libraries.adopted():
                 data = self._fetcher.fetch(index, self._epoch, position)
         else:
             data = self._fetcher.fetch(index, self._epoch, position)
@@ -319,18 +322,11 @@ class WorkerIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's priv
     def _start(self, loader: Any, begun: Pass, shard: Shard) -> None:
         decisions = decide(loader)
         runtime = loader._runtime
-        if decisions.seeding_reason == UNSEEDED_THREADS and not runtime.warned:
-            runtime.warned = True
-            warnings.warn(
-                "worker_method='thread' does not seed samples yet: what transforms draw from the global generators "
-                "depends on the threads' timing; use worker_method='multiprocessing' where that matters",
-                stacklevel=5,
-            )
         job = _make_job(loader, decisions, begun, self, shard)
         window = slots_in_flight(loader.num_workers, loader.prefetch_factor or 0)
         pool: ProcessPool | ThreadPool
         if loader.worker_method == "thread":
-            pool = ThreadPool(job, shared=not decisions.assigned, keep_slots=window + 2)
+            pool = ThreadPool(job, shared=not decisions.assigned, keep_slots=window + 2, routed=decisions.routed)
             where = "in DataLoader worker thread 0"
         else:
             context = loader.multiprocessing_context or multiprocessing.get_context()

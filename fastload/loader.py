@@ -96,8 +96,8 @@ class DataLoader(compat.TorchDataLoader[T]):
       gives torch's. Nor is a batch loaded before its first sample is copied: a dataset that returns the same buffer
       for every sample gives its samples here, where torch repeats the last.
     * The randomness of augmentation belongs to the sample, so it differs from torch's streams. It is seeded with
-      ``num_workers=0`` too, where the global generators get their state back after each batch. Thread workers do
-      not seed yet; they warn.
+      ``num_workers=0`` too, where the global generators get their state back after each batch. Worker threads draw
+      from generators of their own, and leave the global ones alone.
     * An exception of the sampler is raised at its own place, after the batches before it.
     * What hangs or is lost in silence in torch is an error here: a result that cannot be pickled, an exception of a
       class that cannot be pickled, ``StopIteration`` from a map-style ``__getitem__`` or from ``collate_fn``.

@@ -15,6 +15,7 @@ from torch.utils.data import IterableDataset
 from . import seeding
 from .decisions import decide, ids_are_indices
 from .errors import ConfigError
+from .library_generators import LibraryGenerators
 from .passes import KnownBatches, known_batches, seed_of
 from .workers.fetch import Fetcher, Job, batch_getter
 
@@ -61,8 +62,9 @@ def replay(loader: Any, epoch: int, index: Any = None, *, position: int | None =
         raise ConfigError(f"position must be an integer of at least 0, got {position=}")
     known = known_batches(loader)
     index, position = _found(known, epoch, index, position, needs_position=batch_getter(loader.dataset) is not None)
-    fetcher = Fetcher(_job_of(loader, seed, known), 0, "")
-    with seeding.preserved_global_generators():
+    libraries = LibraryGenerators(loader.dataset, then=seeding.seed_global_generators)
+    fetcher = Fetcher(_job_of(loader, seed, known), 0, "", libraries.seed)
+    with seeding.preserved_global_generators(), libraries.adopted():
         if batch_getter(loader.dataset) is None or known is None:
             return fetcher.load([index], epoch, position)[0]
         # Such a dataset loads a batch at once, and is seeded for all of it.

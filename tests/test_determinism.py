@@ -26,6 +26,8 @@ METHODS: dict[str, dict[str, Any]] = {
     "chunks of one": {"num_workers": 2, "chunk_size": 1},
     "whole batches": {"num_workers": 3, "chunk_size": "batch", "prefetch_factor": 1},
     "kept": {"num_workers": 2, "persistent_workers": True},
+    "threads": {"num_workers": 3, "worker_method": "thread"},
+    "one thread": {"num_workers": 1, "worker_method": "thread", "chunk_size": 2},
 }
 
 

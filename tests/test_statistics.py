@@ -106,7 +106,7 @@ CASES: dict[str, tuple[Any, dict[str, Any], dict[str, Any], list[str]]] = {
         Squares(10),
         {"batch_size": 4, "num_workers": 2, "worker_method": "thread"},
         {"batches": 3, "worker_method": "thread", "transport": "memory", "batches_without_layout": 0},
-        ["2 threads", "threads share the global generators"],
+        ["2 threads", "each sample, by its position in the epoch"],
     ),
     "a dataset that draws nothing": (
         TensorDataset(torch.arange(10)),

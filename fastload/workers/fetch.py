@@ -21,7 +21,7 @@ from .. import compat
 from ..errors import DatasetError
 from ..layout import REFUSED, DoesNotFit, Layout, learn
 from ..plan import WHOLE_BATCH, WorkItem
-from ..seeding import BATCH, SAMPLE, Keys, sample_id, seed_global_generators
+from ..seeding import BATCH, SAMPLE, Keys, sample_id
 
 # What a Result carries.
 ROWS = 0  # rows were written; payload: the samples' objects (for layouts with object leaves), by OWN_LAYOUT after it
@@ -101,13 +101,15 @@ class Fetcher:
         job: what to load.
         worker_id: who loads.
         where: end of the sentence "Caught ... " in errors, as torch words it.
+        seed: seeds from a key what the samples draw from.
     """
 
-    def __init__(self, job: Job, worker_id: int, where: str) -> None:
+    def __init__(self, job: Job, worker_id: int, where: str, seed: Callable[[bytes], None]) -> None:
         self._job = job
         self._dataset = job.dataset
         self._worker_id = worker_id
         self._where = where
+        self._seed_generators = seed
         self._getitems = None if job.iterable else batch_getter(job.dataset)
         self._subset = _per_sample_subset(job.dataset)
         self._keys: tuple[int, Keys, Keys] | None = None
@@ -185,7 +187,7 @@ class Fetcher:
         keys = self._keys_of(epoch)
         if keys is not None:
             # Of its own domain, so that what collate_fn draws does not depend on what the last sample drew.
-            seed_global_generators(keys[1].key(self._batch_id(index, position)))
+            self._seed_generators(keys[1].key(self._batch_id(index, position)))
         return self._collated(data)
 
     def _collated(self, data: Any) -> Any:
@@ -227,7 +229,7 @@ class Fetcher:
             samples = []
             key = keys[0].key
             for identity, place in zip(self._ids(indices, position), places, strict=False):
-                seed_global_generators(key(identity))
+                self._seed_generators(key(identity))
                 samples.append(dataset[place])
             return samples
         except StopIteration as error:
@@ -280,7 +282,7 @@ class Fetcher:
     def _seed(self, epoch: int, sample_id: int) -> None:
         keys = self._keys_of(epoch)
         if keys is not None:
-            seed_global_generators(keys[0].key(sample_id))
+            self._seed_generators(keys[0].key(sample_id))
 
     def _wrapped(self, error: Exception, item: WorkItem) -> Any:
         return compat.wrap_exception(error, self._where)

@@ -4,16 +4,20 @@ For datasets whose time goes into code that releases the GIL (decoders, NumPy, t
 copying the dataset costs too much. Rows are written straight into the slot, and nothing is pickled. A thread cannot be
 ended from outside: one that is stuck in the user's code when the pool is closed is left alone (it is a daemon, and
 ends with the process), and a warning names it.
+
+What a thread draws from ``random``, ``numpy.random`` and torch comes from generators of its own, seeded as a process's
+would be; see routing.py.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import queue
 import threading
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from torch._utils import ExceptionWrapper
@@ -21,8 +25,10 @@ from torch._utils import ExceptionWrapper
 from .. import compat
 from ..at_exit import close_at_exit
 from ..layout import Layout
+from ..library_generators import LibraryGenerators, copies_for_thread, warn_of_shared_transforms
 from ..plan import WorkItem
 from ..slots import PrivateMemory, SlotPool
+from . import routing
 from .fetch import ERROR, FAILED_START, SKIPPED, START, Fetcher, Job, Result
 
 _GRACE = 5.0
@@ -51,12 +57,40 @@ class _Board:
     memory: PrivateMemory
 
 
-def _live(board: _Board, job: Job, worker_id: int) -> None:
+def _live(board: _Board, job: Job, worker_id: int, generators: routing.ThreadGenerators | None, scripted: bool) -> None:
+    if generators is None:
+        _serve(board, job, worker_id, None)
+        return
+    try:
+        generators.seed_as_torch_worker(job.base_seed, worker_id)
+        with generators.active(scripted=scripted):
+            _serve(board, job, worker_id, generators)
+    finally:
+        routing.uninstall()
+
+
+def _seed_nothing(_: bytes) -> None:
+    """Leave the process's generators, which all threads share, as they are."""
+
+
+def _serve(board: _Board, job: Job, worker_id: int, generators: routing.ThreadGenerators | None) -> None:
     where = f"in DataLoader worker thread {worker_id}"
-    seed = job.base_seed + worker_id
+    seed: Callable[[bytes], None] = _seed_nothing
+    try:
+        if generators is not None:
+            dataset, collate_fn = copies_for_thread(job.dataset, job.collate_fn)
+            job = dataclasses.replace(job, dataset=dataset, collate_fn=collate_fn)
+    except Exception as error:
+        board.results.put(Result(-1, worker_id, FAILED_START, 0, compat.wrap_exception(error, where), 0))
+        return
     compat.set_thread_worker_info(
         compat.make_worker_info(
-            id=worker_id, num_workers=job.num_workers, seed=seed, dataset=job.dataset, worker_method="thread"
+            id=worker_id,
+            num_workers=job.num_workers,
+            seed=job.base_seed + worker_id,
+            dataset=job.dataset,
+            worker_method="thread",
+            rng=None if generators is None else generators.as_torch_container(),
         )
     )
     compat.collate_into_private_memory()
@@ -64,7 +98,12 @@ def _live(board: _Board, job: Job, worker_id: int) -> None:
     try:
         if job.worker_init_fn is not None:
             job.worker_init_fn(worker_id)
-        fetcher = Fetcher(job, worker_id, where)
+        if generators is not None:
+            libraries = LibraryGenerators(job.dataset, job.collate_fn, then=generators.seed, owned=False)
+            if job.seed is not None:
+                libraries.adopt()
+            seed = libraries.seed
+        fetcher = Fetcher(job, worker_id, where, seed)
     except BaseException as error:  # an exit would end a process; here nobody would hear of it
         board.results.put(Result(-1, worker_id, FAILED_START, 0, compat.wrap_exception(error, where), 0))
         return
@@ -83,14 +122,22 @@ def _live(board: _Board, job: Job, worker_id: int) -> None:
 
 
 class ThreadPool:
-    """A set of worker threads. Interface as :class:`~fastload.workers.processes.ProcessPool`."""
+    """A set of worker threads. Interface as :class:`~fastload.workers.processes.ProcessPool`.
+
+    Args:
+        job: what all of them do.
+        shared: whether an item is for whoever is idle first.
+        keep_slots: how many free slots to keep.
+        routed: whether each thread draws from generators of its own. Else they share the process's, and samples are
+            not seeded, whatever the job says.
+    """
 
     worker_method = "thread"
     start_method = "thread"
     transport = "memory"
     job_pickled = "shared"
 
-    def __init__(self, job: Job, *, shared: bool, keep_slots: int) -> None:
+    def __init__(self, job: Job, *, shared: bool, keep_slots: int, routed: bool) -> None:
         self.pid = os.getpid()
         """The process that made it, and may use it."""
         memory = PrivateMemory()
@@ -99,15 +146,28 @@ class ThreadPool:
         self._board.memory = memory
         self._waiting: list[Result] = []
         self._closed = False
+        if routed:
+            warn_of_shared_transforms(job.dataset, job.collate_fn)
+        scripted = routed and routing.calls_torchscript(job.dataset, job.collate_fn)
         self.workers = [
             threading.Thread(
-                target=_live, args=(self._board, job, worker_id), name=f"fastload_worker_{worker_id}", daemon=True
+                target=_live,
+                args=(self._board, job, worker_id, routing.ThreadGenerators() if routed else None, scripted),
+                name=f"fastload_worker_{worker_id}",
+                daemon=True,
             )
             for worker_id in range(job.num_workers)
         ]
         close_at_exit(self)
         for thread in self.workers:
-            thread.start()
+            if routed:
+                routing.install()  # before it runs, so that what it meets is routed already
+            try:
+                thread.start()
+            except BaseException:
+                if routed:
+                    routing.uninstall()
+                raise
 
     def begin(self, iteration: int) -> None:
         """Let items of older iterations be skipped."""

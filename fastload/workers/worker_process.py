@@ -23,6 +23,7 @@ from torch._utils import ExceptionWrapper
 
 from .. import compat, seeding
 from ..layout import Buffer, Layout
+from ..library_generators import LibraryGenerators
 from ..packing import join, pack, unpack
 from ..plan import WorkItem
 from ..slots import MAX_CHUNK_BYTES, MemoryFile, chunk_offset, let_go_in_worker, slot_offset
@@ -240,7 +241,12 @@ def _live(source: SharedJob | DirectJob, worker_id: int, endpoint: Any, memory: 
     try:
         if job.worker_init_fn is not None:
             job.worker_init_fn(worker_id)
-        fetcher = Fetcher(job, worker_id, where)
+        seed = seeding.seed_global_generators
+        if job.seed is not None:
+            libraries = LibraryGenerators(job.dataset, job.collate_fn, then=seed)
+            libraries.adopt()
+            seed = libraries.seed
+        fetcher = Fetcher(job, worker_id, where, seed)
     except Exception as error:
         _send_failed_start(error, sink, worker_id, endpoint, where)
         return

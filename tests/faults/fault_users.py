@@ -100,8 +100,7 @@ class Launcher:
             | {
                 "OMP_NUM_THREADS": "1",
                 "PYTHONPATH": str(HERE),
-                "PYTHONWARNINGS": "ignore:This DataLoader will create:UserWarning,"
-                "ignore:worker_method='thread' does not seed:UserWarning",
+                "PYTHONWARNINGS": "ignore:This DataLoader will create:UserWarning",
             },
         )
 

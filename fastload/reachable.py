@@ -1,0 +1,201 @@
+"""What a dataset is made of: a walk over the objects that it holds.
+
+In: an object. Out: those of the objects reachable from it that are asked for, each with the way to it; and a copy of
+the object in which some of them are others. Only what may lead to a transform is followed: attributes, containers,
+bound methods, ``functools.partial``, closures, and the globals that functions of the user's name. The walk ends after
+20,000 objects, and looks at the first 100 items of a long container: what has more of a kind is data.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import itertools
+import sys
+import types
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+_MAX_OBJECTS = 20_000
+_MAX_ITEMS = 100
+_LEAVES = (str, bytes, bytearray, int, float, complex, type(None), np.ndarray, torch.Tensor, types.ModuleType, type)
+_CONTAINERS = (list, tuple, dict, set, frozenset, deque)
+# Their code names nothing of the user's.
+_LIBRARIES = sys.stdlib_module_names | {"albumentations", "cv2", "fastload", "numpy", "PIL", "torch", "torchvision"}
+
+ATTRIBUTE, ITEM, OWNER, CODE = range(4)
+
+
+class Step(NamedTuple):
+    """From an object to one that it holds."""
+
+    kind: int
+    """``ATTRIBUTE`` by name, ``ITEM`` by key or place, ``OWNER`` of a bound method, or ``CODE``: a function's closure
+    or globals, which all of its callers share."""
+    key: Any
+
+
+class Found(NamedTuple):
+    """One of the objects that were asked for."""
+
+    thing: Any
+    steps: tuple[Step, ...]
+    """The way to it."""
+
+    @property
+    def shared(self) -> bool:
+        """Whether the way leads through a function's closure or globals, so that no copy can have its own."""
+        return any(step.kind == CODE for step in self.steps)
+
+
+def find(root: object, wanted: Callable[[Any], bool], *, inside: bool) -> list[Found]:
+    """Return the objects for which ``wanted`` is true, each once, nearest first.
+
+    Args:
+        root: where to begin.
+        wanted: whether an object is asked for.
+        inside: whether to look inside of those too.
+    """
+    found = []
+    seen: dict[int, object] = {id(root): root}  # alive, so that no id is given anew
+    waiting: deque[Found] = deque([Found(root, ())])
+    while waiting:
+        here = waiting.popleft()
+        is_wanted = wanted(here.thing)
+        if is_wanted:
+            found.append(here)
+        if is_wanted and not inside:
+            continue
+        for step, thing in _held_by(here.thing):
+            if id(thing) not in seen and len(seen) < _MAX_OBJECTS and not isinstance(thing, _LEAVES):
+                seen[id(thing)] = thing
+                waiting.append(Found(thing, (*here.steps, step)))
+    return found
+
+
+def _held_by(holder: Any) -> Iterator[tuple[Step, Any]]:
+    if isinstance(holder, dict):
+        items = list(itertools.islice(dict.items(holder), _MAX_ITEMS))
+        yield from ((Step(ITEM, key), value) for key, value in items)
+    elif isinstance(holder, _CONTAINERS):
+        values = list(itertools.islice(holder, _MAX_ITEMS))
+        yield from ((Step(ITEM, place), value) for place, value in enumerate(values))
+    elif isinstance(holder, types.FunctionType):
+        yield from _named_by(holder)
+    elif isinstance(holder, types.MethodType):
+        yield Step(OWNER, None), holder.__self__
+        yield Step(CODE, None), holder.__func__
+        return
+    elif isinstance(holder, functools.partial):
+        yield Step(ATTRIBUTE, "func"), holder.func
+        yield Step(ATTRIBUTE, "args"), holder.args
+        yield Step(ATTRIBUTE, "keywords"), holder.keywords
+    for name, value in _attributes(holder):
+        yield Step(ATTRIBUTE, name), value
+    if not _is_of_a_library(type(holder)):
+        for kind in type(holder).__mro__:
+            if not _is_of_a_library(kind):
+                functions = (value for value in list(vars(kind).values()) if isinstance(value, types.FunctionType))
+                yield from ((Step(CODE, None), function) for function in functions)
+
+
+def _attributes(holder: Any) -> Iterator[tuple[str, Any]]:
+    try:
+        yield from list(object.__getattribute__(holder, "__dict__").items())
+    except AttributeError:
+        pass
+    for kind in type(holder).__mro__:
+        slots = vars(kind).get("__slots__", ())
+        for name in (slots,) if isinstance(slots, str) else slots:
+            try:
+                yield name, object.__getattribute__(holder, name)
+            except AttributeError:
+                pass
+
+
+def _named_by(function: types.FunctionType) -> Iterator[tuple[Step, Any]]:
+    """Yield what a function's code may reach without its arguments."""
+    for cell in function.__closure__ or ():
+        try:
+            yield Step(CODE, None), cell.cell_contents
+        except ValueError:  # not filled yet
+            pass
+    yield from ((Step(CODE, None), value) for value in function.__defaults__ or ())
+    if _is_of_a_library(function):
+        return
+    codes = [function.__code__]
+    while codes:
+        code = codes.pop()
+        codes += [constant for constant in code.co_consts if isinstance(constant, types.CodeType)]
+        for name in code.co_names:
+            if name in function.__globals__:
+                yield Step(CODE, None), function.__globals__[name]
+
+
+def _is_of_a_library(thing: Any) -> bool:
+    return (getattr(thing, "__module__", None) or "").split(".")[0] in _LIBRARIES
+
+
+def with_others(root: Any, others: list[tuple[Found, object]]) -> Any:
+    """Return a copy of ``root`` in which other objects are in the places of those found.
+
+    What lies on the way to them is copied, one level each; all the rest is shared. The copies are made without the
+    classes' own hooks for copying, which are for pickling too, and may leave out what cannot be pickled.
+
+    Raises:
+        TypeError: something on the way cannot be copied.
+    """
+    made: dict[int, Any] = {}
+    for found, other in others:
+        root_copy = _with_other(root, found.steps, other, made)
+        made[id(root)] = root_copy
+    return made.get(id(root), root)
+
+
+def _with_other(holder: Any, steps: tuple[Step, ...], other: object, made: dict[int, Any]) -> Any:
+    if not steps:
+        return other
+    step = steps[0]
+    child = _with_other(_held_at(holder, step), steps[1:], other, made)
+    copied = made[id(holder)] if id(holder) in made else _shallow(holder)
+    made[id(holder)] = copied = _put(copied, step, child)
+    return copied
+
+
+def _held_at(holder: Any, step: Step) -> Any:
+    if step.kind == OWNER:
+        return holder.__self__
+    if step.kind == ATTRIBUTE:
+        return object.__getattribute__(holder, step.key)
+    return holder[step.key]
+
+
+def _put(holder: Any, step: Step, child: Any) -> Any:
+    if step.kind == OWNER:
+        return types.MethodType(holder.__func__, child)
+    if isinstance(holder, functools.partial):
+        parts = {"func": holder.func, "args": holder.args, "keywords": holder.keywords, step.key: child}
+        return type(holder)(parts["func"], *parts["args"], **parts["keywords"])
+    if step.kind == ATTRIBUTE:
+        object.__setattr__(holder, step.key, child)
+    elif isinstance(holder, tuple):
+        return tuple.__new__(type(holder), (*holder[: step.key], child, *holder[step.key + 1 :]))
+    else:
+        holder[step.key] = child
+    return holder
+
+
+def _shallow(thing: Any) -> Any:
+    if isinstance(thing, (*_CONTAINERS, types.MethodType, functools.partial)):
+        return copy.copy(thing)
+    new = object.__new__(type(thing))
+    for name, value in _attributes(thing):
+        object.__setattr__(new, name, value)
+    return new
+
+
+__all__ = ["CODE", "Found", "Step", "find", "with_others"]
