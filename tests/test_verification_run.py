@@ -18,7 +18,7 @@ import fastload
 from fastload.testing import assert_deterministic
 from fastload.verification.report import NotDeterministic
 
-THREADS_SEED = False
+THREADS_SEED = True
 """Set this to True when thread workers seed each sample: tests then expect them to be equal."""
 
 
