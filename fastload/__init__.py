@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from .loader import DataLoader, Statistics
     from .replaying import replay
     from .sampling import DistributedBatchSampler, DistributedSampler
+    from .verification.report import VerifyReport
+    from .verification.run import verify
 
 __version__ = "0.1.0"
 
@@ -32,10 +34,12 @@ __all__ = [
     "RankMismatch",
     "StateError",
     "Statistics",
+    "VerifyReport",
     "WorkerDied",
     "install",
     "replay",
     "uninstall",
+    "verify",
 ]
 
 _MODULE_OF = {
@@ -43,9 +47,11 @@ _MODULE_OF = {
     "DistributedBatchSampler": "sampling",
     "DistributedSampler": "sampling",
     "Statistics": "loader",
+    "VerifyReport": "verification.report",
     "install": "installation",
     "replay": "replaying",
     "uninstall": "installation",
+    "verify": "verification.run",
 }
 
 

@@ -6,7 +6,8 @@ output are that command's.
 
 Environment variables, which ``fastload run`` sets for the processes it starts: ``FASTLOAD_INSTALL=1`` puts fastload's
 loader in place of torch's (read by ``inject/sitecustomize.py``); ``FASTLOAD_REPORT=1`` has each process tell at its end
-what its loaders did (read by ``exit_report.py``).
+what its loaders did (read by ``exit_report.py``). ``fastload verify`` sets ``FASTLOAD_VERIFY`` beside the
+first, for the script it starts (read there too).
 
 Importing this module, and printing help, imports neither torch nor anything else that takes time.
 """
@@ -55,20 +56,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def split_command(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     """Divide a command line into what fastload reads and what belongs to the user's command.
 
-    The user's command begins at the first word after the verb that is no option, at ``-m``, or at ``--``. (argparse
+    The user's command begins at the first word after the verb that is no option (nor the value of one), at ``-m``, or
+    at ``--``. (argparse
     could do this with REMAINDER, but treats ``--`` differently from one Python version to the next.)
 
     Returns:
         The words up to the command, and the command: ``["train.py", ...]``, ``["-m", "module", ...]`` or
         ``["--", "program", ...]``.
     """
+    from .verification.command import VALUED
+
     for place, word in enumerate(arguments):
+        if place > 1 and arguments[0] == "verify" and arguments[place - 1] in VALUED:
+            continue
         if place > 0 and (word in ("--", "-m") or not word.startswith("-")):
             return list(arguments[:place]), list(arguments[place:])
     return list(arguments), []
 
 
 def _parser() -> argparse.ArgumentParser:
+    from .verification.command import EPILOG, add_options
+
     parser = argparse.ArgumentParser(
         prog="fastload", description="PyTorch input pipelines that are fast, deterministic and explainable."
     )
@@ -92,6 +100,17 @@ def _parser() -> argparse.ArgumentParser:
         help="at the end of each process, print a line for each loader that was iterated (as FASTLOAD_REPORT=1 does)",
     )
     run_parser.set_defaults(handler=run)
+    verify_parser = verbs.add_parser(
+        "verify",
+        help="check that a loader gives the same bits however it is run",
+        description=textwrap.dedent(f"    {verify.__doc__}").strip(),
+        usage="fastload verify [OPTION ...] (SCRIPT | -m MODULE | MODULE:NAME) [ARGUMENT ...]",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    add_options(verify_parser)
+    verify_parser.set_defaults(handler=verify)
     return parser
 
 
@@ -116,6 +135,21 @@ def run(options: argparse.Namespace, command: list[str]) -> int:
     if options.report:
         environment["FASTLOAD_REPORT"] = "1"
     _become(_program(command), environment)
+
+
+def verify(options: argparse.Namespace, command: list[str]) -> int:
+    """Check that a loader gives the same bits however it is run; if not, name the first stage that differs.
+
+    It is run with several numbers and kinds of workers, sizes of chunks, prefetching, ranks, and a resume in the
+    middle, and compared with the loader without workers, and with torch's. A script is run up to the loader that it
+    iterates first.
+    """
+    from .verification.command import TargetError, verify_target
+
+    try:
+        return verify_target(options, command, _program, injected_environment)
+    except TargetError as error:
+        raise UsageError(str(error)) from error
 
 
 def _program(command: list[str]) -> list[str]:

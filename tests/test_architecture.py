@@ -57,6 +57,21 @@ ORDER = [
     "adapters",
     "loader",
     "installation",
+    "verification",
+    "verification.hashing",
+    "verification.plan",
+    "verification.report",
+    "verification.progress",
+    "verification.subject",
+    "verification.record",
+    "verification.stages",
+    "verification.causes",
+    "verification.culprit",
+    "verification.run",
+    "verification.target",
+    "verification.script",
+    "verification.command",
+    "testing",
     "cli",
 ]
 
@@ -65,6 +80,7 @@ MAY_IMPORT_LATER = {
     ("inject.fastload_hook", "installation"),
     ("exit_report", "loader"),
     ("adapters", "loader"),
+    ("inject.sitecustomize", "verification.script"),
 }
 
 # Plain data and functions: tested with thousands of random cases, so without threads, clocks, processes or sockets.
@@ -80,6 +96,9 @@ PURE = [
     "layout",
     "layout_book",
     "decisions",
+    "verification.hashing",
+    "verification.plan",
+    "verification.report",
 ]
 IMPURE = {
     "asyncio",

@@ -26,10 +26,12 @@ NAMES = [
     "RankMismatch",
     "StateError",
     "Statistics",
+    "VerifyReport",
     "WorkerDied",
     "install",
     "replay",
     "uninstall",
+    "verify",
 ]
 # What our class has beside torch's.
 OWN_METHODS = ["close", "explain", "load_state_dict", "set_epoch", "state_dict", "statistics"]

@@ -5,8 +5,14 @@ us: ``sys.path`` loses this folder, and the ``sitecustomize`` that this one hide
 in its place. The environment keeps PYTHONPATH, so that the process's own children come here too.
 """
 
+from __future__ import annotations
+
 import os
 import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import ModuleType
 
 
 def _arm() -> None:
@@ -14,6 +20,15 @@ def _arm() -> None:
     from fastload_hook import after_import, replace_init  # type: ignore[import-not-found] # on sys.path by now only
 
     after_import("torch.utils.data.dataloader", lambda module: replace_init(module.DataLoader))
+    wanted = os.environ.get("FASTLOAD_VERIFY")
+    if wanted is not None:
+
+        def catch(module: ModuleType) -> None:
+            from fastload.verification.script import catch_loader
+
+            catch_loader(module.DataLoader, wanted)
+
+        after_import("fastload.loader", catch)
 
 
 def _step_aside() -> None:

@@ -1,0 +1,215 @@
+"""Values to hashes: samples and batches, leaf by leaf, so that the first one that differs can be named.
+
+In: a sample or a batch. Out: hashes (BLAKE2b, 16 bytes) that are equal exactly if types, dtypes, shapes and bytes are.
+
+Dictionaries count in their order, since what iterates over them sees it; sets do not, since they have none. What is
+none of the known kinds is hashed by its pickle, and its kind says so: a pickle may differ though the values are equal
+(the order of a set inside, a cached attribute).
+
+Pure.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import numbers
+import pickle
+import struct
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, TypeGuard
+
+import numpy as np
+import torch
+
+PICKLED = "pickled "
+"""Begins the kind of a leaf that had to be hashed by its pickle."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Leaf:
+    """One leaf of a sample: a tensor, an image, a number."""
+
+    path: str
+    """As it is written in Python: ``[0]``, ``['image']``, ``.boxes``; empty for the sample itself."""
+    kind: str
+    """Type, dtype and shape, in words."""
+    digest: bytes
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Column:
+    """One leaf of a batch: of all its samples, where they can be told apart."""
+
+    path: str
+    kinds: tuple[str, ...]
+    """Of each row; one for all of them, if they are the same by nature."""
+    rows: tuple[bytes, ...]
+    """Digests; a single one where the samples cannot be told apart."""
+    by_sample: bool
+    """Whether rows are samples."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class BatchPrint:
+    """What is kept of a batch."""
+
+    num_rows: int
+    """Samples; 1 where they cannot be told apart."""
+    columns: tuple[Column, ...]
+
+
+def leaves(value: object, path: str = "") -> Iterator[Leaf]:
+    """Yield the leaves of a sample in their order; containers that are empty are leaves."""
+    for place, inner in _leaves(value, path, ()):
+        kind, digest = _of_leaf(inner)
+        yield Leaf(place, kind, digest)
+
+
+def digest_of(value: object) -> bytes:
+    """Return the hash of a whole value: its structure and all its leaves."""
+    whole = hashlib.blake2b(digest_size=16)
+    for leaf in leaves(value):
+        whole.update(f"{leaf.path}\0{leaf.kind}\0".encode() + leaf.digest)
+    return whole.digest()
+
+
+def print_batch(batch: object, *, by_sample: bool) -> BatchPrint:
+    """Return what is to be kept of a batch.
+
+    Args:
+        batch: what a loader gave.
+        by_sample: it comes from torch's ``default_collate``, so that its samples can be told apart.
+    """
+    num_rows = _num_rows(batch) if by_sample else None
+    columns = []
+    for path, value in _leaves(batch, "", (), num_rows):
+        rows = None if num_rows is None else _rows(value, num_rows)
+        if rows is None:
+            kind, digest = _of_leaf(value)
+            columns.append(Column(path, (kind,), (digest,), by_sample=False))
+        else:
+            columns.append(Column(path, rows[0], rows[1], by_sample=True))
+    return BatchPrint(num_rows or 1, tuple(columns))
+
+
+def print_samples(samples: Sequence[Sequence[Leaf]]) -> BatchPrint:
+    """Return the same for a batch of which each sample's leaves are known; samples may have different ones."""
+    paths = list(dict.fromkeys(leaf.path for sample in samples for leaf in sample))
+    by_path = [{leaf.path: leaf for leaf in sample} for sample in samples]
+    missing = Leaf("", "nothing", b"")
+    columns = []
+    for path in paths:
+        found = [sample.get(path, missing) for sample in by_path]
+        columns.append(
+            Column(path, tuple(leaf.kind for leaf in found), tuple(leaf.digest for leaf in found), by_sample=True)
+        )
+    return BatchPrint(len(samples), tuple(columns))
+
+
+def _leaves(
+    value: object, path: str, above: tuple[int, ...], num_rows: int | None = None
+) -> Iterator[tuple[str, object]]:
+    """Yield path and value of each leaf; a list of as many strings as there are samples is one leaf."""
+    if id(value) in above:
+        yield path, "a container inside of itself"
+        return
+    above = (*above, id(value))
+    children: list[tuple[str, object]] = []
+    if isinstance(value, Mapping):
+        children = [(f"[{key!r}]", inner) for key, inner in value.items()]
+    elif isinstance(value, (list, tuple)):
+        if num_rows is not None and len(value) == num_rows and all(isinstance(one, (str, bytes)) for one in value):
+            yield path, value
+            return
+        names = getattr(value, "_fields", None)
+        children = [(f".{names[i]}" if names else f"[{i}]", inner) for i, inner in enumerate(value)]
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        children = [(f".{one.name}", getattr(value, one.name, None)) for one in dataclasses.fields(value)]
+    if not children:
+        yield path, value
+        return
+    if type(value) not in (dict, list, tuple):  # else the paths tell
+        yield f"{path} type", type(value).__qualname__
+    elif type(value) is tuple:
+        yield f"{path} type", "tuple"
+    for step, inner in children:
+        yield from _leaves(inner, path + step, above, num_rows)
+
+
+def _num_rows(batch: object) -> int | None:
+    strings: int | None = None
+    for _, value in _leaves(batch, "", ()):
+        if isinstance(value, torch.Tensor) and value.ndim:
+            return int(value.shape[0])
+    if isinstance(batch, (list, tuple)) and batch and all(isinstance(one, (str, bytes)) for one in batch):
+        strings = len(batch)
+    return strings
+
+
+def _rows(value: object, num_rows: int) -> tuple[tuple[str, ...], tuple[bytes, ...]] | None:
+    """Return kind and digest of each row of a batch's leaf; None if it has no rows."""
+    if isinstance(value, (list, tuple)) and len(value) == num_rows:
+        made = [_of_leaf(one) for one in value]
+        return tuple(kind for kind, _ in made), tuple(digest for _, digest in made)
+    if not _is_plain_tensor(value) or not value.ndim or value.shape[0] != num_rows:
+        return None
+    rows = _bytes_of(value).reshape(num_rows, -1) if value.numel() else np.empty((num_rows, 0), np.uint8)
+    kind = _kind_of_tensor(value, value.shape[1:])
+    return (kind,), tuple(hashlib.blake2b(row.tobytes(), digest_size=16).digest() for row in rows)
+
+
+def _is_plain_tensor(value: object) -> TypeGuard[torch.Tensor]:
+    return isinstance(value, torch.Tensor) and value.layout is torch.strided and not value.is_nested
+
+
+def _kind_of_tensor(value: torch.Tensor, shape: Sequence[int]) -> str:
+    kind = f"{type(value).__name__} {str(value.dtype).removeprefix('torch.')} {tuple(shape)}"
+    # Tensors of torchvision carry a format or a canvas size.
+    extra = sorted((name, repr(held)) for name, held in getattr(value, "__dict__", {}).items())
+    return kind + (f" {extra}" if extra else "")
+
+
+def _bytes_of(value: torch.Tensor) -> Any:
+    plain = value.detach().as_subclass(torch.Tensor).cpu().resolve_conj().resolve_neg().contiguous()
+    return plain.reshape(-1).view(torch.uint8).numpy()
+
+
+def _of_leaf(value: object) -> tuple[str, bytes]:
+    """Return kind and digest of a leaf."""
+    kind, content = _content_of(value)
+    return kind, hashlib.blake2b(content, digest_size=16).digest()
+
+
+def _content_of(value: object) -> tuple[str, Any]:
+    name = type(value).__qualname__
+    if value is None or isinstance(value, (bool, int)):
+        return name, repr(value).encode()
+    if isinstance(value, float):
+        return name, struct.pack("<d", value)  # NaN equals itself here, and 0.0 is not -0.0
+    if isinstance(value, str):
+        return name, value.encode("utf-8", "surrogatepass")
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return name, bytes(value)
+    if _is_plain_tensor(value):
+        return _kind_of_tensor(value, value.shape), _bytes_of(value).tobytes() if value.numel() else b""
+    if isinstance(value, (np.ndarray, np.generic)) and not value.dtype.hasobject:
+        return f"{name} {value.dtype} {value.shape}", np.ascontiguousarray(value).tobytes()
+    if isinstance(value, numbers.Number):
+        return name, repr(value).encode()
+    if isinstance(value, (set, frozenset)):
+        return name, b"".join(sorted(digest_of(one) for one in value))
+    if isinstance(value, (dict, list, tuple)) and not value:
+        return name, b""
+    images = sys.modules.get("PIL.Image")
+    if images is not None and isinstance(value, images.Image):
+        palette = value.getpalette() if value.mode in ("P", "PA") else None
+        return f"{name} {value.mode} {value.size}", value.tobytes() + repr(palette).encode()
+    try:
+        return PICKLED + name, pickle.dumps(value, protocol=5)
+    except Exception as error:  # whatever the user's class raises; its repr is better than nothing
+        return f"{PICKLED}{name} (not possible: {error}; its repr was taken)", repr(value).encode()
+
+
+__all__ = ["PICKLED", "BatchPrint", "Column", "Leaf", "digest_of", "leaves", "print_batch", "print_samples"]

@@ -1,0 +1,280 @@
+"""What a loader gives under a setting, as hashes; and where two such records differ first.
+
+In: a subject and a setting. Out: a record: for each epoch, a hash for each leaf of each sample.
+
+The global generators are seeded the same before each pass, so that a sampler of the user's that draws from them gives
+the same order in every run; afterwards they have their state back.
+"""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ..seeding import ORDER, Keys, preserved_global_generators, seed_global_generators
+from .hashing import PICKLED, BatchPrint, Column, Leaf, leaves, print_batch, print_samples
+from .plan import Setting
+from .subject import Edit, Subject
+
+Record = list[list[BatchPrint]]
+"""For each epoch, its batches."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where two records differ first."""
+
+    what: str
+    epoch: int
+    batch: int
+    row: int | None
+    """In the batch, counted as the reference counts batches; None where its samples cannot be told apart."""
+    leaf: str
+
+
+def record(
+    subject: Subject, setting: Setting, num_batches: int, *, edit: Edit | None = None, by_samples: bool = False
+) -> Record:
+    """Run a loader.
+
+    Args:
+        subject: what is loaded.
+        setting: how.
+        num_batches: of an epoch.
+        edit: changes the copy of the dataset that is loaded.
+        by_samples: hash each sample before ``collate_fn``, which is left out.
+
+    Raises:
+        Exception: what the user's code or the loader raised.
+
+    Blocking: until all is loaded; the loader's time limit ends a wait for workers that give nothing.
+    """
+    with _undisturbed():
+        if setting.world_size:
+            return [_joined(subject, setting, num_batches, edit, by_samples)]
+        loader = subject.loader(setting, edit=edit, by_samples=by_samples)
+        with _closing(loader):
+            if setting.resume_after is not None:
+                return [_resumed(subject, setting, loader, num_batches, edit, by_samples)]
+            return [
+                list(_pass(subject, setting, loader, epoch, num_batches, by_samples))
+                for epoch in range(setting.num_epochs)
+            ]
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    with preserved_global_generators(), warnings.catch_warnings():
+        # More workers than cores, orders that come twice: on purpose.
+        warnings.simplefilter("ignore")
+        yield
+
+
+@contextmanager
+def _closing(loader: Any) -> Iterator[None]:
+    """End a loader's workers; torch's class has no method for that."""
+    try:
+        yield
+    finally:
+        close = getattr(loader, "close", None)
+        if close is not None:
+            close()
+        elif getattr(loader, "_iterator", None) is not None:
+            loader._iterator._shutdown_workers()
+
+
+def _pass(
+    subject: Subject, setting: Setting, loader: Any, epoch: int, num_batches: int, by_samples: bool
+) -> Iterator[BatchPrint]:
+    seed_global_generators(Keys(subject.seed, epoch, ORDER).key(0))
+    iterator = iter(loader)
+    try:
+        for batch in itertools.islice(iterator, num_batches):
+            yield _print(subject, setting, batch, by_samples)
+    finally:
+        if setting.engine == "torch" and setting.num_workers:
+            iterator._shutdown_workers()
+
+
+def _print(subject: Subject, setting: Setting, batch: Any, by_samples: bool) -> BatchPrint:
+    if setting.indices_only:
+        batch = [list(leaves(index)) for index in (batch if subject.auto_collation else [batch])]
+    elif by_samples and isinstance(batch, torch.Tensor):
+        batch = [[Leaf("", "sample", bytes(row))] for row in batch.tolist()]
+    if setting.indices_only or by_samples:
+        return print_samples(batch)
+    return print_batch(batch, by_sample=subject.collates_by_default)
+
+
+def _resumed(
+    subject: Subject, setting: Setting, first: Any, num_batches: int, edit: Edit | None, by_samples: bool
+) -> list[BatchPrint]:
+    assert setting.resume_after is not None
+    seen = list(_pass(subject, setting, first, 0, setting.resume_after, by_samples))
+    state = first.state_dict()
+    first.close()
+    second = subject.loader(setting, edit=edit, by_samples=by_samples, workers=setting.resumed_by)
+    with _closing(second):
+        second.load_state_dict(state)
+        return seen + list(_pass(subject, setting, second, 0, num_batches - setting.resume_after, by_samples))
+
+
+def _joined(
+    subject: Subject, setting: Setting, num_batches: int, edit: Edit | None, by_samples: bool
+) -> list[BatchPrint]:
+    """Run all ranks, one after the other, and join what they give in each step, in the order of the ranks."""
+    size = subject.batch_size or subject.global_batch_size
+    num_steps = max(1, num_batches * size // subject.global_batch_size)
+    ranks = []
+    for rank in range(setting.world_size):
+        loader = subject.loader(setting, edit=edit, by_samples=by_samples, rank=rank)
+        with _closing(loader):
+            ranks.append(list(_pass(subject, setting, loader, 0, num_steps, by_samples)))
+    return [_concatenated([batch for batch in step if batch is not None]) for step in itertools.zip_longest(*ranks)]
+
+
+def _concatenated(batches: Sequence[BatchPrint]) -> BatchPrint:
+    """Join batches of which the samples can be told apart."""
+    paths = dict.fromkeys(column.path for batch in batches for column in batch.columns if column.by_sample)
+    columns = []
+    for path in paths:
+        kinds: list[str] = []
+        rows: list[bytes] = []
+        for batch in batches:
+            found = next((column for column in batch.columns if column.path == path), None)
+            num_rows = batch.num_rows
+            kinds += _kinds(found, num_rows) if found is not None else ["nothing"] * num_rows
+            rows += found.rows if found is not None else [b""] * num_rows
+        columns.append(Column(path, tuple(kinds), tuple(rows), by_sample=True))
+    return BatchPrint(sum(batch.num_rows for batch in batches), tuple(columns))
+
+
+def _kinds(column: Column, num_rows: int) -> list[str]:
+    return list(column.kinds) * num_rows if len(column.kinds) == 1 else list(column.kinds)
+
+
+def first_difference(expected: Record, actual: Record, *, regrouped: bool = False) -> Place | None:
+    """Return where a record differs from its reference; None if it does not.
+
+    Args:
+        expected: the reference; it may have more epochs.
+        actual: the other.
+        regrouped: the samples may be cut into batches differently, and one of the two may have more of them.
+    """
+    for epoch, (before, after) in enumerate(zip(expected, actual, strict=False)):
+        place = _in_regrouped(epoch, before, after) if regrouped else _in_pass(epoch, before, after)
+        if place is not None:
+            return place
+    return None
+
+
+def _in_pass(epoch: int, expected: list[BatchPrint], actual: list[BatchPrint]) -> Place | None:
+    for batch, (before, after) in enumerate(zip(expected, actual, strict=False)):
+        found = _in_batch(before, after)
+        if found is not None:
+            row, path, what = found
+            return Place(what, epoch, batch, row, path)
+    if len(expected) != len(actual):
+        what = f"the number of batches differs, {len(actual)} in place of {len(expected)}"
+        return Place(what, epoch, min(len(expected), len(actual)), None, "")
+    return None
+
+
+def _in_regrouped(epoch: int, expected: list[BatchPrint], actual: list[BatchPrint]) -> Place | None:
+    before, after = _concatenated(expected), _concatenated(actual)
+    num_rows = min(before.num_rows, after.num_rows)
+    found = _in_batch(_first_rows(before, num_rows), _first_rows(after, num_rows))
+    if found is None:
+        return None
+    row, path, what = found
+    batch = 0
+    while row is not None and batch < len(expected) - 1 and row >= expected[batch].num_rows:
+        row -= expected[batch].num_rows
+        batch += 1
+    return Place(what, epoch, batch, row, path)
+
+
+def _first_rows(batch: BatchPrint, num_rows: int) -> BatchPrint:
+    columns = (
+        Column(column.path, column.kinds[:num_rows], column.rows[:num_rows], by_sample=True) for column in batch.columns
+    )
+    return BatchPrint(num_rows, tuple(columns))
+
+
+def _in_batch(before: BatchPrint, after: BatchPrint) -> tuple[int | None, str, str] | None:
+    """Return row, path and description of the first difference of two batches."""
+    if before == after:
+        return None
+    if before.num_rows != after.num_rows:
+        return None, "", f"the number of samples differs, {after.num_rows} in place of {before.num_rows}"
+    found: list[tuple[int, int, str, str]] = []
+    others = {column.path: column for column in after.columns}
+    for place, column in enumerate(before.columns):
+        other = others.pop(column.path, None)
+        if other is None or len(other.rows) != len(column.rows):
+            found.append((-1, place, column.path, "a leaf is missing"))
+            continue
+        kinds = zip(_kinds(column, len(column.rows)), _kinds(other, len(other.rows)), strict=True)
+        for row, ((kind, other_kind), one, two) in enumerate(zip(kinds, column.rows, other.rows, strict=True)):
+            if kind != other_kind or one != two:
+                what = (
+                    "the values differ" if kind == other_kind else f"the kinds differ, {other_kind} in place of {kind}"
+                )
+                found.append((row if column.by_sample else -1, place, column.path, what))
+                break
+    found += [(-1, len(before.columns), path, "there is a leaf more") for path in others]
+    if not found:
+        return None
+    first, _, path, what = min(found)
+    return (first if first >= 0 else None), path.removesuffix(" type"), what
+
+
+def pickled_kinds(made: Record) -> set[str]:
+    """Return the kinds of leaves that were hashed by their pickles."""
+    return {
+        kind.removeprefix(PICKLED)
+        for batches in made
+        for batch in batches
+        for column in batch.columns
+        for kind in column.kinds
+        if kind.startswith(PICKLED)
+    }
+
+
+def index_of(subject: Subject, setting: Setting, place: Place) -> tuple[int | None, str | None]:
+    """Return the position in the epoch's order, and the dataset index there, of a place in a record.
+
+    Args:
+        subject: what was loaded.
+        setting: of the reference.
+        place: where it differs.
+    """
+    if subject.iterable or place.row is None:
+        return None, None
+    indices: list[Any] = []
+    with _undisturbed():
+        loader = subject.loader(setting)
+        sampler = loader.batch_sampler if loader.batch_sampler is not None else loader.sampler
+        seed_global_generators(Keys(subject.seed, place.epoch, ORDER).key(0))
+        # As an iteration does before it draws the first index.
+        torch.empty((), dtype=torch.int64).random_(generator=loader.generator)
+        if hasattr(sampler, "set_epoch"):
+            sampler.set_epoch(place.epoch)
+        elif hasattr(loader.sampler, "set_epoch"):
+            loader.sampler.set_epoch(place.epoch)
+        for batch, drawn in enumerate(itertools.islice(sampler, place.batch + 1)):
+            rows = list(drawn) if subject.auto_collation else [drawn]
+            if batch == place.batch:
+                found = rows[place.row] if place.row < len(rows) else None
+                return len(indices) + place.row, None if found is None else repr(found)
+            indices += rows
+    return None, None
+
+
+__all__ = ["Place", "Record", "first_difference", "index_of", "pickled_kinds", "record"]

@@ -1,0 +1,105 @@
+"""A loader caught in a script that runs as it is: the part inside of the script's process.
+
+In: the variable FASTLOAD_VERIFY, which ``fastload verify`` sets for the process it starts. Out: when the script begins
+to iterate over a loader, that loader is verified; the script ends there, with the result in a file.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import sys
+import traceback
+from pathlib import Path
+from typing import Any
+
+from ..errors import ConfigError
+from .plan import METHODS
+from .run import verify_subject
+from .subject import take_apart
+
+# What was iterated so far, by identity, so that the N-th loader is found; kept, so that no identity comes twice.
+_seen: dict[int, Any] = {}
+
+
+def catch_loader(loader_class: Any, wanted: str) -> None:
+    """Verify the loader that the script iterates first (or as the N-th), in place of going on.
+
+    Args:
+        loader_class: :class:`fastload.DataLoader`.
+        wanted: what FASTLOAD_VERIFY says: JSON of the options.
+    """
+    options = json.loads(wanted)
+    if os.getppid() != options["pid"]:  # a process that the script has started
+        return
+    begin = loader_class._get_iterator
+
+    @functools.wraps(begin)
+    def _get_iterator(loader: Any) -> Any:
+        if id(loader) not in _seen:
+            _seen[id(loader)] = loader
+            if len(_seen) == options["loader"]:
+                loader_class._get_iterator = begin
+                _verify(loader_class, loader, options)
+        return begin(loader)
+
+    loader_class._get_iterator = _get_iterator
+
+
+def _verify(loader_class: Any, loader: Any, options: dict[str, Any]) -> None:
+    # The status is the command's, which reads it from a file: a script may catch SystemExit. One that goes on to train
+    # must not.
+    os.environ.pop("FASTLOAD_VERIFY", None)
+    try:
+        status = verify_and_print(loader, options)
+    except Exception:  # a mistake of ours: the script may hide it
+        traceback.print_exc()
+        status = 2
+    loader_class._get_iterator = _end_here
+    sys.stdout.flush()
+    raise SystemExit(status)
+
+
+def _end_here(loader: Any) -> Any:
+    os._exit(0)  # the result has been written
+
+
+def verify_and_print(target: Any, options: dict[str, Any]) -> int:
+    """Verify a loader or dataset as the command line asks for, and print the table.
+
+    Args:
+        target: see :func:`fastload.verify`.
+        options: ``batches``, ``seed``, ``batch_size``, ``methods``, ``name``, ``spawn_reason``; ``table`` is False
+            where the table is not to be printed, and ``result`` the file that the JSON is written to, None for none.
+
+    Returns:
+        The exit status.
+    """
+    from rich.console import Console
+
+    try:
+        try:
+            subject = take_apart(
+                target, seed=options["seed"], batch_size=options["batch_size"], timeout=120.0, name=options["name"]
+            )
+        except ConfigError:
+            raise
+        except Exception as error:  # of a function of the user's
+            raise ConfigError(f"{options['name'] or 'the target'} raised {type(error).__name__}: {error}") from error
+        subject.spawn_reason = options["spawn_reason"]
+        methods = options["methods"] if options["methods"] is not None else METHODS
+        report = verify_subject(subject, batches=options["batches"], methods=methods, progress=True)
+    except ConfigError as error:
+        print(f"fastload verify: {error}", file=sys.stderr)
+        status, text = 2, json.dumps({"error": str(error)})
+    else:
+        status, text = (0 if report.ok else 1), report.to_json()
+        if options["table"]:
+            Console(highlight=False).print(report.table())
+    if options["result"] is not None:
+        Path(options["result"]).write_text(json.dumps({"status": status, "json": text}), encoding="utf-8")
+    return status
+
+
+__all__ = ["catch_loader", "verify_and_print"]

@@ -1,0 +1,182 @@
+"""The transforms of a dataset, found where libraries keep them; and copies of the dataset without the last of them.
+
+In: a dataset. Out: its stages in the order in which they are applied. A stage is taken out by putting a function in its
+place that gives back what it is given, so that what counts the stages, or draws to choose one, goes on as it did.
+
+Known are: attributes whose name speaks of a transform, a chain or a single one; anything with a list ``transforms``
+(torchvision's Compose, v1 and v2, RandomApply, albumentations); ``torch.nn.Sequential``; datasets inside of others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils.data import Dataset
+
+Path = tuple[str | int, ...]
+"""Steps from the dataset: an attribute's name, or an item's number."""
+
+_DEPTH = 6
+_NAMES = ("transform", "augment", "preprocess")
+
+
+class Identity(torch.nn.Module):
+    """Stands in the place of a stage that was taken out."""
+
+    def forward(self, *inputs: Any, **named: Any) -> Any:
+        """Give back what is given."""
+        if not inputs:
+            return named
+        return inputs[0] if len(inputs) == 1 else inputs
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One transform."""
+
+    paths: tuple[Path, ...]
+    """The places where it is held; a dataset of torchvision holds each twice."""
+    label: str
+    """Its repr, in one line."""
+    place: str
+    """In words: ``dataset.transform, stage 2 of 4``."""
+    transform: Any
+
+
+def find_stages(dataset: Any) -> list[Stage]:
+    """Return the stages of a dataset, in the order in which they are applied."""
+    found: dict[int, Stage] = {}
+    for holder, path in _holders(dataset, (), 0):
+        for name, value in _attributes(holder):
+            if not _is_transform(name, value):
+                continue
+            for stage in _stages_of(value, (*path, name)):
+                known = found.get(id(stage.transform))
+                if known is not None:
+                    stage = Stage((*known.paths, *stage.paths), known.label, known.place, stage.transform)
+                found[id(stage.transform)] = stage
+    return list(found.values())
+
+
+def inner_stages(stage: Stage) -> list[Stage]:
+    """Return the stages inside of one that is a container; else none."""
+    if _items(stage.transform) is None:
+        return []
+    inner = list(_stages_of(stage.transform, stage.paths[0]))
+    return [one for one in inner if one.transform is not stage.transform]
+
+
+def without(dataset: Any, stages: Sequence[Stage]) -> Any:
+    """Take stages out of a dataset, in place, and return it.
+
+    Raises:
+        Exception: the dataset, or a container, does not let itself be changed.
+    """
+    for stage in stages:
+        for path in stage.paths:
+            holder = dataset
+            for step in path[:-1]:
+                holder = _step(holder, step)
+            last = path[-1]
+            if isinstance(last, int):
+                items = _items(holder)
+                assert items is not None
+                items[last] = Identity()
+            elif isinstance(holder, torch.nn.Module) and last in holder._modules:
+                holder._modules[last] = Identity()
+            else:
+                setattr(holder, last, Identity())
+    return dataset
+
+
+def _step(holder: Any, step: str | int) -> Any:
+    if isinstance(step, str):
+        return getattr(holder, step)
+    items = _items(holder)
+    return (items if items is not None else holder)[step]
+
+
+def _holders(dataset: Any, path: Path, depth: int) -> Iterator[tuple[Any, Path]]:
+    """Yield a dataset and those inside of it; inner ones first, since their transforms are applied first."""
+    if depth > _DEPTH:
+        return
+    for name, value in _attributes(dataset):
+        if isinstance(value, Dataset) or (name == "dataset" and hasattr(value, "__getitem__")):
+            yield from _holders(value, (*path, name), depth + 1)
+        elif isinstance(value, (list, tuple)) and value and all(isinstance(one, Dataset) for one in value[:100]):
+            for number, one in enumerate(value[:100]):
+                yield from _holders_of_item(one, (*path, name), number, depth)
+    yield dataset, path
+
+
+def _holders_of_item(dataset: Any, path: Path, number: int, depth: int) -> Iterator[tuple[Any, Path]]:
+    yield from _holders(dataset, (*path, number), depth + 1)
+
+
+def _attributes(holder: Any) -> list[tuple[str, Any]]:
+    """Return the attributes that an object holds; those named ``transform`` first, as they are applied first."""
+    held = dict(getattr(holder, "__dict__", {}))
+    held |= held.pop("_modules", None) or {}
+    order = {"transform": -3, "transforms": -2, "target_transform": -1}
+    return sorted(held.items(), key=lambda item: order.get(item[0], 0))
+
+
+def _is_transform(name: str, value: Any) -> bool:
+    if not callable(value) or isinstance(value, (type, Dataset)):
+        return False
+    named = any(word in name.lower() for word in _NAMES)
+    return named or _items(value) is not None or _in_library(value)
+
+
+def _in_library(value: Any) -> bool:
+    return type(value).__module__.split(".")[0] in ("torchvision", "albumentations", "kornia") and callable(value)
+
+
+def _items(value: Any) -> Any:
+    """Return what a container's stages can be read from, and written to, by number; None if it is no container."""
+    if isinstance(value, torch.nn.Sequential):
+        return value
+    held = getattr(value, "transforms", None)
+    if isinstance(held, (list, torch.nn.ModuleList)) and all(callable(one) for one in held):
+        return held
+    return None
+
+
+def _stages_of(value: Any, path: Path) -> Iterator[Stage]:
+    items = _items(value)
+    where = "dataset." + _written(path)
+    if items is None:
+        pair = [name for name in ("transform", "target_transform") if callable(getattr(value, name, None))]
+        if type(value).__name__ == "StandardTransform" and pair:  # torchvision's pair of both
+            for name in pair:
+                yield from _stages_of(getattr(value, name), (*path, name))
+            return
+        yield Stage((path,), label_of(value), where, value)
+        return
+    for number, one in enumerate(items):
+        yield Stage((((*path, number)),), label_of(one), f"{where}, stage {number + 1} of {len(items)}", one)
+
+
+def _written(path: Path) -> str:
+    text = ""
+    for step in path:
+        text += f"[{step}]" if isinstance(step, int) else f".{step}" if text else step
+    return text
+
+
+def label_of(value: Any) -> str:
+    """Return what to call an object: its repr, if that is short and says more than an address."""
+    try:
+        text = " ".join(repr(value).split())
+    except Exception:  # whatever the user's __repr__ raises
+        text = ""
+    name = (getattr(value, "__qualname__", None) or type(value).__qualname__).rpartition("<locals>.")[2]
+    if not text or " at 0x" in text:
+        text = name if hasattr(value, "__qualname__") else f"{name}()"
+    return text if len(text) <= 100 else text[:97] + "..."
+
+
+__all__ = ["Identity", "Path", "Stage", "find_stages", "inner_stages", "label_of", "without"]

@@ -1,0 +1,147 @@
+"""Hashes of samples and batches: equal exactly where types, dtypes, shapes and bytes are."""
+
+from __future__ import annotations
+
+from collections import namedtuple
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+from torch.utils.data import default_collate
+from torchvision import tv_tensors
+
+from fastload.verification.hashing import PICKLED, digest_of, leaves, print_batch, print_samples
+
+
+@dataclass
+class Boxes:
+    boxes: Any
+    label: str
+
+
+Pair = namedtuple("Pair", "first second")
+
+
+class Odd:
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
+DIFFERENT = [
+    None,
+    0,
+    False,
+    0.0,
+    -0.0,
+    "",
+    "0",
+    b"0",
+    [],
+    (),
+    {},
+    [0],
+    (0,),
+    {"a": 0},
+    {"b": 0},
+    {"a": 0, "b": 1},
+    {"b": 1, "a": 0},
+    [[0], 1],
+    [0, [1]],
+    {1, 2},
+    {1, 3},
+    Pair(0, 1),
+    (0, 1),
+    Boxes([0], "x"),
+    Boxes([0], "y"),
+    1 + 2j,
+    torch.zeros(2),
+    torch.zeros(2, dtype=torch.float64),
+    torch.zeros(1, 2),
+    torch.zeros(0),
+    torch.zeros(0, 2),
+    torch.zeros(2, dtype=torch.bfloat16),
+    torch.tensor([True]),
+    np.zeros(2, np.float32),
+    np.zeros(2, np.float64),
+    np.float32(0),
+    tv_tensors.Image(torch.zeros(1, 2, 2)),
+    tv_tensors.BoundingBoxes([[0, 0, 1, 1]], format="XYXY", canvas_size=(4, 4)),
+    tv_tensors.BoundingBoxes([[0, 0, 1, 1]], format="XYWH", canvas_size=(4, 4)),
+    Image.new("RGB", (2, 3)),
+    Image.new("RGB", (3, 2)),
+    Image.new("L", (2, 3)),
+    Odd(1),
+    Odd(2),
+]
+
+
+def test_values_that_differ_in_anything_have_different_hashes():
+    assert len({digest_of(value) for value in DIFFERENT}) == len(DIFFERENT)
+
+
+def test_equal_values_have_equal_hashes():
+    for value in DIFFERENT:
+        assert digest_of(value) == digest_of(value)
+    assert digest_of(float("nan")) == digest_of(float("nan"))
+    assert digest_of(torch.arange(6).reshape(2, 3).T) == digest_of(torch.arange(6).reshape(2, 3).T.contiguous())
+    assert digest_of({"a", "b", "c"}) == digest_of({"c", "b", "a"})
+
+
+def test_leaves_have_paths_as_python_writes_them():
+    sample = {"x": [torch.zeros(1), Pair("a", Boxes(None, "b"))]}
+    paths = [leaf.path for leaf in leaves(sample) if not leaf.path.endswith(" type")]
+    assert paths == ["['x'][0]", "['x'][1].first", "['x'][1].second.boxes", "['x'][1].second.label"]
+
+
+def test_what_is_hashed_by_its_pickle_says_so():
+    assert [leaf.kind for leaf in leaves(Odd(1))] == [PICKLED + "Odd"]
+    unpicklable = [leaf.kind for leaf in leaves(Odd(lambda: 0))]
+    assert "not possible" in unpicklable[0]
+
+
+def test_a_list_inside_of_itself_ends():
+    loop: list[Any] = [1]
+    loop.append(loop)
+    assert digest_of(loop) == digest_of(loop)
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(-9, 9), st.lists(st.floats(-1, 1), min_size=2, max_size=2), st.text(max_size=3)),
+        min_size=1,
+        max_size=5,
+    )
+)
+def test_a_row_of_a_batch_has_the_same_hash_in_any_batch(samples: list[Any]):
+    made = [(number, torch.tensor(values), {"text": text}) for number, values, text in samples]
+    whole = print_batch(default_collate(made), by_sample=True)
+    for row, sample in enumerate(made):
+        alone = print_batch(default_collate([sample]), by_sample=True)
+        for column, one in zip(whole.columns, alone.columns, strict=True):
+            assert column.path == one.path
+            if column.by_sample:
+                assert column.rows[row] == one.rows[0]
+    assert sum(column.by_sample for column in whole.columns) == 3
+
+
+def test_batches_that_cannot_be_taken_apart_have_one_row():
+    made = print_batch([torch.zeros(3, 2), torch.zeros(4)], by_sample=False)
+    assert made.num_rows == 1
+    assert [(column.by_sample, len(column.rows)) for column in made.columns] == [(False, 1), (False, 1)]
+
+
+def test_samples_with_different_leaves_are_put_in_columns():
+    made = print_samples([list(leaves([1, 2])), list(leaves([1]))])
+    assert made.num_rows == 2
+    assert made.columns[-1].kinds == ("int", "nothing")
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_tensors_without_plain_memory_are_hashed_by_their_pickle():
+    for value in (torch.eye(2).to_sparse(), torch.nested.nested_tensor([torch.zeros(2)])):
+        assert all(leaf.kind.startswith(PICKLED) for leaf in leaves(value))
