@@ -333,6 +333,7 @@ def test_two_ranks_save_and_load_checkpoints(tmp_path: Path) -> None:
         running.register_for_checkpointing(prepared)
         stopped(prepared, 1, 3)
         running.save_state(str(tmp_path / "checkpoint"))
+        running.wait_for_everyone()  # the first process writes
         running._custom_objects.clear()
         resumed = running.prepare(of_ours())
         running.register_for_checkpointing(resumed)
