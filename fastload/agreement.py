@@ -102,8 +102,8 @@ def _await(store: Any, keys: dict[str, int], rank: int, about: dict[str, Any], l
         if waited > limit_s:
             raise RankMismatch(
                 f"rank {rank} has begun epoch {about.get('epoch')} of a loader that is shared out to all ranks, and "
-                f"rank {ranks} has not within {limit_s:.0f} s (the process group's time limit); iterate it on all "
-                "ranks, or give a loader for one rank a sampler with num_replicas=1"
+                f"rank {ranks} has not within {limit_s:.0f} s (the time limit of the process group's store); iterate "
+                "it on all ranks, or give a loader for one rank a sampler with num_replicas=1"
             )
         if waited > _SILENCE_S and not told:
             told = True

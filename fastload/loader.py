@@ -306,8 +306,8 @@ class DataLoader(compat.TorchDataLoader[T]):
         ):
             warnings.warn(
                 f"epoch {owner.epoch} of {type(owner).__name__} begins for the second time, with the order it had "
-                "before; call its set_epoch() before each epoch, or give fastload.DataLoader an integer seed, which "
-                "lets the epoch advance by itself",
+                "before; call its set_epoch() before each epoch"
+                + (", or give the DataLoader an integer seed: then epochs advance" if self.seeding == "sample" else ""),
                 stacklevel=5,
             )
         epoch = self._epochs.begin(self)

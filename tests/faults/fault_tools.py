@@ -26,7 +26,7 @@ SOON_S = 60.0
 """How long "it is gone" and "it is there" may take before a test gives up: long, for a machine that does more."""
 
 # A third of the draws that a test names, so that a run takes minutes; more, or other ones, without a change to a file.
-_DRAWS = float(os.environ.get("FASTLOAD_FAULT_DRAWS", "0.3"))
+_DRAWS = float(os.environ.get("FASTLOAD_FAULT_DRAWS", "0.2"))
 _FIRST_DRAW = int(os.environ.get("FASTLOAD_FAULT_FIRST_DRAW", "0"))
 
 
