@@ -292,29 +292,48 @@ def test_a_thread_may_choose_a_bit_generator_for_itself():
     assert type(np.random.get_bit_generator()) is np.random.MT19937
 
 
-def identities() -> list[int]:
-    """Return who stands behind the names; as numbers, for a list of the functions themselves would be routed too."""
+def at_home() -> list[int]:
+    """Return who stands behind the modules' names; as numbers, for a list of functions would be routed itself."""
     names = ("random", "shuffle", "gauss", "seed", "getstate", "_inst")
-    captures = routing_captures
     return [
         *(id(getattr(random, name)) for name in names),
         *map(id, (np.random.rand, np.random.seed, np.random.mtrand.seed, np.random.mtrand._rand)),
-        *map(id, (captures.gauss, captures.rand, captures.in_tuple, captures.partial.func, captures.frozen.draw)),
-        *map(id, (captures.InClass.draw, captures.in_list[0], captures.by_default.__defaults__)),
         id(torch.random.get_rng_state.__code__),
     ]
 
 
-def test_everything_is_put_back_when_the_last_thread_has_ended():
-    before = identities()
+def captured() -> list[int]:
+    """Return who stands behind names that others have taken."""
+    captures = routing_captures
+    return [
+        *map(id, (captures.gauss, captures.rand, captures.in_tuple, captures.partial.func, captures.frozen.draw)),
+        *map(id, (captures.InClass.draw, captures.in_list[0], captures.by_default.__defaults__)),
+    ]
+
+
+def test_the_modules_are_as_they_were_when_the_last_thread_has_ended():
+    before = at_home()
     for _ in range(2):
         routing.install()
         routing.install()
         routing.uninstall()
-        meanwhile = identities()
+        meanwhile = at_home()
         routing.uninstall()
         assert not set(meanwhile) & set(before)
-        assert identities() == before
+        assert at_home() == before
+
+
+def test_names_that_others_have_taken_stay_routed_and_do_what_they_did():
+    routing.install()
+    routing.uninstall()
+    routed = captured()
+    random.seed(3)
+    np.random.seed(3)
+    found = routing_captures.gauss(0, 1), routing_captures.rand(2).tolist()
+    assert found == (random.Random(3).gauss(0, 1), np.random.RandomState(3).rand(2).tolist())
+    routing.install()
+    routing.uninstall()
+    assert captured() == routed
 
 
 @pytest.fixture
@@ -393,11 +412,11 @@ def test_an_interrupt_in_the_middle_leaves_nothing_routed(monkeypatch):
         rebinding.rebind(*arguments, **options)
         raise KeyboardInterrupt
 
-    before = identities()
+    before = at_home()
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(routing, "rebind", interrupted)
         routing.install()
-    assert identities() == before
+    assert at_home() == before
     same_in_thread(random.random)
 
 
@@ -410,14 +429,14 @@ def test_keys_of_a_dict_are_warned_of():
 
 
 def test_what_was_changed_meanwhile_is_not_put_back():
-    old, new, other = object(), object(), object()
-    holder = [old]
+    old, new, other = ["old"], ["new"], ["other"]  # which the collector tracks, and so what holds them
+    kept, changed, elsewhere = {"name": old}, {"name": old}, [old]
     rebound = rebinding.Rebound()
     rebinding.rebind([(old, new)], [], rebound)
-    assert holder == [new]
-    holder[0] = other
-    rebound.undo()
-    assert holder == [other]
+    assert (kept["name"], changed["name"], elsewhere) == (new, new, [new])
+    changed["name"] = other
+    rebound.undo([kept, changed])
+    assert (kept["name"], changed["name"], elsewhere) == (old, other, [new])
 
 
 class Everything(Dataset[Any]):

@@ -1,9 +1,9 @@
 """Put one object in the place of another, wherever it is held.
 
 In: pairs of objects. Out: the same references to the second of each pair, a list of the places that keep the first,
-and a way back. Holders are found by the garbage collector, which knows every container: modules, classes, instances,
-lists, dicts, sets, cells of closures, defaults of functions. What cannot be changed itself (a tuple, a
-``staticmethod``) is built anew, and put into the place of the old one in the next pass.
+and a way back for chosen holders. Holders are found by the garbage collector, which knows every container: modules,
+classes, instances, lists, dicts, sets, cells of closures, defaults of functions. What cannot be changed itself (a
+tuple, a ``staticmethod``) is built anew, and put into the place of the old one in the next pass.
 
 Local variables of running functions are left as they are: another thread cannot call by them.
 
@@ -42,15 +42,13 @@ class Rebound:
         self._changes.append((put, old, new))
         put(old, new)
 
-    def holders(self) -> list[object]:
-        """Return what was changed."""
-        return [put.args[0] for put, _, _ in self._changes]
-
-    def undo(self) -> None:
-        """Give back what was held before, but where something else is held meanwhile."""
+    def undo(self, among: Sequence[dict[str, Any]]) -> None:
+        """Give these namespaces back what they held, but where they hold something else by now; forget the rest."""
+        homes = {id(namespace) for namespace in among}
         while self._changes:
             put, old, new = self._changes.pop()
-            put(new, old)
+            if id(put.args[0]) in homes:
+                put(new, old)
 
 
 def rebind(

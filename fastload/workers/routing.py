@@ -11,8 +11,9 @@ by name, in attributes, closures and containers. A routed method calls the same 
 worker thread, and of the object that it has replaced everywhere else, 0.1 to 0.25 µs later than that would have been
 called directly. torch has a mode for each thread instead (see torch_routing.py).
 
-When the last thread has ended everything is put back as it was. Names imported while it lasted stay routed: outside
-of worker threads they do what they always did.
+When the last thread has ended, the modules are as they were. What had been found elsewhere stays routed, and so do
+names imported meanwhile: outside of worker threads they do what they always did. So the search, which takes as long
+as forking a worker, need not be made again for each epoch of new threads.
 
 What cannot be routed: a reference within an object that cannot be changed, of which :func:`install` warns; code in C
 with generators of its own (OpenCV's is seeded by library_generators.py); and threads that the dataset starts itself
@@ -276,6 +277,7 @@ class _Routing:
         self._table: _Table | None = None
         self._rebound: Rebound | None = None
         self._references: list[int] | None = None
+        self._searched = False
 
     def install(self) -> list[str]:
         with self._held():
@@ -313,7 +315,9 @@ class _Routing:
         # No more references than there were when nobody else had any: nobody has taken one since.
         unknown = self._references is None or references(table.originals) != self._references
         rebound = self._rebound = Rebound()
+        self._searched = False
         rebind(table.pairs, table.own_holders(), rebound, among=None if unknown else table.modules)
+        self._searched = not rebound.stuck  # else the next search has to tell of them again
         unrouted = torch_routing.route_torch_random()
         stuck = [f"{getattr(old, '__qualname__', old)} in {describe(holder)}" for old, holder in rebound.stuck]
         return stuck + unrouted
@@ -322,10 +326,9 @@ class _Routing:
         rebound, self._rebound = self._rebound, None
         torch_routing.restore_torch_random()
         if rebound is not None and self._table is not None:
-            modules = {id(namespace) for namespace in self._table.modules}
-            captured = rebound.stuck or any(id(holder) not in modules for holder in rebound.holders())
-            rebound.undo()
-            self._references = None if captured else references(self._table.originals)
+            searched = self._searched
+            rebound.undo(self._table.modules)
+            self._references = references(self._table.originals) if searched else None
 
     def after_fork(self) -> None:
         """Begin anew in a child, where no thread of ours lives; another may have held the lock."""
@@ -343,8 +346,7 @@ def install() -> None:
     """Route the process's generators, for one more thread that is going to be active. See NOTE [Routing].
 
     Each call needs one of :func:`uninstall`, but where it raises. Cost: for the first of several threads a pass over
-    all objects, 0.1 s for 450,000; where nobody has imported a function of ``random`` or ``numpy.random`` by its
-    name, the second time 0.2 ms.
+    all objects, 0.1 s for 450,000; later 0.2 ms, as long as nobody takes another of the functions by its name.
     """
     unrouted = _routing.install()
     try:
