@@ -247,7 +247,14 @@ class InlineIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's priv
     def _load_next(self) -> Any:
         index = _sized(self._next_index()) if self._auto_collation else self._next_index()
         num_rows = len(index) if self._auto_collation and hasattr(index, "__len__") else 1
-        data = self._load(index, num_rows)
+        try:
+            data = self._load(index, num_rows)
+        except Exception:
+            raise
+        except BaseException:  # an interrupt: the batch was not given, so it is the next one
+            self._sampler_iter = itertools.chain([index], self._sampler_iter)
+            self._first_row -= num_rows
+            raise
         self._counts.count(1 if self._iterable else num_rows, None)
         return data
 
@@ -394,8 +401,8 @@ class WorkerIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's priv
                 self._shutdown_workers()
             raise
         except BaseException as error:
-            if not isinstance(error, (LoadTimeout, WorkerDied)):
-                self._pass.delivered += 1  # the error stood in a batch's place
+            if isinstance(error, Exception) and not isinstance(error, LoadTimeout | WorkerDied):
+                self._pass.delivered += not self._delivery.broken  # the error stood in a batch's place
             # An interrupt may have come between taking a result and noting it.
             if self._delivery.broken:
                 self._shutdown_workers(grace=0)  # the error does not wait for workers that are stuck

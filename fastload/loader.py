@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from .errors import ConfigError
 from .iteration import InlineIterator, Runtime, WorkerIterator
 from .passes import Epochs, Pass, Resume, epoch_owner, known_batches, seed_of
 from .plan import slots_in_flight
-from .sampling import DistributedBatchSampler, KeyedSampler, check_seed
+from .sampling import DistributedBatchSampler, KeyedSampler, as_integer, check_epoch, check_seed
 from .state import resume_from, state_of
 
 T = TypeVar("T", covariant=True)
@@ -137,7 +138,7 @@ class DataLoader(compat.TorchDataLoader[T]):
     ) -> None:
         adapt_loaded_libraries()
         self.worker_method = worker_method
-        self.seed = seed
+        self.seed = seed = as_integer(seed)
         self.seeding = seeding
         self.chunk_size = chunk_size
         self.overlap_epochs = overlap_epochs
@@ -174,7 +175,8 @@ class DataLoader(compat.TorchDataLoader[T]):
 
     def __getstate__(self) -> dict[str, Any]:
         # A copy, pickled or not, begins its own life: its close() must not end this loader's workers.
-        return {**vars(self), "_runtime": Runtime(), "_pass": None, "_upcoming": None}
+        own = {"_runtime": Runtime(), "_pass": None, "_upcoming": None, "_iterator": None}
+        return {**vars(self), **own, "_epochs": copy.copy(self._epochs)}
 
     def _get_iterator(self) -> Any:
         if self.num_workers == 0:
@@ -187,6 +189,7 @@ class DataLoader(compat.TorchDataLoader[T]):
 
         The sampler's own ``set_epoch`` is called too, where it has one.
         """
+        epoch = check_epoch(epoch)
         self._epochs.next = epoch
         for owner in (self.sampler, self.batch_sampler):
             setter = getattr(owner, "set_epoch", None)
@@ -272,7 +275,17 @@ class DataLoader(compat.TorchDataLoader[T]):
 
         The state is that of the iteration begun last. The global generators themselves are not part of it.
         """
-        return state_of(self, self._pass, self._upcoming, self._epochs.next)
+        following, loaded, last = self._epochs.upcoming(self), self._upcoming, self._pass
+        if loaded is not None:
+            # A loaded state holds until another epoch is set, and what was begun before it is over.
+            last, loaded = None, loaded if loaded.epoch == following else None
+        elif not self.in_order and self.num_workers and last is not None and last.delivered and not last.finished:
+            warnings.warn(
+                "with in_order=False batches are given as they are completed, and the state only counts them: a resume "
+                "in the middle of an epoch may lose and repeat some; save between epochs, or keep the order",
+                stacklevel=2,
+            )
+        return state_of(self, last, loaded, following)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Let the next iteration go on where a state was taken; later ones follow it.

@@ -182,7 +182,7 @@ class Weighted:
     once = False
 
     def __init__(self, weights: Sequence[float] | torch.Tensor | npt.ArrayLike, num_draws: int, seed: int) -> None:
-        values = np.asarray(weights, dtype=np.float64)
+        values = _float64("weights", weights)
         if values.ndim != 1 or not np.all(np.isfinite(values)) or np.any(values < 0) or not np.any(values > 0):
             raise ConfigError(
                 "weights must be one number for each sample, finite, not negative and not all 0, got "
@@ -232,7 +232,7 @@ class Buckets(_Remembering[Indices]):
         window: int,
         shuffle: bool,
     ) -> None:
-        self._lengths = np.asarray(lengths)
+        self._lengths = _float64("lengths", lengths)
         if self._lengths.ndim != 1:
             raise ConfigError(f"lengths must be one number for each sample, got shape {self._lengths.shape}")
         self.length = len(self._lengths)
@@ -347,6 +347,15 @@ def _argsort_of_words(key: bytes, ids: Indices, shape: tuple[int, ...] | None = 
 
 def _key(seed: int, epoch: int, purpose: int) -> bytes:
     return Keys(seed, epoch, ORDER).key(purpose)
+
+
+def _float64(name: str, values: Any) -> npt.NDArray[np.float64]:
+    if isinstance(values, torch.Tensor):
+        values = values.detach().cpu().double()
+    try:
+        return np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"{name} must be one number for each sample: {error}") from error
 
 
 def _digest(values: npt.NDArray[Any]) -> str:

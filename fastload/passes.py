@@ -54,7 +54,7 @@ class KnownBatches:
 def known_batches(loader: Any) -> KnownBatches | None:
     """Return the order of a loader's index batches where it is known; None for samplers that may do anything.
 
-    Only exact types count: a subclass may have an order of its own.
+    A class derived from ours counts unless it is iterated in its own way; of torch's only the exact types do.
     """
     if isinstance(loader.dataset, IterableDataset):
         return None
@@ -62,7 +62,7 @@ def known_batches(loader: Any) -> KnownBatches | None:
         rows = _known_rows(loader.sampler)
         return None if rows is None else KnownBatches(rows, None, False)
     batches, num_skipped = without_skipping(loader.batch_sampler)
-    if type(batches) is DistributedBatchSampler:
+    if _iterates_as(batches, DistributedBatchSampler) and _iterates_as(batches.sampler, DistributedSampler):
         known = KnownBatches(batches.sampler.epoch_order, batches.batch_size, False)
     else:
         known_rows = _known_rows(batches.sampler) if type(batches) is BatchSampler else None
@@ -73,7 +73,7 @@ def known_batches(loader: Any) -> KnownBatches | None:
 
 
 def _known_rows(sampler: Any) -> EpochOrder | None:
-    if type(sampler) in (KeyedSampler, DistributedSampler):
+    if _iterates_as(sampler, KeyedSampler) or _iterates_as(sampler, DistributedSampler):
         rows: EpochOrder = sampler.epoch_order
         # The sampler inside of a DistributedBatchSampler is nothing on its own.
         return rows if rows.shard.global_batch_size is None else None
@@ -84,6 +84,11 @@ def _known_rows(sampler: Any) -> EpochOrder | None:
             return None
         return EpochOrder(Sequential(length), Shard(length=length))
     return None
+
+
+def _iterates_as(sampler: Any, kind: type) -> bool:
+    """Whether a sampler is of this kind, and iterated as that, also if it is of a class derived from it."""
+    return isinstance(sampler, kind) and type(sampler).__iter__ is kind.__iter__  # type: ignore[attr-defined]
 
 
 def without_skipping(batches: Any) -> tuple[Any, int]:
@@ -105,6 +110,8 @@ def samplers_of(loader: Any) -> Iterator[Any]:
             yield inner
         outer = getattr(outer, "batch_sampler", None)  # Accelerate's wrappers
     yield loader.sampler
+    if loader.batch_sampler is None and getattr(loader.sampler, "sampler", None) is not None:
+        yield loader.sampler.sampler  # a batch sampler as sampler, for a dataset that loads batches
 
 
 def our_sampler(loader: Any) -> DistributedSampler | None:
@@ -173,22 +180,30 @@ class Epochs:
     def __init__(self) -> None:
         self.next = 0
         self._given = 0
+        self._times_set = 0
+
+    def upcoming(self, loader: Any) -> int:
+        """Return the epoch of the pass that would begin now."""
+        owner = epoch_owner(loader)
+        if owner is None:
+            return self.next
+        if seed_of(loader) is None:
+            was_set = True
+        elif isinstance(owner, (DistributedSampler, KeyedSampler)):
+            was_set = owner.times_set != self._times_set
+        else:
+            was_set = owner.epoch != self._given  # torch's does not say that it was set
+        epoch: int = owner.epoch
+        return epoch if was_set else self.next
 
     def begin(self, loader: Any) -> int:
         """Return the epoch of the pass that begins now, and tell the sampler."""
-        owner = epoch_owner(loader)
-        if seed_of(loader) is None:
-            epoch = owner.epoch if owner is not None else self.next
-        else:
-            epoch = self.next
-            if isinstance(owner, DistributedSampler):
-                if owner.epoch_was_set:
-                    epoch = owner.epoch
-            elif owner is not None and not isinstance(owner, KeyedSampler) and owner.epoch != self._given:
-                epoch = owner.epoch  # torch's does not say that it was set
-            if owner is not None:
-                owner.set_epoch(epoch)
-                owner.epoch_was_set = False
+        owner, epoch = epoch_owner(loader), self.upcoming(loader)
+        if owner is not None and seed_of(loader) is not None:
             self._given = epoch
+            if isinstance(owner, (DistributedSampler, KeyedSampler)):
+                owner.epoch, self._times_set = epoch, owner.times_set  # not set by the user
+            else:
+                owner.set_epoch(epoch)
         self.next = epoch + 1
         return epoch

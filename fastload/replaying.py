@@ -17,6 +17,7 @@ from .decisions import decide, ids_are_indices
 from .errors import ConfigError
 from .library_generators import LibraryGenerators
 from .passes import KnownBatches, known_batches, seed_of
+from .sampling import as_integer, check_epoch
 from .workers.fetch import Fetcher, Job, batch_getter
 
 # Positions that are searched at once.
@@ -56,8 +57,7 @@ def replay(loader: Any, epoch: int, index: Any = None, *, position: int | None =
             "replay needs a map-style dataset, and samples that are seeded from an integer: give the DataLoader "
             f"seed=..., got seed={loader.seed!r}, seeding={loader.seeding!r}, a {type(loader.dataset).__name__}"
         )
-    if isinstance(epoch, bool) or not isinstance(epoch, int) or epoch < 0:
-        raise ConfigError(f"epoch must be an integer of at least 0, got {epoch=}")
+    epoch, position = check_epoch(epoch), as_integer(position)
     if position is not None and (isinstance(position, bool) or not isinstance(position, int) or position < 0):
         raise ConfigError(f"position must be an integer of at least 0, got {position=}")
     known = known_batches(loader)
@@ -113,11 +113,14 @@ def _found(
                 if index is not None
                 else "index or position is needed"
             )
+        index = as_integer(index)
+        if not isinstance(index, int) or not 0 <= index < order.length:
+            raise ConfigError(f"epoch {epoch} has no index {index}: it must be an integer of 0 to {order.length - 1}")
         return index, _position_of(known, epoch, index) if needs_position else 0
     if position >= max(order.length, known.rows.shard.end):
         raise ConfigError(f"position must be below {order.length}, the length of an epoch, got {position=}")
     there = int(order.at(epoch, np.array([position % order.length]))[0])
-    if index is not None and index != there:
+    if index is not None and as_integer(index) != there:
         raise ConfigError(f"epoch {epoch} has index {there} at position {position}, not {index}; leave one of them out")
     return there, position
 

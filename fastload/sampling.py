@@ -6,6 +6,7 @@ In: a dataset's length, a seed, a rank. Out: indices, from any place of any epoc
 from __future__ import annotations
 
 import itertools
+import operator
 from collections.abc import Iterator, Sequence, Sized
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -24,6 +25,19 @@ OrderName = Literal["keyed", "torch", "block"]
 # Indices that are worked out at once: few at first, since a step waits for them, many later.
 _FIRST_ROWS = 512
 _MOST_ROWS = 1 << 16
+
+
+def as_integer(value: Any) -> Any:
+    """Return a Python integer for what is one (NumPy's, a tensor of one element); anything else as it is."""
+    return value if isinstance(value, bool) or not hasattr(type(value), "__index__") else operator.index(value)
+
+
+def check_epoch(epoch: Any) -> int:
+    """Return the epoch as a Python integer; raise :class:`ConfigError` unless it is one, not negative, of 63 bits."""
+    number = as_integer(epoch)
+    if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < 1 << 63:
+        raise ConfigError(f"epoch must be an integer of at least 0, got {epoch=}")
+    return number
 
 
 def check_seed(name: str, seed: object, *, bits: int = 128) -> None:
@@ -77,6 +91,7 @@ class KeyedSampler(Sampler[int]):
         self.dataset = dataset
         self.seed = seed
         self.epoch = 0
+        self.times_set = 0
         if len(dataset) == 0:
             raise ValueError(f"num_samples should be a positive integer value, but got num_samples={len(dataset)}")
 
@@ -91,7 +106,8 @@ class KeyedSampler(Sampler[int]):
 
     def set_epoch(self, epoch: int) -> None:
         """Set the epoch of the next pass."""
-        self.epoch = epoch
+        self.epoch = check_epoch(epoch)
+        self.times_set += 1
 
     def __iter__(self) -> Iterator[int]:
         return self.epoch_order.rows(self.epoch)
@@ -139,6 +155,7 @@ class DistributedSampler(TorchDistributedSampler[Any]):
         weights: Sequence[float] | torch.Tensor | None = None,
         num_draws: int | None = None,
     ) -> None:
+        num_replicas, rank, seed = as_integer(num_replicas), as_integer(rank), as_integer(seed)
         super().__init__(dataset, num_replicas, rank, shuffle, seed, drop_last)  # type: ignore[arg-type]
         if tail is None:
             tail = "drop" if drop_last else "pad"
@@ -158,12 +175,15 @@ class DistributedSampler(TorchDistributedSampler[Any]):
         self._epoch_order = EpochOrder(order, shard)
         self.num_samples = shard.num_rows
         self.total_size = shard.end
-        self.epoch_was_set = False
+        self.times_set = 0
 
     @property
     def epoch_order(self) -> EpochOrder:
         """Order and share, for a loader that begins anywhere."""
         return self._epoch_order
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "meetings": None}  # a copy meets the other ranks' copies
 
     @property
     def num_valid(self) -> int:
@@ -172,8 +192,8 @@ class DistributedSampler(TorchDistributedSampler[Any]):
 
     def set_epoch(self, epoch: int) -> None:
         """Set the epoch of the next pass."""
-        self.epoch = epoch
-        self.epoch_was_set = True
+        self.epoch = check_epoch(epoch)
+        self.times_set += 1
 
     def __iter__(self) -> Iterator[int]:
         return self._epoch_order.rows(self.epoch)
@@ -230,6 +250,7 @@ class DistributedBatchSampler(BatchSampler):
         lengths: Sequence[float] | torch.Tensor | None = None,
         bucket_window: int = 100,
     ) -> None:
+        global_batch_size, rank, world_size = map(as_integer, (global_batch_size, rank, world_size))
         grouped = dist.is_available() and dist.is_initialized()
         world_size = world_size if world_size is not None else dist.get_world_size() if grouped else 1
         rank = rank if rank is not None else dist.get_rank() if grouped else 0

@@ -72,6 +72,9 @@ def state_of(loader: Any, last: Pass | None, upcoming: Resume | None, next_epoch
         state |= {"batches": last.batches, "base_seed": last.base_seed, "key_epoch": last.key_epoch}
         generators = last.generators
         workers = last.replicas.state() if last.replicas is not None else None
+    elif last is not None and last.finished and loader.persistent_workers and seed_of(loader) is None:
+        # The workers that live on keep their base seed.
+        state |= {"base_seed": last.base_seed, "key_epoch": last.key_epoch + 1}
     if state["kind"] == "iterable":
         # In a tuple: torch.distributed.checkpoint takes dicts apart, and loads only what is there already.
         return state | {"workers": () if workers is None else (workers,)}
@@ -147,9 +150,9 @@ def _resume_at(loader: Any, state: dict[str, Any]) -> Resume:
     known = known_batches(loader)
     assert known is not None
     position, shard = state["position"], known.rows.shard
-    most = max(shard.length, shard.end)
-    if position > most:
-        raise StateError(f"position must be at most {most}, the samples of an epoch, got {position=}")
+    # Padding on another number of ranks may have reached further than it would here.
+    if position >= shard.length + state["global_batch_size"]:
+        raise StateError(f"position must be at most {shard.length}, the samples of an epoch, got {position=}")
     if shard.global_batch_size is not None and position % shard.global_batch_size and position < shard.length:
         raise StateError(
             f"position must be a multiple of the global batch size {shard.global_batch_size}, got {position=}"

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import copy
+import json
 import warnings
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from determinism_fakes import Drawing, batches
@@ -225,3 +228,72 @@ def test_batches_pinned_ahead_cross_no_border_between_epochs(monkeypatch):
         results.append([*epochs, rest])
         loader.close()
     assert results[0] == results[1]
+
+
+def test_two_loaders_around_one_sampler_both_begin_the_epoch_that_was_set():
+    sampler = fastload.DistributedSampler(Drawing(), 2, 0)
+    first, second = (DataLoader(Drawing(), 4, sampler=sampler) for _ in range(2))
+    for epoch in (3, 1):
+        sampler.set_epoch(epoch)
+        assert indices(first) == indices(second)
+        assert sampler.epoch == epoch
+
+
+def test_an_epoch_set_at_the_sampler_of_a_shuffling_loader_counts():
+    loader, other = (DataLoader(Drawing(), 4, shuffle=True, seed=1) for _ in range(2))
+    loader.sampler.set_epoch(5)
+    other.set_epoch(5)
+    assert batches(loader) == batches(other)
+    assert batches(loader) == batches(other)
+
+
+@pytest.mark.parametrize("epoch", [-1, 2**63, 1.5, "1", True])
+def test_an_epoch_that_is_none_is_refused_where_it_is_set(epoch):
+    loader = DataLoader(Drawing(), 4, shuffle=True, seed=1)
+    for setter in (loader.set_epoch, loader.sampler.set_epoch, DistributedBatchSampler(Drawing(), 8).set_epoch):
+        with pytest.raises(fastload.ConfigError, match="epoch must be an integer of at least 0"):
+            setter(epoch)
+
+
+def test_numbers_of_numpy_are_numbers():
+    sampler = DistributedBatchSampler(
+        Drawing(), np.int64(8), seed=np.int32(3), rank=np.int64(0), world_size=np.int64(2), tail="pad"
+    )
+    loader = DataLoader(Drawing(), batch_sampler=sampler, seed=np.int64(4))
+    loader.set_epoch(np.int64(2))
+    expected = DataLoader(
+        Drawing(), batch_sampler=DistributedBatchSampler(Drawing(), 8, seed=3, rank=0, world_size=2, tail="pad"), seed=4
+    )
+    expected.set_epoch(2)
+    assert batches(loader) == batches(expected)
+    assert json.loads(json.dumps(loader.state_dict())) == expected.state_dict()
+    index = next(iter(loader))[0][3]
+    assert fastload.replay(loader, np.int64(3), index)[0] == int(index)
+    padded = fastload.DistributedSampler(Drawing(), np.int64(2), np.int64(0))
+    assert len(indices(DataLoader(Drawing(), 4, sampler=padded))) == 27
+
+
+def test_a_copy_of_a_loader_counts_its_own_epochs():
+    loader = DataLoader(Drawing(), 4, shuffle=True, seed=1, **KEPT)
+    list(loader)
+    twin = copy.copy(loader)
+    deep = copy.deepcopy(loader)
+    second = batches(loader)
+    assert batches(loader) != second
+    assert batches(twin) == batches(deep) == second
+    for each in (loader, twin, deep):
+        each.close()
+
+
+def test_a_batch_sampler_given_as_sampler_lets_the_epoch_advance_too():
+    class InBatches(Drawing):
+        def __getitem__(self, where: Any) -> Any:
+            return torch.tensor(where) + torch.rand(len(where))
+
+    def make() -> DataLoader[Any]:
+        return DataLoader(InBatches(), None, sampler=DistributedBatchSampler(Drawing(), 8))
+
+    loader, again = make(), make()
+    first, second = ([batch.tolist() for batch in loader] for _ in range(2))
+    assert first != second
+    assert [batch.tolist() for batch in again] == first

@@ -359,7 +359,7 @@ GOOD = {"batch_size": 8, "shuffle": True, "seed": 5}
         ),
         (lambda state: {**state, "position": -1}, "position must be an integer of at least 0, got position=-1"),
         (lambda state: {**state, "position": 1.0}, "position must be an integer"),
-        (lambda state: {**state, "position": 54}, "position must be at most 53"),
+        (lambda state: {**state, "position": 61}, "position must be at most 53"),
         (lambda state: {**state, "epoch": True}, "epoch must be an integer"),
     ],
 )
@@ -509,3 +509,96 @@ def test_states_of_replicas_are_checked_too(change, message):
     loader = DataLoader(StatefulStream(), 4, num_workers=3)
     with pytest.raises(StateError, match=message):
         loader.load_state_dict({**loader.state_dict(), **change})
+
+
+@pytest.mark.parametrize("options", [{"num_workers": 2}, {"num_workers": 2, "worker_method": "thread"}, {}], ids=str)
+def test_an_interrupt_is_no_batch(options, monkeypatch):
+    loader = DataLoader(Drawing(), 4, seed=0, shuffle=True, **options)
+    iterator = iter(loader)
+    first = samples(next(iterator))
+    stage = iterator._fetcher if loader.num_workers == 0 else iterator._stage
+    name = "fetch" if loader.num_workers == 0 else "next"
+
+    def interrupted(*_: Any) -> Any:
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(stage, name, interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        next(iterator)
+    state = loader.state_dict()
+    assert state["position"] == 4
+    if loader.num_workers == 0:
+        second = samples(next(iterator))
+        assert [first, second] == batches(DataLoader(Drawing(), 4, seed=0, shuffle=True))[:2]
+        assert loader.state_dict()["position"] == 8
+    resumed = DataLoader(Drawing(), 4, seed=0, shuffle=True)
+    resumed.load_state_dict(state)
+    assert [first, *batches(resumed)] == batches(DataLoader(Drawing(), 4, seed=0, shuffle=True))
+    loader.close()
+
+
+def test_without_order_a_state_in_the_middle_of_an_epoch_warns():
+    loader = DataLoader(Drawing(), 4, seed=0, num_workers=2, in_order=False)
+    loader.state_dict()
+    iterator = iter(loader)
+    next(iterator)
+    with pytest.warns(UserWarning, match="in_order=False.*may lose and repeat"):
+        loader.state_dict()
+    list(iterator)
+    assert loader.state_dict()["epoch"] == 1
+
+
+def test_the_end_of_a_padded_epoch_is_the_end_on_any_number_of_ranks():
+    def rank_of(world_size: int, batch_size: int) -> DataLoader[Any]:
+        return DataLoader(Drawing(9), batch_size, sampler=fastload.DistributedSampler(Drawing(9), world_size, 0))
+
+    saved = rank_of(2, 2)
+    iterator = iter(saved)
+    for _ in range(3):
+        next(iterator)
+    state = saved.state_dict()
+    assert state["position"] == 10
+    resumed = rank_of(1, 4)
+    resumed.load_state_dict(state)
+    assert batches(resumed) == []
+
+
+def test_setting_another_epoch_after_loading_is_in_the_state_too():
+    state = stopped_at(loader_of("shuffled"), 1, 3)
+    resumed = loader_of("shuffled")
+    resumed.load_state_dict(state)
+    resumed.set_epoch(5)
+    assert (resumed.state_dict()["epoch"], resumed.state_dict()["position"]) == (5, 0)
+    by_sampler = loader_of("a rank")
+    by_sampler.sampler.set_epoch(4)
+    assert by_sampler.state_dict()["epoch"] == 4
+
+
+def test_between_epochs_persistent_workers_keep_their_randomness():
+    def make() -> DataLoader[Any]:
+        return DataLoader(Drawing(), 8, shuffle=True, generator=generator(3), num_workers=2, persistent_workers=True)
+
+    loader = make()
+    list(loader)
+    state = loader.state_dict()
+    second = batches(loader)
+    loader.close()
+    resumed = make()
+    resumed.load_state_dict(state)
+    assert batches(resumed) == second
+    resumed.close()
+
+
+def test_a_class_derived_from_our_sampler_resumes_on_any_number_of_ranks_as_ours_does():
+    class Derived(DistributedBatchSampler):
+        pass
+
+    def make(kind: type[DistributedBatchSampler], world_size: int) -> DataLoader[Any]:
+        return DataLoader(Drawing(), batch_sampler=kind(Drawing(), 8, rank=0, world_size=world_size))
+
+    state = stopped_at(make(Derived, 2), 0, 2)
+    assert state == stopped_at(make(DistributedBatchSampler, 1), 0, 2) | {"batch_size": 4}
+    resumed = make(Derived, 1)
+    resumed.load_state_dict(state)
+    assert batches(resumed) == batches(make(DistributedBatchSampler, 1))[2:]
