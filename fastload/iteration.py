@@ -222,6 +222,7 @@ class InlineIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's priv
         self._libraries = LibraryGenerators(*roots, then=seeding.seed_global_generators)
         self._fetcher = Fetcher(job, 0, "", self._libraries.seed)
         self._counts = loader._runtime.counts
+        self._interrupted = 0
         self._iterable = isinstance(loader.dataset, IterableDataset)
         self._sampler_iter, self._first_row = _index_batches(loader, begun, self)
         if self._iterable:
@@ -231,6 +232,10 @@ class InlineIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's priv
 
     def _next_data(self) -> Any:
         begun = self._pass
+        # torch goes on after an interrupted batch: whoever asks for the next has given that one up, and until then a
+        # state has it still to come.
+        begun.delivered += self._interrupted
+        self._interrupted = 0
         try:
             data = self._load_next()
         except StopIteration:
@@ -238,6 +243,9 @@ class InlineIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's priv
             raise
         except Exception:
             begun.delivered += 1  # the error stood in a batch's place
+            raise
+        except BaseException:
+            self._interrupted = 1
             raise
         begun.delivered += 1
         if begun.replicas is not None:
@@ -247,14 +255,7 @@ class InlineIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's priv
     def _load_next(self) -> Any:
         index = _sized(self._next_index()) if self._auto_collation else self._next_index()
         num_rows = len(index) if self._auto_collation and hasattr(index, "__len__") else 1
-        try:
-            data = self._load(index, num_rows)
-        except Exception:
-            raise
-        except BaseException:  # an interrupt: the batch was not given, so it is the next one
-            self._sampler_iter = itertools.chain([index], self._sampler_iter)
-            self._first_row -= num_rows
-            raise
+        data = self._load(index, num_rows)
         self._counts.count(1 if self._iterable else num_rows, None)
         return data
 

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from multiprocessing.context import BaseContext
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, Self, TypeVar
 
 import torch
 from torch.utils.data import Dataset, IterableDataset, Sampler
@@ -174,9 +174,15 @@ class DataLoader(compat.TorchDataLoader[T]):
             vars(self)["sampler"] = batch_sampler.sampler
 
     def __getstate__(self) -> dict[str, Any]:
-        # A copy, pickled or not, begins its own life: its close() must not end this loader's workers.
-        own = {"_runtime": Runtime(), "_pass": None, "_upcoming": None, "_iterator": None}
+        # A copy, pickled or not, begins its own life: its close() must not end this loader's workers. A persistent
+        # iterator stays, and says that it cannot be pickled, as torch's does.
+        own = {"_runtime": Runtime(), "_pass": None, "_upcoming": None}
         return {**vars(self), **own, "_epochs": copy.copy(self._epochs)}
+
+    def __copy__(self) -> Self:
+        twin = type(self).__new__(type(self))
+        vars(twin).update(self.__getstate__(), _iterator=None)
+        return twin
 
     def _get_iterator(self) -> Any:
         if self.num_workers == 0:
