@@ -30,9 +30,9 @@ from .library_generators import LibraryGenerators
 from .passes import Pass, Resume, epoch_owner, known_batches, our_sampler, seed_of, without_skipping
 from .pinning import PinnedAhead
 from .plan import slots_in_flight
+from .sampler_generators import generator_states, generators_at
 from .sampling import DistributedSampler, KeyedSampler
 from .shard import Shard
-from .state import generator_states, generators_at
 from .workers.fetch import Fetcher, Job
 from .workers.interrupts import HeldInterrupts
 from .workers.processes import GRACE, ProcessPool
@@ -75,11 +75,15 @@ def _index_batches(loader: Any, begun: Pass, iterator: Any) -> tuple[Iterator[An
     sampler, num_skipped = without_skipping(loader._index_sampler)
     whole = resume is None and num_skipped == 0
     # The next epochs' base seeds come from the loader's own generator, so it is set back in any case.
-    at_state = contextlib.nullcontext() if resume is None else generators_at(loader, resume.generators)
+    at_state = contextlib.nullcontext() if resume is None else generators_at(loader, begun.generators)
+    from_states = loader.generator is not None or "torch" in begun.generators
+    draws_base_seed = resume is not None and begun.draws_base_seed and from_states
     # A sampler of ours would look up its epoch when it is first asked: another one, if that has been set meanwhile.
     ours = isinstance(epoch_owner(loader), KeyedSampler | DistributedSampler)
     if begun.known is not None and (ours or not whole):
         with at_state:
+            if draws_base_seed:
+                compat.draw_base_seed(loader)
             return begun.known.batches(begun.epoch), 0
     if whole or isinstance(loader.dataset, IterableDataset):
         return iterator._sampler_iter, 0
@@ -88,9 +92,11 @@ def _index_batches(loader: Any, begun: Pass, iterator: Any) -> tuple[Iterator[An
         resume = Resume(epoch=begun.epoch)
     with at_state:
         batches = iter(sampler)
+        if draws_base_seed:
+            compat.draw_base_seed(loader)
         for skipped in itertools.islice(batches, num_skipped + resume.batches):
             num_rows += len(list(skipped)) if loader._auto_collation else 1
-        if resume.batches == 0 and resume.generators:  # the order has to be made while its generators are there
+        if resume.batches == 0 and begun.generators:  # the order has to be made while its generators are there
             batches = itertools.chain(list(itertools.islice(batches, 1)), batches)
     return batches, num_rows
 
@@ -166,7 +172,9 @@ def _read_again(begun: Pass, load: Callable[[], Any]) -> None:
             ) from None
 
 
-def _note_randomness(loader: Any, begun: Pass, iterator: Any, key_epoch: int) -> int:
+def _note_randomness(
+    loader: Any, begun: Pass, iterator: Any, key_epoch: int, before: dict[str, Any] | None = None
+) -> int:
     """Note in a pass what its randomness comes from, or take that from the state it resumes.
 
     Args:
@@ -174,21 +182,26 @@ def _note_randomness(loader: Any, begun: Pass, iterator: Any, key_epoch: int) ->
         begun: the pass.
         iterator: torch's part of it has begun, so that its base seed is drawn.
         key_epoch: the epoch in the keys of samples, for a loader without a seed.
+        before: the generators' states from before that, if the sampler will not be asked for another iterator, as it
+            is with workers.
 
     Returns:
         The epoch that enters the samples' keys.
     """
     resume = begun.resume
+    begun.generators = generator_states(loader) if before is None else before
+    begun.draws_base_seed = before is not None
     if resume is not None and resume.base_seed is not None:
         iterator._base_seed, key_epoch = resume.base_seed, resume.key_epoch
-    elif resume is not None and resume.generators and not loader.persistent_workers:
-        # Saved between two epochs, so that the base seed comes from these generators too, before the order.
+        begun.generators, begun.draws_base_seed = resume.generators, resume.draws_base_seed
+    elif resume is not None and resume.generators:
+        # Saved between two epochs: the base seed comes from these generators too, as it would have.
         with generators_at(loader, resume.generators):
+            iter(loader._index_sampler)
             iterator._base_seed = compat.draw_base_seed(loader)
-            resume.generators = generator_states(loader)
+            begun.generators = resume.generators if begun.draws_base_seed else generator_states(loader)
     begun.base_seed = iterator._base_seed
     begun.key_epoch = begun.epoch if seed_of(loader) is not None else key_epoch
-    begun.generators = resume.generators if resume is not None else generator_states(loader)
     return begun.key_epoch
 
 
@@ -206,6 +219,7 @@ class InlineIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's priv
 
     def __init__(self, loader: Any) -> None:
         begun: Pass = loader._begin_pass()
+        generators = generator_states(loader)
         super().__init__(loader)
         if self._timeout != 0:
             raise AssertionError("_SingleProcessDataLoaderIter requires timeout == 0")
@@ -213,7 +227,7 @@ class InlineIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's priv
             torch.utils.data.graph_settings.apply_sharding(self._dataset, self._world_size, self._rank)
         self._pass = begun
         # Without a seed, the base seed is another each time.
-        self._epoch = _note_randomness(loader, begun, self, 0)
+        self._epoch = _note_randomness(loader, begun, self, 0, generators)
         decisions = decide(loader)
         self._seeded = decisions.seeded
         self._shard = _shard_of(loader, begun, self)

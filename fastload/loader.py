@@ -276,7 +276,7 @@ class DataLoader(compat.TorchDataLoader[T]):
 
         With an integer ``seed``, or a sampler of fastload's, around the dataset's own order or fastload's: about 200
         bytes, the same on all ranks; :meth:`load_state_dict` takes it on any number of ranks and workers. With another
-        sampler: also the states of the generators that its order comes from (5 kB for torch's, 15 kB for one that may
+        sampler: also the states of the generators that its order comes from (5 kB for torch's, 25 kB for one that may
         draw from ``random`` or NumPy). With an IterableDataset: what the replicas' own ``state_dict`` say.
 
         The state is that of the iteration begun last. The global generators themselves are not part of it.

@@ -145,6 +145,7 @@ class Resume:
     """Batches to skip, for those that are not known."""
     base_seed: int | None = None
     key_epoch: int = 0
+    draws_base_seed: bool = False
     generators: dict[str, Any] = field(default_factory=dict)
     workers: dict[str, Any] | None = None
     """Of an IterableDataset: the state of each replica; see delivery."""
@@ -164,7 +165,9 @@ class Pass:
     base_seed: int | None = None
     key_epoch: int = 0
     generators: dict[str, Any] = field(default_factory=dict)
-    """States of the generators that make the order, from before the pass."""
+    """States of the generators that make the order, from before the sampler was asked for an iterator."""
+    draws_base_seed: bool = False
+    """Whether the base seed was drawn after that, and before the sampler was asked for the first index."""
     replicas: Any = None
     """Where the replicas of an IterableDataset are; see iteration.py."""
 

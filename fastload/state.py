@@ -13,19 +13,14 @@ A state says what was delivered to the user, not what was loaded ahead.
 
 from __future__ import annotations
 
-import random
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
-import numpy as np
-import torch
-from torch.utils.data import BatchSampler, IterableDataset, SequentialSampler
-from torch.utils.data import DistributedSampler as TorchDistributedSampler
+from torch.utils.data import IterableDataset
 
 from .errors import StateError
 from .passes import Pass, Resume, known_batches, samplers_of, seed_of
-from .sampling import DistributedBatchSampler, DistributedSampler, KeyedSampler
+from .sampler_generators import check_generator_states, generator_states
+from .sampling import DistributedSampler, KeyedSampler
 
 VERSION = 1
 
@@ -61,18 +56,20 @@ def state_of(loader: Any, last: Pass | None, upcoming: Resume | None, next_epoch
         if begun and last is not None and last.known is not None:
             position = last.known.position_after(last.delivered)
         return state | {"position": position}
-    state |= {"batches": 0, "base_seed": -1, "key_epoch": 0}
+    state |= {"batches": 0, "base_seed": -1, "key_epoch": 0, "draws_base_seed": False}
     generators = upcoming.generators if upcoming is not None else {}
     workers = upcoming.workers if upcoming is not None else None
     if upcoming is not None:
         base_seed = upcoming.base_seed
         state |= {"batches": upcoming.batches, "key_epoch": upcoming.key_epoch}
+        state["draws_base_seed"] = upcoming.draws_base_seed
         state["base_seed"] = -1 if base_seed is None else base_seed
     elif begun and last is not None:
         state |= {"batches": last.batches, "base_seed": last.base_seed, "key_epoch": last.key_epoch}
+        state["draws_base_seed"] = last.draws_base_seed
         generators = last.generators
         workers = last.replicas.state() if last.replicas is not None else None
-    elif last is not None and last.finished and loader.persistent_workers and seed_of(loader) is None:
+    elif last is not None and last.finished and loader.persistent_workers:
         # The workers that live on keep their base seed.
         state |= {"base_seed": last.base_seed, "key_epoch": last.key_epoch + 1}
     if state["kind"] == "iterable":
@@ -127,13 +124,16 @@ def resume_from(loader: Any, state: Any) -> Resume:
     base_seed = state["base_seed"]
     if isinstance(base_seed, bool) or not isinstance(base_seed, int):
         raise StateError(f"base_seed must be an integer, got {base_seed!r}")
+    if not isinstance(state["draws_base_seed"], bool):
+        raise StateError(f"draws_base_seed must be True or False, got {state['draws_base_seed']!r}")
     generators = {name.removeprefix("generator."): value for name, value in state.items() if name[:10] == "generator."}
-    _check_generators(generators, generator_states(loader))
+    check_generator_states(loader, generators)
     resume = Resume(
         epoch=state["epoch"],
         batches=state["batches"],
         base_seed=None if base_seed < 0 else base_seed,
         key_epoch=state["key_epoch"],
+        draws_base_seed=state["draws_base_seed"],
         generators=generators,
     )
     if state["kind"] == "iterable":
@@ -235,94 +235,3 @@ def _compare(state: dict[str, Any], expected: dict[str, Any], *, stepped: bool) 
 
 def _names(names: Any) -> str:
     return ", ".join(sorted(repr(name) for name in names)) or "nothing"
-
-
-# The order of samplers that are not ours comes from generators: their own, or the global ones.
-
-
-def _owned_generators(loader: Any) -> dict[str, torch.Generator]:
-    found: dict[str, torch.Generator] = {}
-    if isinstance(loader.generator, torch.Generator):
-        found["loader"] = loader.generator
-    for owner in samplers_of(loader):
-        generator = getattr(owner, "generator", None)
-        if isinstance(generator, torch.Generator) and all(generator is not known for known in found.values()):
-            found["sampler"] = generator
-    return found
-
-
-def _draws(loader: Any) -> tuple[bool, bool]:
-    """Whether the order may come from torch's global generator; and whether also from those of Python and NumPy."""
-    samplers = list(samplers_of(loader))
-    if all(type(sampler) in _DRAWING_NOTHING for sampler in samplers):
-        return False, False
-    torchs = all(type(sampler).__module__.startswith("torch.utils.data") for sampler in samplers)
-    return not torchs or not _owned_generators(loader).keys() & {"loader", "sampler"}, not torchs
-
-
-_DRAWING_NOTHING = (
-    SequentialSampler,
-    TorchDistributedSampler,
-    DistributedSampler,
-    KeyedSampler,
-    BatchSampler,
-    DistributedBatchSampler,
-)
-
-
-def generator_states(loader: Any) -> dict[str, Any]:
-    """Return the states of all generators that may make the order of a loader whose sampler is not ours."""
-    if isinstance(loader.dataset, IterableDataset):
-        return {}
-    states: dict[str, Any] = {name: generator.get_state() for name, generator in _owned_generators(loader).items()}
-    from_torch, from_others = _draws(loader)
-    if from_torch:
-        states["torch"] = torch.default_generator.get_state()
-    if from_others:
-        _, words, gauss = random.getstate()
-        states["python"] = torch.tensor(words, dtype=torch.int64)
-        states["python_rest"] = [] if gauss is None else [gauss]
-        _, keys, place, has_gauss, cached = np.random.get_state(legacy=True)
-        states["numpy"] = torch.from_numpy(np.asarray(keys).astype(np.int64))
-        states["numpy_rest"] = [int(place), int(has_gauss), float(cached)]
-    return states
-
-
-def _check_generators(states: dict[str, Any], expected: dict[str, Any]) -> None:
-    for name, value in expected.items():
-        given = states[name]
-        same = type(given) is type(value)
-        if isinstance(value, torch.Tensor):
-            same = same and given.shape == value.shape and given.dtype == value.dtype
-        if not same:
-            raise StateError(f"generator.{name} is not the state of a generator, got {given!r:.80}")
-
-
-@contextmanager
-def generators_at(loader: Any, states: dict[str, Any]) -> Iterator[None]:
-    """Set the generators that make a loader's order to recorded states.
-
-    Afterwards the global ones get their own state back: they are the user's. A loader's or sampler's own generator goes
-    on from where it has come, as it did when the state was recorded.
-    """
-    owned = _owned_generators(loader)
-    before = generator_states(loader)
-    _set_generators(owned, states)
-    try:
-        yield
-    finally:
-        _set_generators({}, {name: value for name, value in before.items() if name not in owned})
-
-
-def _set_generators(owned: dict[str, torch.Generator], states: dict[str, Any]) -> None:
-    for name, generator in owned.items():
-        if name in states:
-            generator.set_state(states[name])
-    if "torch" in states:
-        torch.default_generator.set_state(states["torch"])
-    if "python" in states:
-        random.setstate((3, tuple(states["python"].tolist()), *(states["python_rest"] or [None])))
-    if "numpy" in states:
-        place, has_gauss, cached = states["numpy_rest"]
-        keys = states["numpy"].numpy().astype(np.uint32)
-        np.random.set_state(("MT19937", keys, place, has_gauss, cached))

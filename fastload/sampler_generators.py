@@ -1,0 +1,158 @@
+"""The generators that an order comes from, where the sampler is not ours: their states, and back.
+
+In: a loader. Out: a flat dict of states: a uint8 tensor for a generator of torch's, else JSON. Looked for are the
+loader's own generator, those that its samplers hold as attributes, and the global ones where a sampler may draw from
+them. A sampler of torch's draws from torch's alone, and only if it was given no generator.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import BatchSampler, IterableDataset, SequentialSampler
+from torch.utils.data import DistributedSampler as TorchDistributedSampler
+
+from .errors import StateError
+from .passes import samplers_of
+from .sampling import DistributedBatchSampler, DistributedSampler, KeyedSampler
+
+_KINDS = (torch.Generator, random.Random, np.random.Generator, np.random.RandomState)
+
+# Their order is a function of their attributes, or of the sampler inside of them.
+_DRAWING_NOTHING = (
+    SequentialSampler,
+    TorchDistributedSampler,
+    DistributedSampler,
+    KeyedSampler,
+    BatchSampler,
+    DistributedBatchSampler,
+)
+
+
+def generator_states(loader: Any) -> dict[str, Any]:
+    """Return the states of all generators that may make the order of a loader whose sampler is not ours."""
+    return {name: _state_of(generator) for name, generator in (_owned(loader) | _drawn_from(loader)).items()}
+
+
+def check_generator_states(loader: Any, states: dict[str, Any]) -> None:
+    """Check states that were loaded; no generator is touched.
+
+    Raises:
+        StateError: one of them is not the state of a generator of that kind.
+    """
+    for name, generator in (_owned(loader) | _drawn_from(loader)).items():
+        try:
+            _set_state(_like(generator), states[name])
+        except Exception as error:
+            raise StateError(
+                f"generator.{name} is not the state of a generator of {type(generator).__name__}'s kind, got "
+                f"{states[name]!r:.80}: {error}"
+            ) from None
+
+
+@contextmanager
+def generators_at(loader: Any, states: dict[str, Any]) -> Iterator[None]:
+    """Set the generators that make a loader's order to recorded states.
+
+    Afterwards the global ones get their own state back: they are the user's. A loader's or sampler's own generator goes
+    on from where it has come, as it did when the state was recorded.
+    """
+    owned, shared = _owned(loader), _drawn_from(loader)
+    before = {name: _state_of(generator) for name, generator in shared.items()}
+    try:
+        for name, generator in (owned | shared).items():
+            if name in states:
+                _set_state(generator, states[name])
+        yield
+    finally:
+        for name, generator in shared.items():
+            _set_state(generator, before[name])
+
+
+def _owned(loader: Any) -> dict[str, Any]:
+    """Return the loader's own generator and those that its samplers hold, each once."""
+    if isinstance(loader.dataset, IterableDataset):
+        return {}
+    found: dict[str, Any] = {}
+    if isinstance(loader.generator, torch.Generator):
+        found["loader"] = loader.generator
+    seen: list[Any] = []
+    for sampler in samplers_of(loader):
+        if any(sampler is other for other in seen):
+            continue
+        seen.append(sampler)
+        for attribute, value in sorted(getattr(sampler, "__dict__", {}).items()):
+            if _is_generator(value) and all(value is not known for known in found.values()):
+                found[f"sampler{len(seen) - 1}.{attribute}"] = value
+    return found
+
+
+def _is_generator(value: Any) -> bool:
+    if isinstance(value, np.random.Generator):
+        return type(value.bit_generator).__module__.startswith("numpy.random")
+    return isinstance(value, _KINDS) and not isinstance(value, random.SystemRandom)  # which has no state
+
+
+def _drawn_from(loader: Any) -> dict[str, Any]:
+    """Return the global generators that a sampler may draw from."""
+    if isinstance(loader.dataset, IterableDataset):
+        return {}
+    drawing = [sampler for sampler in samplers_of(loader) if type(sampler) not in _DRAWING_NOTHING]
+    foreign = [sampler for sampler in drawing if not type(sampler).__module__.startswith("torch.utils.data")]
+    found: dict[str, Any] = {}
+    if foreign or any(getattr(sampler, "generator", None) is None for sampler in drawing):
+        found["torch"] = torch.default_generator
+    if foreign:
+        found |= {"python": random, "numpy": np.random.mtrand._rand}
+    return found
+
+
+def _state_of(generator: Any) -> Any:
+    if isinstance(generator, torch.Generator):
+        return generator.get_state()
+    if isinstance(generator, np.random.Generator):
+        return json.dumps(generator.bit_generator.state, default=_array_to_json)
+    if isinstance(generator, np.random.RandomState):
+        return json.dumps(generator.get_state(legacy=False), default=_array_to_json)
+    return json.dumps(generator.getstate())
+
+
+def _array_to_json(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return {"dtype": value.dtype.name, "values": value.tolist()}
+    if isinstance(value, np.generic):
+        return value.item()
+    raise TypeError(f"{type(value).__name__} in a generator's state")
+
+
+def _array_from_json(value: dict[str, Any]) -> Any:
+    return np.array(value["values"], value["dtype"]) if value.keys() == {"dtype", "values"} else value
+
+
+def _set_state(generator: Any, state: Any) -> None:
+    if isinstance(generator, torch.Generator):
+        generator.set_state(state)
+    elif isinstance(generator, np.random.Generator):
+        generator.bit_generator.state = json.loads(state, object_hook=_array_from_json)
+    elif isinstance(generator, np.random.RandomState):
+        generator.set_state(json.loads(state, object_hook=_array_from_json))
+    else:
+        version, words, gauss = json.loads(state)
+        generator.setstate((version, tuple(words), gauss))
+
+
+def _like(generator: Any) -> Any:
+    """Return another generator of the kind, to try a state on."""
+    if isinstance(generator, torch.Generator):
+        return torch.Generator(generator.device)
+    if isinstance(generator, np.random.Generator):
+        return np.random.Generator(type(generator.bit_generator)(0))
+    if isinstance(generator, np.random.RandomState):
+        return np.random.RandomState(type(generator._bit_generator)(0))
+    return random.Random(0)
