@@ -4,10 +4,19 @@ from __future__ import annotations
 
 import signal
 import threading
+from collections.abc import Iterator
 
 import pytest
 
 from fastload.workers.interrupts import HeldInterrupts, let_interrupts_through_in_worker
+
+
+@pytest.fixture(autouse=True)
+def _interrupts_are_raised() -> Iterator[None]:
+    """A shell starts what runs in the background with interrupts ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 def test_an_interrupt_inside_is_raised_at_the_end():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import gc
 import pickle
 import random
 import threading
@@ -25,6 +26,14 @@ from fastload.workers import rebinding, routing, torch_routing
 from fastload.workers.routing import ThreadGenerators
 
 KEYS = [bytes([number] * 16) for number in range(4)]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _nothing_is_frozen() -> Iterator[None]:
+    """Who holds a captured name is asked of the collector, which does not see what the other tests have frozen."""
+    gc.unfreeze()
+    yield
+    gc.freeze()
 
 
 def in_thread(work: Callable[[ThreadGenerators], Any], **arguments: Any) -> Any:
