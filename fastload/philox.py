@@ -45,7 +45,15 @@ def philox4x32(counters: npt.NDArray[np.integer], key: tuple[int, int]) -> Words
     return np.stack([a, b, c, d], axis=-1).astype(np.uint32)
 
 
-def sample_words(key: bytes, ids: npt.NDArray[np.int64], purpose: int, num_words: int) -> Words:
+def sample_words(
+    key: bytes,
+    ids: npt.NDArray[np.int64],
+    purpose: int,
+    num_words: int,
+    *,
+    first_block: int = 0,
+    repeats: npt.NDArray[np.integer] | None = None,
+) -> Words:
     """Return random words for each sample.
 
     Args:
@@ -54,13 +62,17 @@ def sample_words(key: bytes, ids: npt.NDArray[np.int64], purpose: int, num_words
         purpose: keeps the draws of different transforms apart, so that adding one does not shift the others; 0 to
             2**32 - 1.
         num_words: for each sample; at least 1.
+        first_block: the words before this block of four were given out already; below 2**20.
+        repeats: [N], below 4096: which occurrence of the sample this is, where a padded epoch repeats some.
 
     Returns:
         [N, num_words], uint32. The first words do not depend on ``num_words``.
     """
     num_blocks = -(-num_words // 4)
     counters = np.empty((len(ids), num_blocks, 4), dtype=np.uint64)
-    counters[..., 0] = np.arange(num_blocks, dtype=np.uint64)
+    counters[..., 0] = np.arange(first_block, first_block + num_blocks, dtype=np.uint64)
+    if repeats is not None:
+        counters[..., 0] |= repeats.astype(np.uint64)[:, None] << np.uint64(20)
     counters[..., 1] = purpose
     wide = ids.astype(np.uint64)[:, None]
     counters[..., 2] = wide & _LOW

@@ -1,0 +1,221 @@
+"""What a batched transform is: parameters are drawn on the host, and applied wherever the images are.
+
+::
+
+    keys of the samples ─> draw ─parameters [N, ...]─┐
+                                       images [N, C, H, W] ─> apply ─> images
+
+``draw`` needs the shape of the batch and nothing of the images, so that parameters can be made before the images are
+there, and travel with them. ``apply`` is a function of images and parameters alone: no randomness, no value of a tensor
+read on the host. So the CPU is the reference for every other device.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ..errors import ConfigError
+from .draws import Draws, Stream
+
+Params: TypeAlias = dict[str, Tensor]
+"""The parameters of one transform for a batch: tensors of the CPU, or of the images' device, [N, ...] each."""
+
+Layout: TypeAlias = Literal["NCHW", "NHWC"]
+
+DTYPES = (torch.uint8, torch.float16, torch.bfloat16, torch.float32, torch.float64)
+
+
+class BatchShape(NamedTuple):
+    """The shape of a batch of images, in whatever layout they lie."""
+
+    num: int
+    channels: int
+    height: int
+    width: int
+
+
+class Transform(nn.Module):
+    """A transform of batches: [N, C, H, W], uint8 or float (in [0, 1], as in torchvision), on any device.
+
+    Args:
+        layout: ``"NCHW"``, or ``"NHWC"``: [N, H, W, C] in and out.
+
+    A subclass has :meth:`draw` if it is random, :meth:`apply`, and :meth:`shape_after` if it changes the shape.
+    """
+
+    def __init__(self, *, layout: Layout = "NCHW") -> None:
+        super().__init__()
+        if layout not in ("NCHW", "NHWC"):
+            raise ConfigError(f"layout must be 'NCHW' or 'NHWC', got {layout=}")
+        self.layout = layout
+        self.purpose = type(self).__name__
+        """Keeps the draws of this transform apart from others'. ``Compose`` numbers those of one name."""
+
+    def draw(self, stream: Stream, shape: BatchShape) -> Params:
+        """Return the parameters of a batch of this shape, on the CPU; {} where there is nothing to draw."""
+        return {}
+
+    def apply(self, images: Tensor, params: Params) -> Tensor:
+        """Return the transformed images. Does not change ``images``.
+
+        Args:
+            images: [N, C, H, W], contiguous or not.
+            params: what :meth:`draw` returned, on the device of the images.
+        """
+        raise NotImplementedError
+
+    def shape_after(self, shape: BatchShape) -> BatchShape:
+        """Return the shape of the result."""
+        return shape
+
+    def draw_for(self, draws: Draws, shape: BatchShape) -> Any:
+        """Return the parameters of a batch, given the draws of its samples."""
+        return self.draw(draws.stream(self.purpose), shape)
+
+    def forward(
+        self,
+        images: Tensor,
+        *,
+        generator: torch.Generator | None = None,
+        draws: Draws | None = None,
+        params: Any = None,
+        return_params: bool = False,
+    ) -> Any:
+        """Transform a batch.
+
+        Args:
+            images: see the class.
+            generator: parameters are drawn from this generator of the CPU's; None: from torch's global one.
+            draws: the draws of these samples, which :class:`fastload.DataLoader` gives; in a generator's place.
+            params: parameters that were drawn before; nothing is drawn.
+            return_params: return (images, parameters) and not the images alone; they are tensors of the CPU, or as
+                they were given.
+
+        Raises:
+            TypeError, ValueError: these are no such images.
+        """
+        check_images(images, self, self.layout)
+        if params is None:
+            if draws is None:
+                draws = Draws.from_generator(generator, len(images))
+            elif len(draws) != len(images):
+                raise ValueError(f"{type(self).__name__} got draws for {len(draws)} samples, and {len(images)} images")
+            params = self.draw_for(draws, shape_of(images, self.layout))
+        moved = params_to(params, images.device)
+        if self.layout == "NHWC":
+            changed = self.apply(images.permute(0, 3, 1, 2), moved).permute(0, 2, 3, 1)
+        else:
+            changed = self.apply(images, moved)
+        return (changed, params) if return_params else changed
+
+
+def shape_of(images: Tensor, layout: Layout) -> BatchShape:
+    """Return the shape of a batch, in whatever layout it lies."""
+    if layout == "NHWC":
+        num, height, width, channels = images.shape
+        return BatchShape(num, channels, height, width)
+    return BatchShape(*images.shape)
+
+
+def check_images(images: object, owner: nn.Module, layout: Layout) -> None:
+    """Check that these are images as :class:`Transform` says.
+
+    Raises:
+        TypeError: no tensor, or of a dtype that images have not.
+        ValueError: not four dimensions, or an empty one.
+    """
+    name = type(owner).__name__
+    if not isinstance(images, Tensor):
+        raise TypeError(f"{name} transforms a batch of images, a tensor of {layout}, got {type(images).__name__}")
+    if images.dtype not in DTYPES:
+        known = ", ".join(str(dtype).removeprefix("torch.") for dtype in DTYPES)
+        raise TypeError(f"{name} transforms images of {known}, got {images.dtype}")
+    if images.ndim != 4:
+        raise ValueError(
+            f"{name} transforms batches of {layout}, got shape {tuple(images.shape)}; add the missing dimension, with "
+            "images[None] for a single image"
+        )
+    if 0 in images.shape:
+        raise ValueError(f"{name} got an empty batch: shape {tuple(images.shape)}")
+
+
+def params_to(params: Any, device: torch.device) -> Any:
+    """Return parameters, nested as they may be, on a device. Does not wait for it."""
+    if isinstance(params, Tensor):
+        if params.device == device:
+            return params
+        if params.device.type == "cpu" and device.type == "cuda":
+            # From memory that is not page-locked, the copy would be finished before this returns.
+            params = params.pin_memory()
+        return params.to(device, non_blocking=True)
+    if isinstance(params, Mapping):
+        return {name: params_to(value, device) for name, value in params.items()}
+    if isinstance(params, (list, tuple)):
+        return type(params)(params_to(value, device) for value in params)
+    return params
+
+
+def tensor_of(values: Any, dtype: torch.dtype = torch.float32) -> Tensor:
+    """Return host parameters as a tensor."""
+    return torch.from_numpy(np.ascontiguousarray(values)).to(dtype)
+
+
+def check_probability(name: str, value: object) -> float:
+    """Return a probability.
+
+    Raises:
+        ConfigError: it is no number in [0, 1].
+    """
+    number = check_number(name, value)
+    if not 0 <= number <= 1:
+        raise ConfigError(f"{name} must be a probability, in [0, 1], got {name}={value!r}")
+    return number
+
+
+def check_number(name: str, value: object) -> float:
+    """Return a finite number.
+
+    Raises:
+        ConfigError: it is none.
+    """
+    if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
+        raise ConfigError(f"{name} must be a number, got {name}={value!r}")
+    if not math.isfinite(value):
+        raise ConfigError(f"{name} must be finite, got {name}={value!r}")
+    return float(value)
+
+
+def check_size(name: str, value: object) -> tuple[int, int]:
+    """Return (height, width) from an int or a pair of ints, as torchvision takes them.
+
+    Raises:
+        ConfigError: it is neither, or below 1.
+    """
+    pair = [value, value] if isinstance(value, (int, np.integer)) else value
+    if not isinstance(pair, (list, tuple)) or len(pair) not in (1, 2):
+        raise ConfigError(f"{name} must be an int or (height, width), got {name}={value!r}")
+    sides = [pair[0], pair[-1]]
+    if any(isinstance(side, bool) or not isinstance(side, (int, np.integer)) or side < 1 for side in sides):
+        raise ConfigError(f"{name} must be at least 1 pixel high and wide, got {name}={value!r}")
+    return int(sides[0]), int(sides[1])
+
+
+__all__ = [
+    "BatchShape",
+    "Layout",
+    "Params",
+    "Transform",
+    "check_images",
+    "check_number",
+    "check_probability",
+    "check_size",
+    "params_to",
+    "shape_of",
+    "tensor_of",
+]

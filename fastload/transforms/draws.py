@@ -1,0 +1,150 @@
+"""Random parameters of a batch: each sample's depend on its own key, whatever batch it is in.
+
+In: the key of an epoch and the ids of a batch's samples, or a ``torch.Generator``. Out: arrays of N draws, made on the
+host by one vectorised call each. Pure; no device is touched.
+"""
+
+from __future__ import annotations
+
+import zlib
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from ..philox import Words, sample_words, to_unit
+
+Floats: TypeAlias = npt.NDArray[np.float64]
+Integers: TypeAlias = npt.NDArray[np.int64]
+Flags: TypeAlias = npt.NDArray[np.bool_]
+
+# Rejections of a beta draw: each round accepts at least half, so 64 of them fail once in 2**64.
+_MAX_ROUNDS = 64
+
+
+class Draws:
+    """Where the transforms of a batch get their random numbers from.
+
+    Args:
+        key: at least 8 bytes, the epoch's.
+        ids: [N], int64: the samples, by their index in the dataset or their position in the epoch.
+        repeats: [N], which occurrence of the sample this is, where a padded epoch repeats some; None: all the first.
+    """
+
+    def __init__(self, key: bytes, ids: Integers, repeats: Integers | None = None) -> None:
+        self.key = key
+        self.ids = ids
+        self.repeats = repeats
+
+    @classmethod
+    def from_generator(cls, generator: torch.Generator | None, num_samples: int) -> Draws:
+        """Return the draws of a batch that has no keys: from a generator of the CPU's, torch's global one if None.
+
+        The generator is asked for 64 bits, whatever the transforms draw.
+        """
+        bits = torch.randint(-(2**63), 2**63 - 1, (), dtype=torch.int64, generator=generator).item()
+        return cls(int(bits).to_bytes(8, "little", signed=True), np.arange(num_samples, dtype=np.int64))
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def stream(self, purpose: str) -> Stream:
+        """Return the stream of one transform. Streams of different purposes have nothing to do with each other."""
+        return Stream(self, zlib.crc32(purpose.encode()))
+
+    def of(self, rows: Any) -> Draws:
+        """Return the draws of some of the samples."""
+        return Draws(self.key, self.ids[rows], None if self.repeats is None else self.repeats[rows])
+
+
+class Stream:
+    """Random numbers for one transform: N of each, independent of each other and of all other samples'."""
+
+    def __init__(self, draws: Draws, purpose: int) -> None:
+        self._draws = draws
+        self._purpose = purpose
+        self._block = 0
+
+    def __len__(self) -> int:
+        return len(self._draws)
+
+    def words(self, count: int) -> Words:
+        """Return [N, count] uint32, not given out before."""
+        words = sample_words(
+            self._draws.key,
+            self._draws.ids,
+            self._purpose,
+            count,
+            first_block=self._block,
+            repeats=self._draws.repeats,
+        )
+        self._block += -(-count // 4)
+        return words
+
+    def uniform(self, low: float = 0.0, high: float = 1.0, count: int | None = None) -> Floats:
+        """Return uniform numbers in [low, high): [N], or [N, count]."""
+        words = self.words(2 * (count or 1))
+        unit = to_unit(words[:, 0::2], words[:, 1::2]) * (high - low) + low
+        return unit if count is not None else unit[:, 0]
+
+    def integers(self, bound: int | Integers, count: int | None = None) -> Integers:
+        """Return uniform integers in [0, bound): [N], or [N, count]. ``bound`` is a number, or one for each of them."""
+        drawn = np.floor(self.uniform(count=count) * bound).astype(np.int64)
+        return np.minimum(drawn, np.asarray(bound) - 1)  # a product may be rounded up to the bound
+
+    def chance(self, probability: float) -> Flags:
+        """Return [N]: whether, with this probability."""
+        return self.uniform() < probability
+
+    def permutation(self, length: int) -> Integers:
+        """Return [N, length]: for each sample an order of 0 to length - 1, all equally likely."""
+        return np.argsort(self.uniform(count=length), axis=1, kind="stable")
+
+    def normal(self) -> Floats:
+        """Return [N] standard normal numbers, by Box and Muller."""
+        both = self.uniform(count=2)
+        radius = np.sqrt(-2.0 * np.log1p(-both[:, 0]))
+        return np.asarray(radius * np.cos(2.0 * np.pi * both[:, 1]))
+
+    def beta(self, alpha: float) -> Floats:
+        """Return [N] numbers of the distribution Beta(alpha, alpha), by rejection.
+
+        For alpha <= 1 after Jöhnk (1964), else after Cheng's BB (1978).
+        """
+        found = np.full(len(self), 0.5)
+        wanted = np.ones(len(self), dtype=bool)
+        # What is drawn next must not depend on how many rounds the other samples of the batch need.
+        next_block = self._block + _MAX_ROUNDS
+        for _ in range(_MAX_ROUNDS):
+            both = self.uniform(count=2)
+            candidate, accepted = (_johnk if alpha <= 1 else _cheng)(alpha, both[:, 0], both[:, 1])
+            taken = wanted & accepted
+            found[taken] = candidate[taken]
+            wanted &= ~accepted
+            if not wanted.any():
+                break
+        self._block = next_block
+        return found
+
+
+def _johnk(alpha: float, first: Floats, second: Floats) -> tuple[Floats, Flags]:
+    # In logarithms: U ** (1 / alpha) is 0 for many U where alpha is small.
+    with np.errstate(divide="ignore", invalid="ignore"):
+        x, y = np.log(first) / alpha, np.log(second) / alpha
+        top = np.maximum(x, y)
+        total = top + np.log(np.exp(x - top) + np.exp(y - top))
+        return np.exp(x - total), (total <= 0) & np.isfinite(total)
+
+
+def _cheng(alpha: float, first: Floats, second: Floats) -> tuple[Floats, Flags]:
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        scale = 1 / np.sqrt(alpha)
+        v = scale * np.log(first / (1 - first))
+        w = alpha * np.exp(v)
+        r = (alpha + 1 / scale) * v - np.log(4)
+        accepted = r + 2 * alpha * np.log(2 * alpha / (alpha + w)) >= np.log(first * first * second)
+        return w / (alpha + w), accepted & np.isfinite(w)
+
+
+__all__ = ["Draws", "Flags", "Floats", "Integers", "Stream"]
