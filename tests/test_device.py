@@ -1,0 +1,388 @@
+"""The device stage: order and errors as the source's, memory never written too early, on any device."""
+
+from __future__ import annotations
+
+import collections
+import gc
+import weakref
+from collections import UserDict
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from device_simulation import SimulatedStreams
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.nn.utils.rnn import PackedSequence, pack_sequence
+
+from fastload import ConfigError
+from fastload.device import DeviceAhead, Mover, device_of, prefetch
+from fastload.errors import LoadTimeout, NotReady
+
+CPU = torch.device("cpu")
+
+
+class Recycled:
+    """A source whose batches lie in one of few host buffers, each used again as soon as its batch is dropped."""
+
+    def __init__(self, number: int, ready: int = 0) -> None:
+        self.number = number
+        self.made = 0
+        self.ready = ready
+        self.buffers = 0
+        self.free: list[torch.Tensor] = []
+
+    def next(self) -> Any:
+        if self.made == self.number:
+            raise StopIteration
+        self.buffers += not self.free
+        buffer = self.free.pop() if self.free else torch.empty(4)
+        buffer.fill_(self.made)
+        self.made += 1
+        batch = buffer.view(4)
+        weakref.finalize(batch, self.free.append, buffer)
+        return {"x": batch}, self.made - 1
+
+    def next_nowait(self) -> Any:
+        if not self.ready:
+            raise NotReady
+        self.ready -= 1
+        return self.next()
+
+
+def moved_with(streams: Any, **options: Any) -> Mover:
+    return Mover(CPU, streams, **options)
+
+
+@given(
+    number=st.integers(0, 12),
+    depth=st.integers(1, 4),
+    patient=st.booleans(),
+    buffers=st.sampled_from([0, 1]),
+    plan=st.lists(st.sampled_from(["side", "compute", "ready", "keep", "drop"]), max_size=60),
+)
+def test_a_kernel_reads_its_own_batch_whenever_streams_run_and_memory_is_dropped(number, depth, patient, buffers, plan):
+    streams = SimulatedStreams()
+    source = Recycled(number)
+    ahead = DeviceAhead(source, moved_with(streams, num_buffers=(depth + 2) * buffers), depth, patient=patient)
+    seen: list[float] = []
+    kept: list[Any] = []
+    steps = iter(plan)
+    for expected in range(number):
+        for step in iter(lambda: next(steps, "go"), "go"):
+            if step == "side":
+                streams.side.run()
+            elif step == "compute":
+                streams.compute.run()
+            elif step == "ready":
+                source.ready += 1
+            elif step == "drop":
+                kept.clear()
+            else:
+                break
+        batch = ahead.next()
+        streams.kernel(batch["x"], lambda block: seen.append(block.mean().item()))
+        if expected % 3 == 0:
+            kept.append(batch)
+        del batch
+        assert len(ahead._ready) <= depth
+    with pytest.raises(StopIteration):
+        ahead.next()
+    streams.compute.run()
+    assert seen == list(range(number))
+    ahead.close()
+
+
+def test_without_telling_the_allocator_a_kernel_reads_another_batch():
+    """The simulation shows the mistake that ``record_stream`` is there for."""
+    assert _read_late(SimulatedStreams()) == list(range(6))
+    assert _read_late(SimulatedStreams(safe=False)) != list(range(6))
+
+
+def _read_late(streams: SimulatedStreams) -> list[float]:
+    ahead = DeviceAhead(Recycled(6), moved_with(streams), 1, patient=True)
+    seen: list[float] = []
+    for _ in range(6):
+        batch = ahead.next()
+        streams.kernel(batch["x"], lambda block: seen.append(block.mean().item()))
+        del batch
+        streams.side.run()  # the copies are quick, the kernels are slow
+    streams.compute.run()
+    ahead.close()
+    return seen
+
+
+def test_fixed_places_are_written_after_the_kernels_that_read_them():
+    streams = SimulatedStreams()
+    ahead = DeviceAhead(Recycled(9), moved_with(streams, num_buffers=3), 1, patient=True)
+    places, seen = set(), []
+    for _ in range(9):
+        batch = ahead.next()
+        places.add(batch["x"].data_ptr())
+        streams.kernel(batch["x"], lambda block: seen.append(block.mean().item()))
+    streams.compute.run()
+    assert len(places) == 3
+    assert seen == list(range(9))
+    ahead.close()
+
+
+def test_a_host_batch_is_held_until_its_copy_is_done_and_no_longer():
+    streams = SimulatedStreams()
+    source = Recycled(10)
+    ahead = DeviceAhead(source, moved_with(streams), 2, patient=True)
+    for _ in range(4):
+        ahead.next()
+    assert len(ahead._host) == source.made
+    streams.side.run()
+    ahead.next()
+    assert len(ahead._host) == 1  # the one taken just now
+    ahead.close()
+    assert streams.side.done == streams.side.queued
+    assert not ahead._host
+
+
+@pytest.mark.parametrize("patient", [True, False])
+def test_the_first_batch_does_not_wait_for_others_and_then_depth_batches_are_ahead(patient):
+    source = Recycled(10, ready=9)
+    ahead = DeviceAhead(source, moved_with(None), 3, patient=patient)
+    made = [source.made for _ in iter(lambda: ahead.next()["x"][0].item(), 5.0)]
+    assert made == [1, 5, 6, 7, 8]
+
+
+def test_a_source_that_is_not_ready_is_not_waited_for():
+    source = Recycled(10)
+    ahead = DeviceAhead(source, moved_with(None), 3, patient=False)
+    assert [ahead.next()["x"][0].item() for _ in range(4)] == [0, 1, 2, 3]
+    assert source.made == 4
+
+
+class Failing:
+    """A source that raises at some places."""
+
+    def __init__(self, entries: list[Any]) -> None:
+        self._entries = iter(entries)
+
+    def next(self) -> Any:
+        entry = next(self._entries)
+        if isinstance(entry, BaseException):
+            raise entry
+        return entry, None
+
+    def next_nowait(self) -> Any:
+        return self.next()
+
+
+@pytest.mark.parametrize("patient", [True, False])
+def test_errors_are_raised_in_their_place_and_the_rest_follows(patient):
+    entries = [torch.tensor(0), ValueError("one"), torch.tensor(2), torch.tensor(3), KeyError("four"), torch.tensor(5)]
+    ahead = DeviceAhead(Failing(entries), moved_with(None), 3, patient=patient)
+    seen: list[Any] = []
+    while True:
+        try:
+            seen.append(ahead.next().item())
+        except StopIteration:
+            break
+        except Exception as error:
+            seen.append(type(error))
+    assert seen == [0, ValueError, 2, 3, KeyError, 5]
+    with pytest.raises(StopIteration):
+        ahead.next()
+
+
+def test_an_error_of_the_transform_stands_in_its_batchs_place():
+    def transform(batch: Any, _: Any) -> Any:
+        if batch.item() == 1:
+            raise ValueError("bad")
+        return batch * 10
+
+    ahead = DeviceAhead(
+        Failing([torch.tensor(i) for i in range(3)]), moved_with(None, transform=transform), 2, patient=True
+    )
+    assert ahead.next().item() == 0
+    with pytest.raises(ValueError, match="bad"):
+        ahead.next()
+    assert ahead.next().item() == 20
+
+
+def test_a_timeout_is_raised_only_when_nothing_is_there_and_can_be_retried():
+    entries = [torch.tensor(0), torch.tensor(1), LoadTimeout("late"), torch.tensor(2)]
+    ahead = DeviceAhead(Failing(entries), moved_with(None), 2, patient=True)
+    assert [ahead.next().item() for _ in range(3)] == [0, 1, 2]
+    ahead = DeviceAhead(Failing([LoadTimeout("late"), torch.tensor(2)]), moved_with(None), 2, patient=True)
+    with pytest.raises(LoadTimeout):
+        ahead.next()
+    assert ahead.next().item() == 2
+
+
+def test_dropping_begins_anew():
+    ahead = DeviceAhead(Failing([torch.tensor(i) for i in range(9)]), moved_with(None), 2, patient=True)
+    assert [ahead.next().item() for _ in range(2)] == [0, 1]
+    ahead.drop()
+    assert ahead.next().item() == 4  # what was ahead is gone
+
+
+class Pair(NamedTuple):
+    image: torch.Tensor
+    label: Any
+
+
+class Attributed(dict):  # type: ignore[type-arg]
+    """A dict with something of its own."""
+
+    def __init__(self, name: str, **items: Any) -> None:
+        super().__init__(**items)
+        self.name = name
+
+
+def test_containers_keep_their_types_and_parts_that_are_no_tensors_stay():
+    marker = object()
+    batch = {
+        "pair": Pair(torch.ones(2), "text"),
+        "list": [torch.zeros(1), (torch.ones(1), 3, None)],
+        "own": Attributed("mine", x=torch.ones(1)),
+        "user": UserDict(x=torch.ones(3)),
+        "ordered": collections.OrderedDict(b=torch.ones(1), a=1),
+        "marker": marker,
+        "bytes": b"raw",
+        "range": range(3),
+    }
+    streams = SimulatedStreams()
+    for mover in (moved_with(None), moved_with(streams)):
+        found = DeviceAhead(Failing([batch]), mover, 1, patient=True).next()
+        streams.compute.run()
+        assert found.keys() == batch.keys()
+        assert isinstance(found["pair"], Pair)
+        assert found["pair"].label == "text"
+        assert isinstance(found["list"][1], tuple)
+        assert found["list"][1][1:] == (3, None)
+        assert isinstance(found["own"], Attributed)
+        assert found["own"].name == "mine"
+        assert isinstance(found["user"], UserDict)
+        assert list(found["ordered"]) == ["b", "a"]
+        assert found["marker"] is marker
+        assert (found["bytes"], found["range"]) == (b"raw", range(3))
+        assert torch.equal(found["user"]["x"], torch.ones(3))
+    assert batch["user"]["x"] is not found["user"]["x"]
+
+
+def test_a_packed_sequence_is_moved_by_its_own_method():
+    packed = pack_sequence([torch.ones(3), torch.ones(2)])
+    (found,) = prefetch([packed], "cpu")
+    assert isinstance(found, PackedSequence)
+    assert torch.equal(found.data, packed.data)
+
+
+def test_what_is_to_stay_on_the_host_is_the_very_object():
+    batch = {"x": torch.ones(2), "meta": {"lengths": torch.ones(2), "other": torch.ones(1)}, "y": [torch.ones(1)] * 2}
+    streams = SimulatedStreams()
+    ahead = DeviceAhead(Failing([batch]), moved_with(streams, keep_on_host=("meta.lengths", "y.1")), 1, patient=True)
+    found = ahead.next()
+    assert found["meta"]["lengths"] is batch["meta"]["lengths"]
+    assert found["y"][1] is batch["y"][1]
+    assert found["x"] is not batch["x"]
+    assert found["y"][0] is not batch["y"][0]
+    by_place = DeviceAhead(
+        Failing([(torch.ones(1), batch["x"])]), moved_with(streams, keep_on_host=(1,)), 1, patient=True
+    )
+    assert by_place.next()[1] is batch["x"]
+
+
+def test_a_path_that_is_not_there_is_an_error_that_names_those_that_are():
+    with pytest.raises(ConfigError, match=r"keep_on_host names 'lenghts', and the batch has 'lengths', 'x'"):
+        list(prefetch([{"x": torch.ones(1), "lengths": torch.ones(1)}], "cpu", keep_on_host=("lenghts",)))
+
+
+def test_channels_last_is_a_format_of_images_only():
+    ((images, labels),) = prefetch([(torch.rand(2, 3, 4, 5), torch.ones(2))], "cpu", channels_last=True)
+    assert images.is_contiguous(memory_format=torch.channels_last)
+    assert labels.is_contiguous()
+
+
+@pytest.mark.parametrize("depth", [1, 2, 5])
+def test_an_iterable_is_given_whole_each_time_with_its_length(depth):
+    batches = [{"x": torch.full((2,), float(i))} for i in range(7)]
+    ahead = prefetch(batches, "cpu", depth, transform=lambda batch: batch["x"] + 1)
+    assert len(ahead) == 7
+    for _ in range(2):
+        assert [batch[0].item() for batch in ahead] == [1, 2, 3, 4, 5, 6, 7]
+
+
+def test_a_generator_that_fails_raises_in_its_place():
+    def batches() -> Iterator[torch.Tensor]:
+        yield torch.zeros(1)
+        yield torch.ones(1)
+        raise OSError("the disk is gone")
+
+    iterator = iter(prefetch(batches(), "cpu", 4))
+    assert [next(iterator).item(), next(iterator).item()] == [0, 1]
+    with pytest.raises(OSError, match="the disk is gone"):
+        next(iterator)
+
+
+def test_an_iteration_that_is_left_lets_go_of_all_it_held():
+    source = Recycled(10)
+
+    def batches() -> Iterator[Any]:
+        while True:
+            yield source.next()[0]
+
+    iterator = iter(prefetch(batches(), "cpu", 3))
+    next(iterator)
+    next(iterator)
+    del iterator
+    gc.collect()
+    assert len(source.free) == source.buffers
+
+
+def test_with_fixed_places_two_iterations_at_once_are_an_error():
+    ahead = prefetch([torch.ones(1)] * 5, "cpu", fixed_buffers=True)
+    first = iter(ahead)
+    next(first)
+    with pytest.raises(RuntimeError, match="one iteration at a time"):
+        iter(ahead)
+    first.close()
+    del first
+    assert len(list(ahead)) == 5
+
+
+def test_fixed_places_are_depth_and_two_and_stay_for_all_epochs():
+    ahead = prefetch([torch.full((3,), float(i)) for i in range(20)], "cpu", 2, fixed_buffers=True)
+    places = set()
+    for _ in range(2):
+        for number, batch in enumerate(ahead):
+            assert batch.tolist() == [number] * 3
+            places.add(batch.data_ptr())
+            del batch
+    assert len(places) == 4
+
+
+def test_with_fixed_places_another_shape_is_an_error_that_says_what_to_do():
+    with pytest.raises(ConfigError, match=r"same shapes and dtypes, got \[\(2,\)\] after \[\(3,\)\]; drop_last=True"):
+        list(prefetch([torch.ones(3)] * 4 + [torch.ones(2)], "cpu", 2, fixed_buffers=True))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"device": "cuda:99"}, "is not there: torch .* sees no usable cuda"),
+        ({"device": "meta"}, "is not there"),
+        ({"device": "gpu"}, "device must name a device of torch's"),
+        ({"device": object()}, "device must name a device of torch's"),
+        ({"depth": 0}, "depth must be an integer of at least 1, got depth=0"),
+        ({"depth": True}, "depth must be an integer of at least 1"),
+        ({"depth": 1.5}, "depth must be an integer of at least 1"),
+        ({"keep_on_host": "lengths"}, "keep_on_host must be a collection of keys or places"),
+        ({"keep_on_host": (1.5,)}, "keep_on_host must hold keys or places"),
+    ],
+    ids=str,
+)
+def test_bad_arguments_are_clear_errors(arguments, message):
+    if torch.cuda.is_available() and arguments.get("device") == "cuda:99":
+        pytest.skip("there is a GPU here")
+    with pytest.raises(ConfigError, match=message):
+        prefetch([], **{"device": "cpu", **arguments})
+
+
+def test_devices_get_their_index():
+    assert device_of("cpu") == device_of(torch.device("cpu", 0)) == CPU
