@@ -157,31 +157,32 @@ def streams_of(device: torch.device) -> DeviceStreams | None:
     return DeviceStreams(device)
 
 
-def device_of(device: object) -> torch.device:
+def device_of(device: torch.device | str | int) -> torch.device:
     """Return a device with its index.
 
     Raises:
         ConfigError: this is no device, or it is not there.
     """
     try:
-        found: torch.device = torch.device(device)  # type: ignore[call-overload]
+        found: torch.device = torch.device(device)
     except (RuntimeError, TypeError) as error:
         raise ConfigError(f"device must name a device of torch's, as 'cuda' or 'cpu', got {device=}: {error}") from None
     if found.type == "cpu":
         return torch.device("cpu")
     try:
-        module = torch.get_device_module(found)
-        available = found.type == "meta" or module.is_available()
+        module: Any = torch.get_device_module(found)
+        count = module.device_count()
     except (RuntimeError, AttributeError):
-        available = False
-    if not available or found.type == "meta":
+        module, count = None, 0
+    index = found.index
+    if index is None:
+        index = module.current_device() if count and hasattr(module, "current_device") else 0
+    if index >= count:
         raise ConfigError(
-            f"device={device!r} is not there: torch {torch.__version__} sees no usable {found.type}; device='cpu' runs "
-            "the same stages without a copy"
+            f"device={device!r} is not there: torch {torch.__version__} sees {count} devices of the type {found.type}; "
+            "device='cpu' runs the same stages without a copy"
         )
-    if found.index is None and hasattr(module, "current_device"):
-        found = torch.device(found.type, module.current_device())
-    return found
+    return torch.device(found.type, index)
 
 
 class Mover:

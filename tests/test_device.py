@@ -365,7 +365,7 @@ def test_with_fixed_places_another_shape_is_an_error_that_says_what_to_do():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"device": "cuda:99"}, "is not there: torch .* sees no usable cuda"),
+        ({"device": "cuda:99"}, r"is not there: torch .* sees \d+ devices of the type cuda"),
         ({"device": "meta"}, "is not there"),
         ({"device": "gpu"}, "device must name a device of torch's"),
         ({"device": object()}, "device must name a device of torch's"),
@@ -378,8 +378,6 @@ def test_with_fixed_places_another_shape_is_an_error_that_says_what_to_do():
     ids=str,
 )
 def test_bad_arguments_are_clear_errors(arguments, message):
-    if torch.cuda.is_available() and arguments.get("device") == "cuda:99":
-        pytest.skip("there is a GPU here")
     with pytest.raises(ConfigError, match=message):
         prefetch([], **{"device": "cpu", **arguments})
 
