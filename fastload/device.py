@@ -171,13 +171,13 @@ def device_of(device: torch.device | str | int) -> torch.device:
         return torch.device("cpu")
     try:
         module: Any = torch.get_device_module(found)
-        count = module.device_count()
+        count: int = module.device_count()
     except (RuntimeError, AttributeError):
         module, count = None, 0
-    index = found.index
+    index: Any = found.index  # None where it was not given
     if index is None:
         index = module.current_device() if count and hasattr(module, "current_device") else 0
-    if index >= count:
+    if count <= index:
         raise ConfigError(
             f"device={device!r} is not there: torch {torch.__version__} sees {count} devices of the type {found.type}; "
             "device='cpu' runs the same stages without a copy"

@@ -6,8 +6,8 @@
                                        images [N, C, H, W] ─> transform ─> images
 
 ``draw`` needs the shape of the batch and nothing of the images, so that parameters can be made before the images are
-there, and travel with them. ``transform`` is a function of images and parameters alone: no randomness, and no value of a
-tensor is read on the host. So the CPU is the reference for every other device.
+there, and travel with them. ``transform`` is a function of images and parameters alone: no randomness, and no value of
+a tensor is read on the host. So the CPU is the reference for every other device.
 """
 
 from __future__ import annotations
