@@ -2,7 +2,7 @@
 
 ::
 
-    sampling ─> plan ─WorkItem─> workers ─────> delivery ─> training loop
+    sampling ─> plan ─WorkItem─> workers ─────> delivery ─> device ─> transforms ─> training loop
                                     │ rows into a slot ▲
                                     └─────> slots <────┘
 
@@ -13,6 +13,7 @@ command line prints its help, and ``fastload run`` starts a script, without impo
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from .device import prefetch
     from .errors import ConfigError, DatasetError, FastloadError, LoadTimeout, RankMismatch, StateError, WorkerDied
     from .installation import install, uninstall
     from .loader import DataLoader, Statistics
@@ -37,6 +38,7 @@ __all__ = [
     "VerifyReport",
     "WorkerDied",
     "install",
+    "prefetch",
     "replay",
     "uninstall",
     "verify",
@@ -49,6 +51,7 @@ _MODULE_OF = {
     "Statistics": "loader",
     "VerifyReport": "verification.report",
     "install": "installation",
+    "prefetch": "device",
     "replay": "replaying",
     "uninstall": "installation",
     "verify": "verification.run",

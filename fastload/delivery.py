@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .assembly import Assembly
+from .batch_keys import Origin
 from .compat import reraise
 from .errors import LoadTimeout, NotReady, WorkerDied
 from .layout_book import LayoutBook
@@ -131,6 +132,8 @@ class Delivery:
         """Completed batches of the upcoming iteration."""
         self.replicas: deque[tuple[int, Any]] = deque()
         """Of an IterableDataset: for each batch that was given out, its worker and where that one's replica was."""
+        self.origins: deque[Origin] | None = None
+        """For each batch that was given out, where it comes from; None: nobody asks."""
         self._upcoming: Upcoming | None = None
         self._boundary: int | None = None
         """First batch of the upcoming iteration, once its work is given out."""
@@ -188,6 +191,8 @@ class Delivery:
         self._load = [0] * self._num_workers
         self._turn = first_worker
         self.replicas.clear()
+        if self.origins is not None:
+            self.origins.clear()
         if self._iteration and self._iterable:
             self._iteration += 1
             self._pool.begin(self._iteration)
@@ -493,5 +498,9 @@ class Delivery:
             self.replicas.append((parts[0][1].worker_id, parts[0][1].replica))
         made, reason = self._assembly.build(batch.slot, batch.num_rows, parts)
         # An IterableDataset's last batch may be shorter than was asked for, so its samples are not known.
+        if self.origins is not None:
+            items = [item for item, _ in parts]
+            indices = items[0].indices if len(items) == 1 else [index for item in items for index in item.indices]
+            self.origins.append(Origin(items[0].epoch, items[0].position, indices))
         self._counts.count(1 if self._iterable else batch.num_rows, reason and (self._whole_reason or reason))
         return made

@@ -215,12 +215,27 @@ class Mover:
         self._buffers: list[_Buffers] = [_Buffers() for _ in range(num_buffers)]
         self._turn = 0
         self._last: _Buffers | None = None
+        self._user: weakref.ref[Any] | None = None
         self._checked = not self._kept
 
-    @property
-    def fixed(self) -> bool:
-        """Whether batches are put into fixed places."""
-        return bool(self._buffers)
+    def begin(self, user: object) -> None:
+        """A stage begins to use this.
+
+        Raises:
+            RuntimeError: another one does, and there are fixed places.
+        """
+        if self._buffers:
+            if self._user is not None and self._user() is not None:
+                raise RuntimeError(
+                    "with fixed_buffers=True one iteration at a time: the one before is not over, and its batches lie "
+                    "where the next ones would; end it first"
+                )
+            self._user = weakref.ref(user)
+            self.asked()
+
+    def end(self) -> None:
+        """The stage has ended."""
+        self._user = None
 
     def move(self, batch: Any, beside: Any) -> tuple[Any, Any]:
         """Begin to move a batch.
@@ -361,6 +376,7 @@ class DeviceAhead:
         self._host: deque[tuple[Any, Any]] = deque()
         self._begun = False
         self._ended = False
+        mover.begin(self)
 
     def next(self) -> Any:
         """Return the next batch, on the device. Blocks for the host's part only.
@@ -418,11 +434,16 @@ class DeviceAhead:
 
     def drop(self) -> None:
         """Forget what is under way, for a new iteration. Waits for the copies that are."""
-        self.close()
+        self._forget()
         self._begun = self._ended = False
 
     def close(self) -> None:
         """Forget everything. Waits for the copies that are under way, since they read the host's memory."""
+        self._forget()
+        self._ended = True
+        self._mover.end()
+
+    def _forget(self) -> None:
         self._ready.clear()
         while self._host:
             self._host[0][0].synchronize()
@@ -437,20 +458,10 @@ class Prefetched:
         self.device = mover.device
         self._mover = mover
         self._depth = depth
-        self._current: weakref.ref[Any] | None = None
 
     def __iter__(self) -> Iterator[Any]:
-        if self._mover.fixed:
-            if self._current is not None and self._current() is not None:
-                raise RuntimeError(
-                    "with fixed_buffers=True one iteration at a time: the one before is not over, and its batches lie "
-                    "where the next ones would; end it with close()"
-                )
-            self._mover.asked()
         ahead = DeviceAhead(_Plain(iter(self.iterable)), self._mover, self._depth, patient=True)
-        iteration = _iterate(ahead)
-        self._current = weakref.ref(iteration)
-        return iteration
+        return _iterate(ahead)
 
     def __len__(self) -> int:
         return len(self.iterable)  # type: ignore[arg-type]  # its own error, where it has no length

@@ -14,6 +14,7 @@ import os
 import sys
 import warnings
 import weakref
+from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -22,9 +23,11 @@ from torch.utils.data import IterableDataset
 
 from . import compat, seeding
 from .agreement import compare_ranks
+from .batch_keys import BatchKeys, Origin
 from .decisions import Decisions, decide, ids_are_indices
 from .delivery import Counts, Delivery, Upcoming
-from .errors import LoadTimeout, StateError, WorkerDied
+from .device import DeviceAhead, Mover
+from .errors import LoadTimeout, NotReady, StateError, WorkerDied
 from .layout_book import LayoutBook
 from .library_generators import LibraryGenerators
 from .passes import Pass, Resume, epoch_owner, known_batches, our_sampler, seed_of, without_skipping
@@ -33,6 +36,7 @@ from .plan import slots_in_flight
 from .sampler_generators import generator_states, generators_at
 from .sampling import DistributedSampler, KeyedSampler
 from .shard import Shard
+from .transforms.draws import Draws
 from .workers.fetch import Fetcher, Job
 from .workers.interrupts import HeldInterrupts
 from .workers.processes import GRACE, ProcessPool
@@ -51,6 +55,7 @@ class Runtime:
         self.job_pickled: str | None = None
         self.num_slots = 0
         self.slot_bytes = 0
+        self.mover: Mover | None = None
 
     def __reduce__(self) -> Any:
         return Runtime, ()
@@ -205,6 +210,58 @@ def _note_randomness(
     return begun.key_epoch
 
 
+def _batch_keys(job: Job, base_seed: int) -> BatchKeys:
+    return BatchKeys(
+        seed=base_seed if job.seed is None else job.seed,
+        ids_are_indices=job.ids_are_indices,
+        stride=job.stride,
+        length=job.length,
+    )
+
+
+def _ahead(loader: Any, source: Any, *, patient: bool) -> DeviceAhead | None:
+    """Return the device stage over a source of (batch, draws); None for a loader that has none."""
+    mover: Mover | None = loader._mover()
+    return None if mover is None else DeviceAhead(source, mover, loader.prefetch_to_device, patient=patient)
+
+
+class _Inline:
+    """What an iteration without workers loads, as a source of the device stage."""
+
+    def __init__(self, iterator: InlineIterator) -> None:
+        self._iterator = weakref.ref(iterator)  # which holds the device stage, and so this
+
+    def next(self) -> Any:
+        iterator = self._iterator()
+        assert iterator is not None
+        return iterator.load_with_draws()
+
+    def next_nowait(self) -> Any:
+        raise NotReady
+
+
+class _Delivered:
+    """What workers have loaded, as a source of the device stage."""
+
+    def __init__(self, delivery: Delivery, keys: BatchKeys) -> None:
+        self._delivery = delivery
+        self._keys = keys
+        self._origins: deque[Origin] = deque()
+
+    def note_origins(self) -> None:
+        """Let the delivery say where its batches come from."""
+        self._delivery.origins = self._origins
+
+    def next(self) -> Any:
+        return self._with_draws(self._delivery.next())
+
+    def next_nowait(self) -> Any:
+        return self._with_draws(self._delivery.next_nowait())
+
+    def _with_draws(self, batch: Any) -> Any:
+        return batch, self._keys.draws(self._origins.popleft())
+
+
 def _size(indices: Any) -> int:
     # What has no length is no batch: the worker's error says so, in its place.
     return len(indices) if hasattr(indices, "__len__") else 0
@@ -236,12 +293,16 @@ class InlineIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's priv
         self._libraries = LibraryGenerators(*roots, then=seeding.seed_global_generators)
         self._fetcher = Fetcher(job, 0, "", self._libraries.seed)
         self._counts = loader._runtime.counts
-        self._interrupted = 0
+        self._interrupted = False
+        self._ahead: DeviceAhead | None = None
         self._iterable = isinstance(loader.dataset, IterableDataset)
         self._sampler_iter, self._first_row = _index_batches(loader, begun, self)
+        self._keys = _batch_keys(job, self._base_seed)
+        self._replica_states: deque[Any] = deque()
         if self._iterable:
             begun.replicas = _Replicas(1, begun.resume)
             _read_again(begun, self._load_next)
+        self._ahead = _ahead(loader, _Inline(self), patient=True)
         compare_ranks(our_sampler(loader), loader.state_dict())
 
     def _next_data(self) -> Any:
@@ -249,9 +310,9 @@ class InlineIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's priv
         # torch goes on after an interrupted batch: whoever asks for the next has given that one up, and until then a
         # state has it still to come.
         begun.delivered += self._interrupted
-        self._interrupted = 0
+        self._interrupted = False
         try:
-            data = self._load_next()
+            data = self.load()[0] if self._ahead is None else self._ahead.next()
         except StopIteration:
             begun.finished = True
             raise
@@ -259,35 +320,58 @@ class InlineIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's priv
             begun.delivered += 1  # the error stood in a batch's place
             raise
         except BaseException:
-            self._interrupted = 1
+            self._interrupted = self._ahead is None
             raise
         begun.delivered += 1
         if begun.replicas is not None:
-            begun.replicas.note(0, self._fetcher.replica_state())
+            ahead = self._ahead is not None
+            begun.replicas.note(0, self._replica_states.popleft() if ahead else self._fetcher.replica_state())
         return data
 
     def _load_next(self) -> Any:
+        return self.load()[0]
+
+    def load(self) -> tuple[Any, Origin]:
+        """Return the next batch of the host, and where it comes from."""
         index = _sized(self._next_index()) if self._auto_collation else self._next_index()
         num_rows = len(index) if self._auto_collation and hasattr(index, "__len__") else 1
-        data = self._load(index, num_rows)
-        self._counts.count(1 if self._iterable else num_rows, None)
-        return data
-
-    def _load(self, index: Any, num_rows: int) -> Any:
-        position = self._shard.position(self._first_row)
+        origin = Origin(self._epoch, self._shard.position(self._first_row), index)
         self._first_row += num_rows
+        try:
+            data = self._fetch(index, origin.position)
+        except Exception:
+            raise
+        except BaseException:
+            if self._ahead is not None:  # the user asked for another one: he has not given this one up
+                self._sampler_iter = itertools.chain([index], self._sampler_iter)
+                self._first_row -= num_rows
+            raise
+        self._counts.count(1 if self._iterable else num_rows, None)
+        return data, origin
+
+    def _fetch(self, index: Any, position: int) -> Any:
         if self._seeded:
             with seeding.preserved_global_generators(), self._libraries.adopted():
                 data = self._fetcher.fetch(index, self._epoch, position)
         else:
             data = self._fetcher.fetch(index, self._epoch, position)
-        return compat.pin_memory(data, self._pin_memory_device) if self._pin_memory else data
+        pinned = self._pin_memory and self._ahead is None
+        return compat.pin_memory(data, self._pin_memory_device) if pinned else data
+
+    def load_with_draws(self) -> tuple[Any, Draws]:
+        """Return the next batch of the host for the device stage."""
+        data, origin = self.load()
+        if self._iterable:
+            self._replica_states.append(self._fetcher.replica_state())
+        return data, self._keys.draws(origin)
 
     def _note(self, runtime: Runtime) -> None:
         """Nothing that is not counted as it happens."""
 
     def _shutdown_workers(self) -> None:
-        """There are none."""
+        """There are none; what is ahead on a device is dropped."""
+        if self._ahead is not None:
+            self._ahead.close()
 
 
 class WorkerIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's private base
@@ -322,7 +406,7 @@ class WorkerIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's priv
             index_batches, first_row = _index_batches(loader, begun, self)
             if self._auto_collation:
                 index_batches = map(_sized, index_batches)
-            if isinstance(self._stage, PinnedAhead):
+            if not isinstance(self._stage, Delivery):
                 self._stage.drop()
             size_of = _size if self._auto_collation else _one
             self._delivery.begin(
@@ -342,7 +426,10 @@ class WorkerIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's priv
                 raise error  # as in torch: a dataset without a length, say, which no later next() can mend
             if isinstance(loader.dataset, IterableDataset):
                 begun.replicas = _Replicas(loader.num_workers, begun.resume)
-                _read_again(begun, self._stage.next)
+                _read_again(begun, self._delivery.next)
+                self._delivery.replicas.clear()
+                if self._delivery.origins is not None:
+                    self._delivery.origins.clear()
             compare_ranks(our_sampler(loader), loader.state_dict())  # while the workers are at it
         except BaseException:
             self._shutdown_workers()
@@ -386,8 +473,13 @@ class WorkerIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's priv
             book=runtime.book,
             counts=runtime.counts,
         )
-        self._stage: Delivery | PinnedAhead = self._delivery
-        if self._pin_memory:
+        self._stage: Delivery | PinnedAhead | DeviceAhead = self._delivery
+        source = _Delivered(self._delivery, _batch_keys(job, self._base_seed))
+        ahead = _ahead(loader, source, patient=False)
+        if ahead is not None:
+            source.note_origins()
+            self._stage = ahead
+        elif self._pin_memory:
             device, index = self._pin_memory_device, compat.accelerator_index()
             self._stage = PinnedAhead(
                 self._delivery,
@@ -444,7 +536,7 @@ class WorkerIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's priv
                 self._note(runtime)
                 self._pool = None
             stage = getattr(self, "_stage", None)
-            if isinstance(stage, PinnedAhead):
+            if isinstance(stage, PinnedAhead | DeviceAhead):
                 stage.close()
             pool.close(grace)
 

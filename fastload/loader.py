@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from multiprocessing.context import BaseContext
 from typing import Any, Literal, Self, TypeVar
@@ -15,12 +15,14 @@ from torch.utils.data import Dataset, IterableDataset, Sampler
 from . import compat
 from .adapters import adapt_loaded_libraries
 from .decisions import decide
+from .device import Mover, check_depth, check_paths, device_of, streams_of
 from .errors import ConfigError
 from .iteration import InlineIterator, Runtime, WorkerIterator
 from .passes import Epochs, Pass, Resume, epoch_owner, known_batches, seed_of
 from .plan import slots_in_flight
 from .sampling import DistributedBatchSampler, KeyedSampler, as_integer, check_epoch, check_seed
 from .state import resume_from, state_of
+from .transforms.batches import on_batches
 
 T = TypeVar("T", covariant=True)
 
@@ -89,6 +91,14 @@ class DataLoader(compat.TorchDataLoader[T]):
             datasets that profit from neighbours.
         overlap_epochs: with persistent workers, an integer ``seed`` (or a sampler of fastload's) and a known order: the
             first batches of the next epoch are loaded while this one ends. If another epoch is set, they are dropped.
+        device: where batches are to be, ``"cuda"`` or any other of torch's: they are copied there over a side stream
+            while the steps before them run, and nothing waits on the host. ``pin_memory`` has no part in it then.
+            ``"cpu"``: the same stages without a copy. None: batches stay where they are.
+        prefetch_to_device: batches on the device beyond the one given out; at least 1.
+        keep_on_host, channels_last, fixed_buffers: see :func:`fastload.prefetch`.
+        batch_transform: what is done with whole batches, on the device, ahead of time: any callable that takes a batch
+            and returns one. Those of :mod:`fastload.transforms` draw parameters for each sample from its own key, so
+            that they do not depend on the batch, the workers or the ranks.
 
     Where it differs from torch, on purpose:
 
@@ -135,6 +145,12 @@ class DataLoader(compat.TorchDataLoader[T]):
         seeding: Seeding = "sample",
         chunk_size: int | Literal["batch"] | None = None,
         overlap_epochs: bool = True,
+        device: torch.device | str | int | None = None,
+        prefetch_to_device: int = 2,
+        keep_on_host: Collection[str | int] = (),
+        channels_last: bool = False,
+        fixed_buffers: bool = False,
+        batch_transform: Callable[[Any], Any] | None = None,
     ) -> None:
         adapt_loaded_libraries()
         self.worker_method = worker_method
@@ -142,6 +158,12 @@ class DataLoader(compat.TorchDataLoader[T]):
         self.seeding = seeding
         self.chunk_size = chunk_size
         self.overlap_epochs = overlap_epochs
+        self.device = device
+        self.prefetch_to_device = prefetch_to_device
+        self.keep_on_host = keep_on_host
+        self.channels_last = channels_last
+        self.fixed_buffers = fixed_buffers
+        self.batch_transform = batch_transform
         self._runtime = Runtime()
         self._epochs = Epochs()
         self._pass: Pass | None = None
@@ -169,6 +191,7 @@ class DataLoader(compat.TorchDataLoader[T]):
             in_order=in_order,
         )
         _check(worker_method, seed, seeding, chunk_size, multiprocessing_context)  # after torch's own checks
+        self._check_device_stage()
         if isinstance(batch_sampler, DistributedBatchSampler):
             # Where torch has the dataset's own order: Lightning shards what is no DistributedSampler.
             vars(self)["sampler"] = batch_sampler.sampler
@@ -183,6 +206,34 @@ class DataLoader(compat.TorchDataLoader[T]):
         twin = type(self).__new__(type(self))
         vars(twin).update(self.__getstate__(), _iterator=None)
         return twin
+
+    def _check_device_stage(self) -> None:
+        check_depth("prefetch_to_device", self.prefetch_to_device)
+        check_paths("keep_on_host", self.keep_on_host)
+        if self.batch_transform is not None and not callable(self.batch_transform):
+            raise ConfigError(f"batch_transform must be callable with a batch, got {self.batch_transform!r}")
+        if self.device is not None:
+            device_of(self.device)
+            return
+        for name in ("keep_on_host", "channels_last", "fixed_buffers"):
+            if getattr(self, name):
+                raise ConfigError(f"{name} has a meaning only with device=..., got {getattr(self, name)!r} without")
+
+    def _mover(self) -> Mover | None:
+        """Return what moves batches to the device and transforms them; None where nothing is to be done."""
+        if self.device is None and self.batch_transform is None:
+            return None
+        if self._runtime.mover is None:  # one stream, and the same fixed places, for all iterations
+            device = torch.device("cpu") if self.device is None else device_of(self.device)
+            self._runtime.mover = Mover(
+                device,
+                streams_of(device),
+                keep_on_host=self.keep_on_host,
+                channels_last=self.channels_last,
+                transform=None if self.batch_transform is None else on_batches(self.batch_transform),
+                num_buffers=self.prefetch_to_device + 2 if self.fixed_buffers else 0,
+            )
+        return self._runtime.mover
 
     def _get_iterator(self) -> Any:
         if self.num_workers == 0:
@@ -257,6 +308,12 @@ class DataLoader(compat.TorchDataLoader[T]):
             )
         lines.append(f"order       {decisions.order_reason}")
         lines.append(f"seeding     {decisions.seeding_reason}")
+        if self.device is not None:
+            lines.append(f"device      {self.device}, {self.prefetch_to_device} batches ahead")
+        if self.batch_transform is not None:
+            lines.append(
+                f"transform   of whole batches: {getattr(self.batch_transform, '__name__', self.batch_transform)}"
+            )
         if statistics.batches:
             lines.append(f"so far      {statistics.batches} batches, {statistics.samples} samples")
             if statistics.slots:

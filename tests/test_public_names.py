@@ -29,6 +29,7 @@ NAMES = [
     "VerifyReport",
     "WorkerDied",
     "install",
+    "prefetch",
     "replay",
     "uninstall",
     "verify",
@@ -41,6 +42,12 @@ OWN_ARGUMENTS = {
     "seeding": "sample",
     "chunk_size": None,
     "overlap_epochs": True,
+    "device": None,
+    "prefetch_to_device": 2,
+    "keep_on_host": (),
+    "channels_last": False,
+    "fixed_buffers": False,
+    "batch_transform": None,
 }
 
 

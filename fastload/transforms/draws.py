@@ -53,6 +53,19 @@ class Draws:
         """Return the stream of one transform. Streams of different purposes have nothing to do with each other."""
         return Stream(self, zlib.crc32(purpose.encode()))
 
+    def for_images(self, num_images: int) -> Draws:
+        """Return the draws of a batch's images, where they are not as many as its samples.
+
+        Fewer: those of the first samples. More, as of a collate_fn that cuts several out of each sample: the images
+        take turns in the samples, and each has draws of its own.
+        """
+        if num_images <= len(self) or not len(self):
+            return self if num_images == len(self) else self.of(slice(num_images))
+        places = np.arange(num_images)
+        rows, turns = places % len(self), places // len(self)
+        repeats = np.zeros(len(self), dtype=np.int64) if self.repeats is None else self.repeats
+        return Draws(self.key, self.ids[rows], (repeats[rows] + (turns << 6)) % 4096)
+
     def of(self, rows: Any) -> Draws:
         """Return the draws of some of the samples."""
         return Draws(self.key, self.ids[rows], None if self.repeats is None else self.repeats[rows])

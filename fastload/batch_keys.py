@@ -1,0 +1,59 @@
+"""Which samples a batch is made of, and the draws of its batched transforms.
+
+In: where a batch comes from. Out: :class:`~fastload.transforms.draws.Draws`, the same for a sample whatever batch, rank
+or worker it came by. Pure.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .seeding import BATCH, Keys
+from .transforms.draws import Draws
+
+
+class Origin(NamedTuple):
+    """Where a batch comes from."""
+
+    epoch: int
+    """Enters the key."""
+    position: int
+    """Of its first sample, in the epoch's global order."""
+    indices: Any
+    """What the sampler gave."""
+
+
+class BatchKeys:
+    """Makes the draws of batches.
+
+    Args:
+        seed: the loader's, or its base seed.
+        ids_are_indices: samples are named by their index in the dataset, else by their position.
+        stride: positions between two samples of a batch.
+        length: positions of the order, where those beyond are repeats; 0 where there are none.
+    """
+
+    def __init__(self, *, seed: int, ids_are_indices: bool, stride: int, length: int) -> None:
+        self._seed = seed
+        self._ids_are_indices = ids_are_indices
+        self._stride = stride
+        self._length = length
+        self._key: tuple[int, bytes] | None = None
+
+    def draws(self, origin: Origin) -> Draws:
+        """Return the draws of a batch."""
+        if self._key is None or self._key[0] != origin.epoch:
+            self._key = origin.epoch, Keys(self._seed, origin.epoch, BATCH).key(0)
+        count = len(origin.indices) if hasattr(origin.indices, "__len__") else 1
+        ids = origin.position + self._stride * np.arange(count, dtype=np.int64)
+        repeats = None
+        if self._ids_are_indices:
+            if self._length:
+                repeats = ids // self._length
+            ids = np.asarray(origin.indices, dtype=np.int64).reshape(-1)
+        return Draws(self._key[1], ids, repeats)
+
+
+__all__ = ["BatchKeys", "Origin"]

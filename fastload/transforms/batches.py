@@ -1,0 +1,74 @@
+"""A batched transform on a loader's batches, whatever else is in them.
+
+In: a batch with images somewhere, and the draws of its samples. Out: the same batch with the images transformed, and
+the labels where the transform mixes them.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping, MutableMapping
+from typing import Any
+
+from torch import Tensor
+
+from ..errors import ConfigError
+from .base import Transform
+from .draws import Draws
+
+# Where images are in batches that are dicts, by the names that datasets and processors give them.
+_IMAGES = ("image", "images", "pixel_values", "img", "x", "input", "inputs")
+
+
+def on_batches(transform: Callable[[Any], Any]) -> Callable[[Any, Draws | None], Any]:
+    """Return a function of (batch, draws) that applies a transform to the images of a batch.
+
+    A transform that is none of ours gets the batch as it is, and no draws.
+    """
+    if not isinstance(transform, Transform):
+        return lambda batch, _: transform(batch)
+
+    def apply(batch: Any, draws: Draws | None) -> Any:
+        place = _place_of_images(batch)
+        images = batch if place is None else batch[place]
+        changed = transform(images, draws=None if draws is None else draws.for_images(len(images)))
+        return changed if place is None else _with(batch, place, changed)
+
+    return apply
+
+
+def _place_of_images(batch: Any) -> Any:
+    """Return where the images of a batch are; None: the batch is them."""
+    if isinstance(batch, Tensor):
+        return None
+    if isinstance(batch, (list, tuple)) and batch and isinstance(batch[0], Tensor):
+        return 0
+    if isinstance(batch, Mapping):
+        found = [name for name, value in batch.items() if isinstance(value, Tensor) and value.ndim == 4]
+        named = [name for name in _IMAGES if name in found]
+        if named or len(found) == 1:
+            return (named or found)[0]
+    raise ConfigError(
+        "batch_transform looks for images in the batch itself, at the first place of a list or tuple, or in a dict "
+        f"under {', '.join(_IMAGES)} or as the only tensor of four dimensions, and the batch is {_describe(batch)}; "
+        "give a function that takes the batch and applies the transform where the images are"
+    )
+
+
+def _describe(batch: Any) -> str:
+    if isinstance(batch, Mapping):
+        return "a dict of " + ", ".join(f"{name!r} ({_describe(value)})" for name, value in batch.items())
+    if isinstance(batch, Tensor):
+        return f"a tensor {tuple(batch.shape)}"
+    return f"a {type(batch).__name__}"
+
+
+def _with(batch: Any, place: Any, changed: Any) -> Any:
+    if isinstance(batch, Mapping):
+        made: Any = copy.copy(batch) if isinstance(batch, MutableMapping) else dict(batch)
+        made[place] = changed
+        return made
+    parts = [changed, *batch[1:]]
+    if hasattr(batch, "_fields"):
+        return type(batch)(*parts)
+    return parts if type(batch) is list else type(batch)(parts)

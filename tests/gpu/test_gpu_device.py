@@ -1,0 +1,187 @@
+"""The device stage on a real GPU: values, overlap, and a host that never waits."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from fastload import DataLoader, prefetch
+from fastload.device import DeviceAhead, DeviceStreams, Mover
+
+CYCLES = 20_000_000  # of torch.cuda._sleep: some 10 ms
+SHAPE = (16, 3, 64, 64)
+
+
+class Recycled:
+    """Page-locked host buffers, each written again as soon as its batch is dropped."""
+
+    def __init__(self, number: int, shape: tuple[int, ...] = SHAPE) -> None:
+        self._number = number
+        self._shape = shape
+        self._made = 0
+        self._free: list[Tensor] = []
+
+    def next(self) -> Any:
+        if self._made == self._number:
+            raise StopIteration
+        buffer = self._free.pop() if self._free else torch.empty(self._shape, pin_memory=True)
+        buffer.fill_(self._made)
+        self._made += 1
+        batch = buffer.view(self._shape)
+        weakref.finalize(batch, self._free.append, buffer)
+        return batch, None
+
+    def next_nowait(self) -> Any:
+        return self.next()
+
+
+class Forgetful(DeviceStreams):
+    """Leaves out what tells the allocator of the compute stream."""
+
+    def used_by_compute(self, leaf: Tensor) -> None:
+        pass
+
+
+def read_late(streams: DeviceStreams, number: int = 12, **options: Any) -> list[float]:
+    """Read each batch by a slow kernel after its Python object is gone, and return what the kernels saw."""
+    ahead = DeviceAhead(Recycled(number), Mover(streams.device, streams, **options), 2, patient=True)
+    seen = []
+    for _ in range(number):
+        batch = ahead.next()
+        torch.cuda._sleep(CYCLES)
+        seen.append(batch.double().mean())
+        del batch
+    torch.cuda.synchronize()
+    ahead.close()
+    return [value.item() for value in seen]
+
+
+@pytest.fixture
+def device() -> torch.device:
+    return torch.device("cuda", torch.cuda.current_device())
+
+
+@pytest.mark.parametrize("options", [{}, {"channels_last": True}, {"num_buffers": 4}], ids=str)
+def test_slow_kernels_read_their_own_batches(device, options):
+    assert read_late(DeviceStreams(device), **options) == [float(i) for i in range(12)]
+
+
+def test_a_stage_that_does_not_tell_the_allocator_is_caught_by_these_tests(device):
+    torch.cuda.empty_cache()
+    assert read_late(Forgetful(device)) != [float(i) for i in range(12)]
+
+
+def test_copies_run_while_kernels_do(device):
+    streams = DeviceStreams(device)
+    large = (64, 3, 512, 512)
+    ahead = DeviceAhead(Recycled(8, large), Mover(device, streams), 2, patient=True)
+    ahead.next()
+    begun, ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    torch.cuda.synchronize()
+    with streams.beside():
+        begun_side = torch.cuda.Event(enable_timing=True)
+        begun_side.record()
+    begun.record()
+    torch.cuda._sleep(50 * CYCLES)
+    ended.record()
+    batch = ahead.next()
+    with streams.beside():
+        ended_side = torch.cuda.Event(enable_timing=True)
+        ended_side.record()
+    torch.cuda.synchronize()
+    assert ended_side.elapsed_time(ended) > 0, "the copies ended before the kernel did"
+    assert begun.elapsed_time(ended_side) > 0, "and after it had begun"
+    del batch
+    ahead.close()
+
+
+class Images(Dataset[Any]):
+    def __len__(self) -> int:
+        return 256
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        return torch.full((3, 32, 32), index % 256, dtype=torch.uint8), index
+
+
+@pytest.mark.parametrize("options", [{}, {"num_workers": 2}, {"num_workers": 2, "worker_method": "thread"}], ids=str)
+def test_nothing_waits_for_the_device(options):
+    loader = DataLoader(
+        Images(), 32, device="cuda", batch_transform=lambda batch: (batch[0].float() / 255, batch[1]), **options
+    )
+    list(loader)  # what is done once: the stream, page-locked memory
+    torch.cuda.synchronize()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        seen = [(images, labels) for images, labels in loader]
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    for images, labels in seen:
+        assert images.device.type == labels.device.type == "cuda"
+        assert torch.equal((images[:, 0, 0, 0] * 255).round().long(), labels)
+    loader.close()
+
+
+def test_a_users_own_copy_from_pinned_batches_reads_the_right_values():
+    for method in ("multiprocessing", "thread"):
+        loader = DataLoader(Images(), 32, num_workers=2, pin_memory=True, worker_method=method)
+        stream = torch.cuda.Stream()
+        seen = []
+        with torch.cuda.stream(stream):
+            for images, labels in loader:
+                torch.cuda._sleep(CYCLES)
+                seen.append((images.cuda(non_blocking=True), labels.cuda(non_blocking=True)))
+                del images, labels
+        torch.cuda.synchronize()
+        for images, labels in seen:
+            assert torch.equal(images[:, 0, 0, 0].long(), labels)
+        loader.close()
+
+
+def test_fixed_places_feed_a_cuda_graph(device):
+    shape = (32, 8)
+    ahead = prefetch([torch.full(shape, float(i)) for i in range(9)], device, fixed_buffers=True)
+    graphs: dict[int, tuple[Any, Tensor]] = {}
+    seen = []
+    for batch in ahead:
+        if batch.data_ptr() not in graphs:
+            graph = torch.cuda.CUDAGraph()
+            torch.cuda.synchronize()
+            with torch.cuda.graph(graph):
+                result = batch.mean()
+            graphs[batch.data_ptr()] = graph, result
+        graph, result = graphs[batch.data_ptr()]
+        graph.replay()
+        seen.append(result.clone())
+    assert [value.item() for value in seen] == [float(i) for i in range(9)]
+    assert len(graphs) == 4
+
+
+def test_parts_that_stay_on_the_host_do(device):
+    batch = {"x": torch.ones(4), "lengths": torch.arange(4)}
+    (found,) = prefetch([batch], device, keep_on_host=("lengths",))
+    assert found["x"].device == device
+    assert found["lengths"] is batch["lengths"]
+
+
+def test_batches_that_are_kept_stay_right(device):
+    kept = list(prefetch([torch.full(SHAPE, float(i)) for i in range(20)], device))
+    assert [batch.mean().item() for batch in kept] == [float(i) for i in range(20)]
+
+
+def in_streams() -> Iterator[Callable[[], Any]]:
+    yield torch.cuda.current_stream
+    yield torch.cuda.Stream
+
+
+@pytest.mark.parametrize("stream", list(in_streams()), ids=["default", "own"])
+def test_the_users_current_stream_is_the_one_that_waits(device, stream):
+    with torch.cuda.stream(stream()):
+        seen = [batch.double().mean() for batch in prefetch([torch.full(SHAPE, float(i)) for i in range(9)], device)]
+        torch.cuda.current_stream().synchronize()
+    assert [value.item() for value in seen] == [float(i) for i in range(9)]

@@ -1,0 +1,314 @@
+"""The device stage inside of a loader: the same batches, errors and states, and parameters by sample."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+from torch.utils.data import Dataset, IterableDataset, get_worker_info
+
+import fastload
+from fastload import ConfigError, DataLoader, DistributedBatchSampler
+from fastload.transforms.base import BatchShape, Params, Transform, tensor_of
+from fastload.transforms.draws import Stream
+
+LENGTH = 37
+WAYS: dict[str, dict[str, Any]] = {
+    "inline": {},
+    "processes": {"num_workers": 2},
+    "threads": {"num_workers": 2, "worker_method": "thread"},
+    "kept": {"num_workers": 2, "persistent_workers": True},
+}
+FEW_WAYS = {name: WAYS[name] for name in ("inline", "processes")}
+
+
+class Images(Dataset[Any]):
+    """Each image is full of its index."""
+
+    def __init__(self, length: int = LENGTH, bad: int | None = None) -> None:
+        self.length = length
+        self.bad = bad
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        if index == self.bad:
+            raise ValueError(f"sample {index} is bad")
+        return torch.full((3, 4, 4), float(index)), index
+
+
+class Shifted(Transform):
+    """Adds a random number to each image: a transform whose parameters can be read off its result."""
+
+    def draw(self, stream: Stream, shape: BatchShape) -> Params:
+        return {"by": tensor_of(stream.uniform(), torch.float64)}
+
+    def transform(self, images: Tensor, params: Params) -> Tensor:
+        return images.double() + params["by"][:, None, None, None]
+
+
+class Stream10(IterableDataset[Any]):
+    """Says where it is."""
+
+    def __init__(self) -> None:
+        self.at = 0
+
+    def __iter__(self) -> Iterator[Tensor]:
+        info = get_worker_info()
+        worker, number = (0, 1) if info is None else (info.id, info.num_workers)
+        while self.at < 20:
+            self.at += 1
+            yield torch.full((1, 2, 2), float(self.at * number + worker))
+        self.at = 0
+
+    def state_dict(self) -> dict[str, int]:
+        return {"at": self.at}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self.at = state["at"]
+
+
+def plain(batch: Any) -> Any:
+    images, labels = batch
+    return images[:, 0, 0, 0].tolist(), labels.tolist()
+
+
+def epoch(loader: DataLoader[Any]) -> list[Any]:
+    return [plain(batch) for batch in loader]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_on_the_cpu_the_batches_are_the_same(way):
+    for options in ({}, {"drop_last": True}, {"shuffle": True, "seed": 1}):
+        without, ahead = (
+            DataLoader(Images(), 5, **options, **WAYS[way], **device) for device in ({}, {"device": "cpu"})
+        )
+        for _ in range(2):
+            assert epoch(ahead) == epoch(without)
+        assert len(ahead) == len(without)
+        ahead.close()
+        without.close()
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_state_says_what_was_given_not_what_is_on_the_device(way):
+    def make() -> DataLoader[Any]:
+        return DataLoader(
+            Images(),
+            5,
+            shuffle=True,
+            seed=3,
+            device="cpu",
+            prefetch_to_device=3,
+            batch_transform=Shifted(),
+            **WAYS[way],
+        )
+
+    loader = make()
+    whole = [epoch(loader), epoch(loader)]
+    loader.close()
+    for step in (0, 1, 4, 8):
+        stopped, resumed = make(), make()
+        iterator = iter(stopped)
+        for _ in range(step):
+            next(iterator)
+        resumed.load_state_dict(pickle.loads(pickle.dumps(stopped.state_dict())))
+        assert [epoch(resumed), epoch(resumed)] == [whole[0][step:], whole[1]]
+        stopped.close()
+        resumed.close()
+
+
+@pytest.mark.parametrize("way", FEW_WAYS)
+def test_replicas_of_a_stream_are_where_the_user_is(way):
+    def make() -> DataLoader[Any]:
+        return DataLoader(Stream10(), 3, device="cpu", prefetch_to_device=2, **WAYS[way])
+
+    whole = [batch[:, 0, 0, 0].tolist() for batch in make()]
+    for step in (1, 3, 5):
+        stopped, resumed = make(), make()
+        iterator = iter(stopped)
+        for _ in range(step):
+            next(iterator)
+        resumed.load_state_dict(pickle.loads(pickle.dumps(stopped.state_dict())))
+        assert [batch[:, 0, 0, 0].tolist() for batch in resumed] == whole[step:]
+        stopped.close()
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_an_error_is_raised_in_its_place_and_the_rest_follows(way):
+    loader = DataLoader(Images(bad=12), 5, device="cpu", prefetch_to_device=4, **WAYS[way])
+    iterator = iter(loader)
+    seen: list[Any] = []
+    while True:
+        try:
+            seen.append(plain(next(iterator))[1][0])
+        except StopIteration:
+            break
+        except ValueError as error:
+            assert "sample 12 is bad" in str(error)
+            seen.append("error")
+    assert seen == [0, 5, "error", 15, 20, 25, 30, 35]
+    loader.close()
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("batch_size", [5, 8])
+def test_a_samples_parameters_do_not_depend_on_batch_or_workers(way, batch_size):
+    def by_sample(loader: DataLoader[Any]) -> dict[int, float]:
+        return {
+            int(label): value for values, labels in epoch(loader) for value, label in zip(values, labels, strict=True)
+        }
+
+    expected = DataLoader(Images(), 1, shuffle=True, seed=7, batch_transform=Shifted())
+    loader = DataLoader(
+        Images(), batch_size, shuffle=True, seed=7, batch_transform=Shifted(), device="cpu", **WAYS[way]
+    )
+    first = by_sample(expected)
+    assert by_sample(loader) == first
+    second = by_sample(expected)
+    assert by_sample(loader) == second
+    assert first.keys() == second.keys()
+    assert all(first[index] != second[index] for index in first)
+    assert len({value % 1 for value in first.values()}) == LENGTH
+    loader.close()
+
+
+@settings(max_examples=20)
+@given(world=st.sampled_from([1, 2, 4]), num_workers=st.sampled_from([0, 2]), tail=st.sampled_from(["pad", "short"]))
+def test_the_global_batch_is_the_same_for_any_world(world, num_workers, tail):
+    def steps(ranks: int, workers: int) -> list[Any]:
+        loaders = [
+            DataLoader(
+                Images(),
+                batch_sampler=DistributedBatchSampler(Images(), 8, seed=2, tail=tail, rank=rank, world_size=ranks),
+                num_workers=workers,
+                worker_method="thread",
+                batch_transform=Shifted(),
+            )
+            for rank in range(ranks)
+        ]
+        return [
+            [[value for part in parts for value in part[field]] for field in range(2)]
+            for parts in zip(*map(epoch, loaders), strict=True)
+        ]
+
+    assert steps(world, num_workers) == steps(1, 0)
+
+
+def test_repeats_that_pad_an_epoch_have_parameters_of_their_own():
+    sampler = DistributedBatchSampler(Images(5), 8, seed=2, tail="pad", rank=0, world_size=1)
+    ((values, labels),) = epoch(DataLoader(Images(5), batch_sampler=sampler, batch_transform=Shifted()))
+    assert len(set(labels)) == 5
+    assert len(set(values)) == 8
+
+
+def test_without_a_seed_parameters_come_from_the_base_seed():
+    def run(seed: int) -> list[Any]:
+        torch.manual_seed(seed)
+        loader = DataLoader(Images(), 5, batch_transform=Shifted())
+        return [epoch(loader), epoch(loader)]
+
+    assert run(1) == run(1)
+    first, second = run(1)
+    assert first != second
+    assert run(2)[0] != first
+
+
+def test_more_images_than_samples_have_draws_of_their_own():
+    def two_views(samples: list[Any]) -> Tensor:
+        return torch.stack([image for image, _ in samples] * 2)
+
+    loader = DataLoader(Images(6), 3, collate_fn=two_views, seed=1, batch_transform=Shifted())
+    values = torch.cat([batch[:, 0, 0, 0] for batch in loader])
+    assert len(set((values % 1).tolist())) == 12
+
+
+@pytest.mark.parametrize("layout", ["dict", "named", "alone", "list"])
+def test_images_are_found_where_batches_have_them(layout):
+    def collated(samples: list[Any]) -> Any:
+        images, labels = torch.utils.data.default_collate(samples)
+        return {"dict": {"labels": labels, "pixel_values": images}, "alone": images, "list": [images, labels]}.get(
+            layout, (images, labels, "text")
+        )
+
+    (batch,) = DataLoader(Images(4), 4, collate_fn=collated, seed=1, batch_transform=Shifted())
+    found = batch if layout == "alone" else batch["pixel_values"] if layout == "dict" else batch[0]
+    assert found.dtype == torch.float64
+    assert type(batch) is {"dict": dict, "alone": Tensor, "list": list}.get(layout, tuple)
+
+
+def test_a_batch_without_images_is_an_error_that_says_where_they_are_looked_for():
+    loader = DataLoader(
+        Images(4), 4, collate_fn=lambda samples: {"a": 1, "b": torch.ones(3)}, batch_transform=Shifted()
+    )
+    with pytest.raises(ConfigError, match=r"a dict of 'a' \(a int\), 'b' \(a tensor \(3,\)\); give a function"):
+        next(iter(loader))
+
+
+def test_any_function_of_batches_is_a_batch_transform():
+    loader = DataLoader(Images(4), 2, device="cpu", batch_transform=lambda batch: batch[0].sum().item())
+    assert list(loader) == [48.0, 240.0]
+
+
+def test_pinning_is_left_out_where_the_device_stage_copies(monkeypatch):
+    def pin(*_: Any, **__: Any) -> None:
+        raise AssertionError("pinned")
+
+    monkeypatch.setattr(fastload.compat, "pin_memory", pin)
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
+    assert len(epoch(DataLoader(Images(), 5, pin_memory=True, device="cpu"))) == 8
+
+
+def test_an_interrupt_while_a_later_batch_is_loaded_loses_nothing():
+    class Interrupted(Images):
+        def __getitem__(self, index: int) -> Any:
+            if index == 12 and not hasattr(self, "done"):
+                self.done = True
+                raise KeyboardInterrupt
+            return super().__getitem__(index)
+
+    loader = DataLoader(Interrupted(), 5, device="cpu", prefetch_to_device=2, seed=1)
+    iterator = iter(loader)
+    seen = [next(iterator)]
+    with pytest.raises(KeyboardInterrupt):
+        next(iterator)
+    assert loader.state_dict()["position"] == 5
+    seen += list(iterator)
+    assert [plain(batch)[1][0] for batch in seen] == [0, 5, 10, 15, 20, 25, 30, 35]
+
+
+def test_explain_names_the_device_and_the_transform():
+    text = DataLoader(Images(), 5, device="cpu", prefetch_to_device=3, batch_transform=Shifted()).explain()
+    assert "device      cpu, 3 batches ahead" in text
+    assert "transform   of whole batches: Shifted()" in text
+
+
+def test_fixed_places_are_the_same_in_all_epochs():
+    loader = DataLoader(Images(), 5, drop_last=True, device="cpu", fixed_buffers=True, seed=1)
+    places = {batch[0].data_ptr() for _ in range(3) for batch in loader}
+    assert len(places) == 4
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"device": "cuda:99"}, "device='cuda:99' is not there"),
+        ({"device": "cpu", "prefetch_to_device": 0}, "prefetch_to_device must be an integer of at least 1"),
+        ({"keep_on_host": ("x",)}, "keep_on_host has a meaning only with device="),
+        ({"channels_last": True}, "channels_last has a meaning only with device="),
+        ({"fixed_buffers": True}, "fixed_buffers has a meaning only with device="),
+        ({"device": "cpu", "keep_on_host": "x"}, "keep_on_host must be a collection"),
+        ({"batch_transform": 3}, "batch_transform must be callable"),
+    ],
+    ids=str,
+)
+def test_bad_arguments_are_clear_errors(options, message):
+    with pytest.raises(ConfigError, match=message):
+        DataLoader(Images(), 5, **options)
