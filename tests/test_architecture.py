@@ -49,6 +49,7 @@ ORDER = [
     "delivery",
     "pinning",
     "decisions",
+    "sampler_generators",
     "state",
     "agreement",
     "iteration",
