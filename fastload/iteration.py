@@ -345,6 +345,7 @@ class WorkerIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's priv
                 _read_again(begun, self._stage.next)
             compare_ranks(our_sampler(loader), loader.state_dict())  # while the workers are at it
         except BaseException:
+            loader._not_begun(begun)
             self._shutdown_workers()
             raise
 
