@@ -432,6 +432,7 @@ class WorkerIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's priv
                     self._delivery.origins.clear()
             compare_ranks(our_sampler(loader), loader.state_dict())  # while the workers are at it
         except BaseException:
+            loader._not_begun(begun)
             self._shutdown_workers()
             raise
 

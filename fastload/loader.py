@@ -236,10 +236,16 @@ class DataLoader(compat.TorchDataLoader[T]):
         return self._runtime.mover
 
     def _get_iterator(self) -> Any:
-        if self.num_workers == 0:
-            return InlineIterator(self)
-        self.check_worker_number_rationality()
-        return WorkerIterator(self)
+        before = self._pass
+        try:
+            if self.num_workers == 0:
+                return InlineIterator(self)
+            self.check_worker_number_rationality()
+            return WorkerIterator(self)
+        except BaseException:
+            if self._pass is not None and self._pass is not before:
+                self._not_begun(self._pass)
+            raise
 
     def set_epoch(self, epoch: int) -> None:
         """Set the epoch of the next iteration, for loaders with an integer ``seed``. Without it they count: 0, 1, ...
@@ -395,6 +401,13 @@ class DataLoader(compat.TorchDataLoader[T]):
         self._upcoming = None
         self._pass = Pass(epoch=epoch, known=known, resume=resume)
         return self._pass
+
+    def _not_begun(self, failed: Pass) -> None:
+        """A pass could not be begun: the next one is it, from where it was to begin."""
+        if self._pass is failed:
+            self._epochs.next = failed.epoch
+            self._upcoming = failed.resume
+            self._pass = None
 
 
 def _check(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import multiprocessing
 import os
+import random
 import threading
 import time
 from collections import Counter
@@ -15,6 +16,8 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from fastload import DataLoader
 
 # No deadlines: the machine may be busy with something else. A test that hangs is ended by its time limit.
 settings.register_profile(
@@ -123,7 +126,12 @@ class _State:
 
 
 def pytest_collection_finish() -> None:
-    """Keep what the imported libraries are made of out of all collections to come: a million objects, 0.3 s each."""
+    """Keep what the imported libraries are made of out of all collections to come: a million objects, 0.3 s each.
+
+    Before that, the first worker threads of this process look for those who hold the global generators, whom they ask
+    the collector for.
+    """
+    list(DataLoader([random.random], num_workers=1, worker_method="thread", collate_fn=list))
     gc.collect()
     gc.freeze()
 

@@ -55,6 +55,7 @@ ORDER = [
     "device",
     "transforms.batches",
     "decisions",
+    "sampler_generators",
     "state",
     "agreement",
     "iteration",

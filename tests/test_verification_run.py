@@ -18,9 +18,6 @@ import fastload
 from fastload.testing import assert_deterministic
 from fastload.verification.report import NotDeterministic
 
-THREADS_SEED = True
-"""Set this to True when thread workers seed each sample: tests then expect them to be equal."""
-
 
 def verify(subject: Any, methods: str = "fork", **options: Any) -> fastload.VerifyReport:
     return fastload.verify(subject, methods=methods.split(), **{"batches": 3, "progress": False, **options})
@@ -42,7 +39,6 @@ def test_a_loader_with_torchvisions_transforms_is_equal_everywhere():
     assert all(check.num_batches for check in report.checks)
 
 
-@pytest.mark.xfail(not THREADS_SEED, reason="thread workers do not seed samples yet")
 def test_threads_are_equal_too():
     assert verify(verified.good_loader(), "thread").ok
 

@@ -74,6 +74,13 @@ with_workers = of_kinds(PACKETS, PIPES, THREAD)
 everywhere = of_kinds(PACKETS, PIPES, THREAD, INLINE)
 
 
+def persistent_or_not(*kinds: Kind) -> pytest.MarkDecorator:
+    """Run a test, which takes ``kind`` and ``persistent``: both ways for the first kind, in turn for the others."""
+    both = [(kinds[0], False), *((kind, place % 2 == 0) for place, kind in enumerate(kinds))]
+    names = [f"{kind.name}-{persistent}" for kind, persistent in both]
+    return pytest.mark.parametrize(("kind", "persistent"), both, ids=names, indirect=["kind"])
+
+
 def draws(count: int) -> pytest.MarkDecorator:
     """Run a test, which takes ``draw``, several times: a source of random places and times, named by its number."""
     last = _FIRST_DRAW + max(1, round(count * _DRAWS))

@@ -7,7 +7,19 @@ import time
 from typing import Any
 
 import pytest
-from fault_tools import FORMS, PACKETS, PIPES, THREAD, Draw, Kind, draws, forked, of_kinds, with_workers
+from fault_tools import (
+    FORMS,
+    PACKETS,
+    PIPES,
+    THREAD,
+    Draw,
+    Kind,
+    draws,
+    forked,
+    of_kinds,
+    persistent_or_not,
+    with_workers,
+)
 from fault_users import Launcher
 
 pytestmark = pytest.mark.timeout(90)
@@ -93,8 +105,7 @@ def test_ctrl_c_while_workers_start_and_end_leaves_nothing(kind: Kind, draw: Dra
     user.nothing_is_left()
 
 
-@of_kinds(PACKETS, PIPES)
-@pytest.mark.parametrize("persistent", [False, True])
+@persistent_or_not(PACKETS, PIPES)
 def test_a_loader_can_be_used_again_after_ctrl_c_was_caught(kind: Kind, persistent: bool, launcher: Launcher) -> None:
     options = kind.options() | {"batch_size": 4, "persistent_workers": persistent}
     user = launcher.start("catches_the_interrupt", **of(kind, options), stuck="sleep")
@@ -171,8 +182,7 @@ def test_spawned_workers_do_not_outlive_a_killed_parent(method: str, launcher: L
 # --- The end of an interpreter ---------------------------------------------------------------------------------------
 
 
-@with_workers
-@pytest.mark.parametrize("persistent", [False, True])
+@persistent_or_not(PACKETS, PIPES, THREAD)
 @pytest.mark.parametrize("holder", ["global", "cycle", "module", "exit in the loop", "batches"])
 def test_a_script_that_ends_with_an_iteration_under_way_ends_well(
     kind: Kind, persistent: bool, holder: str, launcher: Launcher
@@ -302,8 +312,7 @@ def test_a_fork_sees_its_batches_unchanged_after_the_parent_has_dropped_them(
     user.nothing_is_left()
 
 
-@with_workers
-@pytest.mark.parametrize("persistent", [False, True])
+@persistent_or_not(PACKETS, PIPES, THREAD)
 @pytest.mark.parametrize(
     "does",
     ["drops the iterator", "closes the loader", "makes a loader of its own", "loads anew", "calls next", "ends"],
