@@ -220,7 +220,9 @@ def test_every_sample_is_asked_for_exactly_once_an_epoch(workers):
 
 
 @each_kind
-@pytest.mark.parametrize("arguments", [{"batch_size": None}, {"batch_size": 4, "collate_fn": identity}], ids=str)
+@pytest.mark.parametrize(
+    "arguments", [{"batch_size": None}, {"batch_size": 4, "collate_fn": identity}], ids=["samples", "batches"]
+)
 def test_every_sample_is_asked_for_exactly_once_whatever_the_unit(arguments, workers):
     def case(load):
         dataset = Counted(11)

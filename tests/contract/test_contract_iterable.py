@@ -126,7 +126,11 @@ def test_the_told_length_of_a_stream_does_not_bound_it(told, workers):
 
 
 @with_workers(INLINE, TWO, TWO_THREADS)
-@pytest.mark.parametrize("arguments", [{"batch_size": 3}, {"batch_size": None}, {"collate_fn": identity}], ids=str)
+@pytest.mark.parametrize(
+    "arguments",
+    [{"batch_size": 3}, {"batch_size": None}, {"collate_fn": identity}],
+    ids=["collated", "samples", "as they are"],
+)
 def test_samples_of_many_kinds_from_a_stream(arguments, workers):
     names = ["tuple_of_two", "dict_plain", "nested_deeply", "named_tuple", "scalar_float", "text", "array_int16"]
     names += ["ragged_tensor", "scalar_none", "tensor_bfloat16", "dict_ordered", "mixed_int_float"]

@@ -253,6 +253,9 @@ class BadBatch:
     def __getitem__(self, place: int) -> int:
         raise LookupError("no items")
 
+    def __repr__(self) -> str:
+        return "BadBatch()"
+
 
 @everywhere
 @pytest.mark.parametrize("bad", [5, None, BadBatch(), ["a"], [None], [1.5], [[1, 2]]], ids=repr)
