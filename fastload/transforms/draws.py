@@ -91,7 +91,8 @@ class Stream:
     def integers(self, bound: int | Integers, count: int | None = None) -> Integers:
         """Return uniform integers in [0, bound): [N], or [N, count]. ``bound`` is a number, or one for each of them."""
         drawn = np.floor(self.uniform(count=count) * bound).astype(np.int64)
-        return np.minimum(drawn, np.asarray(bound) - 1)  # a product may be rounded up to the bound
+        least: Integers = np.minimum(drawn, np.asarray(bound) - 1)  # a product may be rounded up to the bound
+        return least
 
     def chance(self, probability: float) -> Flags:
         """Return [N]: whether, with this probability."""
