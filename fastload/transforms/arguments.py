@@ -30,9 +30,13 @@ def check_fill(name: str, value: Any) -> Fill:
     if isinstance(value, (list, tuple)):
         if not value:
             raise ConfigError(f"{name} must be a number, or one for each channel, got {name}={value!r}")
-        # torchvision makes a float32 tensor of them, whatever the images are.
-        return tuple(float(np.float32(check_number(f"{name}[{place}]", number))) for place, number in enumerate(value))
+        return tuple(check_number(f"{name}[{place}]", number) for place, number in enumerate(value))
     return (check_number(name, value),)
+
+
+def in_float32(fill: Fill) -> Fill:
+    """Return the numbers that remain of a fill value where torchvision makes a float32 tensor of it."""
+    return tuple(float(np.float32(number)) for number in fill)
 
 
 def check_range(
@@ -100,4 +104,4 @@ def fill_values(name: str, fill: Fill, images: Tensor, dtype: torch.dtype | None
     return torch.stack([images.new_full((1, 1), number, dtype=dtype) for number in numbers])
 
 
-__all__ = ["Fill", "check_fill", "check_interpolation", "check_range", "fill_values"]
+__all__ = ["Fill", "check_fill", "check_interpolation", "check_range", "fill_values", "in_float32"]

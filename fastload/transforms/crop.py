@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from ..errors import ConfigError
-from .arguments import check_fill
+from .arguments import check_fill, in_float32
 from .base import BatchShape, Layout, Params, check_probability, check_size, tensor_of
 from .draws import Stream
 from .gather import IndexMap, Moving, matrix_dtype, on_host
@@ -70,6 +70,8 @@ class RandomCrop(Moving):
         self.padding = _check_padding(padding)
         self.pad_if_needed = bool(pad_if_needed)
         self.fill = check_fill("fill", 0 if fill is None else fill)
+        if len(self.fill) > 1:
+            self.fill = in_float32(self.fill)
         if padding_mode not in ("constant", "edge", "reflect", "symmetric"):
             raise ConfigError(f"padding_mode must be 'constant', 'edge', 'reflect' or 'symmetric', got {padding_mode=}")
         if padding_mode != "constant" and len(self.fill) > 1:

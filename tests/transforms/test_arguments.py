@@ -7,7 +7,7 @@ import torch
 from torchvision.transforms import InterpolationMode
 
 from fastload.errors import ConfigError
-from fastload.transforms.arguments import check_fill, check_interpolation, check_range, fill_values
+from fastload.transforms.arguments import check_fill, check_interpolation, check_range, fill_values, in_float32
 
 
 def test_fill_values_are_cast_as_torchvision_casts_them():
@@ -15,7 +15,7 @@ def test_fill_values_are_cast_as_torchvision_casts_them():
     assert fill_values("fill", (2.7, 255.9), images).flatten().tolist() == [2, 255]
     assert fill_values("fill", (2.5,), images, torch.float32).tolist() == [[[2.5]]]
     assert check_fill("fill", 0.1) == (0.1,)
-    assert check_fill("fill", [0.1]) == (torch.tensor(0.1).item(),)
+    assert in_float32(check_fill("fill", [0.1, 0.5])) == (torch.tensor(0.1).item(), 0.5)
 
 
 @pytest.mark.parametrize("bad", ["0", None, [], [0, "1"], float("nan"), (0.0, float("inf")), True])

@@ -24,6 +24,7 @@ from torchvision.transforms.v2 import functional
 
 from fastload.errors import ConfigError
 from fastload.transforms.base import BatchShape, shape_of
+from fastload.transforms.chain import compose
 from fastload.transforms.crop import CenterCrop, RandomCrop, RandomHorizontalFlip, RandomVerticalFlip
 from fastload.transforms.gather import gather_map
 
@@ -50,9 +51,10 @@ def sides_of(padding):
     | st.sampled_from([1, 2, 4]).flatmap(lambda length: st.lists(st.integers(0, 4), min_size=length, max_size=length)),
     pad_if_needed=st.booleans(),
     mode=st.sampled_from(MODES),
+    vector=st.booleans(),
     generator=generators(),
 )
-def test_random_crop_equals_torchvisions(images, size, padding, pad_if_needed, mode, generator):
+def test_random_crop_equals_torchvisions(images, size, padding, pad_if_needed, mode, vector, generator):
     height, width = images.shape[2:]
     left, top, right, bottom = sides_of(padding)
     if pad_if_needed:
@@ -61,7 +63,9 @@ def test_random_crop_equals_torchvisions(images, size, padding, pad_if_needed, m
     assume(height + top + bottom >= size[0] and width + left + right >= size[1])
     limit = {"reflect": 1, "symmetric": 0}.get(mode, -100)
     assume(max(left, right) <= width - limit and max(top, bottom) <= height - limit)
-    fill = list(range(5, 5 + images.shape[1])) if mode == "constant" else 0
+    fill = 0
+    if mode == "constant":
+        fill = [0.3 + channel for channel in range(images.shape[1])] if vector else 0.7
 
     crop = RandomCrop(size, padding, pad_if_needed, fill, mode)
     found, params = crop(images, generator=generator, return_params=True)
@@ -129,6 +133,16 @@ def test_places_are_distributed_as_torchvisions():
         assert (np.abs(counts - 20_000 / bound) < 5 * np.sqrt(20_000 / bound)).all()
         assert ks_distance(ours[name], [one[name] for one in made]) < ks_limit(20_000, 5_000)
     assert abs(np.corrcoef(ours["top"], ours["left"])[0, 1]) < 0.03
+
+
+@pytest.mark.parametrize("memory", MEMORY)
+def test_large_images_are_flipped_and_cropped_alike(memory):
+    images = made_images(2, (4, 3, 90, 100), memory=memory)
+    for transform in (RandomHorizontalFlip(1), RandomVerticalFlip(1), RandomCrop((80, 96), 7, fill=9)):
+        found, params = transform(images, draws=keyed(4), return_params=True)
+        assert torch.equal(found, gathered(transform, images, params))
+    [stage] = compose([RandomCrop((80, 96), 7, fill=9), RandomHorizontalFlip(1)])
+    assert torch.equal(stage(images, draws=keyed(4)), transform(images, draws=keyed(4)).flip(-1))
 
 
 @pytest.mark.parametrize("kind", [RandomHorizontalFlip, RandomVerticalFlip])
