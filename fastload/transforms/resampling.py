@@ -32,6 +32,12 @@ class Boxes(NamedTuple):
     width: Tensor
 
 
+def whole_box(height: int, width: int, device: torch.device) -> Boxes:
+    """Return the box of all of an image."""
+    start = torch.zeros(1, dtype=torch.int64, device=device)
+    return Boxes(start, start, start + height, start + width)
+
+
 def nearest_places(lengths: Tensor, size: int, exact: bool) -> Tensor:
     """Return [N, size]: which of ``lengths`` pixels are the nearest, by torch's rule for "nearest" or "nearest-exact".
 
@@ -48,6 +54,12 @@ def resize_natively(images: Tensor, size: tuple[int, int], interpolation: str, a
     """Return the images resized by torch's kernel; float16 and bfloat16 by way of float32, as in torchvision."""
     if images.shape[2:] == size:
         return images
+    if images.dtype == torch.uint8 and 1 in (images.shape[3], size[1]):
+        # For images or results one pixel wide torch's integer kernel misreads strides, and takes bytes from beside them
+        # (2.13, and torchvision with it).
+        return resample(
+            images, whole_box(images.shape[2], images.shape[3], images.device), size, interpolation, antialias
+        )
     half = images.dtype in (torch.float16, torch.bfloat16)
     resized = functional.interpolate(
         images.float() if half else images,
@@ -70,7 +82,8 @@ def resize_boxes(
     """Return what is in the boxes, resized sample by sample on the CPU. For the arguments see :func:`resample`.
 
     Equal to torchvision's ``resized_crop`` bit for bit: for uint8 where that takes torch's integer kernel, which for
-    "bilinear" it does not on x86 without AVX2; there it may be one level off.
+    "bilinear" it does not on x86 without AVX2; there it may be one level off. Where that kernel is wrong, for boxes or
+    results one pixel wide, uint8 is computed as in :func:`resample`.
 
     Cost:
         0.25 ms for 224 x 224 x 3 of uint8, antialiased, on one core; no memory but the result's.
@@ -198,4 +211,4 @@ def _cubic(distance: Tensor, a: float) -> Tensor:
     return torch.where(x < 1, near, torch.where(x < 2, far, 0))
 
 
-__all__ = ["Boxes", "nearest_places", "resample", "resize_boxes", "resize_natively", "weights"]
+__all__ = ["Boxes", "nearest_places", "resample", "resize_boxes", "resize_natively", "weights", "whole_box"]

@@ -19,7 +19,7 @@ from .arguments import check_interpolation, check_range
 from .base import BatchShape, Layout, Params, check_size, shape_of, tensor_of
 from .draws import Stream
 from .gather import IndexMap, Moving, on_host
-from .resampling import Boxes, nearest_places, resample, resize_boxes, resize_natively
+from .resampling import Boxes, nearest_places, resample, resize_boxes, resize_natively, whole_box
 
 _NEAREST = ("nearest", "nearest-exact")
 _ATTEMPTS = 10
@@ -120,8 +120,7 @@ class Resize(_Resizing):
         return BatchShape(shape.num, shape.channels, *sides)
 
     def _boxes(self, params: Params, shape: BatchShape, device: torch.device) -> Boxes:
-        start = torch.zeros(1, dtype=torch.int64, device=device)
-        return Boxes(start, start, start + shape.height, start + shape.width)
+        return whole_box(shape.height, shape.width, device)
 
 
 class RandomResizedCrop(_Resizing):
