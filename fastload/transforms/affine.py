@@ -1,0 +1,267 @@
+"""Rotations and affine transforms, each sample its own: a matrix, a grid, one resampling of the batch.
+
+::
+
+    params, shape ─> matrix [N, 3, 3] ─(product with its neighbours')─> warp ─> images
+
+A matrix says where a pixel of the result comes from: it takes (x, y, 1), in pixels from the middle of the image, x to
+the right and y downwards, to the same in the source. Flips have one too, so that a chain of all these is one product.
+"""
+
+# N samples, C channels, H and W of the images.
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from ..errors import ConfigError
+from .arguments import Fill, check_fill, check_interpolation, check_range, fill_values
+from .base import BatchShape, Layout, Params, Transform, check_number, check_probability, shape_of, tensor_of
+from .draws import Stream
+from .gather import matrix_dtype, memory_format_of
+
+_RADIANS = math.pi / 180
+
+# On the CPU batches are resampled part by part, which stay in its cache: numbers of a part's images, mask and grid.
+_CHUNK = 2**19
+
+
+class Resampled(Transform):
+    """A transform that is a matrix for each sample, and a resampling.
+
+    Tolerance, against torchvision's function for one image: coordinates are computed as it does, in float32 (float64
+    for float64), and may differ in the last place. So "nearest" may take the neighbour where a coordinate falls
+    halfway between two pixels, and "bilinear" is one level off at most for uint8, 1e-4 for values in [0, 1]. Turns by
+    multiples of 90 degrees, which torchvision makes by copying, are exact with "nearest". float16 and bfloat16 are
+    computed in float32, where torchvision computes coordinates in half precision, pixels off.
+
+    At the border torchvision weights "bilinear" values by how much of them is inside twice, if there is a ``fill``, be
+    it 0; so it is here.
+    """
+
+    def __init__(self, interpolation: Any, fill: Any, center: Any, layout: Layout) -> None:
+        super().__init__(layout=layout)
+        self.interpolation = check_interpolation(interpolation, ("nearest", "bilinear"))
+        self.fill: Fill | None = None if fill is None else check_fill("fill", fill)
+        if center is not None and (not isinstance(center, (list, tuple)) or len(center) != 2):
+            raise ConfigError(f"center must be (x, y), in pixels, got {center=}")
+        self.center = None if center is None else tuple(check_number("center", number) for number in center)
+
+    def matrix(self, params: Params, shape: BatchShape, device: torch.device) -> Tensor:
+        """Return [N, 3, 3], float64: see the module."""
+        raise NotImplementedError
+
+    def transform(self, images: Tensor, params: Params) -> Tensor:
+        """Return the images, resampled."""
+        matrix = self.matrix(params, shape_of(images, "NCHW"), images.device)
+        return warp(images, matrix, self.interpolation, self.fill)
+
+    def _middle(self, shape: BatchShape) -> tuple[float, float]:
+        if self.center is None:
+            return 0.0, 0.0
+        return self.center[0] - shape.width * 0.5, self.center[1] - shape.height * 0.5
+
+
+class RandomRotation(Resampled):
+    """Rotate each image by its own angle.
+
+    Args:
+        degrees: from and to, counter-clockwise; one number: between its negative and itself.
+        interpolation: ``"nearest"`` or ``"bilinear"``, or torchvision's enum.
+        expand: must be False: images of one batch have one size.
+        center: (x, y) of the point that stays, in pixels from the upper left corner; None: the middle.
+        fill: the value of what lies outside the image: a number or one for each channel, in the images' units; None:
+            0, see :class:`Resampled`.
+        layout: see :class:`Transform`.
+
+    Parameters: ``angle``, [N], in degrees, uniform. Given it, the result equals torchvision's ``rotate`` within the
+    tolerance of :class:`Resampled`.
+
+    Raises:
+        ConfigError: one of the arguments is none of these.
+    """
+
+    def __init__(
+        self,
+        degrees: Any,
+        interpolation: Any = "nearest",
+        expand: bool = False,
+        center: Any = None,
+        fill: Any = 0,
+        *,
+        layout: Layout = "NCHW",
+    ) -> None:
+        super().__init__(interpolation, fill, center, layout)
+        self.degrees = _check_angles("degrees", degrees)
+        if expand:
+            raise ConfigError(
+                "expand=True makes each image as large as its angle needs, and images of one batch have one size; "
+                "rotate with expand=True in the dataset, or pad by RandomCrop before"
+            )
+
+    def draw(self, stream: Stream, shape: BatchShape) -> Params:
+        """Return the angles."""
+        return {"angle": tensor_of(stream.uniform(*self.degrees))}
+
+    def matrix(self, params: Params, shape: BatchShape, device: torch.device) -> Tensor:
+        """Return the inverse rotations."""
+        none = torch.zeros_like(params["angle"])
+        pair = torch.stack([none, none], dim=-1)
+        # torchvision's two functions turn in opposite directions.
+        return _inverse(-params["angle"], pair, none + 1, pair, self._middle(shape))
+
+
+class RandomAffine(Resampled):
+    """Rotate, move, scale and shear each image by its own amounts.
+
+    Args:
+        degrees: from and to, clockwise; one number: between its negative and itself.
+        translate: the largest shift to either side, of the width and of the height, in [0, 1]; None: none.
+        scale: from and to, more than 0; None: 1.
+        shear: in degrees: along x, one number, or from and to; or four: along x and along y; None: none.
+        interpolation: ``"nearest"`` or ``"bilinear"``, or torchvision's enum.
+        fill: the value of what lies outside the image: a number or one for each channel, in the images' units; None:
+            0, see :class:`Resampled`.
+        center: (x, y) of the point around which this happens, in pixels from the upper left corner; None: the middle.
+        layout: see :class:`Transform`.
+
+    Parameters, all uniform: ``angle``, [N], in degrees; ``translate``, [N, 2], whole pixels to the right and downwards;
+    ``scale``, [N]; ``shear``, [N, 2], in degrees. Given them, the result equals torchvision's ``affine`` within the
+    tolerance of :class:`Resampled`.
+
+    Raises:
+        ConfigError: one of the arguments is none of these.
+    """
+
+    def __init__(
+        self,
+        degrees: Any,
+        translate: Any = None,
+        scale: Any = None,
+        shear: Any = None,
+        interpolation: Any = "nearest",
+        fill: Any = 0,
+        center: Any = None,
+        *,
+        layout: Layout = "NCHW",
+    ) -> None:
+        super().__init__(interpolation, fill, center, layout)
+        self.degrees = _check_angles("degrees", degrees)
+        self.translate = (0.0, 0.0)
+        if translate is not None:
+            if not isinstance(translate, (list, tuple)) or len(translate) != 2:
+                raise ConfigError(f"translate must be two fractions, of width and of height, got {translate=}")
+            across, down = (check_probability("translate", number) for number in translate)
+            self.translate = across, down
+        self.scale = (1.0, 1.0) if scale is None else check_range("scale", scale, above=0)
+        self.shear = ((0.0, 0.0), (0.0, 0.0))
+        if shear is not None:
+            four = isinstance(shear, (list, tuple)) and len(shear) == 4
+            along_x = _check_angles("shear", shear[:2] if four else shear)
+            self.shear = along_x, _check_angles("shear", shear[2:]) if four else (0.0, 0.0)
+
+    def draw(self, stream: Stream, shape: BatchShape) -> Params:
+        """Return the amounts."""
+        farthest = self.translate[0] * shape.width, self.translate[1] * shape.height
+        return {
+            "angle": tensor_of(stream.uniform(*self.degrees)),
+            "translate": tensor_of(np.stack([np.rint(stream.uniform(-most, most)) for most in farthest], axis=1)),
+            "scale": tensor_of(stream.uniform(*self.scale)),
+            "shear": tensor_of(np.stack([stream.uniform(*angles) for angles in self.shear], axis=1)),
+        }
+
+    def matrix(self, params: Params, shape: BatchShape, device: torch.device) -> Tensor:
+        """Return the inverse transforms."""
+        return _inverse(params["angle"], params["translate"], params["scale"], params["shear"], self._middle(shape))
+
+
+def _inverse(angle: Tensor, translate: Tensor, scale: Tensor, shear: Tensor, middle: tuple[float, float]) -> Tensor:
+    """Return the inverse of: shear along x, shear along y, scale, rotate, all around ``middle``; then move.
+
+    In float64, in which torchvision computes it on the host.
+    """
+    angle, shear, zoom, translate = (
+        values.to(matrix_dtype(angle.device)) for values in (angle, shear, scale, translate)
+    )
+    turn, across, down = (degrees * _RADIANS for degrees in (angle, shear[:, 0], shear[:, 1]))
+    # The forward matrix without its scale is (a, b; c, d), of determinant 1.
+    a = torch.cos(turn - down) / torch.cos(down)
+    b = -(a * torch.tan(across) + torch.sin(turn))
+    c = torch.sin(turn - down) / torch.cos(down)
+    d = torch.cos(turn) - c * torch.tan(across)
+    a, b, c, d = (number / zoom for number in (a, b, c, d))
+    x, y = middle[0] + translate[:, 0], middle[1] + translate[:, 1]
+    zero, one = torch.zeros_like(a), torch.ones_like(a)
+    rows = [d, -b, middle[0] - d * x + b * y, -c, a, middle[1] + c * x - a * y, zero, zero, one]
+    return torch.stack(rows, dim=-1).view(-1, 3, 3)
+
+
+def warp(images: Tensor, matrix: Tensor, interpolation: str, fill: Fill | None) -> Tensor:
+    """Return each image resampled where its matrix says; what lies outside is ``fill``, or 0 if that is None.
+
+    Args:
+        images: [N, C, H, W].
+        matrix: [N, 3, 3], see the module.
+        interpolation: "nearest" or "bilinear".
+        fill: in the images' units.
+
+    Cost:
+        One ``grid_sample``; for each pixel 8 bytes of coordinates, and 4 (C + 1) of images in float32, with the mask
+        that tells what lies outside.
+    """
+    num, channels, height, width = images.shape
+    work = torch.float64 if images.dtype == torch.float64 else torch.float32
+    values = None if fill is None else fill_values("fill", fill, images, work)
+    # Rounded to zero what is outside is the fill value already.
+    masked = values is not None and not (interpolation == "nearest" and not any(fill or ()))
+    step = num
+    if images.device.type == "cpu" and not torch.compiler.is_compiling():
+        # grid_sample gives each thread samples of its own.
+        step = max(1, _CHUNK // (height * width * (channels + 3))) * torch.get_num_threads()
+    parts = []
+    for begin in range(0, num, step):
+        part = images[begin : begin + step]
+        grid = _grid(matrix[begin : begin + step], height, width, work)
+        source = part.to(work)
+        if masked:
+            source = torch.cat([source, source.new_ones((len(part), 1, height, width))], dim=1)
+        found = functional.grid_sample(source, grid, mode=interpolation, padding_mode="zeros", align_corners=False)
+        if masked and values is not None:
+            found, share = found[:, :-1], found[:, -1:]
+            if interpolation == "nearest":
+                found = torch.where(share < 0.5, values, found)
+            else:
+                found = (found - values) * share + values
+        parts.append((found.round() if images.dtype == torch.uint8 else found).to(images.dtype))
+    warped = parts[0] if len(parts) == 1 else torch.cat(parts)
+    return warped.contiguous(memory_format=memory_format_of(images))
+
+
+def _grid(matrix: Tensor, height: int, width: int, dtype: torch.dtype) -> Tensor:
+    """Return [N, H, W, 2]: coordinates as ``grid_sample`` takes them, -1 to 1 from edge to edge."""
+    x = torch.arange(width, device=matrix.device, dtype=dtype) - (width - 1) * 0.5
+    y = torch.arange(height, device=matrix.device, dtype=dtype)[:, None] - (height - 1) * 0.5
+    axes = []
+    for axis, side in ((0, width), (1, height)):
+        # Products of matrices would be rounded to TF32 on a GPU where that is allowed.
+        by_x, by_y, constant = (matrix[:, axis, place].to(dtype)[:, None, None] / (0.5 * side) for place in range(3))
+        axes.append(x * by_x + y * by_y + constant)
+    return torch.stack(axes, dim=-1)
+
+
+def _check_angles(name: str, value: Any) -> tuple[float, float]:
+    if isinstance(value, (list, tuple)):
+        return check_range(name, value)
+    most = check_number(name, value)
+    if most < 0:
+        raise ConfigError(f"{name} must be at least 0 where it is one number, for -{name} to {name}, got {value!r}")
+    return -most, most
+
+
+__all__ = ["RandomAffine", "RandomRotation", "Resampled", "warp"]

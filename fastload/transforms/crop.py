@@ -1,0 +1,267 @@
+"""Crops and flips: each sample its own, the whole batch in one gather.
+
+In: images, or the parameters drawn for them. Out: the same pixels at other places, and the fill value; never a new
+value, so that every result equals torchvision's bit for bit.
+"""
+
+# N samples, C channels, H and W of the source, h and w of the result.
+
+from __future__ import annotations
+
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from ..errors import ConfigError
+from .arguments import check_fill, in_float32
+from .base import BatchShape, Layout, Params, check_probability, check_size, tensor_of
+from .draws import Stream
+from .gather import IndexMap, Moving, matrix_dtype, on_host
+
+PaddingMode = Literal["constant", "edge", "reflect", "symmetric"]
+
+
+class _Padding(NamedTuple):
+    left: int
+    top: int
+    right: int
+    bottom: int
+
+
+class RandomCrop(Moving):
+    """Crop each image at its own random place, after padding it.
+
+    Args:
+        size: height and width of the result, in pixels; an int for both.
+        padding: of an int for all sides, (left and right, top and bottom), or (left, top, right, bottom); none is
+            negative.
+        pad_if_needed: pad images smaller than ``size``, on both sides by what is missing.
+        fill: what constant padding consists of: a number or one for each channel, in the images' units.
+        padding_mode: ``"constant"``; ``"edge"``: the last pixel repeated; ``"reflect"``: mirrored without repeating
+            it, padding less than the image; ``"symmetric"``: mirrored and repeated, padding not more than the image.
+        layout: see :class:`Transform`.
+
+    Parameters: ``top`` and ``left``, [N], int64: the place in the padded image, uniform. Given them, the result equals
+    ``crop(pad(image))`` of torchvision bit for bit.
+
+    Raises:
+        ConfigError: one of the arguments is none of these.
+        ValueError: at the call: the image, padded, is smaller than ``size``, or too small for its padding.
+
+    Source:
+        For padding by 4 and crops of 32: He et al., "Deep residual learning" (2016), section 4.2.
+    """
+
+    def __init__(
+        self,
+        size: Any,
+        padding: Any = None,
+        pad_if_needed: bool = False,
+        fill: Any = 0,
+        padding_mode: PaddingMode = "constant",
+        *,
+        layout: Layout = "NCHW",
+    ) -> None:
+        super().__init__(layout=layout)
+        self.size = check_size("size", size)
+        self.padding = _check_padding(padding)
+        self.pad_if_needed = bool(pad_if_needed)
+        self.fill = check_fill("fill", 0 if fill is None else fill)
+        if len(self.fill) > 1:
+            self.fill = in_float32(self.fill)
+        if padding_mode not in ("constant", "edge", "reflect", "symmetric"):
+            raise ConfigError(f"padding_mode must be 'constant', 'edge', 'reflect' or 'symmetric', got {padding_mode=}")
+        if padding_mode != "constant" and len(self.fill) > 1:
+            raise ConfigError(f"fill is for padding_mode='constant', got {fill=} and {padding_mode=}")
+        self.padding_mode = padding_mode
+        if padding_mode == "constant" and (any(self.padding) or self.pad_if_needed):
+            self.map_fill = self.fill
+
+    def draw(self, stream: Stream, shape: BatchShape) -> Params:
+        """Return the places of the crops."""
+        padding = self._padding_of(shape)
+        rows = shape.height + padding.top + padding.bottom - self.size[0] + 1
+        cols = shape.width + padding.left + padding.right - self.size[1] + 1
+        return {
+            "top": tensor_of(stream.integers(rows), torch.int64),
+            "left": tensor_of(stream.integers(cols), torch.int64),
+        }
+
+    def index_map(self, params: Params, shape: BatchShape, device: torch.device) -> IndexMap:
+        """Return where the result's pixels come from."""
+        padding = self._padding_of(shape)
+        return IndexMap(
+            self._places(params["top"], self.size[0], padding.top, shape.height),
+            self._places(params["left"], self.size[1], padding.left, shape.width),
+        )
+
+    def shape_after(self, shape: BatchShape) -> BatchShape:
+        """Return the shape of the crops."""
+        return BatchShape(shape.num, shape.channels, *self.size)
+
+    def _places(self, starts: Tensor, length: int, before: int, side: int) -> Tensor:
+        places = starts[:, None] + (torch.arange(length, device=starts.device) - before)
+        if self.padding_mode == "edge":
+            return places.clamp(0, side - 1)
+        if self.padding_mode == "reflect":
+            return side - 1 - (side - 1 - places.abs()).abs()
+        if self.padding_mode == "symmetric":
+            places = torch.where(places < 0, -1 - places, places)
+            return torch.where(places >= side, 2 * side - 1 - places, places)
+        return _no_further(places, side)
+
+    def _padding_of(self, shape: BatchShape) -> _Padding:
+        left, top, right, bottom = self.padding
+        if self.pad_if_needed:
+            rows = max(self.size[0] - shape.height - top - bottom, 0)
+            cols = max(self.size[1] - shape.width - left - right, 0)
+            left, top, right, bottom = left + cols, top + rows, right + cols, bottom + rows
+        padded = shape.height + top + bottom, shape.width + left + right
+        if padded[0] < self.size[0] or padded[1] < self.size[1]:
+            raise ValueError(
+                f"RandomCrop crops to {self.size}, got images of {(shape.height, shape.width)}, padded {padded}; give "
+                "a larger padding, or pad_if_needed=True"
+            )
+        most = {"reflect": 1, "symmetric": 0}.get(self.padding_mode)
+        if most is not None and (max(left, right) > shape.width - most or max(top, bottom) > shape.height - most):
+            raise ValueError(
+                f"padding_mode={self.padding_mode!r} has no more pixels to mirror than the image has, got padding "
+                f"{(left, top, right, bottom)} for images of {(shape.height, shape.width)}; 'edge' has no such limit"
+            )
+        return _Padding(left, top, right, bottom)
+
+
+class CenterCrop(Moving):
+    """Crop the centre of each image; where it is smaller, pad with zeros first.
+
+    Args:
+        size: height and width of the result, in pixels; an int for both.
+        layout: see :class:`Transform`.
+
+    Nothing is drawn. The result equals torchvision's bit for bit.
+    """
+
+    map_fill = (0.0,)
+
+    def __init__(self, size: Any, *, layout: Layout = "NCHW") -> None:
+        super().__init__(layout=layout)
+        self.size = check_size("size", size)
+
+    def index_map(self, params: Params, shape: BatchShape, device: torch.device) -> IndexMap:
+        """Return where the result's pixels come from."""
+        sides = shape.height, shape.width
+        rows, cols = (
+            _no_further(torch.arange(start, start + length, device=device), side).expand(shape.num, -1)
+            for start, length, side in zip(_centre_starts(sides, self.size), self.size, sides, strict=True)
+        )
+        return IndexMap(rows, cols)
+
+    def transform(self, images: Tensor, params: Params) -> Tensor:
+        """Return the centres, in memory of their own."""
+        height, width = images.shape[2:]
+        top, left = _centre_starts((height, width), self.size)
+        # Padding by less than nothing crops.
+        return functional.pad(images, (-left, left + self.size[1] - width, -top, top + self.size[0] - height))
+
+    def shape_after(self, shape: BatchShape) -> BatchShape:
+        """Return the shape of the crops."""
+        return BatchShape(shape.num, shape.channels, *self.size)
+
+
+class Flip(Moving):
+    """Either flip, of each image or not; parameters: ``flip``, [N], bool."""
+
+    dim: int
+
+    def __init__(self, p: float = 0.5, *, layout: Layout = "NCHW") -> None:
+        super().__init__(layout=layout)
+        self.p = check_probability("p", p)
+
+    def draw(self, stream: Stream, shape: BatchShape) -> Params:
+        """Return which images are flipped."""
+        return {"flip": tensor_of(stream.chance(self.p), torch.bool)}
+
+    def index_map(self, params: Params, shape: BatchShape, device: torch.device) -> IndexMap:
+        """Return where the result's pixels come from."""
+        places = [torch.arange(side, device=device).expand(shape.num, -1) for side in (shape.height, shape.width)]
+        places[self.dim] = torch.where(params["flip"][:, None], places[self.dim].flip(-1), places[self.dim])
+        return IndexMap(*places)
+
+    def matrix(self, params: Params, shape: BatchShape, device: torch.device) -> Tensor:
+        """Return [N, 3, 3]: see :mod:`fastload.transforms.affine`."""
+        sign = torch.where(params["flip"], -1.0, 1.0).to(matrix_dtype(device))
+        diagonal = [torch.ones_like(sign)] * 3
+        diagonal[1 - self.dim] = sign
+        return torch.diag_embed(torch.stack(diagonal, dim=-1))
+
+    def transform(self, images: Tensor, params: Params) -> Tensor:
+        """Return the images, flipped or not."""
+        if on_host(images):
+            return super().transform(images, params)
+        return torch.where(params["flip"][:, None, None, None], images.flip(self.dim - 2), images)
+
+
+class RandomHorizontalFlip(Flip):
+    """Flip each image left to right, or not, independently of the others.
+
+    Args:
+        p: the probability that an image is flipped.
+        layout: see :class:`Transform`.
+
+    Parameters: ``flip``, [N], bool. Given them, the result equals torchvision's bit for bit.
+
+    Raises:
+        ConfigError: ``p`` is not in [0, 1].
+    """
+
+    dim = 1
+
+
+class RandomVerticalFlip(Flip):
+    """Flip each image upside down, or not, independently of the others.
+
+    Args:
+        p: the probability that an image is flipped.
+        layout: see :class:`Transform`.
+
+    Parameters: ``flip``, [N], bool. Given them, the result equals torchvision's bit for bit.
+
+    Raises:
+        ConfigError: ``p`` is not in [0, 1].
+    """
+
+    dim = 0
+
+
+def _no_further(places: Tensor, side: int) -> Tensor:
+    return torch.where((places < 0) | (places >= side), -1, places)
+
+
+def _centre_starts(sides: tuple[int, int], size: tuple[int, int]) -> tuple[int, int]:
+    """Return where the crop begins, above 0 or, where padding is needed, below; rounded as torchvision does."""
+    top, left = (
+        round((side - length) / 2) if side >= length else -((length - side) // 2)
+        for side, length in zip(sides, size, strict=True)
+    )
+    return top, left
+
+
+def _check_padding(padding: Any) -> _Padding:
+    given = [padding] if isinstance(padding, (int, np.integer)) else padding
+    sides = [0] if given is None else given
+    whole = isinstance(sides, (list, tuple)) and all(
+        isinstance(side, (int, np.integer)) and not isinstance(side, bool) and side >= 0 for side in sides
+    )
+    if not whole or len(sides) not in (1, 2, 4):
+        raise ConfigError(
+            "padding must be an int, (left and right, top and bottom) or (left, top, right, bottom), of at least 0 "
+            f"pixels, got {padding=}"
+        )
+    sides = [int(side) for side in sides]
+    return _Padding(*(sides * (4 // len(sides))))
+
+
+__all__ = ["CenterCrop", "Flip", "PaddingMode", "RandomCrop", "RandomHorizontalFlip", "RandomVerticalFlip"]

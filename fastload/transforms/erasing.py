@@ -1,0 +1,239 @@
+"""Rectangles of images erased, each sample its own.
+
+In: images, or the boxes drawn for them. Out: images with the boxes' pixels replaced by a value or by noise.
+"""
+
+# N samples, C channels, H and W of the images.
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..errors import ConfigError
+from .arguments import Fill, check_fill, check_range, fill_values, in_float32
+from .base import BatchShape, Layout, Params, Transform, check_probability, check_size, tensor_of
+from .draws import Integers, Stream
+from .gather import memory_format_of, on_host
+
+_ATTEMPTS = 10
+_LOW = 0xFFFFFFFF
+
+# Noise of a batch is made part by part: this many numbers of 8 bytes in each of a few tensors.
+_CHUNK = 2**24
+
+
+class _Erasing(Transform):
+    """What both have in common: boxes, of which those without height erase nothing, and what they are filled with."""
+
+    def __init__(self, p: float, value: Any, layout: Layout) -> None:
+        super().__init__(layout=layout)
+        self.p = check_probability("p", p)
+        self.value: Fill | None = None
+        if isinstance(value, str):
+            if value != "random":
+                raise ConfigError(f"value must be a number, one for each channel, or 'random', got {value=}")
+        else:
+            self.value = in_float32(check_fill("value", value))
+
+    def transform(self, images: Tensor, params: Params) -> Tensor:
+        """Return the images with the boxes erased."""
+        if self.value is None and not images.is_floating_point():
+            raise TypeError(
+                f"{type(self).__name__} with value='random' erases by noise of mean 0 and deviation 1, which is for "
+                f"float images, got {images.dtype}; convert and normalise them before"
+            )
+        values = None if self.value is None else fill_values("value", self.value, images)
+        return _erase_each(images, params, values) if on_host(images) else _erase_all(images, params, values)
+
+
+class RandomErasing(_Erasing):
+    """Erase a random rectangle of each image, or none.
+
+    Args:
+        p: the probability that an image is erased from.
+        scale: the rectangle's area in proportion to the image's, from and to, in [0, 1], uniform.
+        ratio: its height in proportion to its width, from and to, uniform in its logarithm.
+        value: a number or one for each channel, in the images' units; ``"random"``: standard normal noise for each
+            pixel and channel, for float images; see :func:`normal_noise`.
+        inplace: must be False: the input is never changed.
+        layout: see :class:`Transform`.
+
+    Parameters: ``top``, ``left``, ``height`` and ``width``, [N] each, int64; a height of 0 erases nothing. With
+    "random" also ``noise``, [N, 2], int64: two words below 2**32. As in torchvision the first of ten attempts that is
+    smaller than the image, else none. Given them, the result equals torchvision's ``erase`` bit for bit, but for the
+    noise.
+
+    Raises:
+        ConfigError: one of the arguments is none of these.
+        TypeError: at the call: noise for integers.
+
+    Source:
+        Zhong et al., "Random erasing data augmentation" (2020).
+    """
+
+    def __init__(
+        self,
+        p: float = 0.5,
+        scale: Any = (0.02, 0.33),
+        ratio: Any = (0.3, 3.3),
+        value: Any = 0.0,
+        inplace: bool = False,
+        *,
+        layout: Layout = "NCHW",
+    ) -> None:
+        super().__init__(p, value, layout)
+        self.scale = check_range("scale", scale, least=0)
+        if self.scale[1] > 1:
+            raise ConfigError(f"scale must be fractions of the image's area, up to 1, got {scale=}")
+        self.ratio = check_range("ratio", ratio, above=0)
+        if inplace:
+            raise ConfigError("inplace=True would change images that others may hold; leave it False")
+
+    def draw(self, stream: Stream, shape: BatchShape) -> Params:
+        """Return the boxes."""
+        sides = shape.height, shape.width
+        erased = stream.chance(self.p)
+        area = sides[0] * sides[1] * stream.uniform(*self.scale, count=_ATTEMPTS)
+        ratio = np.exp(stream.uniform(math.log(self.ratio[0]), math.log(self.ratio[1]), count=_ATTEMPTS))
+        heights, widths = np.rint(np.sqrt(area * ratio)), np.rint(np.sqrt(area / ratio))
+        fits = (heights < sides[0]) & (widths < sides[1])
+        first = fits.argmax(axis=1)[:, None]
+        erased &= fits.any(axis=1)
+        height, width = (
+            np.where(erased, np.take_along_axis(lengths, first, axis=1)[:, 0], 0).astype(np.int64)
+            for lengths in (heights, widths)
+        )
+        params = _boxes(
+            np.where(erased, stream.integers(sides[0] - height + 1), 0),
+            np.where(erased, stream.integers(sides[1] - width + 1), 0),
+            height,
+            width,
+        )
+        if self.value is None:
+            params["noise"] = tensor_of(stream.words(2).astype(np.int64), torch.int64)
+        return params
+
+
+class Cutout(_Erasing):
+    """Erase a square around a random pixel of each image; what of it lies outside the image erases nothing.
+
+    Args:
+        size: the square's side, in pixels.
+        p: the probability that an image is erased from.
+        value: see :class:`RandomErasing`.
+        layout: see :class:`Transform`.
+
+    Parameters: ``top``, ``left``, ``height`` and ``width`` of what lies inside, [N] each, int64; 0 where nothing is
+    erased.
+
+    Raises:
+        ConfigError: one of the arguments is none of these.
+
+    Source:
+        DeVries and Taylor, "Improved regularization of convolutional neural networks with cutout" (2017), whose code
+        makes squares of odd sides one pixel smaller.
+    """
+
+    def __init__(self, size: Any, p: float = 1.0, value: Any = 0.0, *, layout: Layout = "NCHW") -> None:
+        super().__init__(p, value, layout)
+        if isinstance(size, (list, tuple)):
+            raise ConfigError(f"size must be one number, the side of a square, got {size=}")
+        self.size = check_size("size", size)[0]
+
+    def draw(self, stream: Stream, shape: BatchShape) -> Params:
+        """Return the boxes."""
+        erased = stream.chance(self.p)
+        starts, lengths = [], []
+        for side in (shape.height, shape.width):
+            begin = stream.integers(side) - self.size // 2
+            start = np.maximum(begin, 0)
+            starts.append(np.where(erased, start, 0))
+            lengths.append(np.where(erased, np.minimum(begin + self.size, side) - start, 0))
+        params = _boxes(*starts, *lengths)
+        if self.value is None:
+            params["noise"] = tensor_of(stream.words(2).astype(np.int64), torch.int64)
+        return params
+
+
+def _boxes(top: Integers, left: Integers, height: Integers, width: Integers) -> Params:
+    boxes = {"top": top, "left": left, "height": height, "width": width}
+    return {name: tensor_of(values, torch.int64) for name, values in boxes.items()}
+
+
+def _erase_each(images: Tensor, params: Params, values: Tensor | None) -> Tensor:
+    """Return the images with the boxes erased one by one, on the CPU, where they can be read."""
+    found = images.clone()
+    places = torch.arange(images[0].numel()).view(images.shape[1:])
+    boxes = (params[name].tolist() for name in ("top", "left", "height", "width"))
+    for sample, (top, left, height, width) in enumerate(zip(*boxes, strict=True)):
+        if height and width:
+            rows, cols = slice(top, top + height), slice(left, left + width)
+            if values is None:
+                found[sample, :, rows, cols] = normal_noise(params["noise"][sample], places[:, rows, cols])
+            else:
+                found[sample, :, rows, cols] = values
+    return found
+
+
+def _erase_all(images: Tensor, params: Params, values: Tensor | None) -> Tensor:
+    """Return the images with the boxes erased at once; reads no value."""
+    num, channels, height, width = images.shape
+    rows, cols = (
+        (places >= params[start][:, None]) & (places < (params[start] + params[length])[:, None])
+        for places, start, length in (
+            (torch.arange(height, device=images.device), "top", "height"),
+            (torch.arange(width, device=images.device), "left", "width"),
+        )
+    )
+    inside = rows[:, None, :, None] & cols[:, None, None, :]
+    if values is not None:
+        found = torch.where(inside, values, images)
+    else:
+        places = torch.arange(channels * height * width, device=images.device).view(channels, height, width)
+        step = max(1, _CHUNK // places.numel())
+        found = torch.cat(
+            [
+                torch.where(
+                    inside[begin : begin + step],
+                    normal_noise(params["noise"][begin : begin + step, :, None, None, None], places).to(images.dtype),
+                    images[begin : begin + step],
+                )
+                for begin in range(0, num, step)
+            ]
+        )
+    return found.contiguous(memory_format=memory_format_of(images))
+
+
+def normal_noise(words: Tensor, places: Tensor) -> Tensor:
+    """Return standard normal numbers, float32, as a function of a sample's words and a pixel's place alone.
+
+    The places, spread by a multiple of the golden ratio and moved by the first word, go through a hash of 32 bits
+    twice, with the second word in between; of the result 23 bits are a number in (-1, 1), and the inverse error
+    function of it is normal: between -5.3 and 5.3. On another device the hash is the same, and the function may differ
+    in the last place.
+
+    Args:
+        words: two along dimension 0 for one sample, or along dimension 1 for many, below 2**32, int64.
+        places: counted through the channels, rows and columns of an image; int64, below 2**31.
+    """
+    first, second = words.unbind(0) if words.ndim == 1 else words.unbind(1)
+    mixed = _hash(_hash((places * 0x9E3779B9 + first) & _LOW) ^ second)
+    # Every step is exact up to here.
+    return math.sqrt(2) * torch.erfinv((2 * (mixed >> 9) + 1).to(torch.float32) * 2.0**-23 - 1)
+
+
+def _hash(bits: Tensor) -> Tensor:
+    """Return 32 bits mixed, by C. Wellons' "lowbias32": a bijection. No product exceeds 63 bits."""
+    bits = bits ^ (bits >> 16)
+    bits = (bits * 0x21F0AAAD) & _LOW
+    bits = bits ^ (bits >> 15)
+    bits = (bits * 0x735A2D97) & _LOW
+    return bits ^ (bits >> 15)
+
+
+__all__ = ["Cutout", "RandomErasing", "normal_noise"]

@@ -1,0 +1,214 @@
+"""Resizing boxes of images, each sample its own box, in two ways that agree.
+
+In: images and boxes, [N] each of top, left, height and width. Out: what is in the boxes, all at one size.
+
+On the CPU torch's own kernel resizes one box after the other; the loop reads the boxes, which are there. On other
+devices, and where ``torch.compile`` records, nothing may be read: two matrices of weights are made from each box, and
+two batched products with them resize the batch.
+"""
+
+# N samples, C channels, H and W of the source, h and w of the result.
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from .gather import memory_format_of
+
+# Numbers of float32 in one tensor: 128 MiB. Larger batches are resized part by part.
+_CHUNK = 2**25
+
+
+class Boxes(NamedTuple):
+    """Parts of images, in pixels; [N] each, int64, or [1]: the same for all."""
+
+    top: Tensor
+    left: Tensor
+    height: Tensor
+    width: Tensor
+
+
+def whole_box(height: int, width: int, device: torch.device) -> Boxes:
+    """Return the box of all of an image."""
+    start = torch.zeros(1, dtype=torch.int64, device=device)
+    return Boxes(start, start, start + height, start + width)
+
+
+def nearest_places(lengths: Tensor, size: int, exact: bool) -> Tensor:
+    """Return [N, size]: which of ``lengths`` pixels are the nearest, by torch's rule for "nearest" or "nearest-exact".
+
+    In float32, as torch computes it, so that ties fall as they do there; for float64 images on the CPU torch computes
+    in float64, and one size in 3,000 has a pixel whose neighbour is taken.
+    """
+    scale = (lengths.to(torch.float32) / size)[:, None]
+    places = torch.arange(size, dtype=torch.float32, device=lengths.device)
+    source = (places + 0.5) * scale if exact else places * scale
+    return torch.minimum(source.floor().to(torch.int64), lengths[:, None] - 1)
+
+
+def resize_natively(images: Tensor, size: tuple[int, int], interpolation: str, antialias: bool) -> Tensor:
+    """Return the images resized by torch's kernel; float16 and bfloat16 by way of float32, as in torchvision."""
+    if images.shape[2:] == size:
+        return images
+    if images.dtype == torch.uint8 and 1 in (images.shape[3], size[1]):
+        # For images or results one pixel wide torch's integer kernel misreads strides, and takes bytes from beside them
+        # (2.13, and torchvision with it).
+        return resample(
+            images, whole_box(images.shape[2], images.shape[3], images.device), size, interpolation, antialias
+        )
+    half = images.dtype in (torch.float16, torch.bfloat16)
+    resized = functional.interpolate(
+        images.float() if half else images,
+        size,
+        mode=interpolation,
+        align_corners=False,
+        antialias=antialias,
+    )
+    return resized.to(images.dtype)
+
+
+def resize_boxes(
+    images: Tensor,
+    boxes: Boxes,
+    size: tuple[int, int],
+    interpolation: str,
+    antialias: bool,
+    flip: Tensor | None = None,
+) -> Tensor:
+    """Return what is in the boxes, resized sample by sample on the CPU. For the arguments see :func:`resample`.
+
+    Equal to torchvision's ``resized_crop`` bit for bit: for uint8 where that takes torch's integer kernel, which for
+    "bilinear" it does not on x86 without AVX2; there it may be one level off. Where that kernel is wrong, for boxes or
+    results one pixel wide, uint8 is computed as in :func:`resample`.
+
+    Cost:
+        0.25 ms for 224 x 224 x 3 of uint8, antialiased, on one core; no memory but the result's.
+    """
+    found = torch.empty((*images.shape[:2], *size), dtype=images.dtype, memory_format=memory_format_of(images))
+    flips = [False] * len(images) if flip is None else flip.tolist()
+    sides = (values.expand(len(images)).tolist() for values in boxes)
+    for sample, (top, left, height, width, flipped) in enumerate(zip(*sides, flips, strict=True)):
+        box = images[sample : sample + 1, :, top : top + height, left : left + width]
+        resized = resize_natively(box, size, interpolation, antialias)
+        found[sample] = resized[0].flip(-1) if flipped else resized[0]
+    return found
+
+
+def resample(
+    images: Tensor,
+    boxes: Boxes,
+    size: tuple[int, int],
+    interpolation: str,
+    antialias: bool,
+    flip: Tensor | None = None,
+) -> Tensor:
+    """Return what is in the boxes, resized by products with matrices of weights. Does not read a value.
+
+    Args:
+        images: [N, C, H, W].
+        boxes: within the images.
+        size: h and w.
+        interpolation: "bilinear" or "bicubic", as torch defines them: with antialiasing after Pillow (bicubic with
+            a = -0.5), without it a = -0.75.
+        antialias: widen the filter where a box becomes smaller.
+        flip: [N], bool: which results are flipped left to right.
+
+    Tolerance, against :func:`resize_boxes`: for floats, computed in float32 or float64, what rounding leaves, 1e-5 and
+    1e-12 times the largest value; in half precision one unit in the last place. For uint8 the columns' result is
+    rounded to whole levels before the rows are weighted, as torch's integer kernel does it, so that one level remains,
+    in rare pixels. torchvision on CUDA does not round in between and may be one level off, in "bicubic", where that
+    also clips, by more. With TF32 allowed for matrix products, floats have its precision, 1e-3.
+
+    Cost:
+        2 h H (W + w) + ... multiplications; H w + h H + w W numbers of float32 beside images and result, for each
+        sample.
+    """
+    num, channels, height, width = images.shape
+    work = torch.float64 if images.dtype == torch.float64 else torch.float32
+    whole = images.dtype == torch.uint8
+    per_sample = max(channels * height * max(width, size[1]), size[0] * height, size[1] * width)
+    step = max(1, _CHUNK // per_sample)
+    parts = []
+    for begin in range(0, num, step):
+        part = slice(begin, begin + step)
+        box = Boxes(*(values if len(values) == 1 else values[part] for values in boxes))
+        by_row = weights(box.top, box.height, size[0], height, interpolation, antialias, work)
+        by_col = weights(
+            box.left, box.width, size[1], width, interpolation, antialias, work, None if flip is None else flip[part]
+        )
+        source = images[part].to(work).reshape(-1, channels * height, width)
+        by_row, by_col = (matrix.expand(len(source), -1, -1) for matrix in (by_row, by_col))
+        cols = _levels(torch.bmm(source, by_col.transpose(1, 2)), whole).view(-1, channels, height, size[1])
+        both = torch.stack([torch.bmm(by_row, cols[:, channel]) for channel in range(channels)], dim=1)
+        parts.append(_levels(both, whole).to(images.dtype))
+    resized = parts[0] if len(parts) == 1 else torch.cat(parts)
+    return resized.contiguous(memory_format=memory_format_of(images))
+
+
+def _levels(values: Tensor, whole: bool) -> Tensor:
+    # Halves upwards, as torch's integer kernel has them.
+    return (values + 0.5).floor().clamp(0, 255) if whole else values
+
+
+def weights(
+    start: Tensor,
+    length: Tensor,
+    size: int,
+    side: int,
+    interpolation: str,
+    antialias: bool,
+    dtype: torch.dtype,
+    flip: Tensor | None = None,
+) -> Tensor:
+    """Return [N, size, side]: how much of each source pixel is in each of the result's, along one axis.
+
+    Args:
+        start: [N]: where the box begins.
+        length: [N]: how long it is.
+        size: of the result.
+        side: of the images.
+        interpolation: "bilinear" or "bicubic".
+        antialias: see :func:`resample`.
+        dtype: float32 or float64.
+        flip: [N], bool: which results run backwards.
+    """
+    places = torch.arange(size, device=start.device).expand(len(start), -1)
+    if flip is not None:
+        places = torch.where(flip[:, None], size - 1 - places, places)
+    length = length[:, None, None]
+    scale = length.to(dtype) / size
+    # Positions in the box: of pixels, and where the middle of each pixel of the result falls.
+    pixels = (torch.arange(side, device=start.device) - start[:, None])[:, None, :]
+    middles = scale * (places[:, :, None] + 0.5)
+    inside = (pixels >= 0) & (pixels < length)
+    if antialias:
+        distance = (pixels - middles + 0.5) / scale.clamp(min=1)
+        shares = (1 - distance.abs()).clamp(min=0) if interpolation == "bilinear" else _cubic(distance, -0.5)
+        shares = torch.where(inside, shares, 0)
+        return shares / shares.sum(dim=2, keepdim=True)
+    if interpolation == "bilinear":
+        source = torch.minimum((middles - 0.5).clamp(min=0), length.to(dtype) - 1)
+        return torch.where(inside, (1 - (pixels - source).abs()).clamp(min=0), 0)
+    # The four neighbours; those outside the box count for its outermost pixel.
+    source = middles - 0.5
+    first = source.floor()
+    shares = torch.zeros((), dtype=dtype, device=start.device)
+    for neighbour in range(-1, 3):
+        place = torch.minimum((first + neighbour).clamp(min=0), length.to(dtype) - 1)
+        shares = shares + torch.where(pixels == place, _cubic(first + neighbour - source, -0.75), 0)
+    return shares
+
+
+def _cubic(distance: Tensor, a: float) -> Tensor:
+    """Return Keys' kernel (1981)."""
+    x = distance.abs()
+    near = ((a + 2) * x - (a + 3)) * x * x + 1
+    far = ((x - 5) * x + 8) * x * a - 4 * a
+    return torch.where(x < 1, near, torch.where(x < 2, far, 0))
+
+
+__all__ = ["Boxes", "nearest_places", "resample", "resize_boxes", "resize_natively", "weights", "whole_box"]

@@ -1,0 +1,217 @@
+"""Resizing, and random crops resized, each sample its own.
+
+In: images, or the parameters drawn for them. Out: images of one size. How values are computed: ``resampling.py``.
+"""
+
+# N samples, C channels, H and W of the source, h and w of the result.
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..errors import ConfigError
+from .arguments import check_interpolation, check_range
+from .base import BatchShape, Layout, Params, check_size, shape_of, tensor_of
+from .draws import Stream
+from .gather import IndexMap, Moving, on_host
+from .resampling import Boxes, nearest_places, resample, resize_boxes, resize_natively, whole_box
+
+_NEAREST = ("nearest", "nearest-exact")
+_ATTEMPTS = 10
+
+
+class _Resizing(Moving):
+    """What both have in common: boxes, and an interpolation. They only move pixels if it is to the nearest."""
+
+    def __init__(self, interpolation: Any, antialias: bool | None, layout: Layout) -> None:
+        super().__init__(layout=layout)
+        self.interpolation = check_interpolation(interpolation, (*_NEAREST, "bilinear", "bicubic"))
+        self.only_moves = self.interpolation in _NEAREST
+        # torchvision's None means False, for tensors.
+        self.antialias = bool(antialias) and not self.only_moves
+
+    def _boxes(self, params: Params, shape: BatchShape, device: torch.device) -> Boxes:
+        raise NotImplementedError
+
+    def index_map(self, params: Params, shape: BatchShape, device: torch.device) -> IndexMap:
+        """Return where the result's pixels come from; for an interpolation to the nearest."""
+        boxes, after = self._boxes(params, shape, device), self.shape_after(shape)
+        exact = self.interpolation == "nearest-exact"
+        rows = boxes.top[:, None] + nearest_places(boxes.height, after.height, exact)
+        cols = boxes.left[:, None] + nearest_places(boxes.width, after.width, exact)
+        return IndexMap(rows.expand(shape.num, -1), cols.expand(shape.num, -1))
+
+
+class Resize(_Resizing):
+    """Resize all images to one size.
+
+    Args:
+        size: (height, width) in pixels; an int or [int]: of the shorter side, the longer in proportion, rounded down;
+            None: in proportion to ``max_size``.
+        interpolation: ``"nearest"``, ``"nearest-exact"``, ``"bilinear"`` or ``"bicubic"``, or torchvision's enum.
+        max_size: of the longer side at most; where ``size`` is a pair it cannot be given.
+        antialias: widen the filter where images become smaller; no matter with the nearest.
+        layout: see :class:`Transform`.
+
+    Nothing is drawn. The result equals torchvision's bit for bit on the CPU, for uint8 with the exception named in
+    :func:`fastload.transforms.resampling.resize_boxes`; elsewhere and compiled within the tolerance of
+    :func:`fastload.transforms.resampling.resample`.
+
+    Raises:
+        ConfigError: one of the arguments is none of these.
+        ValueError: at the call: a side of the result would be 0.
+    """
+
+    def __init__(
+        self,
+        size: Any,
+        interpolation: Any = "bilinear",
+        max_size: int | None = None,
+        antialias: bool | None = True,
+        *,
+        layout: Layout = "NCHW",
+    ) -> None:
+        super().__init__(interpolation, antialias, layout)
+        self.max_size = None if max_size is None else check_size("max_size", max_size)[0]
+        self.size: int | tuple[int, int] | None = None
+        if size is not None:
+            sides = check_size("size", size)
+            self.size = sides if isinstance(size, (list, tuple)) and len(size) == 2 else sides[0]
+        if self.size is None and self.max_size is None:
+            raise ConfigError(f"size may be None where max_size says what the longer side is, got {size=}, {max_size=}")
+        if self.max_size is not None and (
+            isinstance(self.size, tuple) or (self.size is not None and self.max_size <= self.size)
+        ):
+            raise ConfigError(
+                f"max_size must be more than size, and size one number, for the shorter side, got {size=}, {max_size=}"
+            )
+
+    def transform(self, images: Tensor, params: Params) -> Tensor:
+        """Return the resized images."""
+        if self.only_moves:
+            return super().transform(images, params)
+        shape = shape_of(images, "NCHW")
+        size = self.shape_after(shape)[2:]
+        if on_host(images):
+            resized = resize_natively(images, size, self.interpolation, self.antialias)
+            return resized.clone() if resized is images else resized
+        return resample(images, self._boxes(params, shape, images.device), size, self.interpolation, self.antialias)
+
+    def shape_after(self, shape: BatchShape) -> BatchShape:
+        """Return the shape of the resized images."""
+        if isinstance(self.size, tuple):
+            return BatchShape(shape.num, shape.channels, *self.size)
+        short, long = sorted((shape.height, shape.width))
+        # Two truncations where both are given, as in torchvision.
+        new = (short, long) if self.size is None else (self.size, int(self.size * long / short))
+        if self.max_size is not None and (self.size is None or new[1] > self.max_size):
+            new = int(self.max_size * new[0] / new[1]), self.max_size
+        if new[0] < 1:
+            raise ValueError(
+                f"Resize with size={self.size}, max_size={self.max_size} leaves no pixel of the shorter side of images "
+                f"of {(shape.height, shape.width)}"
+            )
+        sides = new if shape.height <= shape.width else new[::-1]
+        return BatchShape(shape.num, shape.channels, *sides)
+
+    def _boxes(self, params: Params, shape: BatchShape, device: torch.device) -> Boxes:
+        return whole_box(shape.height, shape.width, device)
+
+
+class RandomResizedCrop(_Resizing):
+    """Crop a random part of each image, of random size and shape, and resize it.
+
+    Args:
+        size: height and width of the result, in pixels; an int for both.
+        scale: the part's area in proportion to the image's, from and to, uniform.
+        ratio: the part's width in proportion to its height, from and to, uniform in its logarithm.
+        interpolation: ``"nearest"``, ``"nearest-exact"``, ``"bilinear"`` or ``"bicubic"``, or torchvision's enum.
+        antialias: widen the filter where a part becomes smaller; no matter with the nearest.
+        layout: see :class:`Transform`.
+
+    Parameters: ``top``, ``left``, ``height`` and ``width``, [N] each, int64. As in torchvision the first of ten
+    attempts that fits into the image, else the largest part in its middle with a ratio within the bounds. Given them,
+    the result equals torchvision's as it does for :class:`Resize`.
+
+    Raises:
+        ConfigError: one of the arguments is none of these.
+
+    Source:
+        Szegedy et al., "Going deeper with convolutions" (2015), section 6; as torchvision has it.
+    """
+
+    def __init__(
+        self,
+        size: Any,
+        scale: Any = (0.08, 1.0),
+        ratio: Any = (3 / 4, 4 / 3),
+        interpolation: Any = "bilinear",
+        antialias: bool | None = True,
+        *,
+        layout: Layout = "NCHW",
+    ) -> None:
+        super().__init__(interpolation, antialias, layout)
+        self.size = check_size("size", size)
+        self.scale = check_range("scale", scale, least=0)
+        self.ratio = check_range("ratio", ratio, above=0)
+
+    def draw(self, stream: Stream, shape: BatchShape) -> Params:
+        """Return the parts."""
+        sides = shape.height, shape.width
+        area = sides[0] * sides[1] * stream.uniform(*self.scale, count=_ATTEMPTS)
+        ratio = np.exp(stream.uniform(math.log(self.ratio[0]), math.log(self.ratio[1]), count=_ATTEMPTS))
+        heights, widths = np.rint(np.sqrt(area / ratio)), np.rint(np.sqrt(area * ratio))
+        fits = (heights > 0) & (heights <= sides[0]) & (widths > 0) & (widths <= sides[1])
+        first = fits.argmax(axis=1)[:, None]
+        found = fits.any(axis=1)
+        middle = self._largest(*sides)
+        boxes: Params = {}
+        for name, start, side, lengths, length in zip(
+            ("height", "width"), ("top", "left"), sides, (heights, widths), middle, strict=True
+        ):
+            chosen = np.where(found, np.take_along_axis(lengths, first, axis=1)[:, 0], length).astype(np.int64)
+            begin = np.where(found, stream.integers(side - chosen + 1), (side - length) // 2)
+            boxes |= {start: tensor_of(begin, torch.int64), name: tensor_of(chosen, torch.int64)}
+        return boxes
+
+    def _largest(self, height: int, width: int) -> tuple[int, int]:
+        if width / height < self.ratio[0]:
+            return max(round(width / self.ratio[0]), 1), width
+        if width / height > self.ratio[1]:
+            return height, max(round(height * self.ratio[1]), 1)
+        return height, width
+
+    def transform(self, images: Tensor, params: Params) -> Tensor:
+        """Return the parts, resized."""
+        return super().transform(images, params) if self.only_moves else self.resized(images, params)
+
+    def resized(
+        self, images: Tensor, params: Params, flip: Tensor | None = None, *, host: bool | None = None
+    ) -> Tensor:
+        """Return the parts, resized, and some flipped left to right on the way; not for the nearest.
+
+        Args:
+            images: [N, C, H, W].
+            params: see :meth:`draw`.
+            flip: [N], bool: which; None: none.
+            host: resize sample by sample on the CPU; None: where that is possible.
+        """
+        boxes = self._boxes(params, shape_of(images, "NCHW"), images.device)
+        each = on_host(images) if host is None else host
+        way = resize_boxes if each else resample
+        return way(images, boxes, self.size, self.interpolation, self.antialias, flip)
+
+    def shape_after(self, shape: BatchShape) -> BatchShape:
+        """Return the shape of the result."""
+        return BatchShape(shape.num, shape.channels, *self.size)
+
+    def _boxes(self, params: Params, shape: BatchShape, device: torch.device) -> Boxes:
+        return Boxes(params["top"], params["left"], params["height"], params["width"])
+
+
+__all__ = ["RandomResizedCrop", "Resize"]

@@ -1,0 +1,195 @@
+"""Affine transforms and rotations, against torchvision."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from geometry_references import (
+    MEMORY,
+    batches,
+    check_independence,
+    drawn,
+    generators,
+    halfway,
+    keyed,
+    ks_distance,
+    ks_limit,
+    made_images,
+    one_by_one,
+)
+from hypothesis import given
+from hypothesis import strategies as st
+from torchvision.transforms import v2
+from torchvision.transforms.v2 import functional
+
+from fastload.errors import ConfigError
+from fastload.transforms.affine import RandomAffine, RandomRotation
+from fastload.transforms.base import shape_of
+
+HALVES = (torch.float16, torch.bfloat16)
+TOLERANCES = {torch.uint8: 1, torch.float64: 1e-9, torch.float32: 1e-4, torch.float16: 2e-3, torch.bfloat16: 1.6e-2}
+
+
+@st.composite
+def settings_of(draw, channels):
+    """Arguments that both transforms have."""
+    number = st.floats(0, 1)
+    return {
+        "interpolation": draw(st.sampled_from(["nearest", "bilinear"])),
+        "fill": draw(st.none() | st.just(0) | number | st.lists(number, min_size=channels, max_size=channels)),
+        "center": draw(st.none() | st.lists(st.floats(-3, 12), min_size=2, max_size=2)),
+    }
+
+
+def check(images, transform, generator, reference):
+    """Compare with a function of one image and its parameters."""
+    found, params = transform(images, generator=generator, return_params=True)
+    assert found.dtype == images.dtype
+    assert found.shape == images.shape
+    # torchvision's coordinates are in half precision where the images are.
+    wide = images.float() if images.dtype in HALVES else images
+    expected = one_by_one(wide, reference, params).to(images.dtype)
+    far = (found.double() - expected.double()).abs() > TOLERANCES[images.dtype]
+    if transform.interpolation == "nearest":
+        far &= ~halfway(transform.matrix(params, shape_of(images, "NCHW"), images.device), images)[:, None]
+        far |= False
+    assert not far.any()
+
+
+@given(data=st.data(), generator=generators())
+def test_random_affine_equals_torchvisions(data, generator):
+    images = data.draw(batches())
+    settings = data.draw(settings_of(images.shape[1]))
+    transform = RandomAffine(
+        180, data.draw(st.sampled_from([None, (0.3, 0.6)])), (0.4, 2), (-30, 40, -20, 10), **settings
+    )
+
+    def reference(image, angle, translate, scale, shear):
+        return functional.affine(image, angle, translate, scale, shear, **settings)
+
+    check(images, transform, generator, reference)
+
+
+@given(data=st.data(), generator=generators())
+def test_random_rotation_equals_torchvisions(data, generator):
+    images = data.draw(batches())
+    settings = data.draw(settings_of(images.shape[1]))
+    degrees = data.draw(st.sampled_from([180, (90, 90), (-90, -90), (180, 180), (0, 0), (30, 60)]))
+
+    def reference(image, angle):
+        return functional.rotate(image, angle, **settings)
+
+    check(images, RandomRotation(degrees, **settings), generator, reference)
+
+
+@pytest.mark.parametrize("degrees", [0, 90, 180, 270, -90, 360])
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.float32, torch.float64])
+def test_quarter_turns_to_the_nearest_are_copies(degrees, dtype):
+    for sides in ((8, 8), (7, 7), (224, 224), (5, 9)):
+        images = made_images(0, (2, 3, *sides), dtype)
+        found = RandomRotation((degrees, degrees))(images)
+        assert torch.equal(found, functional.rotate(images, degrees, fill=0))
+
+
+@pytest.mark.parametrize("kind", [RandomAffine, RandomRotation])
+@pytest.mark.parametrize("interpolation", ["nearest", "bilinear"])
+def test_pixels_are_torchvisions_at_sizes_of_photographs(kind, interpolation):
+    images = made_images(1, (2, 3, 120, 180))
+    transform = kind((20, 70), interpolation=interpolation, fill=(1, 2, 3))
+    params = transform.draw_for(keyed(2), shape_of(images, "NCHW"))
+
+    def reference(image, angle, translate=(0, 0), scale=1.0, shear=(0, 0)):
+        if kind is RandomRotation:
+            return functional.rotate(image, angle, transform.interpolation, fill=[1, 2, 3])
+        return functional.affine(image, angle, translate, scale, shear, transform.interpolation, [1, 2, 3])
+
+    expected = one_by_one(images, reference, params)
+    different = transform(images, params=params) != expected
+    assert different.double().mean() < 1e-3
+
+
+def test_large_batches_are_resampled_part_by_part(monkeypatch):
+    images = made_images(3, (5, 3, 9, 8))
+    transform = RandomAffine(90, (0.2, 0.2), fill=9, interpolation="bilinear")
+    params = transform.draw_for(keyed(5), shape_of(images, "NCHW"))
+    expected = transform(images, params=params)
+    monkeypatch.setattr("fastload.transforms.affine._CHUNK", 2 * 9 * 8 * 6)
+    assert torch.equal(transform(images, params=params), expected)
+
+
+@pytest.mark.parametrize(
+    "transform", [RandomRotation(90), RandomAffine(90, (0.3, 0.3), (0.5, 2), 10, "bilinear", (1, 2, 3))]
+)
+@pytest.mark.parametrize("memory", MEMORY)
+def test_a_samples_result_does_not_depend_on_the_batch(transform, memory):
+    images = made_images(0, (7, 3, 9, 8), memory=memory)
+    check_independence(transform, images)
+    if memory == "channels_last":
+        assert transform(images).is_contiguous(memory_format=torch.channels_last)
+
+
+def test_amounts_are_distributed_as_torchvisions():
+    arguments = ((-30, 50), (0.1, 0.4), (0.5, 1.5), (-10, 20, 5, 15))
+    ours = drawn(RandomAffine(*arguments), 20_000, 20, 33)
+    theirs = v2.RandomAffine(*arguments)
+    torch.manual_seed(3)
+    made = [theirs.make_params([torch.zeros(3, 20, 33)]) for _ in range(5_000)]
+    amounts = {"angle": ours["angle"], "scale": ours["scale"]}
+    amounts |= {(name, axis): ours[name][:, axis] for name in ("translate", "shear") for axis in (0, 1)}
+    for name, values in amounts.items():
+        references = [one[name] if isinstance(name, str) else one[name[0]][name[1]] for one in made]
+        assert ks_distance(values, references) < ks_limit(20_000, 5_000), name
+    assert np.abs(np.corrcoef(list(amounts.values())) - np.eye(6)).max() < 0.03
+    angles = drawn(RandomRotation((10, 20)), 20_000, 20, 33)["angle"]
+    assert ks_distance(angles, np.linspace(10, 20, 20_000)) < ks_limit(20_000, 20_000)
+
+
+@pytest.mark.parametrize("shear", [None, 20, (5, 10), (1, 2, 3, 4)])
+def test_shears_are_taken_as_torchvision_takes_them(shear):
+    drawn_shear = drawn(RandomAffine(0, shear=shear), 500, 8, 8)["shear"]
+    limits = [0, 0, 0, 0]
+    if shear is not None:
+        limits[: len(v2.RandomAffine(0, shear=shear).shear)] = v2.RandomAffine(0, shear=shear).shear
+    for axis in (0, 1):
+        low, high = limits[2 * axis : 2 * axis + 2]
+        assert (drawn_shear[:, axis] >= low).all()
+        assert (drawn_shear[:, axis] <= high).all()
+        assert np.ptp(drawn_shear[:, axis]) >= 0.9 * (high - low)
+
+
+def test_expanding_is_refused_with_the_reason():
+    with pytest.raises(ConfigError, match="images of one batch have one size"):
+        RandomRotation(30, expand=True)
+
+
+@pytest.mark.parametrize(
+    ("kind", "arguments", "message"),
+    [
+        (RandomRotation, {"degrees": -1}, "degrees"),
+        (RandomRotation, {"degrees": (20, 10)}, "degrees"),
+        (RandomRotation, {"degrees": float("nan")}, "degrees"),
+        (RandomRotation, {"degrees": 5, "center": 3}, "center"),
+        (RandomRotation, {"degrees": 5, "center": (1, float("inf"))}, "center"),
+        (RandomRotation, {"degrees": 5, "interpolation": "bicubic"}, "interpolation"),
+        (RandomRotation, {"degrees": 5, "fill": "black"}, "fill"),
+        (RandomAffine, {"degrees": (1, 2, 3)}, "degrees"),
+        (RandomAffine, {"degrees": 5, "translate": 0.1}, "translate"),
+        (RandomAffine, {"degrees": 5, "translate": (0.1, 1.1)}, "translate"),
+        (RandomAffine, {"degrees": 5, "scale": (0, 1)}, "scale"),
+        (RandomAffine, {"degrees": 5, "scale": (2, 1)}, "scale"),
+        (RandomAffine, {"degrees": 5, "shear": (1, 2, 3)}, "shear"),
+        (RandomAffine, {"degrees": 5, "shear": (1, 2, 4, 3)}, "shear"),
+    ],
+)
+def test_bad_arguments_are_refused(kind, arguments, message):
+    with pytest.raises(ConfigError, match=message):
+        kind(**arguments)
+
+
+def test_bad_images_are_refused():
+    images = made_images(0, (2, 3, 6, 5))
+    with pytest.raises(ValueError, match="3 channels, got 2"):
+        RandomAffine(10, fill=(1, 2))(images)
+    with pytest.raises(ValueError, match=r"\[0, 255\]"):
+        RandomRotation(10, fill=300)(images)

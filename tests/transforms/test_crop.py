@@ -1,0 +1,206 @@
+"""Crops and flips, against torchvision."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from geometry_references import (
+    MEMORY,
+    batches,
+    check_independence,
+    drawn,
+    generators,
+    keyed,
+    ks_distance,
+    ks_limit,
+    made_images,
+    one_by_one,
+)
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from torchvision.transforms import v2
+from torchvision.transforms.v2 import functional
+
+from fastload.errors import ConfigError
+from fastload.transforms.base import BatchShape, shape_of
+from fastload.transforms.chain import compose
+from fastload.transforms.crop import CenterCrop, RandomCrop, RandomHorizontalFlip, RandomVerticalFlip
+from fastload.transforms.gather import gather_map
+
+MODES = ("constant", "edge", "reflect", "symmetric")
+
+
+def gathered(transform, images, params):
+    """Return the result by the gather, as on any other device than the CPU."""
+    index_map = transform.index_map(params, shape_of(images, "NCHW"), images.device)
+    return gather_map(images, index_map, transform.map_fill, host=False)
+
+
+def sides_of(padding):
+    """left, top, right, bottom."""
+    given = [padding] if isinstance(padding, int) else list(padding or [0])
+    return given * (4 // len(given))
+
+
+@given(
+    images=batches(),
+    size=st.tuples(st.integers(1, 16), st.integers(1, 16)),
+    padding=st.none()
+    | st.integers(0, 4)
+    | st.sampled_from([1, 2, 4]).flatmap(lambda length: st.lists(st.integers(0, 4), min_size=length, max_size=length)),
+    pad_if_needed=st.booleans(),
+    mode=st.sampled_from(MODES),
+    vector=st.booleans(),
+    generator=generators(),
+)
+def test_random_crop_equals_torchvisions(images, size, padding, pad_if_needed, mode, vector, generator):
+    height, width = images.shape[2:]
+    left, top, right, bottom = sides_of(padding)
+    if pad_if_needed:
+        rows, cols = max(size[0] - height - top - bottom, 0), max(size[1] - width - left - right, 0)
+        left, top, right, bottom = left + cols, top + rows, right + cols, bottom + rows
+    assume(height + top + bottom >= size[0] and width + left + right >= size[1])
+    limit = {"reflect": 1, "symmetric": 0}.get(mode, -100)
+    assume(max(left, right) <= width - limit and max(top, bottom) <= height - limit)
+    fill = 0
+    if mode == "constant":
+        fill = [0.3 + channel for channel in range(images.shape[1])] if vector else 0.7
+
+    crop = RandomCrop(size, padding, pad_if_needed, fill, mode)
+    found, params = crop(images, generator=generator, return_params=True)
+
+    def reference(image, top, left):
+        padded = functional.pad(image, sides, fill=fill, padding_mode=mode)
+        return functional.crop(padded, top, left, *size)
+
+    sides = [left, top, right, bottom]
+    assert found.dtype == images.dtype
+    assert torch.equal(found, one_by_one(images, reference, params))
+    assert torch.equal(gathered(crop, images, params), found)
+
+
+@given(images=batches(), size=st.tuples(st.integers(1, 16), st.integers(1, 16)))
+def test_center_crop_equals_torchvisions(images, size):
+    crop = CenterCrop(size)
+    found = crop(images)
+    assert torch.equal(found, functional.center_crop(images.clone(), list(size)))
+    assert found.data_ptr() != images.data_ptr()
+    assert torch.equal(gathered(crop, images, {}), found)
+    assert found.shape == crop.shape_after(shape_of(images, "NCHW"))[:2] + size
+
+
+@pytest.mark.parametrize(
+    ("transform", "flipped"),
+    [(RandomHorizontalFlip(), functional.horizontal_flip), (RandomVerticalFlip(), functional.vertical_flip)],
+)
+@given(images=batches(), generator=generators())
+def test_flips_equal_torchvisions(transform, flipped, images, generator):
+    found, params = transform(images, generator=generator, return_params=True)
+    expected = one_by_one(images, lambda image, flip: flipped(image) if flip else image, params)
+    assert torch.equal(found, expected)
+    assert torch.equal(gathered(transform, images, params), expected)
+    if images.is_floating_point():  # as elsewhere than on the CPU
+        assert torch.equal(transform.transform(images.clone().requires_grad_(), params), expected)
+
+
+@pytest.mark.parametrize("transform", [RandomCrop(4, 2, fill=(1, 2, 3)), RandomHorizontalFlip(), RandomVerticalFlip()])
+@pytest.mark.parametrize("memory", MEMORY)
+def test_a_samples_result_does_not_depend_on_the_batch(transform, memory):
+    check_independence(transform, made_images(0, (9, 3, 6, 5), memory=memory))
+
+
+def test_pixels_may_lie_channels_last_or_last_by_name():
+    images = made_images(1, (4, 3, 8, 6))
+    params = RandomCrop((5, 4), 2).draw_for(keyed(4), BatchShape(4, 3, 8, 6))
+    expected = RandomCrop((5, 4), 2)(images, params=params)
+    last = images.contiguous(memory_format=torch.channels_last)
+    found = RandomCrop((5, 4), 2)(last, params=params)
+    assert found.is_contiguous(memory_format=torch.channels_last)
+    assert torch.equal(found, expected)
+    found = RandomCrop((5, 4), 2, layout="NHWC")(last.permute(0, 2, 3, 1), params=params)
+    assert torch.equal(found, expected.permute(0, 2, 3, 1))
+
+
+def test_places_are_distributed_as_torchvisions():
+    ours = drawn(RandomCrop((9, 5), (1, 2)), 20_000, 12, 8)
+    theirs = v2.RandomCrop((9, 5), (1, 2))
+    torch.manual_seed(0)
+    made = [theirs.make_params([torch.zeros(3, 12, 8)]) for _ in range(5_000)]
+    for name, bound in (("top", 8), ("left", 6)):
+        assert set(ours[name].tolist()) == set(range(bound))
+        counts = np.bincount(ours[name], minlength=bound)
+        assert (np.abs(counts - 20_000 / bound) < 5 * np.sqrt(20_000 / bound)).all()
+        assert ks_distance(ours[name], [one[name] for one in made]) < ks_limit(20_000, 5_000)
+    assert abs(np.corrcoef(ours["top"], ours["left"])[0, 1]) < 0.03
+
+
+@pytest.mark.parametrize("memory", MEMORY)
+def test_large_images_are_flipped_and_cropped_alike(memory):
+    images = made_images(2, (4, 3, 90, 100), memory=memory)
+    for transform in (RandomHorizontalFlip(1), RandomVerticalFlip(1), RandomCrop((80, 96), 7, fill=9)):
+        found, params = transform(images, draws=keyed(4), return_params=True)
+        assert torch.equal(found, gathered(transform, images, params))
+    [stage] = compose([RandomCrop((80, 96), 7, fill=9), RandomHorizontalFlip(1)])
+    assert torch.equal(stage(images, draws=keyed(4)), transform(images, draws=keyed(4)).flip(-1))
+
+
+@pytest.mark.parametrize("kind", [RandomHorizontalFlip, RandomVerticalFlip])
+def test_flips_are_as_frequent_as_they_are_asked_to_be(kind):
+    assert not drawn(kind(0), 1000, 4, 4)["flip"].any()
+    assert drawn(kind(1), 1000, 4, 4)["flip"].all()
+    for p in (0.1, 0.5):
+        assert abs(drawn(kind(p), 20_000, 4, 4)["flip"].mean() - p) < 5 * np.sqrt(p * (1 - p) / 20_000)
+
+
+def test_both_flips_are_drawn_independently():
+    horizontal, vertical = (drawn(kind(), 20_000, 4, 4)["flip"] for kind in (RandomHorizontalFlip, RandomVerticalFlip))
+    assert abs(np.corrcoef(horizontal, vertical)[0, 1]) < 0.03
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"size": 0}, "size"),
+        ({"size": (3, 4, 5)}, "size"),
+        ({"size": 2.0}, "size"),
+        ({"size": 4, "padding": -1}, "padding"),
+        ({"size": 4, "padding": (1, 2, 3)}, "padding"),
+        ({"size": 4, "padding": 1.5}, "padding"),
+        ({"size": 4, "padding": True}, "padding"),
+        ({"size": 4, "padding_mode": "mirror"}, "padding_mode"),
+        ({"size": 4, "fill": float("nan")}, "fill"),
+        ({"size": 4, "fill": (1, 2, 3), "padding_mode": "edge"}, "fill"),
+        ({"size": 4, "layout": "CHWN"}, "layout"),
+    ],
+)
+def test_bad_arguments_of_crops_are_refused(arguments, message):
+    with pytest.raises(ConfigError, match=message):
+        RandomCrop(**arguments)
+
+
+@pytest.mark.parametrize("p", [-0.1, 1.1, float("nan"), "0.5", None])
+@pytest.mark.parametrize("kind", [RandomHorizontalFlip, RandomVerticalFlip])
+def test_bad_probabilities_are_refused(kind, p):
+    with pytest.raises(ConfigError, match="p must be"):
+        kind(p)
+
+
+def test_bad_images_are_refused():
+    images = made_images(0, (2, 3, 6, 5))
+    with pytest.raises(ValueError, match="RandomCrop crops to"):
+        RandomCrop(7)(images)
+    with pytest.raises(ValueError, match="no more pixels to mirror"):
+        RandomCrop(6, 5, padding_mode="reflect")(images)
+    with pytest.raises(ValueError, match="no more pixels to mirror"):
+        RandomCrop(6, (6, 0), padding_mode="symmetric")(images)
+    with pytest.raises(ValueError, match="3 channels, got 2"):
+        RandomCrop(6, 2, fill=(1, 2))(images)
+    with pytest.raises(ValueError, match="batches of NCHW"):
+        CenterCrop(3)(images[0])
+    with pytest.raises(ValueError, match="empty batch"):
+        RandomVerticalFlip()(images[:0])
+    with pytest.raises(TypeError, match="int64"):
+        RandomHorizontalFlip()(images.long())
+    with pytest.raises(TypeError, match="list"):
+        RandomHorizontalFlip()([images])

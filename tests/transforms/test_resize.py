@@ -1,0 +1,250 @@
+"""Resizing, against torchvision, by both ways."""
+
+from __future__ import annotations
+
+import functools
+import math
+
+import numpy as np
+import pytest
+import torch
+from geometry_references import (
+    MEMORY,
+    batches,
+    check_independence,
+    drawn,
+    generators,
+    keyed,
+    ks_distance,
+    ks_limit,
+    made_images,
+    one_by_one,
+)
+from hypothesis import given
+from hypothesis import strategies as st
+from torchvision.transforms import v2
+from torchvision.transforms.v2 import functional
+
+from fastload.errors import ConfigError
+from fastload.transforms.base import BatchShape, shape_of
+from fastload.transforms.gather import gather_map
+from fastload.transforms.resampling import Boxes, nearest_places, resample
+from fastload.transforms.resize import RandomResizedCrop, Resize
+
+SIZES = st.tuples(st.integers(1, 17), st.integers(1, 17))
+SMOOTH = st.sampled_from(["bilinear", "bicubic"])
+ANY = st.sampled_from(["nearest", "nearest-exact", "bilinear", "bicubic"])
+
+
+def tolerance(images):
+    """Return how far the batched way may be from torch's kernel; see ``resample``."""
+    steps = {torch.uint8: 1, torch.float64: 1e-12, torch.float32: 1e-5, torch.float16: 2e-3, torch.bfloat16: 1.6e-2}
+    return steps[images.dtype]
+
+
+def farthest(found, expected):
+    return (found.double() - expected.double()).abs().max().item()
+
+
+def resized(image, width, size, interpolation, resize):
+    """Return torchvision's result; by way of floats where its integer kernel is wrong: one pixel wide."""
+    if image.dtype == torch.uint8 and 1 in (width, size[1]) and not interpolation.startswith("nearest"):
+        return resize(image.float()).round().clamp(0, 255).to(torch.uint8)
+    return resize(image)
+
+
+def check(found, expected, images, size, interpolation, width=None):
+    """Compare with torchvision: bit for bit where that is possible."""
+    assert found.dtype == images.dtype
+    narrow = images.dtype == torch.uint8 and (size[1] == 1 or 1 in (images.shape[3], width))
+    if narrow and interpolation == "bilinear":
+        assert farthest(found, expected) <= 1
+    elif not narrow or interpolation != "bicubic":  # which clips what is rounded first
+        assert torch.equal(found, expected)
+
+
+@given(images=batches(), size=SIZES, interpolation=ANY, antialias=st.booleans(), generator=generators())
+def test_random_resized_crop_equals_torchvisions(images, size, interpolation, antialias, generator):
+    transform = RandomResizedCrop(size, (0.05, 1.0), (0.3, 3.0), interpolation, antialias)
+    found, params = transform(images, generator=generator, return_params=True)
+
+    def reference(image, **box):
+        function = functools.partial(
+            functional.resized_crop, **box, size=list(size), interpolation=interpolation, antialias=antialias
+        )
+        return resized(image, box["width"], size, interpolation, function)
+
+    expected = one_by_one(images, reference, params)
+    for sample, width in enumerate(params["width"].tolist()):
+        check(found[sample], expected[sample], images, size, interpolation, width)
+    if not interpolation.startswith("nearest"):
+        batched = transform.resized(images, params, host=False)
+        assert batched.dtype == images.dtype
+        assert farthest(batched, found) <= tolerance(images)
+
+
+@given(images=batches(), size=SIZES, interpolation=SMOOTH, generator=generators())
+def test_a_flip_on_the_way_is_a_flip_afterwards(images, size, interpolation, generator):
+    transform = RandomResizedCrop(size, interpolation=interpolation)
+    shape = shape_of(images, "NCHW")
+    params = transform.draw_for(keyed(len(images)), shape)
+    flip = torch.rand(len(images), generator=generator) < 0.5
+    for host in (False, True):
+        plain = transform.resized(images, params, host=host)
+        expected = torch.where(flip[:, None, None, None], plain.flip(-1), plain)
+        found = transform.resized(images, params, flip, host=host)
+        # Products of matrices may add in another order.
+        assert farthest(found, expected) <= (0 if host else tolerance(images))
+
+
+@given(
+    images=batches(),
+    size=SIZES | st.integers(1, 17) | st.integers(1, 17).map(lambda side: [side]),
+    interpolation=ANY,
+    antialias=st.sampled_from([True, False, None]),
+)
+def test_resize_equals_torchvisions(images, size, interpolation, antialias):
+    transform = Resize(size, interpolation, antialias=antialias)
+    found = transform(images)
+    given_size = list(size) if isinstance(size, tuple) else size
+    function = functools.partial(functional.resize, size=given_size, interpolation=interpolation, antialias=antialias)
+    expected = resized(images.clone(), images.shape[3], found.shape[2:], interpolation, function)
+    check(found, expected, images, found.shape[2:], interpolation)
+    assert found.data_ptr() != images.data_ptr()
+    shape = shape_of(images, "NCHW")
+    assert found.shape == transform.shape_after(shape)
+    if interpolation.startswith("nearest"):
+        assert torch.equal(gather_map(images, transform.index_map({}, shape, images.device), host=False), expected)
+    else:
+        boxes = transform._boxes({}, shape, images.device)
+        batched = resample(images, boxes, found.shape[2:], interpolation, transform.antialias)
+        assert farthest(batched, found) <= tolerance(images)
+
+
+@pytest.mark.parametrize(
+    ("size", "max_size", "sides"),
+    [(5, 9, (8, 20)), (5, 30, (8, 20)), (None, 9, (8, 20)), (None, 30, (20, 8)), (7, 9, (5, 5))],
+)
+def test_the_longer_side_is_limited_as_in_torchvision(size, max_size, sides):
+    images = made_images(0, (2, 3, *sides))
+    expected = functional.resize(images, size, max_size=max_size)
+    assert torch.equal(Resize(size, max_size=max_size)(images), expected)
+
+
+@pytest.mark.parametrize("exact", [False, True])
+def test_the_nearest_pixels_are_torchs(exact):
+    name = "nearest-exact" if exact else "nearest"
+    lengths = torch.arange(1, 90)
+    for size in (1, 2, 3, 7, 32, 33, 50, 97, 224):
+        places = nearest_places(lengths, size, exact)
+        for length, row in zip(lengths.tolist(), places, strict=True):
+            ramp = torch.arange(length, dtype=torch.float32).expand(1, 1, 2, -1)
+            expected = torch.nn.functional.interpolate(ramp, (2, size), mode=name)[0, 0, 0]
+            assert torch.equal(expected.long(), row)
+
+
+@pytest.mark.parametrize("interpolation", ["bilinear", "bicubic"])
+@pytest.mark.parametrize("antialias", [False, True])
+def test_both_ways_agree_on_sizes_of_photographs(interpolation, antialias):
+    images = made_images(3, (3, 3, 190, 260))
+    transform = RandomResizedCrop((96, 112), interpolation=interpolation, antialias=antialias)
+    params = transform.draw_for(keyed(3), shape_of(images, "NCHW"))
+    one_by_one, batched = (transform.resized(images, params, host=host) for host in (True, False))
+    different = (one_by_one != batched).double().mean().item()
+    assert farthest(batched, one_by_one) <= 1
+    assert different < 0.02
+    floats = images / 255
+    one_by_one, batched = (transform.resized(floats, params, host=host) for host in (True, False))
+    assert farthest(batched, one_by_one) < 1e-5
+
+
+def test_large_batches_are_resized_part_by_part(monkeypatch):
+    images = made_images(3, (5, 3, 9, 8))
+    boxes = Boxes(*(torch.tensor(values) for values in ([0, 1, 2, 3, 4], [4, 3, 2, 1, 0], [5] * 5, [4] * 5)))
+    flip = torch.tensor([True, False, True, True, False])
+    expected = resample(images, boxes, (7, 6), "bilinear", True, flip)
+    monkeypatch.setattr("fastload.transforms.resampling._CHUNK", 2 * 3 * 9 * 8)
+    assert torch.equal(resample(images, boxes, (7, 6), "bilinear", True, flip), expected)
+
+
+@pytest.mark.parametrize("transform", [RandomResizedCrop(5), Resize(5), RandomResizedCrop(6, interpolation="nearest")])
+@pytest.mark.parametrize("memory", MEMORY)
+def test_a_samples_result_does_not_depend_on_the_batch(transform, memory):
+    images = made_images(0, (7, 3, 9, 8), memory=memory)
+    check_independence(transform, images)
+    if memory == "channels_last":
+        assert transform(images).is_contiguous(memory_format=torch.channels_last)
+
+
+@pytest.mark.parametrize(
+    ("scale", "ratio", "sides"),
+    [
+        ((0.08, 1.0), (3 / 4, 4 / 3), (37, 50)),
+        ((0.3, 0.9), (0.5, 3.0), (20, 60)),
+        ((0.9, 1.0), (3.0, 4.0), (30, 20)),  # hardly ever fits
+        ((0.9, 1.0), (0.1, 0.2), (20, 30)),
+    ],
+)
+def test_boxes_are_distributed_as_torchvisions(scale, ratio, sides):
+    ours = drawn(RandomResizedCrop(8, scale, ratio), 20_000, *sides)
+    theirs = v2.RandomResizedCrop(8, scale, ratio)
+    torch.manual_seed(1)
+    image = [torch.zeros(3, *sides)]
+    made = [theirs.make_params(image) for _ in range(5_000)]
+    for name, values in ours.items():
+        assert ks_distance(values, [one[name] for one in made]) < ks_limit(20_000, 5_000), name
+    areas = [one["height"] * one["width"] for one in made]
+    assert ks_distance(ours["height"] * ours["width"], areas) < ks_limit(20_000, 5_000)
+    assert (ours["top"] >= 0).all()
+    assert (ours["top"] + ours["height"] <= sides[0]).all()
+    assert (ours["left"] + ours["width"] <= sides[1]).all()
+
+
+@given(
+    height=st.integers(1, 40),
+    width=st.integers(1, 40),
+    scale=st.tuples(st.floats(0, 2), st.floats(0, 2)).map(sorted),
+    ratio=st.tuples(st.floats(0.01, 20), st.floats(0.01, 20)).map(sorted),
+)
+def test_boxes_are_never_empty_nor_outside(height, width, scale, ratio):
+    boxes = drawn(RandomResizedCrop(3, scale, ratio), 50, height, width)
+    for start, length, side in (("top", "height", height), ("left", "width", width)):
+        assert (boxes[length] >= 1).all()
+        assert (boxes[start] >= 0).all()
+        assert (boxes[start] + boxes[length] <= side).all()
+
+
+def test_parameters_are_independent_of_each_other():
+    boxes = drawn(RandomResizedCrop(8, (0.1, 0.1), (1, 1)), 20_000, 50, 50)
+    assert len(set(boxes["height"])) == 1
+    assert abs(np.corrcoef(boxes["top"], boxes["left"])[0, 1]) < 0.03
+    assert abs(boxes["top"].mean() - (50 - boxes["height"][0]) / 2) < 0.5
+    assert boxes["height"][0] == round(math.sqrt(250))
+
+
+@pytest.mark.parametrize(
+    ("kind", "arguments", "message"),
+    [
+        (Resize, {"size": 0}, "size"),
+        (Resize, {"size": None}, "max_size"),
+        (Resize, {"size": 8, "max_size": 8}, "max_size"),
+        (Resize, {"size": (8, 9), "max_size": 10}, "max_size"),
+        (Resize, {"size": 8, "max_size": -3}, "max_size"),
+        (Resize, {"size": 8, "interpolation": "lanczos"}, "interpolation"),
+        (RandomResizedCrop, {"size": (1, 2, 3)}, "size"),
+        (RandomResizedCrop, {"size": 8, "scale": (1.0, 0.5)}, "scale"),
+        (RandomResizedCrop, {"size": 8, "scale": (-0.1, 0.5)}, "scale"),
+        (RandomResizedCrop, {"size": 8, "scale": 0.5}, "scale"),
+        (RandomResizedCrop, {"size": 8, "ratio": (0, 1)}, "ratio"),
+        (RandomResizedCrop, {"size": 8, "ratio": (float("nan"), 1)}, "ratio"),
+        (RandomResizedCrop, {"size": 8, "interpolation": "box"}, "interpolation"),
+    ],
+)
+def test_bad_arguments_are_refused(kind, arguments, message):
+    with pytest.raises(ConfigError, match=message):
+        kind(**arguments)
+
+
+def test_a_result_without_pixels_is_refused():
+    with pytest.raises(ValueError, match="leaves no pixel of the shorter side"):
+        Resize(None, max_size=4).shape_after(BatchShape(1, 3, 1, 20))
