@@ -3,11 +3,11 @@
 ::
 
     keys of the samples ─> draw ─parameters [N, ...]─┐
-                                       images [N, C, H, W] ─> apply ─> images
+                                       images [N, C, H, W] ─> transform ─> images
 
 ``draw`` needs the shape of the batch and nothing of the images, so that parameters can be made before the images are
-there, and travel with them. ``apply`` is a function of images and parameters alone: no randomness, no value of a tensor
-read on the host. So the CPU is the reference for every other device.
+there, and travel with them. ``transform`` is a function of images and parameters alone: no randomness, and no value of
+a tensor is read on the host. So the CPU is the reference for every other device.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Transform(nn.Module):
     Args:
         layout: ``"NCHW"``, or ``"NHWC"``: [N, H, W, C] in and out.
 
-    A subclass has :meth:`draw` if it is random, :meth:`apply`, and :meth:`shape_after` if it changes the shape.
+    A subclass has :meth:`draw` if it is random, :meth:`transform`, and :meth:`shape_after` if it changes the shape.
     """
 
     def __init__(self, *, layout: Layout = "NCHW") -> None:
@@ -61,7 +61,7 @@ class Transform(nn.Module):
         """Return the parameters of a batch of this shape, on the CPU; {} where there is nothing to draw."""
         return {}
 
-    def apply(self, images: Tensor, params: Params) -> Tensor:
+    def transform(self, images: Tensor, params: Params) -> Tensor:
         """Return the transformed images. Does not change ``images``.
 
         Args:
@@ -109,9 +109,9 @@ class Transform(nn.Module):
             params = self.draw_for(draws, shape_of(images, self.layout))
         moved = params_to(params, images.device)
         if self.layout == "NHWC":
-            changed = self.apply(images.permute(0, 3, 1, 2), moved).permute(0, 2, 3, 1)
+            changed = self.transform(images.permute(0, 3, 1, 2), moved).permute(0, 2, 3, 1)
         else:
-            changed = self.apply(images, moved)
+            changed = self.transform(images, moved)
         return (changed, params) if return_params else changed
 
 
