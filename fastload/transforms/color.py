@@ -290,7 +290,7 @@ def _column(factors: Tensor, wide: Tensor) -> Tensor:
 
 
 def _luma(wide: Tensor) -> Tensor:
-    red, green, blue = wide.split(1, dim=1)
+    red, green, blue = (wide[:, channel : channel + 1] for channel in range(3))
     return red.mul(0.2989).add_(green, alpha=0.587).add_(blue, alpha=0.114)
 
 
