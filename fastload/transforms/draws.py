@@ -19,7 +19,7 @@ Floats: TypeAlias = npt.NDArray[np.float64]
 Integers: TypeAlias = npt.NDArray[np.int64]
 Flags: TypeAlias = npt.NDArray[np.bool_]
 
-# Rejections of a beta draw: each round accepts at least half, so 64 of them fail once in 2**64.
+# Rounds of rejection: each accepts at least half, so 64 of them fail once in 2**64.
 _MAX_ROUNDS = 64
 
 
@@ -140,6 +140,37 @@ class Stream:
                 break
         self._block = next_block
         return found
+
+    def dirichlet(self, alpha: float, count: int) -> Floats:
+        """Return [N, count] numbers of the distribution Dirichlet(alpha, ..., alpha); the sum of each row is 1."""
+        logs = self._log_gamma(alpha, count)
+        shares = np.exp(logs - logs.max(axis=1, keepdims=True))
+        return np.asarray(shares / shares.sum(axis=1, keepdims=True))
+
+    def _log_gamma(self, alpha: float, count: int) -> Floats:
+        """Return [N, count] logarithms of numbers of the distribution Gamma(alpha), after Marsaglia and Tsang (2000).
+
+        Logarithms, since for a small alpha most of the numbers are 0.
+        """
+        # Gamma(alpha) is Gamma(alpha + 1) times U ** (1 / alpha); their algorithm needs an alpha of 1 or more.
+        added = np.log1p(-self.uniform(count=count)) / alpha if alpha < 1 else np.zeros((len(self), count))
+        d = (alpha + 1 if alpha < 1 else alpha) - 1 / 3
+        found = np.full((len(self), count), np.log(d))
+        wanted = np.ones(found.shape, dtype=bool)
+        next_block = self._block + _MAX_ROUNDS * -(-6 * count // 4)  # as in beta
+        for _ in range(_MAX_ROUNDS):
+            first, second, third = self.uniform(count=3 * count).reshape(len(self), 3, count).swapaxes(0, 1)
+            normal = np.sqrt(-2 * np.log1p(-first)) * np.cos(2 * np.pi * second)
+            with np.errstate(divide="ignore", invalid="ignore"):
+                log_v = 3 * np.log(1 + normal / np.sqrt(9 * d))
+                accepted = np.log(third) < normal * normal / 2 + d - d * np.exp(log_v) + d * log_v
+            taken = wanted & accepted & np.isfinite(log_v)
+            found[taken] = np.log(d) + log_v[taken]
+            wanted &= ~taken
+            if not wanted.any():
+                break
+        self._block = next_block
+        return np.asarray(found + added)
 
 
 def _johnk(alpha: float, first: Floats, second: Floats) -> tuple[Floats, Flags]:

@@ -1,0 +1,341 @@
+"""RandAugment, TrivialAugmentWide and AugMix, each sample with operations and magnitudes of its own.
+
+::
+
+    draw        for each step: operation, magnitude, sign of each sample; which samples have which kind of operation
+    transform   for each step and kind: those samples through one batched function
+
+Operations, ranges and signs are torchvision's, and given the parameters a sample is what torchvision makes of it:
+see :mod:`fastload.transforms.color` and :mod:`fastload.transforms.auto_geometry` for how nearly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..errors import ConfigError
+from . import color
+from .auto_geometry import ROTATE, SHEAR_X, Fill, Interpolation, matrices_of, warp
+from .base import BatchShape, Layout, Params, Transform, check_number, tensor_of
+from .draws import Floats, Integers, Stream
+from .parts import change_rows, slices, worth_parts
+
+OPERATIONS = (
+    "Identity",
+    "ShearX",
+    "ShearY",
+    "TranslateX",
+    "TranslateY",
+    "Rotate",
+    "Brightness",
+    "Color",
+    "Contrast",
+    "Sharpness",
+    "Posterize",
+    "Solarize",
+    "AutoContrast",
+    "Equalize",
+)
+"""The operations, as numbered in the parameters."""
+
+_BRIGHTNESS, _COLOR, _CONTRAST, _SHARPNESS, _POSTERIZE, _SOLARIZE, _AUTOCONTRAST, _EQUALIZE = range(6, 14)
+
+# Kinds of operations, done by one function each: first and last of their operations.
+_KINDS = {
+    "warp": (SHEAR_X, ROTATE),
+    "blend": (_BRIGHTNESS, _CONTRAST),
+    "sharpness": (_SHARPNESS, _SHARPNESS),
+    "posterize": (_POSTERIZE, _POSTERIZE),
+    "solarize": (_SOLARIZE, _SOLARIZE),
+    "autocontrast": (_AUTOCONTRAST, _AUTOCONTRAST),
+    "equalize": (_EQUALIZE, _EQUALIZE),
+}
+
+
+class _Policy(Transform):
+    """What the policies share: steps, and how they are done.
+
+    The parameters of a step are ``operation`` [N], int64, in :data:`OPERATIONS`; ``magnitude`` [N], float32, signed;
+    ``matrix`` [N, 2, 3], float32; and ``rows``, for each kind of operation an int64 tensor of the samples that have it.
+    """
+
+    def __init__(self, interpolation: Any, fill: Fill, layout: Layout) -> None:
+        super().__init__(layout=layout)
+        name = getattr(interpolation, "value", interpolation)  # torchvision's enum, or its value
+        if name not in ("nearest", "bilinear"):
+            raise ConfigError(f"interpolation must be 'nearest' or 'bilinear', got {interpolation=}")
+        self.interpolation: Interpolation = name
+        if isinstance(fill, (list, tuple)):
+            if not fill:
+                raise ConfigError(f"fill must be a number, or one for each channel, got {fill=}")
+            self.fill: Fill = tuple(check_number("fill", value) for value in fill)
+        else:
+            self.fill = None if fill is None else check_number("fill", fill)
+
+    def _step(self, operations: Integers, magnitudes: Floats, shape: BatchShape) -> Params:
+        matrices = matrices_of(operations, magnitudes, shape.height, shape.width)
+        rows = {
+            kind: torch.from_numpy(np.flatnonzero((operations >= first) & (operations <= last)))
+            for kind, (first, last) in _KINDS.items()
+        }
+        step: dict[str, Any] = {
+            "operation": tensor_of(operations, torch.int64),
+            "magnitude": tensor_of(magnitudes),
+            "matrix": tensor_of(matrices),
+            "rows": rows,
+        }
+        return step
+
+    def _stepped(self, images: Tensor, step: Any) -> Tensor:
+        """Return the images after a step. Changes them, but under a compiler."""
+        operation, magnitude = step["operation"], step["magnitude"]
+        # 1 + magnitude has more digits than a float32.
+        exact = magnitude if images.device.type == "mps" else magnitude.double()
+        bound = 255.0 if images.dtype == torch.uint8 else 1.0
+        kinds = torch.where(operation == _CONTRAST, 1, torch.where(operation == _COLOR, 2, 0))
+        functions: dict[str, tuple[Callable[..., Tensor], tuple[Tensor, ...]]] = {
+            "warp": (self._warp, (step["matrix"],)),
+            "blend": (color.blend, (kinds, 1 + exact)),
+            "sharpness": (color.adjust_sharpness, (1 + exact,)),
+            "posterize": (color.posterize, (magnitude,)),
+            "solarize": (color.solarize, (bound * exact,)),
+            "autocontrast": (color.autocontrast, ()),
+            "equalize": (color.equalize, ()),
+        }
+        for kind, (function, values) in functions.items():
+            if torch.compiler.is_compiling():  # numbers of rows change from batch to batch, and would be compiled again
+                first, last = _KINDS[kind]
+                here = ((operation >= first) & (operation <= last)).view(-1, 1, 1, 1)
+                images = torch.where(here, function(images, *values), images)
+            else:
+                change_rows(images, step["rows"][kind], function, *values)
+        return images
+
+    def _warp(self, images: Tensor, matrices: Tensor) -> Tensor:
+        return warp(images, matrices, interpolation=self.interpolation, fill=self.fill)
+
+    def _check_channels(self, images: Tensor) -> None:
+        if images.shape[1] not in (1, 3):
+            raise TypeError(f"{type(self).__name__} takes images of 1 or 3 channels, got {images.shape[1]}")
+
+
+class RandAugment(_Policy):
+    """A number of operations after each other, all of one magnitude.
+
+    Args:
+        num_ops: how many operations.
+        magnitude: which of the magnitudes, below ``num_magnitude_bins``.
+        num_magnitude_bins: into how many the ranges are divided, at least 2.
+        interpolation: ``"nearest"`` or ``"bilinear"``, or torchvision's enum.
+        fill: what comes from outside the image: None for 0, a value, or one for each channel.
+        layout: see :class:`Transform`.
+
+    Parameters: ``steps``, a list of ``num_ops`` times ``operation`` [N], int64, in :data:`OPERATIONS`, ``magnitude``
+    [N], float32, signed, ``matrix`` [N, 2, 3], float32, and ``rows``, which samples have which kind of operation.
+
+    Source: Cubuk et al., "RandAugment: Practical automated data augmentation with a reduced search space" (2020).
+
+    Raises:
+        ConfigError: numbers out of these ranges.
+    """
+
+    def __init__(
+        self,
+        num_ops: int = 2,
+        magnitude: int = 9,
+        num_magnitude_bins: int = 31,
+        interpolation: Any = "nearest",
+        fill: Fill = None,
+        *,
+        layout: Layout = "NCHW",
+    ) -> None:
+        super().__init__(interpolation, fill, layout)
+        self.num_ops = _check_integer("num_ops", num_ops, 0)
+        self.num_magnitude_bins = _check_integer("num_magnitude_bins", num_magnitude_bins, 2)
+        self.magnitude = _check_integer("magnitude", magnitude, 0, self.num_magnitude_bins - 1)
+
+    def draw(self, stream: Stream, shape: BatchShape) -> Params:
+        """Return the steps."""
+        share = 150.0 / 331.0
+        table = _magnitudes(
+            self.num_magnitude_bins, 0.3, (share * shape.width, share * shape.height), 30.0, 0.9, bits=(8, 4)
+        )
+        steps = []
+        for _ in range(self.num_ops):
+            operations = stream.integers(len(OPERATIONS))
+            signs = _signs(stream, operations)
+            steps.append(self._step(operations, signs * table[operations, self.magnitude], shape))
+        return {"steps": steps}  # type: ignore[dict-item]  # nested, as params_to takes them
+
+    def transform(self, images: Tensor, params: Any) -> Tensor:
+        """Return the images after all steps."""
+        self._check_channels(images)
+        changed = images.clone()
+        for step in params["steps"]:
+            changed = self._stepped(changed, step)
+        return changed
+
+
+class TrivialAugmentWide(_Policy):
+    """One operation, of any magnitude.
+
+    Args:
+        num_magnitude_bins: into how many the ranges are divided, at least 2.
+        interpolation: ``"nearest"`` or ``"bilinear"``, or torchvision's enum.
+        fill: what comes from outside the image: None for 0, a value, or one for each channel.
+        layout: see :class:`Transform`.
+
+    Parameters: ``operation`` [N], int64, in :data:`OPERATIONS`, ``magnitude`` [N], float32, signed, ``matrix``
+    [N, 2, 3], float32, and ``rows``, which samples have which kind of operation.
+
+    Source: Müller and Hutter, "TrivialAugment: Tuning-free yet state-of-the-art data augmentation" (2021).
+
+    Raises:
+        ConfigError: numbers out of these ranges.
+    """
+
+    def __init__(
+        self,
+        num_magnitude_bins: int = 31,
+        interpolation: Any = "nearest",
+        fill: Fill = None,
+        *,
+        layout: Layout = "NCHW",
+    ) -> None:
+        super().__init__(interpolation, fill, layout)
+        self.num_magnitude_bins = _check_integer("num_magnitude_bins", num_magnitude_bins, 2)
+
+    def draw(self, stream: Stream, shape: BatchShape) -> Params:
+        """Return the step."""
+        table = _magnitudes(self.num_magnitude_bins, 0.99, (32.0, 32.0), 135.0, 0.99, bits=(8, 2))
+        operations = stream.integers(len(OPERATIONS))
+        bins = stream.integers(self.num_magnitude_bins)
+        return self._step(operations, _signs(stream, operations) * table[operations, bins], shape)
+
+    def transform(self, images: Tensor, params: Params) -> Tensor:
+        """Return the images after the step."""
+        self._check_channels(images)
+        return self._stepped(images.clone(), params)
+
+
+class AugMix(_Policy):
+    """A weighted sum of the image and of several chains of operations on it.
+
+    Args:
+        severity: how many of the ten magnitudes are drawn from, the weakest first; 1 to 10.
+        mixture_width: how many chains, at least 1.
+        chain_depth: how many operations a chain has; not above 0: 1 to 3, drawn for each chain and sample.
+        alpha: of the distributions of the weights, above 0.
+        all_ops: also brightness, colour, contrast and sharpness.
+        interpolation: ``"nearest"`` or ``"bilinear"``, or torchvision's enum.
+        fill: what comes from outside the image: None for 0, a value, or one for each channel.
+        layout: see :class:`Transform`.
+
+    Parameters: ``weights`` [N, 1 + mixture_width], float32: of the image and of the chains, their sum 1; ``chains``, a
+    list of lists of steps as in :class:`RandAugment`, where a chain that has ended has the operation 0.
+
+    Source: Hendrycks et al., "AugMix: A simple data processing method to improve robustness and uncertainty" (2020).
+
+    Raises:
+        ConfigError: numbers out of these ranges.
+    """
+
+    def __init__(
+        self,
+        severity: int = 3,
+        mixture_width: int = 3,
+        chain_depth: int = -1,
+        alpha: float = 1.0,
+        all_ops: bool = True,
+        interpolation: Any = "bilinear",
+        fill: Fill = None,
+        *,
+        layout: Layout = "NCHW",
+    ) -> None:
+        super().__init__(interpolation, fill, layout)
+        self.severity = _check_integer("severity", severity, 1, 10)
+        self.mixture_width = _check_integer("mixture_width", mixture_width, 1)
+        self.chain_depth = _check_integer("chain_depth", chain_depth, None)
+        self.alpha = check_number("alpha", alpha)
+        if self.alpha <= 0:
+            raise ConfigError(f"alpha must be above 0, got {alpha=}")
+        self.all_ops = bool(all_ops)
+
+    def draw(self, stream: Stream, shape: BatchShape) -> Params:
+        """Return weights and chains."""
+        kept = stream.beta(self.alpha)[:, None]
+        shares = stream.dirichlet(self.alpha, self.mixture_width)
+        table = _magnitudes(10, 0.3, (shape.width / 3.0, shape.height / 3.0), 30.0, 0.9, bits=(4, 0))
+        known = np.arange(1, len(OPERATIONS))
+        if not self.all_ops:
+            known = known[(known < _BRIGHTNESS) | (known > _SHARPNESS)]
+        chains = []
+        for _ in range(self.mixture_width):
+            drawn = stream.integers(3) + 1
+            depths = drawn if self.chain_depth <= 0 else np.full(len(stream), self.chain_depth)
+            steps = []
+            for depth in range(3 if self.chain_depth <= 0 else self.chain_depth):
+                operations = np.where(depth < depths, known[stream.integers(len(known))], 0)
+                bins = stream.integers(self.severity)
+                steps.append(self._step(operations, _signs(stream, operations) * table[operations, bins], shape))
+            chains.append(steps)
+        weights = tensor_of(np.concatenate([kept, (1 - kept) * shares], axis=1))
+        return {"weights": weights, "chains": chains}  # type: ignore[dict-item]  # nested, as params_to takes them
+
+    def transform(self, images: Tensor, params: Any) -> Tensor:
+        """Return the weighted sums."""
+        self._check_channels(images)
+        wide = torch.float64 if images.dtype == torch.float64 else torch.float32
+        weights = params["weights"].to(wide).unbind(1)
+        mixed = torch.zeros_like(images, dtype=wide)
+        _add_weighted(mixed, images, weights[0])
+        for steps, weight in zip(params["chains"], weights[1:], strict=True):
+            changed = images.clone()
+            for step in steps:
+                changed = self._stepped(changed, step)
+            _add_weighted(mixed, changed, weight)
+        return mixed.to(images.dtype)
+
+
+def _add_weighted(mixed: Tensor, images: Tensor, weight: Tensor) -> None:
+    """Add weight * images, the product and the sum rounded each; uint8 is cut off at the end, as in torchvision."""
+    parts = slices(images) if worth_parts(images) else [slice(None)]
+    for rows in parts:
+        mixed[rows].add_(images[rows] * weight[rows].view(-1, 1, 1, 1))
+
+
+def _magnitudes(
+    num_bins: int, shear: float, translate: tuple[float, float], rotate: float, enhance: float, *, bits: tuple[int, int]
+) -> Floats:
+    """Return the magnitudes of all operations: [number of operations, num_bins], without a sign."""
+    table = np.zeros((len(OPERATIONS), num_bins))
+    highest = (shear, shear, *translate, rotate, enhance, enhance, enhance, enhance)
+    for operation, last in enumerate(highest, start=SHEAR_X):
+        table[operation] = torch.linspace(0.0, last, num_bins).numpy()  # float32, with torch's rounding
+    most, fewest = bits
+    table[_POSTERIZE] = (most - torch.arange(num_bins) / ((num_bins - 1) / (most - fewest))).round().numpy()
+    table[_SOLARIZE] = torch.linspace(1.0, 0.0, num_bins).numpy()
+    return table
+
+
+def _signs(stream: Stream, operations: Integers) -> Floats:
+    """Return 1 or -1, as likely, for the operations that have a sign, and 1 for the others."""
+    signed = (operations >= SHEAR_X) & (operations <= _SHARPNESS)
+    return np.where(stream.chance(0.5) & signed, -1.0, 1.0)
+
+
+def _check_integer(name: str, value: object, low: int | None, high: int | None = None) -> int:
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
+        raise ConfigError(f"{name} must be an integer, got {name}={value!r}")
+    if (low is not None and value < low) or (high is not None and value > high):
+        bounds = f"at least {low}" if high is None else f"in [{low}, {high}]"
+        raise ConfigError(f"{name} must be {bounds}, got {name}={value!r}")
+    return int(value)
+
+
+__all__ = ["OPERATIONS", "AugMix", "RandAugment", "TrivialAugmentWide"]

@@ -1,0 +1,338 @@
+"""Colour operations on batches, each sample with a factor of its own.
+
+In: images [N, C, H, W] on any device, uint8 or float in [0, 1], and tensors of N factors. Out: new images of the same
+shape and dtype. Each sample is what ``torchvision.transforms.v2.functional`` makes of it with its factor:
+
+* uint8: bit for bit on the CPU, where a function does not say otherwise: every step that is rounded is rounded as
+  there. Compiled, or on another device, a product and a sum may be rounded once or twice, and a result that is cut off
+  to an integer is then at most 1 apart.
+* float32, float64: within 1e-5 (``adjust_hue`` works in float32, as torchvision's does).
+* float16, bfloat16: computed in float32 and rounded once, where torchvision rounds every step: within 8 units in the
+  last place of 1.0, and where torchvision's own error is amplified (autocontrast of a nearly uniform image) nearer to
+  the exact result than its.
+
+Factors are not looked at, since that would wait for the device: they must be finite, and in the range that torchvision
+demands. Pure.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from .parts import in_parts
+
+_TINY = torch.finfo(torch.float32).tiny
+
+
+@in_parts
+def adjust_brightness(images: Tensor, factors: Tensor) -> Tensor:
+    """Multiply by a factor.
+
+    Args:
+        images: C is 1 or 3.
+        factors: [N], at least 0; 0 is black, 1 the image itself.
+    """
+    _check_channels(images, "adjust_brightness")
+    return _blend(images, _widened(images), None, factors)
+
+
+@in_parts
+def adjust_contrast(images: Tensor, factors: Tensor) -> Tensor:
+    """Blend with the mean of the image's grey levels.
+
+    uint8 images of more than 65,000 pixels: at most 1 apart from torchvision, whose sum of so many is rounded.
+
+    Args:
+        images: C is 1 or 3.
+        factors: [N], at least 0; 0 is a uniform grey, 1 the image itself.
+    """
+    _check_channels(images, "adjust_contrast")
+    wide = _widened(images)
+    grey = _grey_of(images, wide)
+    # As a whole plane: with two factors that are the same for a sample, the CPU's kernel would not be vectorised.
+    return _blend(images, wide, _mean_of(grey).expand_as(grey).contiguous(), factors)
+
+
+@in_parts
+def adjust_saturation(images: Tensor, factors: Tensor) -> Tensor:
+    """Blend with the image's grey levels.
+
+    Args:
+        images: C is 3; with 1 channel they are returned as they are.
+        factors: [N], at least 0; 0 is grey, 1 the image itself.
+    """
+    _check_channels(images, "adjust_saturation")
+    if images.shape[1] == 1:
+        return images
+    wide = _widened(images)
+    return _blend(images, wide, _grey_of(images, wide), factors)
+
+
+@in_parts
+def blend(images: Tensor, kinds: Tensor, factors: Tensor) -> Tensor:
+    """Adjust brightness, contrast or saturation, another of them for each sample.
+
+    Args:
+        images: C is 1 or 3.
+        kinds: [N], int64: 0 for brightness, 1 for contrast, 2 for saturation.
+        factors: [N], at least 0.
+    """
+    _check_channels(images, "blend")
+    wide = _widened(images)
+    grey = _grey_of(images, wide)
+    kinds = kinds.view(-1, 1, 1, 1)
+    other = torch.where(kinds == 1, _mean_of(grey), grey)
+    # Of no weight for brightness, where 1 - factor is multiplied by zero.
+    blended = _blend(images, wide, torch.where(kinds == 0, 0.0, other), factors)
+    return torch.where(kinds == 2, images, blended) if images.shape[1] == 1 else blended
+
+
+@in_parts
+def adjust_hue(images: Tensor, factors: Tensor) -> Tensor:
+    """Turn the hue.
+
+    Args:
+        images: C is 3; with 1 channel they are returned as they are. Floats must not be negative.
+        factors: [N], in [-0.5, 0.5], of a whole turn.
+    """
+    _check_channels(images, "adjust_hue")
+    if images.shape[1] == 1:
+        return images
+    turn = factors.to(torch.float32).view(-1, 1, 1)
+    rgb = images.to(torch.float32)
+    if images.dtype == torch.uint8:
+        rgb.mul_(1.0 / 255)  # converted, so ours
+    hue, saturation, value = _to_hsv(rgb)
+    hue = hue.add_(turn)
+    hue = hue.sub_(hue.floor())
+    turned = _to_rgb(hue, saturation, value)
+    if images.dtype == torch.uint8:
+        turned = turned.mul_(256 - 1e-3)
+    return turned.to(images.dtype)
+
+
+def _to_hsv(rgb: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return hue in [0, 1), saturation and value, [N, H, W] each, of float32 [N, 3, H, W]."""
+    red, green, blue = rgb.unbind(1)
+    high = torch.maximum(torch.maximum(red, green), blue)
+    low = torch.minimum(torch.minimum(red, green), blue)
+    spread = high - low
+    # Where the spread is zero, so are all numerators: the divisor only must not be zero.
+    saturation = spread / high.clamp_min(_TINY)
+    spread = spread.clamp_min_(_TINY)
+    red_leads, green_leads = high == red, high == green
+    # The two others, in the order in which they are subtracted, and the sector in which the leader is.
+    first = torch.where(red_leads, blue, torch.where(green_leads, red, green))
+    second = torch.where(red_leads, green, torch.where(green_leads, blue, red))
+    sector = torch.where(red_leads, 0.0, torch.where(green_leads, 2.0, 4.0))
+    hue = sector.add_((high - first).div_(spread)).sub_((high - second).div_(spread))
+    hue = hue.mul_(1.0 / 6.0).add_(1.0)
+    return hue.sub_(hue.floor()), saturation, high
+
+
+def _to_rgb(hue: Tensor, saturation: Tensor, value: Tensor) -> Tensor:
+    """Return [N, 3, H, W] of hue, saturation and value; changes the hue."""
+    hue = hue.mul_(6.0)
+    sector = hue.floor()  # 0 to 6; 6, where a hue was rounded up, is 0
+    part = hue.sub_(sector).mul_(saturation)
+    rest = 1.0 - saturation
+    half = sector * 0.5
+    odd = half != half.floor()
+    # Of the three channels one is the value, one the lowest, and one rises or falls between them.
+    middle = torch.where(odd, 1.0 - part, part + rest).mul_(value).clamp_(0.0, 1.0)
+    lowest = rest.mul_(value).clamp_(0.0, 1.0)
+    one, two, three, four, five = (sector == number for number in range(1, 6))
+    red = torch.where(one | four, middle, torch.where(two | three, lowest, value))
+    green = torch.where(one | two, value, torch.where(four | five, lowest, middle))
+    blue = torch.where(three | four, value, torch.where(two | five, middle, lowest))
+    return torch.stack((red, green, blue), dim=1)
+
+
+@in_parts
+def rgb_to_grayscale(images: Tensor, *, num_output_channels: int = 1) -> Tensor:
+    """Return the grey levels.
+
+    Args:
+        images: C is 1 or 3.
+        num_output_channels: 1, or 3: the same level three times.
+
+    Returns:
+        [N, num_output_channels, H, W].
+    """
+    _check_channels(images, "rgb_to_grayscale")
+    if num_output_channels not in (1, 3):
+        raise ValueError(f"num_output_channels must be 1 or 3, got {num_output_channels=}")
+    grey = images.clone() if images.shape[1] == 1 else _luma(_widened(images)).to(images.dtype)
+    return grey.expand(-1, num_output_channels, -1, -1)
+
+
+@in_parts
+def invert(images: Tensor) -> Tensor:
+    """Return 255 - image, or 1 - image for floats."""
+    return images.bitwise_not() if images.dtype == torch.uint8 else 1.0 - images
+
+
+@in_parts
+def solarize(images: Tensor, thresholds: Tensor) -> Tensor:
+    """Invert what is at or above a threshold.
+
+    Args:
+        images: any number of channels.
+        thresholds: [N], at most 255, or 1 for floats.
+    """
+    if images.dtype == torch.uint8:
+        bounds = (
+            thresholds.to(torch.float32).ceil().clamp(0, 255).to(torch.uint8)
+        )  # the first integer that is not below
+        inverted = images.bitwise_not()
+    else:
+        bounds = thresholds.to(images.dtype)
+        inverted = 1.0 - images
+    return torch.where(images >= bounds.view(-1, 1, 1, 1), inverted, images)
+
+
+@in_parts
+def posterize(images: Tensor, bits: Tensor) -> Tensor:
+    """Keep the highest bits of each value.
+
+    Args:
+        images: any number of channels.
+        bits: [N], integers in [0, 8].
+    """
+    bits = bits.to(torch.int32).view(-1, 1, 1, 1)
+    if images.dtype == torch.uint8:
+        return images & (255 << (8 - bits)).bitwise_and_(255).to(torch.uint8)
+    wide = _widened(images)
+    levels = (1 << bits).to(wide.dtype)
+    return torch.minimum((wide * levels).floor_().clamp_(min=0), levels - 1).div_(levels).to(images.dtype)
+
+
+@in_parts
+def autocontrast(images: Tensor) -> Tensor:
+    """Stretch each channel to the whole range of values.
+
+    Args:
+        images: C is 1 or 3. A uniform channel stays as it is.
+    """
+    _check_channels(images, "autocontrast")
+    wide = _widened(images)
+    bound = _bound(images)
+    low, high = (extreme.to(wide.dtype) for extreme in (images.amin((2, 3), True), images.amax((2, 3), True)))
+    uniform = low == high
+    scale = torch.where(uniform, 1.0, (high - low) * (1.0 / bound))
+    return (wide - torch.where(uniform, 0.0, low)).div_(scale).clamp_(0, bound).to(images.dtype)
+
+
+@in_parts
+def equalize(images: Tensor) -> Tensor:
+    """Equalise the histogram of each channel, as Pillow does. Floats are brought to 256 levels first."""
+    if images.dtype == torch.uint8:
+        levels = images
+    else:
+        levels = _widened(images).mul(256 - 1e-3).to(torch.uint8)
+    num, channels, height, width = images.shape
+    flat = levels.flatten(2).long()
+    counts = torch.zeros((num, channels, 256), dtype=torch.int32, device=images.device)
+    counts.scatter_add_(2, flat, torch.ones((), dtype=torch.int32, device=images.device).expand_as(flat))
+    # The pixels of the highest level that there is are not counted among those to be spread.
+    highest = counts.gather(2, levels.amax((2, 3)).long()[..., None])
+    step = (height * width - highest).div_(255, rounding_mode="floor")
+    divisor = step.clamp(min=1)
+    below = counts.cumsum(2) - counts
+    table = (below + divisor // 2).div_(divisor, rounding_mode="floor").clamp_(0, 255).to(torch.uint8)
+    table = torch.where(step == 0, torch.arange(256, dtype=torch.uint8, device=images.device), table)
+    equal = table.gather(2, flat).view(images.shape)
+    return equal if images.dtype == torch.uint8 else equal.to(images.dtype).mul_(1.0 / 255)
+
+
+@in_parts
+def adjust_sharpness(images: Tensor, factors: Tensor) -> Tensor:
+    """Blend with a smoothed image. The outermost pixels keep their values.
+
+    Args:
+        images: C is 1 or 3. Images of less than 3 pixels in height or width are returned as they are.
+        factors: [N], at least 0; 0 is smoothed, 1 the image itself.
+    """
+    _check_channels(images, "adjust_sharpness")
+    if min(images.shape[2:]) <= 2:
+        return images
+    wide = _widened(images, copy=True)
+    inner = wide[..., 1:-1, 1:-1]
+    # All of the three by three pixels weigh 1/13, the middle one 5/13. Sums of uint8 are exact, and no thirteenth lies
+    # halfway between two integers, so the order of additions does not matter.
+    three = wide[..., :-2, :] + wide[..., 1:-1, :]
+    three = three.add_(wide[..., 2:, :])
+    smooth = three[..., :-2] + three[..., 1:-1]
+    smooth = smooth.add_(three[..., 2:]).add_(inner, alpha=4).mul_(1.0 / 13.0)
+    if images.dtype == torch.uint8:
+        smooth = smooth.round_()
+    inner.addcmul_(smooth.sub_(inner), _column(1 - factors, wide))
+    return wide.clamp_(0, _bound(images)).to(images.dtype)
+
+
+def _check_channels(images: Tensor, name: str) -> None:
+    if images.shape[1] not in (1, 3):
+        raise TypeError(f"{name} takes images of 1 or 3 channels, got {images.shape[1]}: shape {tuple(images.shape)}")
+
+
+def _bound(images: Tensor) -> float:
+    return 255.0 if images.dtype == torch.uint8 else 1.0
+
+
+def _widened(images: Tensor, *, copy: bool = False) -> Tensor:
+    """Return the images in the dtype in which is computed: float32, or float64 if they are."""
+    return images.to(torch.float64 if images.dtype == torch.float64 else torch.float32, copy=copy)
+
+
+def _column(factors: Tensor, wide: Tensor) -> Tensor:
+    return factors.to(wide.dtype).view(-1, 1, 1, 1)
+
+
+def _luma(wide: Tensor) -> Tensor:
+    red, green, blue = (wide[:, channel : channel + 1] for channel in range(3))
+    return red.mul(0.2989).add_(green, alpha=0.587).add_(blue, alpha=0.114)
+
+
+def _grey_of(images: Tensor, wide: Tensor) -> Tensor:
+    """Return the grey levels, [N, 1, H, W], whole numbers for uint8."""
+    if images.shape[1] == 1:
+        return wide
+    grey = _luma(wide)
+    return grey.floor_() if images.dtype == torch.uint8 else grey
+
+
+def _mean_of(grey: Tensor) -> Tensor:
+    """Return the mean of [N, 1, H, W], as [N, 1, 1, 1]. Each sample's does not depend on the others or their number."""
+    # Whole numbers are summed without an error: float32 holds the sum of a row, float64 that of all rows.
+    rows = grey.sum(3, keepdim=True)
+    total = rows if grey.device.type == "mps" else rows.double()  # which knows no float64
+    # A tensor, since a GPU multiplies by the inverse of a number.
+    num = torch.full((), grey.shape[2] * grey.shape[3], dtype=grey.dtype, device=grey.device)
+    return total.sum(2, keepdim=True).to(grey.dtype) / num
+
+
+def _blend(images: Tensor, wide: Tensor, other: Tensor | None, factors: Tensor) -> Tensor:
+    """Return factor * image + (1 - factor) * other, in the range and dtype of the images; changes ``wide`` if ours."""
+    factor = _column(factors, wide)
+    blended = wide * factor if wide is images else wide.mul_(factor)
+    if other is not None:
+        # One rounding for product and sum, as with a number in place of the tensor.
+        blended = blended.addcmul_(other, _column(1 - factors, wide))
+    return blended.clamp_(0, _bound(images)).to(images.dtype)
+
+
+__all__ = [
+    "adjust_brightness",
+    "adjust_contrast",
+    "adjust_hue",
+    "adjust_saturation",
+    "adjust_sharpness",
+    "autocontrast",
+    "blend",
+    "equalize",
+    "invert",
+    "posterize",
+    "rgb_to_grayscale",
+    "solarize",
+]

@@ -1,0 +1,339 @@
+"""Random colour transforms, each sample with parameters of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..errors import ConfigError
+from . import color
+from .base import BatchShape, Layout, Params, Transform, check_number, check_probability, check_size, tensor_of
+from .blur import gaussian_blur
+from .draws import Flags, Stream
+from .parts import change_rows, choose
+
+Range = float | Sequence[float] | None
+
+_BLENDS = ("brightness", "contrast", "saturation")
+
+
+class ColorJitter(Transform):
+    """Change brightness, contrast, saturation and hue, in an order of its own for each sample.
+
+    The result is what torchvision's functions make of each sample, given the parameters: see
+    :mod:`fastload.transforms.color`. All samples pass through the hue once; what comes before and after it is one
+    blend each.
+
+    Args:
+        brightness: the factor is uniform in [max(0, 1 - brightness), 1 + brightness], or in the given (min, max).
+        contrast: likewise.
+        saturation: likewise.
+        hue: the turn is uniform in [-hue, hue], or in the given (min, max), within [-0.5, 0.5].
+        layout: see :class:`Transform`.
+
+    Parameters: ``brightness``, ``contrast``, ``saturation``, ``hue`` [N], float32, each where it changes anything;
+    ``order`` [N, number of them without hue], int64: 0 for brightness, 1 for contrast, 2 for saturation, in their
+    order; ``before_hue`` [N], int64, how many of these come before the hue; ``rows_before`` and ``rows_after``, lists
+    of int64 tensors: to which samples the first, second and third of them is done before and after the hue.
+
+    Raises:
+        ConfigError: a range that is negative, reversed, not finite, or beyond its bounds.
+    """
+
+    def __init__(
+        self,
+        brightness: Range = None,
+        contrast: Range = None,
+        saturation: Range = None,
+        hue: Range = None,
+        *,
+        layout: Layout = "NCHW",
+    ) -> None:
+        super().__init__(layout=layout)
+        self.brightness = _range("brightness", brightness)
+        self.contrast = _range("contrast", contrast)
+        self.saturation = _range("saturation", saturation)
+        self.hue = _range("hue", hue, center=0.0, low=-0.5, high=0.5)
+
+    def draw(self, stream: Stream, shape: BatchShape) -> Params:
+        """Return factors and orders."""
+        places = np.argsort(stream.permutation(4), axis=1)  # where in the order each operation is
+        params: dict[str, Any] = {}
+        for name in (*_BLENDS, "hue"):
+            unit = stream.uniform()  # drawn whether or not it is used: the others do not depend on it
+            limits = getattr(self, name)
+            if limits is not None:
+                params[name] = tensor_of(limits[0] + (limits[1] - limits[0]) * unit)
+        used = np.array([kind for kind, name in enumerate(_BLENDS) if name in params], dtype=np.int64)
+        params["order"] = tensor_of(used[np.argsort(places[:, used], axis=1)], torch.int64)
+        before = (places[:, used] < places[:, 3:]).sum(axis=1) if "hue" in params else np.full(len(stream), len(used))
+        params["before_hue"] = tensor_of(before, torch.int64)
+        params["rows_before"] = [_rows(before > turn) for turn in range(len(used))]
+        params["rows_after"] = [_rows(before <= turn) for turn in range(len(used))]
+        return params
+
+    def transform(self, images: Tensor, params: Any) -> Tensor:
+        """Return the changed images."""
+        _check_channels(self, images)
+        order = params["order"]
+        none = torch.ones(len(images), device=images.device)
+        factors = torch.stack([params.get(name, none) for name in _BLENDS], dim=1).gather(1, order)
+        changed = self._blended(images, params, "rows_before", order, factors)
+        if "hue" in params:
+            changed = color.adjust_hue(changed, params["hue"])
+        return self._blended(changed, params, "rows_after", order, factors)
+
+    def _blended(
+        self, images: Tensor, params: Any, side: Literal["rows_before", "rows_after"], order: Tensor, factors: Tensor
+    ) -> Tensor:
+        before = params["before_hue"]
+        compiling = torch.compiler.is_compiling()
+        changed = images if compiling else images.clone()
+        for turn in range(order.shape[1]):
+            values = order[:, turn], factors[:, turn]
+            if compiling:
+                here = (before > turn) == (side == "rows_before")
+                changed = torch.where(here.view(-1, 1, 1, 1), color.blend(changed, *values), changed)
+            else:
+                change_rows(changed, params[side][turn], color.blend, *values)
+        return changed
+
+
+class GaussianBlur(Transform):
+    """Blur each sample with a standard deviation of its own: see :func:`fastload.transforms.blur.gaussian_blur`.
+
+    Args:
+        kernel_size: an odd number of pixels, or (x, y).
+        sigma: uniform in (min, max), or a number that is the same for all; above 0, in pixels.
+        layout: see :class:`Transform`.
+
+    Parameters: ``sigma`` [N], float32.
+
+    Raises:
+        ConfigError: an even kernel; a range that is not positive, reversed, or not finite.
+    """
+
+    def __init__(
+        self,
+        kernel_size: int | Sequence[int],
+        sigma: float | Sequence[float] = (0.1, 2.0),
+        *,
+        layout: Layout = "NCHW",
+    ) -> None:
+        super().__init__(layout=layout)
+        self.kernel_size = check_size("kernel_size", kernel_size)
+        if any(side % 2 == 0 for side in self.kernel_size):
+            raise ConfigError(f"kernel_size must be odd, got {kernel_size=}")
+        pair = list(sigma) if isinstance(sigma, Sequence) else [sigma]
+        if len(pair) not in (1, 2):
+            raise ConfigError(f"sigma must be a number or (min, max), got {sigma=}")
+        low, high = check_number("sigma", pair[0]), check_number("sigma", pair[-1])
+        if not 0 < low <= high:
+            raise ConfigError(f"sigma must be positive, and (min, max) in this order, got {sigma=}")
+        self.sigma = (low, high)
+
+    def draw(self, stream: Stream, shape: BatchShape) -> Params:
+        """Return the standard deviations."""
+        return {"sigma": tensor_of(stream.uniform(*self.sigma))}
+
+    def transform(self, images: Tensor, params: Params) -> Tensor:
+        """Return the blurred images."""
+        return gaussian_blur(images, params["sigma"], kernel_size=self.kernel_size)
+
+
+class _Sometimes(Transform):
+    """Does something to each sample with probability p.
+
+    Parameters: ``chosen`` [N], bool: to which samples; ``rows`` [K], int64: the same samples as indices.
+    """
+
+    def __init__(self, p: float, layout: Layout) -> None:
+        super().__init__(layout=layout)
+        self.p = check_probability("p", p)
+
+    def draw(self, stream: Stream, shape: BatchShape) -> Params:
+        """Return which samples are chosen."""
+        chosen = stream.chance(self.p)
+        return {"chosen": torch.from_numpy(chosen), "rows": _rows(chosen)}
+
+    def transform(self, images: Tensor, params: Params) -> Tensor:
+        """Return the images, the chosen ones changed."""
+        return choose(images, params["chosen"], params["rows"], self.change)
+
+    def change(self, images: Tensor) -> Tensor:
+        """Return the changed images, of any number of samples."""
+        raise NotImplementedError
+
+
+class RandomGrayscale(_Sometimes):
+    """Make a sample grey with probability p, with as many channels as before.
+
+    Args:
+        p: the probability.
+        layout: see :class:`Transform`.
+
+    Parameters: ``chosen`` [N], bool; ``rows`` [K], int64, the same samples as indices.
+
+    Raises:
+        ConfigError: p is no probability.
+    """
+
+    def __init__(self, p: float = 0.1, *, layout: Layout = "NCHW") -> None:
+        super().__init__(p, layout)
+
+    def change(self, images: Tensor) -> Tensor:
+        """Return the grey images."""
+        return color.rgb_to_grayscale(images, num_output_channels=images.shape[1])
+
+
+class RandomInvert(_Sometimes):
+    """Invert the values of a sample with probability p. Arguments, parameters, errors: as :class:`RandomGrayscale`."""
+
+    def __init__(self, p: float = 0.5, *, layout: Layout = "NCHW") -> None:
+        super().__init__(p, layout)
+
+    def change(self, images: Tensor) -> Tensor:
+        """Return the inverted images."""
+        return color.invert(images)
+
+
+class RandomEqualize(_Sometimes):
+    """Equalise the histograms of a sample with probability p. For the rest, as :class:`RandomGrayscale`."""
+
+    def __init__(self, p: float = 0.5, *, layout: Layout = "NCHW") -> None:
+        super().__init__(p, layout)
+
+    def change(self, images: Tensor) -> Tensor:
+        """Return the equalised images."""
+        return color.equalize(images)
+
+
+class RandomAutocontrast(_Sometimes):
+    """Stretch a sample's values to the whole range with probability p. For the rest, as :class:`RandomGrayscale`."""
+
+    def __init__(self, p: float = 0.5, *, layout: Layout = "NCHW") -> None:
+        super().__init__(p, layout)
+
+    def change(self, images: Tensor) -> Tensor:
+        """Return the stretched images."""
+        return color.autocontrast(images)
+
+
+class RandomSolarize(_Sometimes):
+    """Invert what is at or above a threshold, with probability p.
+
+    Args:
+        threshold: at most 255 for uint8, at most 1 for floats.
+        p: the probability.
+        layout: see :class:`Transform`.
+
+    Raises:
+        ConfigError: the threshold is no number, or above 255, or p is no probability.
+        TypeError: at the call: the threshold is above 1, and the images are floats.
+    """
+
+    def __init__(self, threshold: float, p: float = 0.5, *, layout: Layout = "NCHW") -> None:
+        super().__init__(p, layout)
+        self.threshold = check_number("threshold", threshold)
+        if self.threshold > 255:
+            raise ConfigError(f"threshold must be at most 255, the highest value of uint8, got {threshold=}")
+
+    def change(self, images: Tensor) -> Tensor:
+        """Return the solarised images."""
+        if images.dtype != torch.uint8 and self.threshold > 1:
+            raise TypeError(f"threshold must be at most 1 for images of floats, got threshold={self.threshold}")
+        return color.solarize(images, torch.full((len(images),), self.threshold, device=images.device))
+
+
+class RandomPosterize(_Sometimes):
+    """Keep the highest bits of each value, with probability p.
+
+    Args:
+        bits: how many, 0 to 8.
+        p: the probability.
+        layout: see :class:`Transform`.
+
+    Raises:
+        ConfigError: bits is no integer in [0, 8], or p is no probability.
+    """
+
+    def __init__(self, bits: int, p: float = 0.5, *, layout: Layout = "NCHW") -> None:
+        super().__init__(p, layout)
+        if isinstance(bits, bool) or not isinstance(bits, (int, np.integer)) or not 0 <= bits <= 8:
+            raise ConfigError(f"bits must be an integer in [0, 8], got {bits=}")
+        self.bits = int(bits)
+
+    def change(self, images: Tensor) -> Tensor:
+        """Return the posterised images."""
+        return color.posterize(images, torch.full((len(images),), self.bits, device=images.device))
+
+
+class RandomAdjustSharpness(_Sometimes):
+    """Change the sharpness with probability p.
+
+    Args:
+        sharpness_factor: at least 0; 0 is smoothed, 1 the image itself, 2 twice as sharp.
+        p: the probability.
+        layout: see :class:`Transform`.
+
+    Raises:
+        ConfigError: the factor is negative or no number, or p is no probability.
+    """
+
+    def __init__(self, sharpness_factor: float, p: float = 0.5, *, layout: Layout = "NCHW") -> None:
+        super().__init__(p, layout)
+        self.sharpness_factor = check_number("sharpness_factor", sharpness_factor)
+        if self.sharpness_factor < 0:
+            raise ConfigError(f"sharpness_factor must be at least 0, got {sharpness_factor=}")
+
+    def change(self, images: Tensor) -> Tensor:
+        """Return the sharpened images."""
+        return color.adjust_sharpness(images, torch.full((len(images),), self.sharpness_factor, device=images.device))
+
+
+def _range(
+    name: str, value: Range, *, center: float = 1.0, low: float = 0.0, high: float = float("inf")
+) -> tuple[float, float] | None:
+    """Return (min, max) of a factor; None if it changes nothing."""
+    if value is None:
+        return None
+    if isinstance(value, Sequence):
+        if len(value) != 2:
+            raise ConfigError(f"{name} must be a number or (min, max), got {name}={value!r}")
+        first, last = check_number(name, value[0]), check_number(name, value[1])
+    else:
+        reach = check_number(name, value)
+        if reach < 0:
+            raise ConfigError(f"{name} must not be negative if it is one number, got {name}={value!r}")
+        first, last = center - reach, center + reach
+        if center == 1.0:
+            first = max(first, 0.0)
+    if not low <= first <= last <= high:
+        raise ConfigError(f"{name} must be in [{low}, {high}], and (min, max) in this order, got {name}={value!r}")
+    return None if first == last == center else (first, last)
+
+
+def _rows(chosen: Flags) -> Tensor:
+    return torch.from_numpy(np.flatnonzero(chosen))
+
+
+def _check_channels(owner: Transform, images: Tensor) -> None:
+    if images.shape[1] not in (1, 3):
+        raise TypeError(f"{type(owner).__name__} takes images of 1 or 3 channels, got {images.shape[1]}")
+
+
+__all__ = [
+    "ColorJitter",
+    "GaussianBlur",
+    "RandomAdjustSharpness",
+    "RandomAutocontrast",
+    "RandomEqualize",
+    "RandomGrayscale",
+    "RandomInvert",
+    "RandomPosterize",
+    "RandomSolarize",
+]

@@ -1,0 +1,273 @@
+"""MixUp and CutMix: the samples of a pair are mixed with each other, and their labels as the samples are.
+
+Partners are the slots 2j and 2j + 1 of the batch, so that no partner is on another rank as long as the ranks' parts are
+even. A pair has one weight (and one box), drawn with the key of its first sample; an odd last sample stays as it is.
+torchvision mixes each sample with the one before it, and draws one weight for the batch; the formulas are the same.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..errors import ConfigError
+from .base import (
+    BatchShape,
+    Layout,
+    Params,
+    Transform,
+    check_images,
+    check_number,
+    check_probability,
+    params_to,
+    shape_of,
+    tensor_of,
+)
+from .draws import Draws, Floats, Integers, Stream
+from .parts import in_parts
+
+
+class _Mix(Transform):
+    """What MixUp and CutMix share: labels, and pairs."""
+
+    def __init__(self, num_classes: int | None, layout: Layout) -> None:
+        super().__init__(layout=layout)
+        if num_classes is not None and (
+            isinstance(num_classes, bool) or not isinstance(num_classes, (int, np.integer)) or num_classes < 1
+        ):
+            raise ConfigError(f"num_classes must be an integer above 0, got {num_classes=}")
+        self.num_classes = None if num_classes is None else int(num_classes)
+
+    def forward(  # type: ignore[override]  # there are labels besides the images
+        self,
+        images: Tensor,
+        labels: Tensor,
+        *,
+        generator: torch.Generator | None = None,
+        draws: Draws | None = None,
+        params: Any = None,
+        return_params: bool = False,
+    ) -> Any:
+        """Mix a batch.
+
+        Args:
+            images: [N, C, H, W], see :class:`Transform`. float32 and float64 are mixed in their dtype, the lower ones
+                in float32; uint8, which torchvision's MixUp refuses, likewise, and rounded to the nearest.
+            labels: [N], integers: the classes; or [N, num_classes], floats: probabilities of them.
+            generator: as in :meth:`Transform.forward`, and so the others.
+            draws: likewise.
+            params: likewise.
+            return_params: return (images, labels, parameters).
+
+        Returns:
+            (images, labels); labels are [N, num_classes], float32 or the dtype given.
+
+        Raises:
+            TypeError, ValueError: these are no such images or labels. A class that is not below ``num_classes`` is an
+            IndexError or RuntimeError of torch's.
+        """
+        check_images(images, self, self.layout)
+        self._check_labels(labels, len(images))
+        if params is None:
+            if draws is None:
+                draws = Draws.from_generator(generator, len(images))
+            elif len(draws) != len(images):
+                raise ValueError(f"{type(self).__name__} got draws for {len(draws)} samples, and {len(images)} images")
+            params = self.draw_for(draws, shape_of(images, self.layout))
+        mixed = super().forward(images, params=params)
+        soft = self.transform_labels(labels, params_to(params, labels.device))
+        return (mixed, soft, params) if return_params else (mixed, soft)
+
+    def transform_labels(self, labels: Tensor, params: Params) -> Tensor:
+        """Return the mixed labels, [N, num_classes], given the parameters on their device."""
+        if labels.ndim == 1:
+            assert self.num_classes is not None  # checked
+            soft = torch.zeros((len(labels), self.num_classes), device=labels.device)
+            soft.scatter_(1, labels.long()[:, None], 1.0)
+        else:
+            soft = labels if labels.is_floating_point() else labels.float()
+        own = params["label_weight"].to(soft.dtype)[:, None]
+        return soft.index_select(0, _partners(soft)).mul_(1 - own).add_(soft * own)
+
+    def _check_labels(self, labels: object, num_images: int) -> None:
+        name = type(self).__name__
+        if not isinstance(labels, Tensor):
+            raise TypeError(f"{name} takes the labels as a tensor, got {type(labels).__name__}")
+        if labels.ndim not in (1, 2) or len(labels) != num_images:
+            raise ValueError(
+                f"{name} takes labels [N] or [N, num_classes] for {num_images} images, got shape {tuple(labels.shape)}"
+            )
+        if labels.ndim == 1 and (labels.is_floating_point() or labels.dtype == torch.bool):
+            raise TypeError(f"{name} takes labels [N] of integers, the classes, got {labels.dtype}")
+        if labels.ndim == 1 and self.num_classes is None:
+            raise ValueError(f"{name} needs num_classes for labels that are classes, got num_classes=None")
+        if labels.ndim == 2 and self.num_classes not in (None, labels.shape[1]):
+            raise ValueError(f"{name} has num_classes={self.num_classes}, got labels of shape {tuple(labels.shape)}")
+
+
+class MixUp(_Mix):
+    """Mix each pair: weight * image + (1 - weight) * partner, and the labels likewise.
+
+    Given the weight equal to torchvision's in float32 and float64, within 4 units in the last place below.
+
+    Args:
+        alpha: the weight is Beta(alpha, alpha); above 0.
+        num_classes: how many there are; None: labels are always given as probabilities.
+        layout: see :class:`Transform`.
+
+    Parameters: ``weight`` and ``label_weight`` [N], float32, the same number; 1 for an odd last sample.
+
+    Source: Zhang et al., "mixup: Beyond empirical risk minimization" (2018).
+
+    Raises:
+        ConfigError: alpha is not above 0, or num_classes is no number of classes.
+    """
+
+    def __init__(self, *, alpha: float = 1.0, num_classes: int | None = None, layout: Layout = "NCHW") -> None:
+        super().__init__(num_classes, layout)
+        self.alpha = _check_alpha("alpha", alpha)
+
+    def draw(self, stream: Stream, shape: BatchShape) -> Params:
+        """Return the weights."""
+        weight = tensor_of(_of_pairs(stream.beta(self.alpha), 1.0))
+        return {"weight": weight, "label_weight": weight}
+
+    def transform(self, images: Tensor, params: Params) -> Tensor:
+        """Return the mixed images."""
+        return _weighted(images, images.index_select(0, _partners(images)), params["weight"])
+
+
+class CutMix(_Mix):
+    """Replace a box of each image by its partner's, and mix the labels by the box's share of the area.
+
+    Given the box, images are equal to torchvision's.
+
+    Args:
+        alpha: the share of the image that is kept is Beta(alpha, alpha), before the box is clipped; above 0.
+        num_classes: how many there are; None: labels are always given as probabilities.
+        layout: see :class:`Transform`.
+
+    Parameters: ``box`` [N, 4], int64: left, top, right, bottom, in pixels, the last two exclusive; ``label_weight``
+    [N], float32: the share that is kept. An odd last sample has an empty box.
+
+    Source: Yun et al., "CutMix: Regularization strategy to train strong classifiers" (2019).
+
+    Raises:
+        ConfigError: alpha is not above 0, or num_classes is no number of classes.
+    """
+
+    def __init__(self, *, alpha: float = 1.0, num_classes: int | None = None, layout: Layout = "NCHW") -> None:
+        super().__init__(num_classes, layout)
+        self.alpha = _check_alpha("alpha", alpha)
+
+    def draw(self, stream: Stream, shape: BatchShape) -> Params:
+        """Return the boxes, and what they leave."""
+        box, kept = _boxes(stream, stream.beta(self.alpha), shape)
+        return {"box": tensor_of(_of_pairs(box, 0), torch.int64), "label_weight": tensor_of(_of_pairs(kept, 1.0))}
+
+    def transform(self, images: Tensor, params: Params) -> Tensor:
+        """Return the mixed images."""
+        return _pasted(images, images.index_select(0, _partners(images)), params["box"])
+
+
+class MixUpOrCutMix(_Mix):
+    """MixUp for some pairs and CutMix for the others, where torchvision's recipes choose for a whole batch.
+
+    Args:
+        mixup_alpha: as alpha in :class:`MixUp`.
+        cutmix_alpha: as alpha in :class:`CutMix`.
+        cutmix_p: the probability of CutMix.
+        num_classes: how many there are; None: labels are always given as probabilities.
+        layout: see :class:`Transform`.
+
+    Parameters: ``weight`` of MixUp, 1 for the pairs of CutMix; ``box`` of CutMix, empty for the pairs of MixUp;
+    ``label_weight``.
+
+    Raises:
+        ConfigError: an alpha is not above 0, cutmix_p is no probability, or num_classes is no number of classes.
+    """
+
+    def __init__(
+        self,
+        *,
+        mixup_alpha: float = 1.0,
+        cutmix_alpha: float = 1.0,
+        cutmix_p: float = 0.5,
+        num_classes: int | None = None,
+        layout: Layout = "NCHW",
+    ) -> None:
+        super().__init__(num_classes, layout)
+        self.mixup_alpha = _check_alpha("mixup_alpha", mixup_alpha)
+        self.cutmix_alpha = _check_alpha("cutmix_alpha", cutmix_alpha)
+        self.cutmix_p = check_probability("cutmix_p", cutmix_p)
+
+    def draw(self, stream: Stream, shape: BatchShape) -> Params:
+        """Return the parameters of both."""
+        cut = stream.chance(self.cutmix_p)
+        weight = np.where(cut, 1.0, stream.beta(self.mixup_alpha))
+        box, kept = _boxes(stream, stream.beta(self.cutmix_alpha), shape)
+        return {
+            "weight": tensor_of(_of_pairs(weight, 1.0)),
+            "box": tensor_of(_of_pairs(np.where(cut[:, None], box, 0), 0), torch.int64),
+            "label_weight": tensor_of(_of_pairs(np.where(cut, kept, weight), 1.0)),
+        }
+
+    def transform(self, images: Tensor, params: Params) -> Tensor:
+        """Return the mixed images."""
+        # A weight of 1 leaves an image as it is, and so does an empty box.
+        partners = images.index_select(0, _partners(images))
+        return _pasted(_weighted(images, partners, params["weight"]), partners, params["box"])
+
+
+def _of_pairs(values: Any, alone: float) -> Any:
+    """Return [N, ...] with the value of each pair's first sample for both, and of an odd last one, ``alone``."""
+    paired = values[np.arange(len(values)) // 2 * 2]
+    if len(values) % 2:
+        paired[-1] = alone
+    return paired
+
+
+def _partners(batch: Tensor) -> Tensor:
+    """Return [N]: 1, 0, 3, 2, ...; an odd last one is its own."""
+    return torch.arange(len(batch), device=batch.device).bitwise_xor_(1).clamp_(max=len(batch) - 1)
+
+
+def _boxes(stream: Stream, kept: Floats, shape: BatchShape) -> tuple[Integers, Floats]:
+    """Return [N, 4] boxes about random centres, clipped to the image, and the share of the image outside of each."""
+    size = np.array([shape.width, shape.height])
+    unit = stream.uniform(count=2)
+    centre = np.minimum(np.floor(unit * size), size - 1).astype(np.int64)
+    half = (0.5 * np.sqrt(1 - kept)[:, None] * size).astype(np.int64)
+    low, high = np.maximum(centre - half, 0), np.minimum(centre + half, size)
+    area = np.prod(high - low, axis=1) / np.prod(size)
+    return np.concatenate([low, high], axis=1), 1 - area
+
+
+@in_parts
+def _weighted(images: Tensor, partners: Tensor, weights: Tensor) -> Tensor:
+    wide = torch.float64 if images.dtype == torch.float64 else torch.float32
+    own = weights.to(wide).view(-1, 1, 1, 1)
+    mixed = (partners.to(wide) * (1 - own)).add_(images.to(wide) * own)
+    return (mixed.round_() if images.dtype == torch.uint8 else mixed).to(images.dtype)
+
+
+@in_parts
+def _pasted(images: Tensor, partners: Tensor, boxes: Tensor) -> Tensor:
+    left, top, right, bottom = (side.view(-1, 1, 1, 1) for side in boxes.unbind(1))
+    x = torch.arange(images.shape[3], device=images.device)
+    y = torch.arange(images.shape[2], device=images.device)[:, None]
+    inside = ((x >= left) & (x < right)) & ((y >= top) & (y < bottom))
+    return torch.where(inside, partners, images)
+
+
+def _check_alpha(name: str, value: float) -> float:
+    number = check_number(name, value)
+    if number <= 0:
+        raise ConfigError(f"{name} must be above 0, got {name}={value!r}")
+    return number
+
+
+__all__ = ["CutMix", "MixUp", "MixUpOrCutMix"]

@@ -1,0 +1,276 @@
+"""Automatic policies: torchvision's operations, ranges and signs, drawn for each sample."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+import torchvision.transforms.v2 as T
+from color_references import assert_near, assert_same_distribution, batches, random_images
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torchvision.transforms import InterpolationMode
+
+from fastload import ConfigError
+from fastload.transforms import auto, parts
+from fastload.transforms.auto import OPERATIONS, AugMix, RandAugment, TrivialAugmentWide
+from fastload.transforms.auto_geometry import warp
+from fastload.transforms.base import BatchShape
+from fastload.transforms.draws import Draws
+
+KEY = bytes(range(16))
+MANY = 20_000
+interpolations = st.sampled_from(["nearest", "bilinear"])
+fills = st.sampled_from([None, 0, 0.5, [0.2, 0.4, 0.6]])
+
+
+def drawn(transform, num=MANY, height=20, width=30):
+    return transform.draw_for(Draws(KEY, np.arange(num)), BatchShape(num, 3, height, width))
+
+
+def stepped(image, step, row, interpolation, fill):
+    """Return what torchvision's own dispatch makes of an image, given a step."""
+    name, magnitude = OPERATIONS[step["operation"][row]], step["magnitude"][row].item()
+    mode = InterpolationMode(interpolation)
+    theirs = T.RandAugment()._apply_image_or_video_transform
+    return theirs(image, name, magnitude, interpolation=mode, fill={torch.Tensor: fill})
+
+
+def tolerance(images):
+    # Sampling at places that are 1e-6 apart; and steps amplify the errors of those before.
+    return 0.0 if images.dtype == torch.uint8 else 1e-4
+
+
+@given(
+    images=batches(dtypes=(torch.uint8, torch.float32), channels=(3,), most=12),
+    num_ops=st.integers(0, 3),
+    magnitude=st.integers(0, 30),
+    interpolation=interpolations,
+    fill=fills,
+    seed=st.integers(0, 2**32),
+)
+def test_rand_augmented_samples_are_torchvisions(images, num_ops, magnitude, interpolation, fill, seed):
+    before = images.clone()
+    transform = RandAugment(num_ops, magnitude, interpolation=interpolation, fill=fill)
+    found, params = transform(images, generator=torch.Generator().manual_seed(seed), return_params=True)
+    assert torch.equal(images, before)
+    assert len(params["steps"]) == num_ops
+    for row, image in enumerate(images):
+        expected = image.contiguous()
+        for step in params["steps"]:
+            expected = stepped(expected, step, row, interpolation, fill)
+        if images.dtype == torch.uint8:
+            assert torch.equal(found[row], expected)
+        elif not discontinuous(params["steps"], row):
+            assert_near(found[row], expected, tolerance=1e-4)
+
+
+def discontinuous(steps, row):
+    """Whether an error of the last place may become a large one: a threshold comes after something that rounds."""
+    names = [OPERATIONS[step["operation"][row]] for step in steps]
+    return any(name in ("Posterize", "Solarize", "Equalize", "AutoContrast") for name in names[1:])
+
+
+@given(
+    images=batches(dtypes=(torch.uint8, torch.float32), channels=(1, 3), most=12),
+    interpolation=interpolations,
+    fill=st.sampled_from([None, 0, 0.5]),
+    seed=st.integers(0, 2**32),
+)
+def test_trivially_augmented_samples_are_torchvisions(images, interpolation, fill, seed):
+    transform = TrivialAugmentWide(interpolation=interpolation, fill=fill)
+    found, params = transform(images, generator=torch.Generator().manual_seed(seed), return_params=True)
+    expected = [stepped(image.contiguous(), params, row, interpolation, fill) for row, image in enumerate(images)]
+    assert_near(found, torch.stack(expected), tolerance=tolerance(images))
+
+
+@settings(max_examples=30)
+@given(
+    images=batches(dtypes=(torch.uint8, torch.float32), channels=(3,), most=6),
+    depth=st.sampled_from([-1, 1, 2]),
+    width=st.integers(1, 3),
+    all_ops=st.booleans(),
+    seed=st.integers(0, 2**32),
+)
+def test_augmented_mixtures_are_torchvisions(images, depth, width, all_ops, seed):
+    transform = AugMix(mixture_width=width, chain_depth=depth, all_ops=all_ops)
+    found, params = transform(images, generator=torch.Generator().manual_seed(seed), return_params=True)
+    for row, image in enumerate(images):
+        weights = params["weights"][row].view(-1, 1, 1, 1)
+        expected = weights[0] * image
+        for weight, steps in zip(weights[1:], params["chains"], strict=True):
+            changed = image.contiguous()
+            for step in steps:
+                changed = stepped(changed, step, row, "bilinear", None)
+            expected.add_(weight * changed)
+        if images.dtype == torch.uint8:
+            assert torch.equal(found[row], expected.to(torch.uint8))
+        elif not any(discontinuous(steps, row) for steps in params["chains"]):
+            assert_near(found[row], expected, tolerance=1e-4)
+
+
+@pytest.mark.parametrize("size", [(32, 32), (17, 40), (64, 64), (1, 5)])
+@pytest.mark.parametrize("interpolation", ["nearest", "bilinear"])
+def test_every_magnitude_of_every_geometric_operation_is_torchvisions(size, interpolation):
+    height, width = size
+    cases = [
+        (operation, sign * magnitude)
+        for table in (
+            auto._magnitudes(31, 0.99, (32.0, 32.0), 135.0, 0.99, bits=(8, 2)),
+            auto._magnitudes(10, 0.3, (width / 3.0, height / 3.0), 30.0, 0.9, bits=(4, 0)),
+            auto._magnitudes(7, 0.5, (5.5, 7.25), 180.0, 0.9, bits=(4, 0)),
+        )
+        for operation in range(1, 6)
+        for magnitude in table[operation]
+        for sign in (1, -1)
+    ]
+    operations, magnitudes = (np.array(column) for column in zip(*cases, strict=True))
+    images = random_images((len(cases), 3, height, width), torch.uint8, 0)
+    transform = TrivialAugmentWide(interpolation=interpolation)
+    step = transform._step(operations, magnitudes, BatchShape(len(cases), 3, height, width))
+    found = transform(images, params=step)
+    expected = [stepped(image, step, row, interpolation, None) for row, image in enumerate(images)]
+    assert torch.equal(found, torch.stack(expected))
+
+
+def magnitudes_of(theirs, space, bins, height, width, chosen):
+    """Return {name: magnitudes that can be drawn}, signs included."""
+    found = {}
+    for name, (function, signed) in space.items():
+        values = function(bins, height, width)
+        values = [0.0] if values is None else [float(values[place]) for place in chosen]
+        found[name] = {sign * value for value in values for sign in ((1, -1) if signed else (1,))}
+    return found
+
+
+@pytest.mark.parametrize(
+    ("transform", "space", "bins", "chosen"),
+    [
+        (RandAugment(1), T.RandAugment._AUGMENTATION_SPACE, 31, [9]),
+        (RandAugment(1, 3, 5), T.RandAugment._AUGMENTATION_SPACE, 5, [3]),
+        (TrivialAugmentWide(), T.TrivialAugmentWide._AUGMENTATION_SPACE, 31, range(31)),
+        (TrivialAugmentWide(4), T.TrivialAugmentWide._AUGMENTATION_SPACE, 4, range(4)),
+        (AugMix(chain_depth=1), T.AugMix._AUGMENTATION_SPACE, 10, range(3)),
+        (AugMix(5, chain_depth=1, all_ops=False), T.AugMix._PARTIAL_AUGMENTATION_SPACE, 10, range(5)),
+    ],
+)
+def test_operations_and_magnitudes_are_those_of_torchvision_and_as_likely(transform, space, bins, chosen):
+    params = drawn(transform)
+    step = params["steps"][0] if "steps" in params else params["chains"][0][0] if "chains" in params else params
+    found = {}
+    for operation, magnitude in zip(step["operation"].tolist(), step["magnitude"].tolist(), strict=True):
+        found.setdefault(OPERATIONS[operation], []).append(magnitude)
+    expected = magnitudes_of(transform, space, bins, 20, 30, chosen)
+    assert found.keys() == expected.keys()
+    share = MANY / len(expected)
+    # chi-square with 13 degrees of freedom: 34.5 is its 0.1 % point, and the draws are always the same.
+    assert sum((len(values) - share) ** 2 / share for values in found.values()) < 34.5
+    for name, values in found.items():
+        assert set(values) == expected[name]
+        if len(expected[name]) > 1 and min(expected[name]) < 0:
+            signs = np.sign([value for value in values if value])
+            assert abs(signs.mean()) < 4 / math.sqrt(len(signs))
+        magnitudes, counts = np.unique(np.abs(values), return_counts=True)
+        if len(magnitudes) > 1 and name != "Posterize":  # whose bins are rounded to the same bits
+            assert counts.max() / counts.min() < 3
+
+
+def test_operations_of_the_steps_are_independent():
+    first, second = drawn(RandAugment())["steps"]
+    counts = np.zeros((14, 14))
+    np.add.at(counts, (first["operation"].numpy(), second["operation"].numpy()), 1)
+    expected = MANY / 196
+    assert ((counts - expected) ** 2 / expected).sum() < 263  # 195 degrees of freedom, 0.1 %
+
+
+def test_weights_of_a_mixture_have_torchvisions_distribution():
+    params = drawn(AugMix(alpha=0.6))
+    weights = params["weights"].double()
+    torch.manual_seed(0)
+    kept = torch._sample_dirichlet(torch.full((5000, 2), 0.6))
+    shares = torch._sample_dirichlet(torch.full((5000, 3), 0.6)) * kept[:, 1:]
+    assert torch.allclose(weights.sum(dim=1), torch.ones(MANY, dtype=torch.float64), atol=1e-6)
+    assert_same_distribution(weights[:, 0], kept[:, 0])
+    for chain in range(3):
+        assert_same_distribution(weights[:, 1 + chain], shares[:, chain])
+
+
+def test_chains_have_one_two_or_three_operations():
+    chains = drawn(AugMix())["chains"]
+    for steps in chains:
+        depths = sum((step["operation"] > 0).long() for step in steps)
+        counts = torch.bincount(depths, minlength=4)
+        assert counts[0] == 0
+        assert (counts[1:] / MANY - 1 / 3).abs().max() < 0.015
+    assert [len(steps) for steps in drawn(AugMix(chain_depth=2, mixture_width=2), 5)["chains"]] == [2, 2]
+
+
+@pytest.mark.parametrize("make", [RandAugment, TrivialAugmentWide, AugMix])
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_a_sample_does_not_depend_on_the_others(make, dtype, monkeypatch):
+    transform = make()
+    images = random_images((40, 3, 12, 11), dtype, 1)
+    ids = np.arange(40) * 7 + 2**33
+    together = transform(images, draws=Draws(KEY, ids))
+    assert together.dtype == dtype
+    rows = [31, 2, 3, 19]
+    assert torch.equal(transform(images[rows], draws=Draws(KEY, ids[rows])), together[rows])
+    monkeypatch.setattr(parts, "PART_SIZE", 1000)  # parts of two samples
+    assert torch.equal(transform(images, draws=Draws(KEY, ids)), together)
+    transform.layout = "NHWC"
+    assert torch.equal(transform(images.permute(0, 2, 3, 1), draws=Draws(KEY, ids)), together.permute(0, 2, 3, 1))
+
+
+@pytest.mark.parametrize("make", [RandAugment, TrivialAugmentWide, AugMix])
+def test_policies_are_compiled_without_a_break_and_once(make):
+    torch._dynamo.reset()
+    transform, shape = make(), BatchShape(30, 3, 9, 10)
+    images = random_images(tuple(shape), torch.uint8, 1)
+    compiled = torch.compile(transform.transform, fullgraph=True, backend="eager")
+    params = transform.draw_for(Draws(KEY, np.arange(30)), shape)
+    assert torch.equal(compiled(images, params), transform(images, params=params))
+    params = transform.draw_for(Draws(KEY, np.arange(30, 60)), shape)
+    with torch.compiler.set_stance("fail_on_recompile"):  # with other rows
+        assert torch.equal(compiled(images, params), transform(images, params=params))
+
+
+def test_what_torchvision_calls_the_modes_is_understood():
+    assert RandAugment(interpolation=InterpolationMode.BILINEAR).interpolation == "bilinear"
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: RandAugment(-1), "num_ops must be at least 0"),
+        (lambda: RandAugment(2.0), "num_ops must be an integer"),
+        (lambda: RandAugment(2, 31), r"magnitude must be in \[0, 30\]"),
+        (lambda: RandAugment(2, 0, 1), "num_magnitude_bins must be at least 2"),
+        (lambda: TrivialAugmentWide(1), "num_magnitude_bins must be at least 2"),
+        (lambda: RandAugment(interpolation="bicubic"), "interpolation must be 'nearest' or 'bilinear'"),
+        (lambda: RandAugment(fill="black"), "fill must be a number"),
+        (lambda: RandAugment(fill=[]), "fill must be a number, or one for each channel"),
+        (lambda: RandAugment(fill=(0, math.nan)), "fill must be finite"),
+        (lambda: AugMix(0), r"severity must be in \[1, 10\]"),
+        (lambda: AugMix(11), r"severity must be in \[1, 10\]"),
+        (lambda: AugMix(mixture_width=0), "mixture_width must be at least 1"),
+        (lambda: AugMix(chain_depth=1.5), "chain_depth must be an integer"),
+        (lambda: AugMix(alpha=0), "alpha must be above 0"),
+        (lambda: AugMix(alpha=math.inf), "alpha must be finite"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(make, message):
+    with pytest.raises(ConfigError, match=message):
+        make()
+
+
+@pytest.mark.parametrize("make", [RandAugment, TrivialAugmentWide, AugMix])
+def test_two_channels_are_refused(make):
+    with pytest.raises(TypeError, match="images of 1 or 3 channels, got 2"):
+        make()(torch.zeros(1, 2, 4, 4))
+
+
+def test_a_fill_for_other_channels_is_refused():
+    with pytest.raises(ValueError, match="one value or one for each of 3 channels"):
+        warp(torch.zeros(1, 3, 4, 4), torch.eye(2, 3)[None], interpolation="nearest", fill=(1, 2))

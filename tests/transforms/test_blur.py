@@ -1,0 +1,77 @@
+"""A blur with a deviation for each sample is torchvision's for that sample."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torchvision.transforms.v2.functional as F
+from color_references import DTYPES, assert_near, batches, lain_out, random_images, sample_by_sample
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fastload.transforms import blur, parts
+from fastload.transforms.blur import gaussian_blur
+
+sides = st.sampled_from([1, 3, 5, 9])
+
+
+@given(images=batches(smallest=5, channels=(1, 2, 3)), size=st.tuples(sides, sides), seed=st.integers(0, 2**32))
+def test_each_sample_is_what_torchvision_makes_of_it(images, size, seed):
+    before = images.clone()
+    sigmas = torch.rand(len(images), generator=torch.Generator().manual_seed(seed)) * 3 + 0.1
+    found = gaussian_blur(images, sigmas, kernel_size=size)
+    assert torch.equal(images, before)
+    expected = sample_by_sample(lambda image, sigma: F.gaussian_blur(image, list(size), [sigma] * 2), images, sigmas)
+    assert_near(found, expected, tolerance=1.0 if images.dtype == torch.uint8 else None)
+    # Only a mean halfway between two levels may be rounded to the other one.
+    assert (found != expected).double().mean() < 0.01 or images.dtype != torch.uint8
+
+
+def test_deviations_of_the_two_directions_may_differ():
+    images = random_images((3, 3, 12, 15), torch.float32, 0)
+    sigmas = torch.tensor([[0.5, 2.0], [1.0, 1.0], [3.0, 0.2]])
+    found = gaussian_blur(images, sigmas, kernel_size=(5, 7))
+    expected = [F.gaussian_blur(image, [5, 7], sigma.tolist()) for image, sigma in zip(images, sigmas, strict=True)]
+    assert_near(found, torch.stack(expected))
+
+
+@pytest.mark.parametrize("size", [(1, 1), (3, 5), (9, 1)])
+def test_the_way_of_a_gpu_gives_the_same(size):
+    images = random_images((3, 2, 12, 15), torch.float64, 0)
+    taps = torch.rand(3, 5, dtype=torch.float64)
+    for dim in (2, 3):
+        torch.testing.assert_close(blur._along_by_convolution(images, dim, taps), blur._along(images, dim, taps))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_sample_does_not_depend_on_the_others_nor_on_the_memory(dtype, monkeypatch):
+    images = random_images((7, 3, 19, 23), dtype, 5)
+    sigmas = torch.linspace(0.2, 2.0, 7)
+    together = gaussian_blur(images, sigmas, kernel_size=(5, 5))
+    for layout in ("channels_last", "strided", "turned"):
+        assert torch.equal(gaussian_blur(lain_out(images, layout), sigmas, kernel_size=(5, 5)), together)
+    alone = gaussian_blur(images[3:4], sigmas[3:4], kernel_size=(5, 5))
+    assert torch.equal(alone[0], together[3])
+    monkeypatch.setattr(parts, "PART_SIZE", 4000)  # parts of three samples
+    assert torch.equal(gaussian_blur(images, sigmas, kernel_size=(5, 5)), together)
+
+
+def test_a_blur_is_compiled_without_a_break():
+    torch._dynamo.reset()
+    images, sigmas = random_images((4, 3, 8, 9), torch.uint8, 5), torch.rand(4) + 0.1
+    compiled = torch.compile(gaussian_blur, fullgraph=True, backend="eager")
+    assert torch.equal(compiled(images, sigmas, kernel_size=(3, 5)), gaussian_blur(images, sigmas, kernel_size=(3, 5)))
+
+
+@pytest.mark.parametrize(
+    ("size", "message"),
+    [
+        ((4, 3), "must be odd"),
+        ((3, 0), "odd and positive"),
+        ((9, 3), "narrower than twice the image"),
+        ((3, 13), "use a smaller"),
+    ],
+)
+def test_a_kernel_that_does_not_fit_is_refused(size, message):
+    with pytest.raises(ValueError, match=message):
+        gaussian_blur(torch.zeros(1, 3, 6, 4), torch.ones(1), kernel_size=size)

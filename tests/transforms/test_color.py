@@ -1,0 +1,184 @@
+"""Colour operations with a factor for each sample are torchvision's for that sample."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torchvision.transforms.v2.functional as F
+from color_references import DTYPES, EXACT, assert_near, batches, lain_out, random_images, sample_by_sample
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fastload.transforms import color, parts
+
+
+def factors_for(images, seed):
+    generator = torch.Generator().manual_seed(seed)
+    factors = torch.rand(len(images), generator=generator) * 2.5
+    factors[torch.rand(len(images), generator=generator) < 0.1] = 0.0
+    factors[torch.rand(len(images), generator=generator) < 0.1] = 1.0
+    return factors
+
+
+def turns_for(images, seed):
+    return (factors_for(images, seed) / 2.5 - 0.5).clamp(-0.5, 0.5)
+
+
+def thresholds_for(images, seed):
+    thresholds = factors_for(images, seed) / 2.5
+    return thresholds * 255 if images.dtype == torch.uint8 else thresholds
+
+
+def bits_for(images, seed):
+    return torch.randint(0, 9, (len(images),), generator=torch.Generator().manual_seed(seed))
+
+
+WITH_FACTORS = {
+    "adjust_brightness": factors_for,
+    "adjust_contrast": factors_for,
+    "adjust_saturation": factors_for,
+    "adjust_sharpness": factors_for,
+    "adjust_hue": turns_for,
+    "solarize": thresholds_for,
+    "posterize": bits_for,
+}
+WITHOUT = ("invert", "autocontrast", "equalize", "rgb_to_grayscale")
+
+
+def arguments_for(name, images, seed):
+    return (WITH_FACTORS[name](images, seed),) if name in WITH_FACTORS else ()
+
+
+@pytest.mark.parametrize("name", [*WITH_FACTORS, *WITHOUT])
+@given(images=batches(), seed=st.integers(0, 2**32))
+def test_each_sample_is_what_torchvision_makes_of_it(name, images, seed):
+    before = images.clone()
+    values = arguments_for(name, images, seed)
+    found = getattr(color, name)(images, *values)
+    assert torch.equal(images, before)
+    if name in ("equalize", "autocontrast") and images.dtype not in EXACT:
+        # torchvision's roundings in half precision are amplified, and its 1.0 becomes level 0.
+        expected = sample_by_sample(getattr(F, name), images.float(), *values).to(images.dtype)
+    else:
+        expected = sample_by_sample(getattr(F, name), images, *values)
+    assert_near(found, expected)
+
+
+@given(images=batches(dtypes=(torch.float32, torch.float64)), seed=st.integers(0, 2**32))
+def test_floats_beyond_one_are_clamped_where_torchvision_clamps_them(images, seed):
+    images = images * 1.5
+    for name in (
+        "adjust_brightness",
+        "adjust_contrast",
+        "adjust_saturation",
+        "adjust_sharpness",
+        "posterize",
+        "invert",
+    ):
+        values = arguments_for(name, images, seed)
+        found = getattr(color, name)(images, *values)
+        assert_near(found, sample_by_sample(getattr(F, name), images, *values))
+
+
+@given(images=batches(channels=(2, 4)))
+def test_operations_without_colours_take_any_number_of_channels(images):
+    bits = bits_for(images, 1)
+    assert torch.equal(color.posterize(images, bits), sample_by_sample(F.posterize, images, bits))
+    assert torch.equal(color.invert(images), sample_by_sample(F.invert, images))
+    thresholds = thresholds_for(images, 1)
+    assert torch.equal(color.solarize(images, thresholds), sample_by_sample(F.solarize, images, thresholds))
+
+
+@given(images=batches(), seed=st.integers(0, 2**32))
+def test_a_blend_is_the_adjustment_that_is_named(images, seed):
+    kinds = torch.randint(0, 3, (len(images),), generator=torch.Generator().manual_seed(seed))
+    factors = factors_for(images, seed)
+    adjust = (F.adjust_brightness, F.adjust_contrast, F.adjust_saturation)
+    found = color.blend(images, kinds, factors)
+    assert_near(
+        found, sample_by_sample(lambda image, kind, factor: adjust[kind](image, factor), images, kinds, factors)
+    )
+
+
+@given(images=batches())
+def test_three_channels_of_grey_are_the_same(images):
+    found = color.rgb_to_grayscale(images, num_output_channels=3)
+    assert_near(found, sample_by_sample(lambda image: F.rgb_to_grayscale(image, 3), images))
+
+
+def test_the_mean_of_many_pixels_is_at_most_one_level_apart():
+    images = random_images((2, 3, 300, 400), torch.uint8, 3)
+    factors = torch.tensor([0.3, 1.7])
+    expected = sample_by_sample(F.adjust_contrast, images, factors)
+    assert (color.adjust_contrast(images, factors).int() - expected.int()).abs().max() <= 1
+
+
+def test_every_threshold_and_number_of_bits_is_as_in_torchvision():
+    images = torch.arange(256, dtype=torch.uint8).view(1, 1, 16, 16).expand(520, -1, -1, -1)
+    thresholds = torch.arange(520) / 2 - 4.5
+    thresholds = thresholds.clamp(max=255)
+    assert torch.equal(color.solarize(images, thresholds), sample_by_sample(F.solarize, images, thresholds))
+    bits = torch.arange(9)
+    assert torch.equal(color.posterize(images[:9], bits), sample_by_sample(F.posterize, images[:9], bits))
+
+
+def test_every_grey_level_keeps_or_loses_the_level_that_it_does_in_torchvision():
+    # Factor * level + (1 - factor) * level is the level, or a little less, which is cut off to the next.
+    levels = torch.arange(256, dtype=torch.uint8).view(1, 1, 16, 16).expand(200, 3, -1, -1)
+    factors = torch.linspace(0, 2, 200)
+    assert torch.equal(color.adjust_saturation(levels, factors), sample_by_sample(F.adjust_saturation, levels, factors))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", [*WITH_FACTORS, *WITHOUT])
+def test_a_sample_does_not_depend_on_the_others_nor_on_the_memory(name, dtype, monkeypatch):
+    images = random_images((11, 3, 19, 23), dtype, 5)
+    values = arguments_for(name, images, 7)
+    function = getattr(color, name)
+    together = function(images, *values)
+    for layout in ("channels_last", "strided", "turned"):
+        assert torch.equal(function(lain_out(images, layout), *values), together)
+    for row in (0, 3, 10):
+        alone = function(images[row : row + 1], *(value[row : row + 1] for value in values))
+        assert torch.equal(alone[0], together[row])
+    monkeypatch.setattr(parts, "PART_SIZE", 4000)  # parts of three samples
+    assert torch.equal(function(images, *values), together)
+
+
+@pytest.mark.parametrize("name", [*WITH_FACTORS, *WITHOUT])
+def test_operations_are_compiled_without_a_break(name):
+    torch._dynamo.reset()
+    images = random_images((4, 3, 8, 9), torch.uint8, 5)
+    values = arguments_for(name, images, 7)
+    function = getattr(color, name)
+    compiled = torch.compile(function, fullgraph=True, backend="eager")
+    assert torch.equal(compiled(images, *values), function(images, *values))
+
+
+@pytest.mark.parametrize("name", ["adjust_brightness", "adjust_contrast", "adjust_hue", "autocontrast"])
+def test_two_channels_are_refused_where_torchvision_refuses_them(name):
+    images = torch.zeros(2, 2, 4, 4)
+    with pytest.raises(TypeError, match=f"{name} takes images of 1 or 3 channels, got 2"):
+        getattr(color, name)(images, *arguments_for(name, images, 0))
+
+
+@pytest.mark.parametrize(
+    ("images", "factors", "error", "message"),
+    [
+        (torch.zeros(2, 3, 4), torch.ones(2), ValueError, r"takes images \[N, C, H, W\], none of them 0, got shape"),
+        (torch.zeros(0, 3, 4, 4), torch.ones(0), ValueError, "none of them 0"),
+        (torch.zeros(2, 3, 4, 4, dtype=torch.int32), torch.ones(2), TypeError, "uint8, .*, got torch.int32"),
+        ([[1.0]], torch.ones(2), TypeError, "got list"),
+        (torch.zeros(2, 3, 4, 4), 0.5, TypeError, "a tensor with a value for each sample, got 0.5"),
+        (torch.zeros(2, 3, 4, 4), torch.ones(3), ValueError, "a value for each of 2 samples, got shape"),
+        (torch.zeros(2, 3, 4, 4), torch.tensor(1.0), ValueError, "a value for each of 2 samples, got shape"),
+    ],
+)
+def test_what_is_no_batch_is_refused(images, factors, error, message):
+    with pytest.raises(error, match=message):
+        color.adjust_brightness(images, factors)
+
+
+def test_two_channels_of_grey_cannot_be_had():
+    with pytest.raises(ValueError, match="num_output_channels must be 1 or 3"):
+        color.rgb_to_grayscale(torch.zeros(2, 3, 4, 4), num_output_channels=2)

@@ -1,0 +1,297 @@
+"""Random colours: each sample has its own parameters, torchvision's distributions, and torchvision's result."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+
+import numpy as np
+import pytest
+import torch
+import torchvision.transforms.v2 as T
+import torchvision.transforms.v2.functional as F
+from color_references import assert_near, assert_same_distribution, batches, random_images, sample_by_sample
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fastload import ConfigError
+from fastload.transforms import jitter
+from fastload.transforms.base import BatchShape
+from fastload.transforms.draws import Draws
+from fastload.transforms.jitter import (
+    ColorJitter,
+    GaussianBlur,
+    RandomAdjustSharpness,
+    RandomAutocontrast,
+    RandomEqualize,
+    RandomGrayscale,
+    RandomInvert,
+    RandomPosterize,
+    RandomSolarize,
+)
+
+KEY = bytes(range(16))
+NAMES = ("brightness", "contrast", "saturation", "hue")
+MANY = 20_000
+
+SOMETIMES = [
+    (RandomGrayscale(), lambda image: F.rgb_to_grayscale(image, image.shape[0])),
+    (RandomInvert(), F.invert),
+    (RandomEqualize(), F.equalize),
+    (RandomAutocontrast(), F.autocontrast),
+    (RandomSolarize(0.4), lambda image: F.solarize(image, 0.4)),
+    (RandomPosterize(3), lambda image: F.posterize(image, 3)),
+    (RandomAdjustSharpness(1.7), lambda image: F.adjust_sharpness(image, 1.7)),
+]
+
+
+def drawn(transform, num=MANY, channels=3):
+    draws = Draws(KEY, np.arange(num))
+    return transform.draw_for(draws, BatchShape(num, channels, 8, 8))
+
+
+def in_order(params, row):
+    """Return the operations of a sample, in their order."""
+    operations = [NAMES[kind] for kind in params["order"][row].tolist()]
+    if "hue" in params:
+        operations.insert(int(params["before_hue"][row]), "hue")
+    return operations
+
+
+def jittered(images, params):
+    """Return what torchvision's functions make of the images, given the parameters."""
+    changed = []
+    for row, image in enumerate(images):
+        for name in in_order(params, row):
+            image = getattr(F, f"adjust_{name}")(image.contiguous(), params[name][row].item())
+        changed.append(image)
+    return torch.stack(changed)
+
+
+@given(
+    images=batches(dtypes=(torch.uint8, torch.float32, torch.float64), most=12),
+    used=st.tuples(*[st.booleans()] * 4),
+    seed=st.integers(0, 2**32),
+)
+def test_jittered_samples_are_what_torchvision_makes_of_them(images, used, seed):
+    before = images.clone()
+    transform = ColorJitter(*(reach if use else None for reach, use in zip((0.8, 0.8, 0.8, 0.5), used, strict=True)))
+    generator = torch.Generator().manual_seed(seed)
+    found, params = transform(images, generator=generator, return_params=True)
+    assert torch.equal(images, before)
+    # A hue that is near to a boundary of sectors turns an error of the last place of a float into no larger one.
+    assert_near(found, jittered(images, params), tolerance=0.0 if images.dtype == torch.uint8 else 1e-4)
+
+
+def test_all_orders_are_as_likely():
+    params = drawn(ColorJitter(0.4, 0.4, 0.4, 0.1))
+    orders = torch.cat([params["order"], params["before_hue"][:, None]], dim=1).tolist()
+    counts = Counter(map(tuple, orders))
+    assert len(counts) == 24
+    expected = MANY / 24
+    # chi-square with 23 degrees of freedom: 49.7 is its 0.1 % point, and the orders are always the same.
+    assert sum((count - expected) ** 2 / expected for count in counts.values()) < 49.7
+
+
+def test_orders_of_some_operations_are_as_likely():
+    counts = Counter(map(tuple, drawn(ColorJitter(0.4, saturation=0.4))["order"].tolist()))
+    assert set(counts) == {(0, 2), (2, 0)}
+    assert abs(counts[0, 2] / MANY - 0.5) < 0.015
+
+
+def test_each_blend_is_done_once():
+    params = drawn(ColorJitter(0.4, 0.4, 0.4, 0.1), 50)
+    for turn in range(3):
+        both = torch.cat([params["rows_before"][turn], params["rows_after"][turn]])
+        assert sorted(both.tolist()) == list(range(50))
+        assert (params["before_hue"][params["rows_before"][turn]] > turn).all()
+
+
+def test_factors_have_torchvisions_distribution():
+    ranges = {"brightness": 0.4, "contrast": (0.5, 3.0), "saturation": 1.5, "hue": (-0.1, 0.3)}
+    params = drawn(ColorJitter(**ranges))
+    torch.manual_seed(0)
+    theirs = T.ColorJitter(**ranges)
+    expected = [theirs.make_params([]) for _ in range(5000)]
+    for name in NAMES:
+        assert params[name].dtype == torch.float32
+        assert_same_distribution(params[name], [one[f"{name}_factor"] for one in expected])
+    # And they have nothing to do with each other.
+    together = np.corrcoef([params[name].numpy() for name in NAMES])
+    assert np.abs(together - np.eye(4)).max() < 0.03
+
+
+def test_a_factor_does_not_depend_on_what_else_is_jittered():
+    everything, one = drawn(ColorJitter(0.4, 0.4, 0.4, 0.1), 9), drawn(ColorJitter(hue=0.1), 9)
+    assert torch.equal(everything["hue"], one["hue"])
+
+
+@pytest.mark.parametrize("value", [None, 0, 0.0, (1, 1)])
+def test_a_range_that_changes_nothing_draws_nothing(value):
+    transform = ColorJitter(brightness=value)
+    assert transform.brightness is None
+    images = random_images((3, 3, 4, 4), torch.float32, 0) * 2
+    found, params = transform(images, return_params=True)
+    assert torch.equal(found, images)
+    assert "brightness" not in params
+
+
+@pytest.mark.parametrize(
+    "arguments", [(0.5,), (1.5,), ((0.3, 0.9),), (None, None, None, 0.5), (None, None, None, (0.1, 0.2))]
+)
+def test_ranges_are_torchvisions(arguments):
+    ours, theirs = ColorJitter(*arguments), T.ColorJitter(*arguments)
+    assert [getattr(ours, name) for name in NAMES] == [getattr(theirs, name) for name in NAMES]
+
+
+@settings(max_examples=15)  # torchvision's convolution is prepared anew for each shape
+@given(images=batches(dtypes=(torch.uint8, torch.float32), smallest=5), seed=st.integers(0, 2**32))
+def test_blurred_samples_are_what_torchvision_makes_of_them(images, seed):
+    transform = GaussianBlur((3, 5), (0.2, 3.0))
+    found, params = transform(images, generator=torch.Generator().manual_seed(seed), return_params=True)
+    expected = sample_by_sample(
+        lambda image, sigma: F.gaussian_blur(image, [3, 5], [sigma] * 2), images, params["sigma"]
+    )
+    assert_near(found, expected, tolerance=1.0 if images.dtype == torch.uint8 else None)
+
+
+def test_deviations_have_torchvisions_distribution():
+    torch.manual_seed(0)
+    theirs = T.GaussianBlur(3)
+    expected = [theirs.make_params([])["sigma"][0] for _ in range(5000)]
+    assert_same_distribution(drawn(GaussianBlur(3))["sigma"], expected)
+    assert set(drawn(GaussianBlur(3, 1.5), 5)["sigma"].tolist()) == {1.5}
+
+
+@pytest.mark.parametrize(("transform", "function"), SOMETIMES, ids=lambda value: type(value).__name__)
+@given(images=batches(dtypes=(torch.float32,), most=9), seed=st.integers(0, 2**32))
+def test_chosen_samples_are_changed_and_the_others_are_not(transform, function, images, seed):
+    before = images.clone()
+    found, params = transform(images, generator=torch.Generator().manual_seed(seed), return_params=True)
+    assert torch.equal(images, before)
+    assert params["rows"].tolist() == params["chosen"].nonzero().flatten().tolist()
+    expected = torch.stack(
+        [
+            function(image.contiguous()) if chosen else image
+            for image, chosen in zip(images, params["chosen"].tolist(), strict=True)
+        ]
+    )
+    assert_near(found, expected)
+
+
+@pytest.mark.parametrize(("transform", "function"), SOMETIMES, ids=lambda value: type(value).__name__)
+def test_samples_are_chosen_with_the_probability_given(transform, function):
+    share = drawn(transform)["chosen"].double().mean().item()
+    assert abs(share - transform.p) < 0.015
+
+
+def test_probabilities_of_none_and_all_are_exact():
+    images = random_images((6, 3, 4, 4), torch.uint8, 0)
+    assert torch.equal(RandomInvert(0)(images), images)
+    assert torch.equal(RandomInvert(1)(images), ~images)
+    assert RandomInvert(0)(images).data_ptr() != images.data_ptr()
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: ColorJitter(0.4, 0.4, 0.4, 0.1),
+        lambda: GaussianBlur(3),
+        lambda: RandomGrayscale(0.5),
+        lambda: RandomSolarize(100),
+        lambda: RandomEqualize(),
+    ],
+)
+def test_a_sample_does_not_depend_on_the_others(make):
+    transform = make()
+    images = random_images((9, 3, 12, 11), torch.uint8, 1)
+    ids = np.array([5, 2**40, 7, 0, 1, 99, 12, 13, 3])
+    together = transform(images, draws=Draws(KEY, ids))
+    for rows in ([4], [8, 0, 3], list(range(8, -1, -1))):
+        assert torch.equal(transform(images[rows], draws=Draws(KEY, ids[rows])), together[rows])
+    turned = images.permute(0, 2, 3, 1)
+    transform.layout = "NHWC"
+    assert torch.equal(transform(turned, draws=Draws(KEY, ids)), together.permute(0, 2, 3, 1))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: ColorJitter(0.4, 0.4, 0.4, 0.1),
+        lambda: ColorJitter(0.4),
+        lambda: GaussianBlur(3),
+        lambda: RandomGrayscale(0.5),
+        lambda: RandomSolarize(100),
+        lambda: RandomAdjustSharpness(2.0),
+    ],
+)
+def test_transforms_are_compiled_without_a_break_and_once(make):
+    torch._dynamo.reset()
+    transform = make()
+    images = random_images((8, 3, 6, 7), torch.uint8, 1)
+    compiled = torch.compile(transform.transform, fullgraph=True, backend="eager")
+    with torch.compiler.set_stance("default"):
+        for epoch in range(3):
+            params = transform.draw_for(Draws(bytes([epoch]) * 16, np.arange(8)), BatchShape(8, 3, 6, 7))
+            assert torch.equal(compiled(images, params), transform(images, params=params))
+            with torch.compiler.set_stance("fail_on_recompile"):  # with other rows
+                params = transform.draw_for(Draws(bytes([epoch + 9]) * 16, np.arange(8)), BatchShape(8, 3, 6, 7))
+                assert torch.equal(compiled(images, params), transform(images, params=params))
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (-0.1, "must not be negative"),
+        (math.nan, "must be finite"),
+        ((0.3, 0.1), "in this order"),
+        ((0.1, math.inf), "must be finite"),
+        ((0.1, 0.2, 0.3), r"a number or \(min, max\)"),
+        ("much", "must be a number"),
+        (True, "must be a number"),
+    ],
+)
+def test_ranges_that_make_no_sense_are_refused(name, value, message):
+    with pytest.raises(ConfigError, match=f"{name} .*{message}|{message}"):
+        ColorJitter(**{name: value})
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: ColorJitter(brightness=(-0.1, 1)), r"brightness must be in \[0.0, inf\]"),
+        (lambda: ColorJitter(hue=0.6), r"hue must be in \[-0.5, 0.5\]"),
+        (lambda: GaussianBlur(4), "kernel_size must be odd"),
+        (lambda: GaussianBlur((3, 0)), "kernel_size must be at least 1"),
+        (lambda: GaussianBlur(3, 0), "sigma must be positive"),
+        (lambda: GaussianBlur(3, (2, 1)), "in this order"),
+        (lambda: GaussianBlur(3, (1, math.nan)), "sigma must be finite"),
+        (lambda: GaussianBlur(3, (1, 2, 3)), r"sigma must be a number or \(min, max\)"),
+        (lambda: RandomGrayscale(1.5), "p must be a probability"),
+        (lambda: RandomInvert(math.nan), "p must be finite"),
+        (lambda: RandomSolarize(256), "threshold must be at most 255"),
+        (lambda: RandomSolarize("0.5"), "threshold must be a number"),
+        (lambda: RandomPosterize(9), r"bits must be an integer in \[0, 8\]"),
+        (lambda: RandomPosterize(2.0), "bits must be an integer"),
+        (lambda: RandomAdjustSharpness(-1), "sharpness_factor must be at least 0"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(make, message):
+    with pytest.raises(ConfigError, match=message):
+        make()
+
+
+def test_a_threshold_beyond_floats_is_refused_when_they_come():
+    with pytest.raises(TypeError, match="threshold must be at most 1 for images of floats"):
+        RandomSolarize(128, p=1.0)(torch.zeros(1, 3, 2, 2))
+
+
+@pytest.mark.parametrize("transform", [ColorJitter(0.4), RandomGrayscale(1.0), RandomAutocontrast(1.0)])
+def test_two_channels_are_refused(transform):
+    with pytest.raises(TypeError, match="images of 1 or 3 channels, got 2"):
+        transform(torch.zeros(1, 2, 4, 4))
+
+
+def test_all_names_are_torchvisions():
+    assert all(hasattr(T, name) for name in jitter.__all__)

@@ -1,0 +1,230 @@
+"""Pairs are mixed as torchvision mixes neighbours, labels as images are, and nobody's partner is elsewhere."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+import torchvision.transforms.v2 as T
+from color_references import assert_near, assert_same_distribution, batches, random_images
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fastload import ConfigError
+from fastload.transforms.base import BatchShape
+from fastload.transforms.draws import Draws
+from fastload.transforms.mix import CutMix, MixUp, MixUpOrCutMix
+
+KEY = bytes(range(16))
+FLOATS = (torch.float32, torch.float64)
+MANY = 20_000
+
+
+def drawn(transform, num=MANY, height=20, width=30):
+    return transform.draw_for(Draws(KEY, np.arange(num)), BatchShape(num, 3, height, width))
+
+
+def partners(num):
+    """Return 1, 0, 3, 2, ...; an odd last one is its own."""
+    return [min(row ^ 1, num - 1) for row in range(num)]
+
+
+def as_in_torchvision(name, images, labels, values):
+    """Return what torchvision makes of each sample if its partner is the one before it in a batch of two."""
+    theirs = getattr(T, name)(num_classes=5)
+    mixed = []
+    for row, partner in enumerate(partners(len(images))):
+        if partner == row:
+            soft = torch.nn.functional.one_hot(labels[row], 5).float() if labels.ndim == 1 else labels[row].clone()
+            mixed.append((images[row], soft))
+            continue
+        pair = [partner, row]  # torchvision mixes the second with the first
+        theirs.make_params = lambda _, row=row: values(row)
+        changed, soft = theirs(images[pair].contiguous(), labels[pair])
+        mixed.append((changed[1], soft[1]))
+    return torch.stack([image for image, _ in mixed]), torch.stack([soft for _, soft in mixed])
+
+
+def labels_for(num, soft, seed):
+    generator = torch.Generator().manual_seed(seed)
+    if soft:
+        return torch.rand(num, 5, generator=generator).softmax(dim=1)
+    return torch.randint(0, 5, (num,), generator=generator)
+
+
+@given(images=batches(dtypes=FLOATS, most=9), soft=st.booleans(), seed=st.integers(0, 2**32))
+def test_mixed_pairs_are_torchvisions(images, soft, seed):
+    labels, before = labels_for(len(images), soft, seed), images.clone()
+    transform = MixUp(alpha=0.7, num_classes=5)
+    found, mixed, params = transform(images, labels, generator=torch.Generator().manual_seed(seed), return_params=True)
+    assert torch.equal(images, before)
+    expected = as_in_torchvision("MixUp", images, labels, lambda row: {"lam": params["weight"][row].item()})
+    assert_near(found, expected[0], tolerance=1e-15 if images.dtype == torch.float64 else 0.0)
+    assert_near(mixed, expected[1], tolerance=2e-7)
+
+
+@given(images=batches(most=9), soft=st.booleans(), seed=st.integers(0, 2**32))
+def test_pasted_pairs_are_torchvisions(images, soft, seed):
+    labels, before = labels_for(len(images), soft, seed), images.clone()
+    transform = CutMix(num_classes=5)
+    found, mixed, params = transform(images, labels, generator=torch.Generator().manual_seed(seed), return_params=True)
+    assert torch.equal(images, before)
+
+    def values(row):
+        return {"box": params["box"][row].tolist(), "lam_adjusted": params["label_weight"][row].item()}
+
+    expected = as_in_torchvision("CutMix", images, labels, values)
+    assert torch.equal(found, expected[0])
+    assert_near(mixed, expected[1], tolerance=2e-7)
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.float16, torch.bfloat16])
+def test_lower_dtypes_are_mixed_in_float_and_rounded_once(dtype):
+    images = random_images((4, 3, 5, 6), dtype, 0)
+    found, _, params = MixUp(num_classes=5)(images, labels_for(4, False, 0), return_params=True)
+    own = params["weight"].double().view(-1, 1, 1, 1)
+    exact = images.double() * own + images[partners(4)].double() * (1 - own)
+    assert found.dtype == dtype
+    limit = 0.5 + 1e-4 if dtype == torch.uint8 else torch.finfo(dtype).eps
+    assert (found.double() - exact).abs().max() <= limit
+
+
+@pytest.mark.parametrize("name", [MixUp, CutMix, MixUpOrCutMix])
+def test_a_pair_has_the_parameters_of_its_first_samples_key(name):
+    transform, shape = name(num_classes=5), BatchShape(7, 3, 20, 30)
+    together = transform.draw_for(Draws(KEY, np.arange(7)), shape)
+    for values in together.values():
+        assert torch.equal(values[0::2][:3], values[1::2])
+    other = transform.draw_for(Draws(KEY, np.array([0, 11, 2, 13, 4, 15, 6])), shape)
+    assert all(torch.equal(together[key], other[key]) for key in together)
+    rank = transform.draw_for(Draws(KEY, np.arange(2, 6)), BatchShape(4, 3, 20, 30))
+    assert all(torch.equal(together[key][2:6], rank[key]) for key in together)
+
+
+@pytest.mark.parametrize("name", [MixUp, CutMix, MixUpOrCutMix])
+@pytest.mark.parametrize("num", [1, 5])
+def test_an_odd_last_sample_stays_as_it_is(name, num):
+    images, labels = random_images((num, 3, 8, 8), torch.float32, 0), labels_for(num, False, 0)
+    for seed in range(5):
+        found, mixed = name(num_classes=5)(images, labels, generator=torch.Generator().manual_seed(seed))
+        assert torch.equal(found[-1], images[-1])
+        assert torch.equal(mixed[-1], torch.nn.functional.one_hot(labels[-1], 5).float())
+
+
+@pytest.mark.parametrize("alpha", [0.2, 1.0, 3.0])
+def test_weights_have_torchvisions_distribution(alpha):
+    torch.manual_seed(0)
+    theirs = T.MixUp(alpha=alpha, num_classes=5)
+    expected = [theirs.make_params([])["lam"] for _ in range(5000)]
+    assert_same_distribution(drawn(MixUp(alpha=alpha))["weight"][::2], expected)
+
+
+@pytest.mark.parametrize("alpha", [0.2, 1.0])
+def test_boxes_have_torchvisions_distribution(alpha):
+    torch.manual_seed(0)
+    theirs = T.CutMix(alpha=alpha, num_classes=5)
+    expected = [theirs.make_params([torch.zeros(1, 3, 20, 30)]) for _ in range(5000)]
+    params = drawn(CutMix(alpha=alpha))
+    for side in range(4):
+        assert_same_distribution(params["box"][::2, side], [one["box"][side] for one in expected])
+    kept = np.array([one["lam_adjusted"] for one in expected], dtype=np.float32)
+    assert_same_distribution(params["label_weight"][::2], kept)
+
+
+def test_a_choice_of_both_is_one_of_them_for_each_pair():
+    params = drawn(MixUpOrCutMix(mixup_alpha=0.4, cutmix_alpha=1.0, cutmix_p=0.3))
+    cut = params["weight"] == 1
+    assert abs(cut.double().mean().item() - 0.3) < 0.02
+    assert not params["box"][~cut].any()
+    assert torch.equal(params["label_weight"][~cut], params["weight"][~cut])
+    left, top, right, bottom = params["box"].double().unbind(1)
+    kept = 1 - (right - left) * (bottom - top) / 600
+    assert torch.allclose(params["label_weight"][cut].double(), kept[cut], atol=1e-6)
+    assert_same_distribution(params["weight"][~cut], np.random.default_rng(0).beta(0.4, 0.4, 5000))
+
+
+def test_a_choice_of_both_gives_what_each_gives():
+    images, labels = random_images((12, 3, 9, 10), torch.float32, 0), labels_for(12, False, 0)
+    found, mixed, params = MixUpOrCutMix(num_classes=5)(
+        images, labels, draws=Draws(KEY, np.arange(12)), return_params=True
+    )
+    ups, _ = MixUp(num_classes=5)(images, labels, params=params)
+    cuts, _ = CutMix(num_classes=5)(images, labels, params=params)
+    cut = params["weight"] == 1
+    assert cut.any()
+    assert not cut.all()
+    assert torch.equal(found[cut], cuts[cut])
+    assert torch.equal(found[~cut], ups[~cut])
+    assert torch.allclose(mixed.sum(dim=1), torch.ones(12))
+
+
+def test_images_of_the_other_layout_are_mixed_alike():
+    images, labels = random_images((5, 3, 8, 9), torch.uint8, 0), labels_for(5, False, 0)
+    draws = Draws(KEY, np.arange(5))
+    expected, _ = CutMix(num_classes=5)(images, labels, draws=draws)
+    found, _ = CutMix(num_classes=5, layout="NHWC")(images.permute(0, 2, 3, 1), labels, draws=draws)
+    assert torch.equal(found.permute(0, 3, 1, 2), expected)
+
+
+@pytest.mark.parametrize("name", [MixUp, CutMix, MixUpOrCutMix])
+def test_mixing_is_compiled_without_a_break(name):
+    torch._dynamo.reset()
+    images, labels = random_images((4, 3, 8, 9), torch.float32, 0), labels_for(4, False, 0)
+    transform = name(num_classes=5)
+    found, mixed, params = transform(images, labels, return_params=True)
+    compiled = torch.compile(
+        lambda images, labels: transform(images, labels, params=params), fullgraph=True, backend="eager"
+    )
+    again = compiled(images, labels)
+    assert torch.equal(again[0], found)
+    assert torch.equal(again[1], mixed)
+
+
+IMAGES = torch.zeros(2, 3, 4, 4)
+
+
+@pytest.mark.parametrize(
+    ("images", "labels", "error", "message"),
+    [
+        (IMAGES, [0, 1], TypeError, "labels as a tensor, got list"),
+        (IMAGES, torch.zeros(3, dtype=torch.long), ValueError, "for 2 images, got shape"),
+        (IMAGES, torch.zeros(2, 5, 1), ValueError, r"labels \[N\] or \[N, num_classes\]"),
+        (IMAGES, torch.zeros(2), TypeError, "integers, the classes, got torch.float32"),
+        (IMAGES, torch.zeros(2, 4), ValueError, "has num_classes=5, got labels of shape"),
+        (IMAGES[0], torch.zeros(2, dtype=torch.long), ValueError, "add the missing dimension"),
+        (IMAGES, torch.tensor([0, 5]), RuntimeError, "out of bounds"),
+    ],
+)
+def test_images_and_labels_that_do_not_fit_are_refused(images, labels, error, message):
+    with pytest.raises(error, match=message):
+        MixUp(num_classes=5)(images, labels)
+
+
+def test_classes_need_their_number():
+    with pytest.raises(ValueError, match="needs num_classes for labels that are classes"):
+        MixUp()(IMAGES, torch.zeros(2, dtype=torch.long))
+    assert MixUp()(IMAGES, torch.ones(2, 7) / 7)[1].shape == (2, 7)
+
+
+def test_draws_of_other_samples_are_refused():
+    with pytest.raises(ValueError, match="got draws for 3 samples, and 2 images"):
+        MixUp(num_classes=5)(IMAGES, torch.zeros(2, dtype=torch.long), draws=Draws(KEY, np.arange(3)))
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: MixUp(alpha=0), "alpha must be above 0"),
+        (lambda: CutMix(alpha=-1.0), "alpha must be above 0"),
+        (lambda: MixUp(alpha=math.nan), "alpha must be finite"),
+        (lambda: CutMix(num_classes=0), "num_classes must be an integer above 0"),
+        (lambda: CutMix(num_classes=2.5), "num_classes must be an integer above 0"),
+        (lambda: MixUpOrCutMix(cutmix_p=1.1), "cutmix_p must be a probability"),
+        (lambda: MixUpOrCutMix(mixup_alpha=0), "mixup_alpha must be above 0"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(make, message):
+    with pytest.raises(ConfigError, match=message):
+        make()

@@ -1,0 +1,149 @@
+"""Dtypes, ranges and moments, as torchvision has them."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+import torchvision.transforms.v2.functional as F
+from color_references import DTYPES, EXACT, assert_near, batches, lain_out, random_images
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fastload import ConfigError
+from fastload.transforms import parts
+from fastload.transforms.values import Normalize, ToDtype, ToNormalized
+
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+numbers = st.floats(-2, 2).filter(lambda number: abs(number) > 0.01)
+
+
+@given(images=batches(dtypes=EXACT, channels=(1, 2, 3)), dtype=st.sampled_from(EXACT), scale=st.booleans())
+def test_conversions_are_torchvisions(images, dtype, scale):
+    before = images.clone()
+    found = ToDtype(dtype, scale=scale)(images)
+    assert torch.equal(images, before)
+    assert found.dtype == dtype
+    assert torch.equal(found, F.to_dtype(images, dtype, scale=scale))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_conversions_of_half_precision_are_rounded_once(dtype):
+    levels = torch.arange(256, dtype=torch.uint8).view(1, 1, 16, 16)
+    halves = ToDtype(dtype, scale=True)(levels)
+    assert torch.equal(halves, (levels.float() / 255).to(dtype))
+    assert_near(halves, F.to_dtype(levels, dtype, scale=True))
+    assert torch.equal(ToDtype(torch.uint8, scale=True)(halves), F.to_dtype(halves.float(), torch.uint8, scale=True))
+    assert ToDtype(torch.uint8, scale=True)(torch.ones(1, 1, 1, 1, dtype=dtype)).item() == 255
+    assert torch.equal(ToDtype(dtype)(levels), levels.to(dtype))
+
+
+@given(
+    images=batches(dtypes=DTYPES[1:], channels=(3,)),
+    moments=st.tuples(*[st.tuples(*[numbers] * 3)] * 2),
+)
+def test_normalisation_is_torchvisions(images, moments):
+    mean, std = moments
+    before = images.clone()
+    found = Normalize(mean, std)(images)
+    assert torch.equal(images, before)
+    if images.dtype in EXACT:
+        assert torch.equal(found, F.normalize(images, list(mean), list(std)))
+    else:
+        assert found.dtype == images.dtype
+        assert torch.equal(found, F.normalize(images.float(), list(mean), list(std)).to(images.dtype))
+
+
+@given(images=batches(dtypes=EXACT, channels=(3,)), moments=st.tuples(*[st.tuples(*[numbers] * 3)] * 2))
+def test_both_at_once_are_both_one_after_the_other(images, moments):
+    mean, std = moments
+    before = images.clone()
+    found = ToNormalized(mean, std)(images)
+    assert torch.equal(images, before)
+    assert found.dtype == torch.float32
+    expected = F.normalize(F.to_dtype(images, torch.float64, scale=True), list(mean), list(std)).float()
+    limit = max(1e-6 * (1 + abs(one)) / abs(other) for one, other in zip(mean, std, strict=True))
+    assert_near(found, expected, tolerance=limit)
+
+
+@pytest.mark.parametrize("dtype", DTYPES[1:])
+def test_both_at_once_give_any_dtype(dtype):
+    images = random_images((2, 3, 5, 6), torch.uint8, 0)
+    found = ToNormalized(MEAN, STD, dtype)(images)
+    assert found.dtype == dtype
+    exact = F.normalize(images.double() / 255, list(MEAN), list(STD))
+    assert (found.double() - exact).abs().max() <= 4 * torch.finfo(dtype).eps
+
+
+@pytest.mark.parametrize("make", [lambda: Normalize([0.5], [0.25]), lambda: ToNormalized([0.5], [0.25])])
+def test_one_moment_may_serve_all_channels(make):
+    images = random_images((2, 4, 5, 6), torch.float32, 0)
+    torch.testing.assert_close(make()(images), (images - 0.5) / 0.25)
+
+
+def test_a_mean_for_each_channel_and_one_deviation_are_enough():
+    images = random_images((2, 3, 5, 6), torch.float32, 0)
+    assert torch.equal(Normalize(MEAN, [0.5])(images), F.normalize(images, list(MEAN), [0.5]))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_results_do_not_depend_on_the_others_nor_on_the_memory(dtype, monkeypatch):
+    images = random_images((11, 3, 19, 23), dtype, 5)
+    transforms = [ToNormalized(MEAN, STD), ToDtype(torch.float32, scale=True), ToDtype(torch.uint8, scale=True)]
+    if dtype != torch.uint8:
+        transforms.append(Normalize(MEAN, STD))
+    for transform in transforms:
+        together = transform(images)
+        for layout in ("channels_last", "strided", "turned"):
+            assert torch.equal(transform(lain_out(images, layout)), together)
+        with monkeypatch.context() as patch:
+            patch.setattr(parts, "PART_SIZE", 4000)
+            assert torch.equal(transform(images), together)
+        assert torch.equal(transform(images[3:4])[0], together[3])
+
+
+def test_images_of_the_other_layout_are_normalised_by_their_last_dimension():
+    images = random_images((2, 3, 5, 6), torch.uint8, 0)
+    turned = images.permute(0, 2, 3, 1).contiguous()
+    found = ToNormalized(MEAN, STD, layout="NHWC")(turned)
+    assert torch.equal(found.permute(0, 3, 1, 2), ToNormalized(MEAN, STD)(images))
+
+
+@pytest.mark.parametrize("make", [lambda: ToDtype(torch.float16, scale=True), lambda: ToNormalized(MEAN, STD)])
+def test_they_are_compiled_without_a_break(make):
+    torch._dynamo.reset()
+    images = random_images((2, 3, 5, 6), torch.uint8, 0)
+    transform = make()
+    compiled = torch.compile(transform.transform, fullgraph=True, backend="eager")
+    torch.testing.assert_close(compiled(images, {}), transform(images))
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: ToDtype(torch.int64), "dtype must be one of uint8, float16"),
+        (lambda: ToDtype("float32"), "dtype must be one of uint8"),
+        (lambda: ToNormalized(MEAN, STD, torch.uint8), "dtype must be one of float16"),
+        (lambda: Normalize(MEAN, (1.0, 0.0, 1.0)), "std must not be 0"),
+        (lambda: Normalize(MEAN, (1.0, math.nan, 1.0)), "std must be finite"),
+        (lambda: Normalize(MEAN, STD[:2]), "mean and std must be as many"),
+        (lambda: Normalize((), ()), "mean and std must be as many"),
+        (lambda: Normalize(0.5, STD), "mean must be a sequence"),
+        (lambda: Normalize(("0.5",), (1.0,)), "mean must be a number"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(make, message):
+    with pytest.raises(ConfigError, match=message):
+        make()
+
+
+def test_integers_cannot_be_normalised():
+    with pytest.raises(TypeError, match=r"images of floats, got torch\.uint8; put ToDtype"):
+        Normalize(MEAN, STD)(torch.zeros(1, 3, 2, 2, dtype=torch.uint8))
+
+
+@pytest.mark.parametrize("transform", [Normalize(MEAN, STD), ToNormalized(MEAN, STD)])
+def test_other_numbers_of_channels_are_refused(transform):
+    with pytest.raises(ValueError, match="has mean and std for 3 channels, got images of 4"):
+        transform(torch.zeros(1, 4, 2, 2))
