@@ -59,6 +59,10 @@ _MODULE_OF = {
 
 
 def __getattr__(name: str) -> object:
+    if name == "transforms":
+        from importlib import import_module
+
+        return import_module(".transforms", __name__)
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module

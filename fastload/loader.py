@@ -21,8 +21,10 @@ from .iteration import InlineIterator, Runtime, WorkerIterator
 from .passes import Epochs, Pass, Resume, epoch_owner, known_batches, seed_of
 from .plan import slots_in_flight
 from .sampling import DistributedBatchSampler, KeyedSampler, as_integer, check_epoch, check_seed
+from .seeding import preserved_global_generators
 from .state import resume_from, state_of
 from .transforms.batches import on_batches
+from .transforms.draws import Draws
 
 T = TypeVar("T", covariant=True)
 
@@ -234,6 +236,19 @@ class DataLoader(compat.TorchDataLoader[T]):
                 num_buffers=self.prefetch_to_device + 2 if self.fixed_buffers else 0,
             )
         return self._runtime.mover
+
+    def _batch_on_host(self) -> tuple[Any, Callable[[int], Draws]]:
+        """Return the batch that would come next, and a function of the draws of its samples, in this epoch and later.
+
+        Loaded without workers by a copy of this loader, which stays as it is; so do the global generators.
+        """
+        twin = copy.copy(self)
+        alone = {"num_workers": 0, "prefetch_factor": None, "persistent_workers": False, "timeout": 0}
+        vars(twin).update(alone, pin_memory=False, device=None, batch_transform=None)
+        with preserved_global_generators():
+            iterator = twin._get_iterator()
+            batch, origin = iterator.load()
+        return batch, lambda version: iterator._keys.draws(origin._replace(epoch=origin.epoch + version))
 
     def _get_iterator(self) -> Any:
         before = self._pass

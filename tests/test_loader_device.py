@@ -252,6 +252,23 @@ def test_a_batch_without_images_is_an_error_that_says_where_they_are_looked_for(
         next(iter(loader))
 
 
+@pytest.mark.parametrize("layout", ["tuple", "dict"])
+def test_mixing_finds_the_labels_too(layout):
+    def collated(samples: list[Any]) -> Any:
+        images, labels = torch.utils.data.default_collate(samples)
+        return {"image": images, "target": labels, "more": 1} if layout == "dict" else (images, labels, "more")
+
+    mix = fastload.transforms.MixUp(num_classes=4)
+    (batch,) = DataLoader(Images(4), 4, collate_fn=collated, seed=1, batch_transform=mix)
+    images, labels = (batch["image"], batch["target"]) if layout == "dict" else batch[:2]
+    assert labels.shape == (4, 4)
+    # Image i is full of i, so the labels tell what its mean is.
+    assert torch.allclose(images.mean((1, 2, 3)), labels @ torch.arange(4.0))
+    alone = DataLoader(Images(4), 4, collate_fn=lambda samples: torch.rand(4, 3, 2, 2), batch_transform=mix)
+    with pytest.raises(ConfigError, match="MixUp mixes labels too"):
+        next(iter(alone))
+
+
 def test_any_function_of_batches_is_a_batch_transform():
     loader = DataLoader(Images(4), 2, device="cpu", batch_transform=lambda batch: batch[0].sum().item())
     assert list(loader) == [48.0, 240.0]

@@ -49,6 +49,9 @@ class Transform(nn.Module):
     A subclass has :meth:`draw` if it is random, :meth:`transform`, and :meth:`shape_after` if it changes the shape.
     """
 
+    mixes: bool = False
+    """Whether samples are mixed, and their labels with them: then ``forward`` takes (images, labels)."""
+
     def __init__(self, *, layout: Layout = "NCHW") -> None:
         super().__init__()
         if layout not in ("NCHW", "NHWC"):

@@ -18,6 +18,7 @@ from .draws import Draws
 
 # Where images are in batches that are dicts, by the names that datasets and processors give them.
 _IMAGES = ("image", "images", "pixel_values", "img", "x", "input", "inputs")
+_LABELS = ("label", "labels", "target", "targets", "y")
 
 
 def on_batches(transform: Callable[[Any], Any]) -> Callable[[Any, Draws | None], Any]:
@@ -31,10 +32,22 @@ def on_batches(transform: Callable[[Any], Any]) -> Callable[[Any, Draws | None],
     def apply(batch: Any, draws: Draws | None) -> Any:
         place = _place_of_images(batch)
         images = batch if place is None else batch[place]
-        changed = transform(images, draws=None if draws is None else draws.for_images(len(images)))
-        return changed if place is None else _with(batch, place, changed)
+        own = None if draws is None else draws.for_images(len(images))
+        if transform.mixes:
+            labels = _place_of_labels(batch, transform)
+            changed = dict(zip((place, labels), transform(images, batch[labels], draws=own), strict=True))
+        else:
+            changed = {place: transform(images, draws=own)}
+        return changed[None] if place is None else _with(batch, changed)
 
     return apply
+
+
+def images_of(batch: Any) -> Tensor:
+    """Return the images of a batch."""
+    place = _place_of_images(batch)
+    images: Tensor = batch if place is None else batch[place]
+    return images
 
 
 def _place_of_images(batch: Any) -> Any:
@@ -55,6 +68,21 @@ def _place_of_images(batch: Any) -> Any:
     )
 
 
+def _place_of_labels(batch: Any, transform: Transform) -> Any:
+    """Return where the labels of a batch are."""
+    if isinstance(batch, (list, tuple)) and len(batch) > 1 and isinstance(batch[1], Tensor):
+        return 1
+    if isinstance(batch, Mapping):
+        named = [name for name in _LABELS if isinstance(batch.get(name), Tensor)]
+        if named:
+            return named[0]
+    raise ConfigError(
+        f"{type(transform).__name__} mixes labels too, and looks for them at the second place of a list or tuple, or "
+        f"in a dict under {', '.join(_LABELS)}, and the batch is {_describe(batch)}; give a function that takes the "
+        "batch and applies the transform to both"
+    )
+
+
 def _describe(batch: Any) -> str:
     if isinstance(batch, Mapping):
         return "a dict of " + ", ".join(f"{name!r} ({_describe(value)})" for name, value in batch.items())
@@ -63,12 +91,13 @@ def _describe(batch: Any) -> str:
     return f"a {type(batch).__name__}"
 
 
-def _with(batch: Any, place: Any, changed: Any) -> Any:
+def _with(batch: Any, changed: dict[Any, Any]) -> Any:
+    """Return a copy of a batch with other things at some places."""
     if isinstance(batch, Mapping):
         made: Any = copy.copy(batch) if isinstance(batch, MutableMapping) else dict(batch)
-        made[place] = changed
+        made.update(changed)
         return made
-    parts = [changed, *batch[1:]]
+    parts = [changed.get(place, part) for place, part in enumerate(batch)]
     if hasattr(batch, "_fields"):
         return type(batch)(*parts)
     return parts if type(batch) is list else type(batch)(parts)

@@ -33,6 +33,8 @@ from .parts import in_parts
 class _Mix(Transform):
     """What MixUp and CutMix share: labels, and pairs."""
 
+    mixes = True
+
     def __init__(self, num_classes: int | None, layout: Layout) -> None:
         super().__init__(layout=layout)
         if num_classes is not None and (

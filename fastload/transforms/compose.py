@@ -1,0 +1,187 @@
+"""``Compose``: transforms one after the other, with as few passes over the images as their neighbours allow."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..errors import ConfigError
+from .base import BatchShape, Layout, Transform, check_images, params_to, shape_of
+from .chain import Stage, compose
+from .draws import Draws
+from .values import Normalize, ToDtype, ToNormalized
+
+
+class Compose(Transform):
+    """Transforms of batches, one after the other.
+
+    Each member draws what it would draw alone, under its own name, so that adding or leaving out one changes no
+    parameter of another. Neighbours that can be one are: see :func:`fastload.transforms.chain.compose`; and ``ToDtype``
+    from uint8 with ``Normalize`` behind it, which is :class:`ToNormalized` then, with its tolerance.
+
+    Args:
+        transforms: at least one; of this package; another Compose counts as what it is made of. Mixing ones
+            (:class:`MixUp` and so on) need labels.
+        layout: None: that of the transforms.
+
+    ``print`` shows what became one. Parameters, as :meth:`forward` returns and takes them: a dict with the name of each
+    member, numbered where there are several of a kind (``RandomCrop``, ``RandomCrop 2``).
+
+    Raises:
+        ConfigError: something is none of this package's transforms, or the layouts differ.
+    """
+
+    def __init__(self, transforms: Sequence[Transform], *, layout: Layout | None = None) -> None:
+        members: list[Transform] = []
+        for place, member in enumerate(transforms):
+            if not isinstance(member, Transform):
+                raise ConfigError(
+                    f"Compose takes batched transforms of fastload's, got {member!r} at place {place}; torchvision's "
+                    "draw one set of parameters for a whole batch. What is not random can be done in a function given "
+                    "as batch_transform"
+                )
+            members += list(member._members()) if isinstance(member, Compose) else [member]
+        if not members:
+            raise ConfigError("Compose needs at least one transform, got none")
+        layouts = {member.layout for member in members}
+        if layout is None and len(layouts) > 1:
+            raise ConfigError(f"the transforms of a Compose must be of one layout, got {sorted(layouts)}")
+        super().__init__(layout=members[0].layout if layout is None else layout)
+        self.transforms = nn.ModuleList(members)
+        count: Counter[str] = Counter()
+        self._names = []
+        for member in members:
+            name = type(member).__name__
+            count[name] += 1
+            self._names.append(name if count[name] == 1 else f"{name} {count[name]}")
+        self._stages = _stages(members)
+        self.mixes = any(member.mixes for member in members)
+
+    def draw_for(self, draws: Draws, shape: BatchShape) -> dict[str, Any]:
+        """Return the parameters of each member."""
+        params = {}
+        for name, member in zip(self._names, self._members(), strict=True):
+            params[name] = member.draw(draws.stream(name), shape)
+            shape = member.shape_after(shape)
+        return params
+
+    def shape_after(self, shape: BatchShape) -> BatchShape:
+        """Return the shape of the result."""
+        for member in self._members():
+            shape = member.shape_after(shape)
+        return shape
+
+    def transform(self, images: Tensor, params: dict[str, Any]) -> Tensor:
+        """Return the transformed images, [N, C, H, W]. Labels are not touched."""
+        for stage, first, stop in self._stages:
+            images = stage.transform(images, [params[name] for name in self._names[first:stop]])
+        return images
+
+    def transform_labels(self, labels: Tensor, params: dict[str, Any]) -> Tensor:
+        """Return the labels, mixed as the images are."""
+        for name, member in zip(self._names, self._members(), strict=True):
+            if member.mixes:
+                labels = member.transform_labels(labels, params[name])
+        return labels
+
+    def forward(
+        self,
+        images: Tensor,
+        labels: Tensor | None = None,
+        *,
+        generator: torch.Generator | None = None,
+        draws: Draws | None = None,
+        params: Any = None,
+        return_params: bool = False,
+    ) -> Any:
+        """Transform a batch.
+
+        Args:
+            images: as :class:`Transform` says.
+            labels: [N] classes or [N, num_classes] probabilities, where there are mixing transforms; else they are
+                given back as they are.
+            generator: as in :meth:`Transform.forward`, and so the others.
+            draws: likewise.
+            params: likewise.
+            return_params: likewise; they come last.
+
+        Returns:
+            The images; (images, labels) if there are labels.
+
+        Raises:
+            TypeError, ValueError: these are no such images, or labels are missing.
+        """
+        check_images(images, self, self.layout)
+        if self.mixes and labels is None:
+            names = [name for name, member in zip(self._names, self._members(), strict=True) if member.mixes]
+            raise TypeError(f"{', '.join(names)} mixes labels as it mixes images: call with (images, labels)")
+        if params is None:
+            if draws is None:
+                draws = Draws.from_generator(generator, len(images))
+            elif len(draws) != len(images):
+                raise ValueError(f"Compose got draws for {len(draws)} samples, and {len(images)} images")
+            params = self.draw_for(draws, shape_of(images, self.layout))
+        changed = super().forward(images, params=params)
+        if labels is None:
+            return (changed, params) if return_params else changed
+        if self.mixes:
+            labels = self.transform_labels(labels, params_to(params, labels.device))
+        return (changed, labels, params) if return_params else (changed, labels)
+
+    def _members(self) -> Iterator[Any]:
+        return iter(self.transforms)
+
+    def extra_repr(self) -> str:
+        """Return what is done in one pass."""
+        merged = [" + ".join(self._names[first:stop]) for _, first, stop in self._stages if stop - first > 1]
+        return f"in one pass: {'; '.join(merged)}" if merged else ""
+
+
+class _Normalized(Stage):
+    """ToDtype and Normalize in one pass, where the images are uint8."""
+
+    def __init__(self, members: Sequence[Transform]) -> None:
+        super().__init__(members)
+        to_dtype, normalize = members
+        assert isinstance(to_dtype, ToDtype)
+        assert isinstance(normalize, Normalize)
+        self.together = ToNormalized(normalize.mean, normalize.std, to_dtype.dtype)
+
+    def transform(self, images: Tensor, params: Any) -> Tensor:
+        """See :class:`Stage`."""
+        if images.dtype == torch.uint8:
+            return self.together.transform(images, {})
+        return super().transform(images, params)
+
+
+def _stages(members: list[Transform]) -> list[tuple[Stage, int, int]]:
+    """Return the stages with the members that they are made of: from the first to the one behind the last."""
+    stages: list[tuple[Stage, int, int]] = []
+    begin = 0
+    for stage in compose(members):
+        end = begin + len(stage)
+        last = stages[-1] if stages else None
+        if last is not None and len(stage) == 1 and len(last[0]) == 1 and _normalizes(members[begin - 1 : end]):
+            stages[-1] = _Normalized(members[begin - 1 : end]), begin - 1, end
+        else:
+            stages.append((stage, begin, end))
+        begin = end
+    return stages
+
+
+def _normalizes(pair: Sequence[Transform]) -> bool:
+    first, second = pair
+    return (
+        isinstance(first, ToDtype)
+        and first.scale
+        and first.dtype.is_floating_point
+        and isinstance(second, Normalize)
+        and first.layout == second.layout
+    )
+
+
+__all__ = ["Compose"]
