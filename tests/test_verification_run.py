@@ -238,3 +238,11 @@ def test_the_report_is_json_that_says_what_the_table_says():
     assert (told["ok"], told["seed"], told["version"]) == (False, 0, 1)
     assert [check["verdict"] for check in told["checks"]] == [check.verdict for check in report.checks]
     assert any((check["culprit"] or {}).get("stage") == "OwnGenerator(std=1)" for check in told["checks"])
+
+
+def test_a_batch_transform_is_left_out_and_that_is_said():
+    dataset = TensorDataset(torch.rand(20, 3, 4, 4))
+    loader = fastload.DataLoader(dataset, 4, batch_transform=fastload.transforms.RandomHorizontalFlip())
+    report = verify(loader, "thread", batches=1)
+    assert report.ok
+    assert "batch_transform is left out: compared are the batches that it gets" in report.notes

@@ -12,6 +12,7 @@ a tensor is read on the host. So the CPU is the reference for every other device
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple, TypeAlias
@@ -72,6 +73,13 @@ class Transform(nn.Module):
             params: what :meth:`draw` returned, on the device of the images.
         """
         raise NotImplementedError
+
+    def extra_repr(self) -> str:
+        """Return the arguments that this was made with, as far as they are its attributes."""
+        names = [name for name in inspect.signature(type(self).__init__).parameters if name in vars(self)]
+        return ", ".join(
+            f"{name}={getattr(self, name)!r}" for name in names if (name, getattr(self, name)) != ("layout", "NCHW")
+        )
 
     def shape_after(self, shape: BatchShape) -> BatchShape:
         """Return the shape of the result."""

@@ -376,6 +376,8 @@ def _of_loader(loader: Any, seed: int | None, timeout: float, name: str | None) 
         notes.append("seeding='torch' depends on num_workers by its nature; verified with seeding='sample'")
     if not getattr(loader, "in_order", True):
         notes.append("in_order=False gives batches as they are completed; verified in order")
+    if getattr(loader, "batch_transform", None) is not None:
+        notes.append("batch_transform is left out: compared are the batches that it gets")
     if type(loader).__iter__ not in (compat.TorchDataLoader.__iter__, DataLoader.__iter__):
         notes.append(f"what {type(loader).__name__}.__iter__ does beside loading is not verified")
     collate_fn = loader.collate_fn
