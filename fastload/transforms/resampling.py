@@ -54,9 +54,9 @@ def resize_natively(images: Tensor, size: tuple[int, int], interpolation: str, a
     """Return the images resized by torch's kernel; float16 and bfloat16 by way of float32, as in torchvision."""
     if images.shape[2:] == size:
         return images
-    if images.dtype == torch.uint8 and 1 in (images.shape[3], size[1]):
-        # For images or results one pixel wide torch's integer kernel misreads strides, and takes bytes from beside them
-        # (2.13, and torchvision with it).
+    if 1 in (images.shape[3], size[1]):
+        # Here torch 2.13, and torchvision with it, is wrong: antialiased results one pixel wide repeat their first row,
+        # and the integer kernel misreads the strides of images one pixel wide, and takes bytes from beside them.
         return resample(
             images, whole_box(images.shape[2], images.shape[3], images.device), size, interpolation, antialias
         )
@@ -82,8 +82,8 @@ def resize_boxes(
     """Return what is in the boxes, resized sample by sample on the CPU. For the arguments see :func:`resample`.
 
     Equal to torchvision's ``resized_crop`` bit for bit: for uint8 where that takes torch's integer kernel, which for
-    "bilinear" it does not on x86 without AVX2; there it may be one level off. Where that kernel is wrong, for boxes or
-    results one pixel wide, uint8 is computed as in :func:`resample`.
+    "bilinear" it does not on x86 without AVX2; there it may be one level off. Boxes and
+    results one pixel wide, for which torch's kernels are wrong, are computed as in :func:`resample`.
 
     Cost:
         0.25 ms for 224 x 224 x 3 of uint8, antialiased, on one core; no memory but the result's.
