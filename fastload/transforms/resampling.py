@@ -119,13 +119,15 @@ def resample(
 
     Tolerance, against :func:`resize_boxes`: for floats, computed in float32 or float64, what rounding leaves, 1e-5 and
     1e-12 times the largest value; in half precision one unit in the last place. For uint8 the columns' result is
-    rounded to whole levels before the rows are weighted, as torch's integer kernel does it, so that one level remains,
-    in rare pixels. torchvision on CUDA does not round in between and may be one level off, in "bicubic", where that
-    also clips, by more. With TF32 allowed for matrix products, floats have its precision, 1e-3.
+    rounded to whole levels before the rows are weighted, as torch's integer kernel does it: one level remains in a few
+    pixels, and two, very rarely, in "bicubic". torchvision on CUDA does not round in between and may be one level off,
+    in "bicubic", where rounding also clips, by more. Where TF32 is allowed for products of matrices, floats have its
+    precision, 1e-3. The library that multiplies may choose another order of summation for another size of the batch:
+    then the last place depends on it. Infinities and NaN spread to the whole row and column, also from outside the box.
 
     Cost:
-        2 h H (W + w) + ... multiplications; H w + h H + w W numbers of float32 beside images and result, for each
-        sample.
+        C (H W w + H w h) multiplications for each sample, and memory for C H (W + w) + H h + W w numbers of float32
+        beside the result, of a part of the batch at a time.
     """
     num, channels, height, width = images.shape
     work = torch.float64 if images.dtype == torch.float64 else torch.float32
