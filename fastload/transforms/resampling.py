@@ -54,9 +54,9 @@ def resize_natively(images: Tensor, size: tuple[int, int], interpolation: str, a
     """Return the images resized by torch's kernel; float16 and bfloat16 by way of float32, as in torchvision."""
     if images.shape[2:] == size:
         return images
-    if images.dtype == torch.uint8 and 1 in (images.shape[3], size[1]):
-        # For images or results one pixel wide torch's integer kernel misreads strides, and takes bytes from beside them
-        # (2.13, and torchvision with it).
+    if 1 in (images.shape[3], size[1]):
+        # Here torch 2.13, and torchvision with it, is wrong: antialiased results one pixel wide repeat their first row,
+        # and the integer kernel misreads the strides of images one pixel wide, and takes bytes from beside them.
         return resample(
             images, whole_box(images.shape[2], images.shape[3], images.device), size, interpolation, antialias
         )
@@ -82,8 +82,8 @@ def resize_boxes(
     """Return what is in the boxes, resized sample by sample on the CPU. For the arguments see :func:`resample`.
 
     Equal to torchvision's ``resized_crop`` bit for bit: for uint8 where that takes torch's integer kernel, which for
-    "bilinear" it does not on x86 without AVX2; there it may be one level off. Where that kernel is wrong, for boxes or
-    results one pixel wide, uint8 is computed as in :func:`resample`.
+    "bilinear" it does not on x86 without AVX2; there it may be one level off. Boxes and
+    results one pixel wide, for which torch's kernels are wrong, are computed as in :func:`resample`.
 
     Cost:
         0.25 ms for 224 x 224 x 3 of uint8, antialiased, on one core; no memory but the result's.
@@ -119,13 +119,15 @@ def resample(
 
     Tolerance, against :func:`resize_boxes`: for floats, computed in float32 or float64, what rounding leaves, 1e-5 and
     1e-12 times the largest value; in half precision one unit in the last place. For uint8 the columns' result is
-    rounded to whole levels before the rows are weighted, as torch's integer kernel does it, so that one level remains,
-    in rare pixels. torchvision on CUDA does not round in between and may be one level off, in "bicubic", where that
-    also clips, by more. With TF32 allowed for matrix products, floats have its precision, 1e-3.
+    rounded to whole levels before the rows are weighted, as torch's integer kernel does it: one level remains in a few
+    pixels, and two, very rarely, in "bicubic". torchvision on CUDA does not round in between and may be one level off,
+    in "bicubic", where rounding also clips, by more. Where TF32 is allowed for products of matrices, floats have its
+    precision, 1e-3. The library that multiplies may choose another order of summation for another size of the batch:
+    then the last place depends on it. Infinities and NaN spread to the whole row and column, also from outside the box.
 
     Cost:
-        2 h H (W + w) + ... multiplications; H w + h H + w W numbers of float32 beside images and result, for each
-        sample.
+        C (H W w + H w h) multiplications for each sample, and memory for C H (W + w) + H h + W w numbers of float32
+        beside the result, of a part of the batch at a time.
     """
     num, channels, height, width = images.shape
     work = torch.float64 if images.dtype == torch.float64 else torch.float32

@@ -58,7 +58,7 @@ class Resize(_Resizing):
         antialias: widen the filter where images become smaller; no matter with the nearest.
         layout: see :class:`Transform`.
 
-    Nothing is drawn. The result equals torchvision's bit for bit on the CPU, for uint8 with the exception named in
+    Nothing is drawn. The result equals torchvision's bit for bit on the CPU, with the exceptions named in
     :func:`fastload.transforms.resampling.resize_boxes`; elsewhere and compiled within the tolerance of
     :func:`fastload.transforms.resampling.resample`.
 
