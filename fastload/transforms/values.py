@@ -10,6 +10,7 @@ from torch import Tensor
 from ..errors import ConfigError
 from .base import DTYPES, Layout, Params, Transform, check_number
 from .parts import in_parts
+from .steps import narrowed
 
 # torchvision's: floats of [0, 1] are cut off to 256 steps of equal width, and 1.0 belongs to the last.
 _TO_UINT8 = 256 - 1e-3
@@ -119,7 +120,7 @@ class ToNormalized(Transform):
 def _scaled(images: Tensor, *, dtype: torch.dtype) -> Tensor:
     if dtype == torch.uint8:
         wide = images.to(torch.float64 if images.dtype == torch.float64 else torch.float32)
-        return wide.mul(_TO_UINT8).to(dtype)
+        return narrowed(wide.mul(_TO_UINT8), dtype)
     wide = images.to(torch.float64 if dtype == torch.float64 else torch.float32)
     return wide.mul_(1.0 / 255).to(dtype)
 

@@ -141,7 +141,7 @@ def test_a_sample_does_not_depend_on_the_others_nor_on_the_memory(name, dtype, m
     for row in (0, 3, 10):
         alone = function(images[row : row + 1], *(value[row : row + 1] for value in values))
         assert torch.equal(alone[0], together[row])
-    monkeypatch.setattr(parts, "PART_SIZE", 4000)  # parts of three samples
+    monkeypatch.setattr(parts, "PART_SIZE", 4000)  # parts of two samples
     assert torch.equal(function(images, *values), together)
 
 
