@@ -139,11 +139,11 @@ def _scaled_and_shifted(
     if torch.compiler.is_compiling() or images.dtype != torch.uint8:
         floats = images.to(wide)
         return (floats * _channels(scales, floats) + _channels(shifts, floats)).to(dtype)
-    # One kernel for each channel reads integers and writes floats: the numbers are its arguments.
+    # One kernel for each channel reads integers and writes floats.
     out = torch.empty_like(images, dtype=dtype)
     for channel in range(images.shape[1]):
         place = channel if len(scales) > 1 else 0
-        shift = torch.tensor(shifts[place], dtype=wide)  # of no dimension, so the kernel takes it from the host
+        shift = torch.full((), shifts[place], dtype=wide, device=images.device)
         torch.add(shift, images[:, channel], alpha=scales[place], out=out[:, channel])
     return out
 
