@@ -52,7 +52,7 @@ def adjust_contrast(images: Tensor, factors: Tensor) -> Tensor:
     wide = _widened(images)
     grey = _grey_of(images, wide)
     # As a whole plane: with two factors that are the same for a sample, the CPU's kernel would not be vectorised.
-    return _blend(images, wide, _mean_of(grey).expand_as(grey).contiguous(), factors)
+    return _blend(images, wide, (grey * 0.0).add_(_mean_of(grey)), factors)
 
 
 @in_parts

@@ -14,7 +14,7 @@ from . import color
 from .base import BatchShape, Layout, Params, Transform, check_number, check_probability, check_size, tensor_of
 from .blur import gaussian_blur
 from .draws import Flags, Stream
-from .parts import change_rows, choose
+from .parts import choose
 
 Range = float | Sequence[float] | None
 
@@ -90,16 +90,11 @@ class ColorJitter(Transform):
     def _blended(
         self, images: Tensor, params: Any, side: Literal["rows_before", "rows_after"], order: Tensor, factors: Tensor
     ) -> Tensor:
-        before = params["before_hue"]
-        compiling = torch.compiler.is_compiling()
-        changed = images if compiling else images.clone()
+        before, changed = params["before_hue"], images
         for turn in range(order.shape[1]):
-            values = order[:, turn], factors[:, turn]
-            if compiling:
-                here = (before > turn) == (side == "rows_before")
-                changed = torch.where(here.view(-1, 1, 1, 1), color.blend(changed, *values), changed)
-            else:
-                change_rows(changed, params[side][turn], color.blend, *values)
+            here = (before > turn) == (side == "rows_before")
+            rows, values = params[side][turn], (order[:, turn], factors[:, turn])
+            changed = choose(changed, here, rows, color.blend, *values, ours=changed is not images)
         return changed
 
 

@@ -114,19 +114,29 @@ def _put(images: Tensor, rows: Tensor, part: Tensor) -> None:
     images.index_copy_(0, rows, part)
 
 
-def choose(images: Tensor, chosen: Tensor, rows: Tensor, function: Callable[..., Tensor], *values: Tensor) -> Tensor:
+def choose(
+    images: Tensor,
+    chosen: Tensor,
+    rows: Tensor,
+    function: Callable[..., Tensor],
+    *values: Tensor,
+    ours: bool = False,
+) -> Tensor:
     """Return the images, with a function applied to some of them.
 
     Args:
-        images: [N, C, H, W], not changed.
+        images: [N, C, H, W].
         chosen: [N], bool: which samples.
-        rows: [K], int64: the same, as indices; made on the host, so that K is known there.
+        rows: [K], int64: the same, as indices in ascending order; made on the host, so that K is known there.
         function: of (images, *values), for any number of samples.
         values: [N, ...] each.
+        ours: the images may be changed.
     """
     if torch.compiler.is_compiling():  # K changes from batch to batch; shapes that change are compiled again
         return pick(chosen.view(-1, 1, 1, 1), function(images, *values), images)
-    changed = images.clone()
+    if len(rows) == len(images):
+        return function(images, *values)
+    changed = images if ours else images.clone()
     change_rows(changed, rows, function, *values)
     return changed
 
