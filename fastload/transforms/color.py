@@ -72,20 +72,28 @@ def adjust_saturation(images: Tensor, factors: Tensor) -> Tensor:
 
 @in_parts
 def blend(images: Tensor, kinds: Tensor, factors: Tensor) -> Tensor:
-    """Adjust brightness, contrast or saturation, another of them for each sample.
+    """Adjust brightness, contrast or saturation, another of them for each sample; or several, one after the other.
 
     Args:
         images: C is 1 or 3.
-        kinds: [N], int64: 0 for brightness, 1 for contrast, 2 for saturation.
-        factors: [N], at least 0.
+        kinds: [N], or [N, T] in their order, int64: 0 for brightness, 1 for contrast, 2 for saturation.
+        factors: of the same shape, at least 0.
     """
     _check_channels(images, "blend")
-    wide = _widened(images)
-    grey = _grey_of(images, wide)
-    # Black for brightness: 1 - factor is multiplied by zero, and a sum with zero is exact.
-    other = grey * _column(kinds == 2, wide) + _mean_of(grey) * _column(kinds == 1, wide)
-    blended = _blend(images, wide, other, factors)
-    return pick((kinds == 2).view(-1, 1, 1, 1), images, blended) if images.shape[1] == 1 else blended
+    kinds, factors = kinds.view(len(images), -1), factors.view(len(images), -1)
+    blended = _widened(images)
+    for turn in range(kinds.shape[1]):
+        before, kind = blended, kinds[:, turn]
+        if turn > 0 and images.dtype == torch.uint8:
+            blended = blended.floor_()  # as the conversion to uint8 would cut them off
+        grey = _grey_of(images, blended)
+        # Black for brightness: 1 - factor is multiplied by zero, and a sum with zero is exact.
+        other = (grey * _column(kind == 2, grey)).add_(_mean_of(grey) * _column(kind == 1, grey))
+        ours = blended is not images and images.shape[1] == 3
+        blended = _mixed(images, blended, other, factors[:, turn], ours=ours)
+        if images.shape[1] == 1:  # which have no saturation
+            blended = pick((kind == 2).view(-1, 1, 1, 1), before, blended)
+    return narrowed(blended, images.dtype)
 
 
 @in_parts
@@ -318,13 +326,18 @@ def _mean_of(grey: Tensor) -> Tensor:
 
 
 def _blend(images: Tensor, wide: Tensor, other: Tensor | None, factors: Tensor) -> Tensor:
-    """Return factor * image + (1 - factor) * other, in the range and dtype of the images; changes ``wide`` if ours."""
+    """Return factor * image + (1 - factor) * other, in the dtype of the images; changes ``wide``, if not theirs."""
+    return narrowed(_mixed(images, wide, other, factors, ours=wide is not images), images.dtype)
+
+
+def _mixed(images: Tensor, wide: Tensor, other: Tensor | None, factors: Tensor, *, ours: bool) -> Tensor:
+    """Return factor * wide + (1 - factor) * other, in the range of the images; changes ``wide``, if it is ours."""
     factor = _column(factors, wide)
-    blended = wide * factor if wide is images else wide.mul_(factor)
+    mixed = wide.mul_(factor) if ours else wide * factor
     if other is not None:
         # One rounding for product and sum, as with a number in place of the tensor.
-        blended = blended.addcmul_(other, _column(1 - factors, wide))
-    return narrowed(blended.clamp_(0, _bound(images)), images.dtype)
+        mixed = mixed.addcmul_(other, _column(1 - factors, wide))
+    return mixed.clamp_(0, _bound(images))
 
 
 __all__ = [

@@ -25,8 +25,8 @@ class ColorJitter(Transform):
     """Change brightness, contrast, saturation and hue, in an order of its own for each sample.
 
     The result is what torchvision's functions make of each sample, given the parameters: see
-    :mod:`fastload.transforms.color`. All samples pass through the hue once; what comes before and after it is one
-    blend each.
+    :mod:`fastload.transforms.color`. All samples pass through the hue at once; what comes before and after it is one
+    blend each. Without a hue all is done in one pass, and lower floats are rounded once, at its end.
 
     Args:
         brightness: the factor is uniform in [max(0, 1 - brightness), 1 + brightness], or in the given (min, max).
@@ -82,9 +82,10 @@ class ColorJitter(Transform):
         order = params["order"]
         none = torch.ones(len(images), device=images.device)
         factors = torch.stack([params.get(name, none) for name in _BLENDS], dim=1).gather(1, order)
+        if "hue" not in params:
+            return color.blend(images, order, factors)
         changed = self._blended(images, params, "rows_before", order, factors)
-        if "hue" in params:
-            changed = color.adjust_hue(changed, params["hue"])
+        changed = color.adjust_hue(changed, params["hue"])
         return self._blended(changed, params, "rows_after", order, factors)
 
     def _blended(
