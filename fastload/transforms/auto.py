@@ -23,7 +23,8 @@ from . import color
 from .auto_geometry import ROTATE, SHEAR_X, Fill, Interpolation, matrices_of, warp
 from .base import BatchShape, Layout, Params, Transform, check_number, tensor_of
 from .draws import Floats, Integers, Stream
-from .parts import change_rows, slices, worth_parts
+from .parts import change_rows, slices
+from .steps import eager_on_cpu, narrowed
 
 OPERATIONS = (
     "Identity",
@@ -299,12 +300,12 @@ class AugMix(_Policy):
             for step in steps:
                 changed = self._stepped(changed, step)
             _add_weighted(mixed, changed, weight)
-        return mixed.to(images.dtype)
+        return narrowed(mixed, images.dtype)
 
 
 def _add_weighted(mixed: Tensor, images: Tensor, weight: Tensor) -> None:
     """Add weight * images, the product and the sum rounded each; uint8 is cut off at the end, as in torchvision."""
-    parts = slices(images) if worth_parts(images) else [slice(None)]
+    parts = slices(images) if eager_on_cpu(images) else [slice(None)]
     for rows in parts:
         mixed[rows].add_(images[rows] * weight[rows].view(-1, 1, 1, 1))
 

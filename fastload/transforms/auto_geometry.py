@@ -5,7 +5,8 @@ In: operations and magnitudes, on the host; images, anywhere. Out: images of the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -15,6 +16,7 @@ from torch import Tensor
 
 from .draws import Floats, Integers
 from .parts import in_parts
+from .steps import narrowed, pick
 
 Interpolation: TypeAlias = Literal["nearest", "bilinear"]
 Fill: TypeAlias = float | Sequence[float] | None
@@ -39,23 +41,38 @@ def matrices_of(operations: Integers, magnitudes: Floats, height: int, width: in
     def where(operation: int, values: Floats) -> Floats:
         return np.where(operations == operation, values, 0.0)
 
-    # Slopes go to degrees and back, as torchvision's functions want them.
-    slope_angle = np.radians(np.degrees(np.arctan(magnitudes)))
-    slope_x, slope_y = np.tan(where(SHEAR_X, slope_angle)), np.tan(where(SHEAR_Y, slope_angle))
-    angle = np.radians(where(ROTATE, -(magnitudes % 360)))
+    # Offsets often lie halfway between two float32, so all is computed to the last bit as torchvision does: slopes go
+    # to degrees and back, and products and sums are rounded in its order.
+    slope_x = _each(lambda value: math.tan(_slope_angle(value)), where(SHEAR_X, magnitudes))
+    slope_y = _each(_slope_of_y, where(SHEAR_Y, magnitudes))
+    angle = where(ROTATE, -(magnitudes % 360))
+    cos = _each(lambda value: math.cos(math.radians(value)), angle)
+    sin = _each(lambda value: math.sin(math.radians(value)), angle)
+    # No sample has more than one of these, so the inverse of all is their inverses side by side.
+    linear = np.stack([cos, sin + slope_x, slope_y - sin, cos], axis=1).reshape(-1, 2, 2)
     pixels = np.trunc(magnitudes)
     shift = np.stack([where(TRANSLATE_X, pixels), where(TRANSLATE_Y, pixels)], axis=1)
     # Shears keep the upper left corner where it is, the others the centre.
     sheared = (operations == SHEAR_X) | (operations == SHEAR_Y)
     centre = np.where(sheared[:, None], np.array([-0.5 * width, -0.5 * height]), 0.0)
-    cos, sin = np.cos(angle), np.sin(angle)
-    # The inverse of a turn after a shear; no sample has both shears, and the determinant is 1.
-    turned = np.stack([np.stack([cos, sin], axis=1), np.stack([-sin, cos], axis=1)], axis=1)
-    shear = np.broadcast_to(np.eye(2), turned.shape).copy()
-    shear[:, 0, 1], shear[:, 1, 0] = slope_x, slope_y
-    linear = shear @ turned
-    offset = centre - np.einsum("nij,nj->ni", linear, centre + shift)
+    moved = centre + shift
+    offset = centre - linear[:, :, 0] * moved[:, :1] - linear[:, :, 1] * moved[:, 1:]
     return np.concatenate([linear, offset[:, :, None]], axis=2)
+
+
+def _each(function: Callable[[float], float], values: Floats) -> Floats:
+    """Return a function of the standard library of each value; NumPy's own differ from it in the last place."""
+    distinct, places = np.unique(values, return_inverse=True)  # at most as many as there are magnitudes
+    return np.array([function(value) for value in distinct.tolist()])[places]
+
+
+def _slope_angle(slope: float) -> float:
+    return math.radians(math.degrees(math.atan(slope)))
+
+
+def _slope_of_y(slope: float) -> float:
+    angle = _slope_angle(slope)
+    return -math.sin(-angle) / math.cos(angle)
 
 
 @in_parts
@@ -91,10 +108,10 @@ def warp(images: Tensor, matrices: Tensor, *, interpolation: Interpolation, fill
         sampled, inside = sampled[:, :-1], sampled[:, -1:]
         colour = _colour(fill, sampled)
         if interpolation == "nearest":
-            sampled = torch.where(inside < 0.5, colour, sampled)
+            sampled = pick(inside < 0.5, colour.expand_as(sampled), sampled)
         else:  # torchvision's: a border's share is multiplied twice
             sampled = (sampled - colour).mul_(inside).add_(colour)
-    return (sampled.round() if images.dtype == torch.uint8 else sampled).to(images.dtype)
+    return narrowed(sampled.round() if images.dtype == torch.uint8 else sampled, images.dtype)
 
 
 def _colour(fill: float | Sequence[float], like: Tensor) -> Tensor:

@@ -9,6 +9,7 @@ import torch.nn.functional as F  # noqa: N812 - the name that torch's own code g
 from torch import Tensor
 
 from .parts import in_parts
+from .steps import narrowed
 
 
 @in_parts
@@ -41,7 +42,7 @@ def gaussian_blur(images: Tensor, sigmas: Tensor, *, kernel_size: tuple[int, int
     padded = F.pad(wide, [size_x // 2, size_x // 2, size_y // 2, size_y // 2], mode="reflect")
     along = _along_by_convolution if images.device.type == "cuda" else _along
     blurred = along(along(padded, 2, _taps(size_y, both[:, 1])), 3, _taps(size_x, both[:, 0]))
-    return (blurred.round_() if images.dtype == torch.uint8 else blurred).to(images.dtype)
+    return narrowed(blurred.round_() if images.dtype == torch.uint8 else blurred, images.dtype)
 
 
 def _taps(size: int, sigmas: Tensor) -> Tensor:

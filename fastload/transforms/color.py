@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from .parts import in_parts
+from .steps import narrowed, pick
 
 _TINY = torch.finfo(torch.float32).tiny
 
@@ -51,7 +52,7 @@ def adjust_contrast(images: Tensor, factors: Tensor) -> Tensor:
     wide = _widened(images)
     grey = _grey_of(images, wide)
     # As a whole plane: with two factors that are the same for a sample, the CPU's kernel would not be vectorised.
-    return _blend(images, wide, _mean_of(grey).expand_as(grey).contiguous(), factors)
+    return _blend(images, wide, (grey * 0.0).add_(_mean_of(grey)), factors)
 
 
 @in_parts
@@ -71,21 +72,28 @@ def adjust_saturation(images: Tensor, factors: Tensor) -> Tensor:
 
 @in_parts
 def blend(images: Tensor, kinds: Tensor, factors: Tensor) -> Tensor:
-    """Adjust brightness, contrast or saturation, another of them for each sample.
+    """Adjust brightness, contrast or saturation, another of them for each sample; or several, one after the other.
 
     Args:
         images: C is 1 or 3.
-        kinds: [N], int64: 0 for brightness, 1 for contrast, 2 for saturation.
-        factors: [N], at least 0.
+        kinds: [N], or [N, T] in their order, int64: 0 for brightness, 1 for contrast, 2 for saturation.
+        factors: of the same shape, at least 0.
     """
     _check_channels(images, "blend")
-    wide = _widened(images)
-    grey = _grey_of(images, wide)
-    kinds = kinds.view(-1, 1, 1, 1)
-    other = torch.where(kinds == 1, _mean_of(grey), grey)
-    # Of no weight for brightness, where 1 - factor is multiplied by zero.
-    blended = _blend(images, wide, torch.where(kinds == 0, 0.0, other), factors)
-    return torch.where(kinds == 2, images, blended) if images.shape[1] == 1 else blended
+    kinds, factors = kinds.view(len(images), -1), factors.view(len(images), -1)
+    blended = _widened(images)
+    for turn in range(kinds.shape[1]):
+        before, kind = blended, kinds[:, turn]
+        if turn > 0 and images.dtype == torch.uint8:
+            blended = blended.floor_()  # as the conversion to uint8 would cut them off
+        grey = _grey_of(images, blended)
+        # Black for brightness: 1 - factor is multiplied by zero, and a sum with zero is exact.
+        other = (grey * _column(kind == 2, grey)).add_(_mean_of(grey) * _column(kind == 1, grey))
+        ours = blended is not images and images.shape[1] == 3
+        blended = _mixed(images, blended, other, factors[:, turn], ours=ours)
+        if images.shape[1] == 1:  # which have no saturation
+            blended = pick((kind == 2).view(-1, 1, 1, 1), before, blended)
+    return narrowed(blended, images.dtype)
 
 
 @in_parts
@@ -109,7 +117,7 @@ def adjust_hue(images: Tensor, factors: Tensor) -> Tensor:
     turned = _to_rgb(hue, saturation, value)
     if images.dtype == torch.uint8:
         turned = turned.mul_(256 - 1e-3)
-    return turned.to(images.dtype)
+    return narrowed(turned, images.dtype)
 
 
 def _to_hsv(rgb: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -121,12 +129,12 @@ def _to_hsv(rgb: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     # Where the spread is zero, so are all numerators: the divisor only must not be zero.
     saturation = spread / high.clamp_min(_TINY)
     spread = spread.clamp_min_(_TINY)
-    red_leads, green_leads = high == red, high == green
-    # The two others, in the order in which they are subtracted, and the sector in which the leader is.
-    first = torch.where(red_leads, blue, torch.where(green_leads, red, green))
-    second = torch.where(red_leads, green, torch.where(green_leads, blue, red))
-    sector = torch.where(red_leads, 0.0, torch.where(green_leads, 2.0, 4.0))
-    hue = sector.add_((high - first).div_(spread)).sub_((high - second).div_(spread))
+    red, green, blue = ((high - colour).div_(spread) for colour in (red, green, blue))
+    # How far each is from the leader, who is at zero; the hue is counted from the leader's. A weight of 0 or 1 makes
+    # lerp choose one of the two, without an error.
+    red_leads, green_leads = (colour.clone().eq_(0.0) for colour in (red, green))  # a bool would be slow to convert
+    from_blue, from_green = (green + 4.0).sub_(red), (red + 2.0).sub_(blue)
+    hue = torch.lerp(torch.lerp(from_blue, from_green, green_leads), blue - green, red_leads)
     hue = hue.mul_(1.0 / 6.0).add_(1.0)
     return hue.sub_(hue.floor()), saturation, high
 
@@ -138,15 +146,20 @@ def _to_rgb(hue: Tensor, saturation: Tensor, value: Tensor) -> Tensor:
     part = hue.sub_(sector).mul_(saturation)
     rest = 1.0 - saturation
     half = sector * 0.5
-    odd = half != half.floor()
+    odd = half.sub_(half.floor()).mul_(2.0)
     # Of the three channels one is the value, one the lowest, and one rises or falls between them.
-    middle = torch.where(odd, 1.0 - part, part + rest).mul_(value).clamp_(0.0, 1.0)
+    middle = torch.lerp(part + rest, 1.0 - part, odd).mul_(value).clamp_(0.0, 1.0)
     lowest = rest.mul_(value).clamp_(0.0, 1.0)
-    one, two, three, four, five = (sector == number for number in range(1, 6))
-    red = torch.where(one | four, middle, torch.where(two | three, lowest, value))
-    green = torch.where(one | two, value, torch.where(four | five, lowest, middle))
-    blue = torch.where(three | four, value, torch.where(two | five, middle, lowest))
-    return torch.stack((red, green, blue), dim=1)
+    # Red is the value in sectors 5 and 0, the middle in 1 and 4, the lowest in 2 and 3: by the distance from 2.5. The
+    # others likewise. In sector 6 the middle is the lowest.
+    out = torch.empty((len(value), 3, *value.shape[1:]), device=value.device)
+    for channel, (centre, inner, outer) in enumerate(
+        ((2.5, lowest, value), (1.5, value, lowest), (3.5, value, lowest))
+    ):
+        distance = (sector - centre).abs_().sub_(1.5)  # -1 inside, 0 between, 1 or more outside
+        outside = torch.lerp(middle, outer, distance.clamp(0.0, 1.0))
+        out[:, channel] = torch.lerp(outside, inner, distance.neg_().clamp_(0.0, 1.0))
+    return out
 
 
 @in_parts
@@ -163,7 +176,7 @@ def rgb_to_grayscale(images: Tensor, *, num_output_channels: int = 1) -> Tensor:
     _check_channels(images, "rgb_to_grayscale")
     if num_output_channels not in (1, 3):
         raise ValueError(f"num_output_channels must be 1 or 3, got {num_output_channels=}")
-    grey = images.clone() if images.shape[1] == 1 else _luma(_widened(images)).to(images.dtype)
+    grey = images.clone() if images.shape[1] == 1 else narrowed(_luma(_widened(images)), images.dtype)
     return grey.expand(-1, num_output_channels, -1, -1)
 
 
@@ -189,7 +202,7 @@ def solarize(images: Tensor, thresholds: Tensor) -> Tensor:
     else:
         bounds = thresholds.to(images.dtype)
         inverted = 1.0 - images
-    return torch.where(images >= bounds.view(-1, 1, 1, 1), inverted, images)
+    return pick(images >= bounds.view(-1, 1, 1, 1), inverted, images)
 
 
 @in_parts
@@ -221,7 +234,7 @@ def autocontrast(images: Tensor) -> Tensor:
     low, high = (extreme.to(wide.dtype) for extreme in (images.amin((2, 3), True), images.amax((2, 3), True)))
     uniform = low == high
     scale = torch.where(uniform, 1.0, (high - low) * (1.0 / bound))
-    return (wide - torch.where(uniform, 0.0, low)).div_(scale).clamp_(0, bound).to(images.dtype)
+    return narrowed((wide - torch.where(uniform, 0.0, low)).div_(scale).clamp_(0, bound), images.dtype)
 
 
 @in_parts
@@ -230,7 +243,7 @@ def equalize(images: Tensor) -> Tensor:
     if images.dtype == torch.uint8:
         levels = images
     else:
-        levels = _widened(images).mul(256 - 1e-3).to(torch.uint8)
+        levels = narrowed(_widened(images).mul(256 - 1e-3), torch.uint8)
     num, channels, height, width = images.shape
     flat = levels.flatten(2).long()
     counts = torch.zeros((num, channels, 256), dtype=torch.int32, device=images.device)
@@ -268,7 +281,7 @@ def adjust_sharpness(images: Tensor, factors: Tensor) -> Tensor:
     if images.dtype == torch.uint8:
         smooth = smooth.round_()
     inner.addcmul_(smooth.sub_(inner), _column(1 - factors, wide))
-    return wide.clamp_(0, _bound(images)).to(images.dtype)
+    return narrowed(wide.clamp_(0, _bound(images)), images.dtype)
 
 
 def _check_channels(images: Tensor, name: str) -> None:
@@ -313,13 +326,18 @@ def _mean_of(grey: Tensor) -> Tensor:
 
 
 def _blend(images: Tensor, wide: Tensor, other: Tensor | None, factors: Tensor) -> Tensor:
-    """Return factor * image + (1 - factor) * other, in the range and dtype of the images; changes ``wide`` if ours."""
+    """Return factor * image + (1 - factor) * other, in the dtype of the images; changes ``wide``, if not theirs."""
+    return narrowed(_mixed(images, wide, other, factors, ours=wide is not images), images.dtype)
+
+
+def _mixed(images: Tensor, wide: Tensor, other: Tensor | None, factors: Tensor, *, ours: bool) -> Tensor:
+    """Return factor * wide + (1 - factor) * other, in the range of the images; changes ``wide``, if it is ours."""
     factor = _column(factors, wide)
-    blended = wide * factor if wide is images else wide.mul_(factor)
+    mixed = wide.mul_(factor) if ours else wide * factor
     if other is not None:
         # One rounding for product and sum, as with a number in place of the tensor.
-        blended = blended.addcmul_(other, _column(1 - factors, wide))
-    return blended.clamp_(0, _bound(images)).to(images.dtype)
+        mixed = mixed.addcmul_(other, _column(1 - factors, wide))
+    return mixed.clamp_(0, _bound(images))
 
 
 __all__ = [

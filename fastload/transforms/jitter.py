@@ -14,7 +14,7 @@ from . import color
 from .base import BatchShape, Layout, Params, Transform, check_number, check_probability, check_size, tensor_of
 from .blur import gaussian_blur
 from .draws import Flags, Stream
-from .parts import change_rows, choose
+from .parts import choose
 
 Range = float | Sequence[float] | None
 
@@ -25,8 +25,8 @@ class ColorJitter(Transform):
     """Change brightness, contrast, saturation and hue, in an order of its own for each sample.
 
     The result is what torchvision's functions make of each sample, given the parameters: see
-    :mod:`fastload.transforms.color`. All samples pass through the hue once; what comes before and after it is one
-    blend each.
+    :mod:`fastload.transforms.color`. All samples pass through the hue at once; what comes before and after it is one
+    blend each. Without a hue all is done in one pass, and lower floats are rounded once, at its end.
 
     Args:
         brightness: the factor is uniform in [max(0, 1 - brightness), 1 + brightness], or in the given (min, max).
@@ -82,24 +82,20 @@ class ColorJitter(Transform):
         order = params["order"]
         none = torch.ones(len(images), device=images.device)
         factors = torch.stack([params.get(name, none) for name in _BLENDS], dim=1).gather(1, order)
+        if "hue" not in params:
+            return color.blend(images, order, factors)
         changed = self._blended(images, params, "rows_before", order, factors)
-        if "hue" in params:
-            changed = color.adjust_hue(changed, params["hue"])
+        changed = color.adjust_hue(changed, params["hue"])
         return self._blended(changed, params, "rows_after", order, factors)
 
     def _blended(
         self, images: Tensor, params: Any, side: Literal["rows_before", "rows_after"], order: Tensor, factors: Tensor
     ) -> Tensor:
-        before = params["before_hue"]
-        compiling = torch.compiler.is_compiling()
-        changed = images if compiling else images.clone()
+        before, changed = params["before_hue"], images
         for turn in range(order.shape[1]):
-            values = order[:, turn], factors[:, turn]
-            if compiling:
-                here = (before > turn) == (side == "rows_before")
-                changed = torch.where(here.view(-1, 1, 1, 1), color.blend(changed, *values), changed)
-            else:
-                change_rows(changed, params[side][turn], color.blend, *values)
+            here = (before > turn) == (side == "rows_before")
+            rows, values = params[side][turn], (order[:, turn], factors[:, turn])
+            changed = choose(changed, here, rows, color.blend, *values, ours=changed is not images)
         return changed
 
 

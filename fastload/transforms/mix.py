@@ -28,6 +28,7 @@ from .base import (
 )
 from .draws import Draws, Floats, Integers, Stream
 from .parts import in_parts
+from .steps import narrowed, pick
 
 
 class _Mix(Transform):
@@ -139,7 +140,7 @@ class MixUp(_Mix):
 
     def transform(self, images: Tensor, params: Params) -> Tensor:
         """Return the mixed images."""
-        return _weighted(images, images.index_select(0, _partners(images)), params["weight"])
+        return _weighted(images, params["weight"])
 
 
 class CutMix(_Mix):
@@ -172,7 +173,7 @@ class CutMix(_Mix):
 
     def transform(self, images: Tensor, params: Params) -> Tensor:
         """Return the mixed images."""
-        return _pasted(images, images.index_select(0, _partners(images)), params["box"])
+        return _pasted(images, params["box"])
 
 
 class MixUpOrCutMix(_Mix):
@@ -220,8 +221,7 @@ class MixUpOrCutMix(_Mix):
     def transform(self, images: Tensor, params: Params) -> Tensor:
         """Return the mixed images."""
         # A weight of 1 leaves an image as it is, and so does an empty box.
-        partners = images.index_select(0, _partners(images))
-        return _pasted(_weighted(images, partners, params["weight"]), partners, params["box"])
+        return _pasted(_weighted(images, params["weight"]), params["box"])
 
 
 def _of_pairs(values: Any, alone: float) -> Any:
@@ -249,20 +249,21 @@ def _boxes(stream: Stream, kept: Floats, shape: BatchShape) -> tuple[Integers, F
 
 
 @in_parts
-def _weighted(images: Tensor, partners: Tensor, weights: Tensor) -> Tensor:
+def _weighted(images: Tensor, weights: Tensor) -> Tensor:
     wide = torch.float64 if images.dtype == torch.float64 else torch.float32
     own = weights.to(wide).view(-1, 1, 1, 1)
+    partners = images.index_select(0, _partners(images))  # parts are of whole pairs
     mixed = (partners.to(wide) * (1 - own)).add_(images.to(wide) * own)
-    return (mixed.round_() if images.dtype == torch.uint8 else mixed).to(images.dtype)
+    return narrowed(mixed.round_() if images.dtype == torch.uint8 else mixed, images.dtype)
 
 
 @in_parts
-def _pasted(images: Tensor, partners: Tensor, boxes: Tensor) -> Tensor:
+def _pasted(images: Tensor, boxes: Tensor) -> Tensor:
     left, top, right, bottom = (side.view(-1, 1, 1, 1) for side in boxes.unbind(1))
     x = torch.arange(images.shape[3], device=images.device)
     y = torch.arange(images.shape[2], device=images.device)[:, None]
     inside = ((x >= left) & (x < right)) & ((y >= top) & (y < bottom))
-    return torch.where(inside, partners, images)
+    return pick(inside, images.index_select(0, _partners(images)), images)
 
 
 def _check_alpha(name: str, value: float) -> float:

@@ -10,6 +10,7 @@ from torch import Tensor
 from ..errors import ConfigError
 from .base import DTYPES, Layout, Params, Transform, check_number
 from .parts import in_parts
+from .steps import narrowed
 
 # torchvision's: floats of [0, 1] are cut off to 256 steps of equal width, and 1.0 belongs to the last.
 _TO_UINT8 = 256 - 1e-3
@@ -119,7 +120,7 @@ class ToNormalized(Transform):
 def _scaled(images: Tensor, *, dtype: torch.dtype) -> Tensor:
     if dtype == torch.uint8:
         wide = images.to(torch.float64 if images.dtype == torch.float64 else torch.float32)
-        return wide.mul(_TO_UINT8).to(dtype)
+        return narrowed(wide.mul(_TO_UINT8), dtype)
     wide = images.to(torch.float64 if dtype == torch.float64 else torch.float32)
     return wide.mul_(1.0 / 255).to(dtype)
 
@@ -138,11 +139,11 @@ def _scaled_and_shifted(
     if torch.compiler.is_compiling() or images.dtype != torch.uint8:
         floats = images.to(wide)
         return (floats * _channels(scales, floats) + _channels(shifts, floats)).to(dtype)
-    # One kernel for each channel reads integers and writes floats: the numbers are its arguments.
+    # One kernel for each channel reads integers and writes floats.
     out = torch.empty_like(images, dtype=dtype)
     for channel in range(images.shape[1]):
         place = channel if len(scales) > 1 else 0
-        shift = torch.tensor(shifts[place], dtype=wide)  # of no dimension, so the kernel takes it from the host
+        shift = torch.full((), shifts[place], dtype=wide, device=images.device)
         torch.add(shift, images[:, channel], alpha=scales[place], out=out[:, channel])
     return out
 

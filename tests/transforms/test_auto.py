@@ -111,7 +111,7 @@ def test_augmented_mixtures_are_torchvisions(images, depth, width, all_ops, seed
             assert_near(found[row], expected, tolerance=1e-4)
 
 
-@pytest.mark.parametrize("size", [(32, 32), (17, 40), (64, 64), (1, 5)])
+@pytest.mark.parametrize("size", [(32, 32), (17, 40), (1, 5)])
 @pytest.mark.parametrize("interpolation", ["nearest", "bilinear"])
 def test_every_magnitude_of_every_geometric_operation_is_torchvisions(size, interpolation):
     height, width = size
@@ -223,7 +223,7 @@ def test_a_sample_does_not_depend_on_the_others(make, dtype, monkeypatch):
     assert torch.equal(transform(images.permute(0, 2, 3, 1), draws=Draws(KEY, ids)), together.permute(0, 2, 3, 1))
 
 
-@pytest.mark.parametrize("make", [RandAugment, TrivialAugmentWide, AugMix])
+@pytest.mark.parametrize("make", [RandAugment, TrivialAugmentWide, lambda: AugMix(mixture_width=2, chain_depth=1)])
 def test_policies_are_compiled_without_a_break_and_once(make):
     torch._dynamo.reset()
     transform, shape = make(), BatchShape(30, 3, 9, 10)

@@ -52,7 +52,7 @@ def test_a_sample_does_not_depend_on_the_others_nor_on_the_memory(dtype, monkeyp
         assert torch.equal(gaussian_blur(lain_out(images, layout), sigmas, kernel_size=(5, 5)), together)
     alone = gaussian_blur(images[3:4], sigmas[3:4], kernel_size=(5, 5))
     assert torch.equal(alone[0], together[3])
-    monkeypatch.setattr(parts, "PART_SIZE", 4000)  # parts of three samples
+    monkeypatch.setattr(parts, "PART_SIZE", 4000)  # parts of two samples
     assert torch.equal(gaussian_blur(images, sigmas, kernel_size=(5, 5)), together)
 
 

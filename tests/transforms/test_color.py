@@ -100,6 +100,20 @@ def test_a_blend_is_the_adjustment_that_is_named(images, seed):
     )
 
 
+@given(images=batches(dtypes=EXACT), turns=st.integers(0, 4), seed=st.integers(0, 2**32))
+def test_blends_one_after_the_other_are_as_if_done_alone(images, turns, seed):
+    kinds = torch.randint(0, 3, (len(images), turns), generator=torch.Generator().manual_seed(seed))
+    factors = torch.rand(len(images), turns, generator=torch.Generator().manual_seed(seed)) * 2
+    if images.dtype != torch.uint8:
+        images = images * 1.5
+    before, expected = images.clone(), images
+    found = color.blend(images, kinds, factors)
+    assert torch.equal(images, before)
+    for turn in range(turns):
+        expected = color.blend(expected, kinds[:, turn], factors[:, turn])
+    assert torch.equal(found, expected)
+
+
 @given(images=batches())
 def test_three_channels_of_grey_are_the_same(images):
     found = color.rgb_to_grayscale(images, num_output_channels=3)
@@ -141,7 +155,7 @@ def test_a_sample_does_not_depend_on_the_others_nor_on_the_memory(name, dtype, m
     for row in (0, 3, 10):
         alone = function(images[row : row + 1], *(value[row : row + 1] for value in values))
         assert torch.equal(alone[0], together[row])
-    monkeypatch.setattr(parts, "PART_SIZE", 4000)  # parts of three samples
+    monkeypatch.setattr(parts, "PART_SIZE", 4000)  # parts of two samples
     assert torch.equal(function(images, *values), together)
 
 
