@@ -218,7 +218,7 @@ def test_a_thread_draws_what_the_process_draws_and_leaves_its_generators_alone(d
     same_in_thread(draw)
 
 
-@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning", "ignore:.*torch.jit:FutureWarning")
 def test_torchscript_draws_are_routed_too():
     module = torch.jit.trace(torch.nn.Dropout().eval(), ones).train()
     script = torch.jit.script(torch.nn.Sequential(torch.nn.Dropout()))
