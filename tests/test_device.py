@@ -368,7 +368,7 @@ def test_with_fixed_places_another_shape_is_an_error_that_says_what_to_do():
         ({"device": "cuda:99"}, r"is not there: torch .* sees \d+ devices of the type cuda"),
         ({"device": "meta"}, "is not there"),
         ({"device": "gpu"}, "device must name a device of torch's"),
-        ({"device": object()}, "device must name a device of torch's"),
+        ({"device": 1.5}, "device must name a device of torch's"),
         ({"depth": 0}, "depth must be an integer of at least 1, got depth=0"),
         ({"depth": True}, "depth must be an integer of at least 1"),
         ({"depth": 1.5}, "depth must be an integer of at least 1"),
