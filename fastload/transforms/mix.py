@@ -31,8 +31,12 @@ from .parts import in_parts
 from .steps import narrowed, pick
 
 
-class _Mix(Transform):
-    """What MixUp and CutMix share: labels, and pairs."""
+class Mix(Transform):
+    """What MixUp and CutMix share: labels, and pairs.
+
+    Whoever applies transforms to images alone, with :meth:`transform`, must apply :meth:`transform_labels` to the
+    labels with the same parameters.
+    """
 
     mixes = True
 
@@ -111,7 +115,7 @@ class _Mix(Transform):
             raise ValueError(f"{name} has num_classes={self.num_classes}, got labels of shape {tuple(labels.shape)}")
 
 
-class MixUp(_Mix):
+class MixUp(Mix):
     """Mix each pair: weight * image + (1 - weight) * partner, and the labels likewise.
 
     Given the weight equal to torchvision's in float32 and float64, within 4 units in the last place below.
@@ -143,7 +147,7 @@ class MixUp(_Mix):
         return _weighted(images, params["weight"])
 
 
-class CutMix(_Mix):
+class CutMix(Mix):
     """Replace a box of each image by its partner's, and mix the labels by the box's share of the area.
 
     Given the box, images are equal to torchvision's.
@@ -176,7 +180,7 @@ class CutMix(_Mix):
         return _pasted(images, params["box"])
 
 
-class MixUpOrCutMix(_Mix):
+class MixUpOrCutMix(Mix):
     """MixUp for some pairs and CutMix for the others, where torchvision's recipes choose for a whole batch.
 
     Args:
@@ -273,4 +277,4 @@ def _check_alpha(name: str, value: float) -> float:
     return number
 
 
-__all__ = ["CutMix", "MixUp", "MixUpOrCutMix"]
+__all__ = ["CutMix", "Mix", "MixUp", "MixUpOrCutMix"]

@@ -109,7 +109,8 @@ def _put(images: Tensor, rows: Tensor, part: Tensor) -> None:
     """Put samples in their places: eight bytes at a time, where torch would copy one value after the other."""
     if not images.is_contiguous():
         images, part = images.permute(0, 2, 3, 1), part.permute(0, 2, 3, 1)
-    if images.is_contiguous() and images[0].numel() * images.element_size() % 8 == 0:
+    whole = images.is_contiguous() and images[0].numel() * images.element_size() % 8 == 0
+    if whole and not (images.requires_grad or part.requires_grad):
         images, part = images.flatten(1).view(torch.int64), part.contiguous().flatten(1).view(torch.int64)
     images.index_copy_(0, rows, part)
 

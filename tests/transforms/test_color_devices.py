@@ -41,7 +41,7 @@ def prepared(name: str, dtype: torch.dtype) -> tuple[Any, list[torch.Tensor], An
     """Return a transform, its arguments and its parameters."""
     transform = MAKE[name]()
     images = random_images((NUM, 3, 9, 8), dtype, 0)
-    arguments = [images, torch.arange(NUM) % 5] if isinstance(transform, mix._Mix) else [images]
+    arguments = [images, torch.arange(NUM) % 5] if isinstance(transform, mix.Mix) else [images]
     draws = Draws(bytes(16), np.arange(NUM))
     return transform, arguments, transform.draw_for(draws, shape_of(images, "NCHW"))
 

@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 import torch
 import torchvision.transforms.v2 as T
-from color_references import assert_near, assert_same_distribution, batches, random_images
+from color_references import assert_near, assert_same_distribution, batches, lain_out, random_images
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fastload import ConfigError
+from fastload.transforms import parts
 from fastload.transforms.base import BatchShape
 from fastload.transforms.draws import Draws
 from fastload.transforms.mix import CutMix, MixUp, MixUpOrCutMix
@@ -158,6 +159,17 @@ def test_a_choice_of_both_gives_what_each_gives():
     assert torch.equal(found[cut], cuts[cut])
     assert torch.equal(found[~cut], ups[~cut])
     assert torch.allclose(mixed.sum(dim=1), torch.ones(12))
+
+
+@pytest.mark.parametrize("name", [MixUp, CutMix, MixUpOrCutMix])
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.float32])
+def test_no_pair_is_divided_where_a_batch_is_worked_on_in_parts(name, dtype, monkeypatch):
+    images, labels, draws = random_images((11, 3, 8, 9), dtype, 0), labels_for(11, False, 0), Draws(KEY, np.arange(11))
+    expected, _ = name(num_classes=5)(images, labels, draws=draws)
+    monkeypatch.setattr(parts, "PART_SIZE", 3 * 8 * 9 * 3)
+    assert torch.equal(name(num_classes=5)(images, labels, draws=draws)[0], expected)
+    turned = lain_out(images, "channels_last")
+    assert torch.equal(name(num_classes=5)(turned, labels, draws=draws)[0], expected)
 
 
 def test_images_of_the_other_layout_are_mixed_alike():

@@ -60,3 +60,6 @@ def test_gradients_pass():
     images = torch.rand(3, 1, 2, 2, requires_grad=True)
     shifted(images, torch.ones(3)).sum().backward()
     assert torch.equal(images.grad, torch.ones_like(images))
+    chosen = torch.tensor([False, True, False])
+    choose(images, chosen, torch.tensor([1]), lambda some: some * 3).sum().backward()
+    assert images.grad[:, 0, 0, 0].tolist() == [2, 4, 2]
