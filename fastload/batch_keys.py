@@ -22,7 +22,7 @@ class Origin(NamedTuple):
     position: int
     """Of its first sample, in the epoch's global order."""
     indices: Any
-    """What the sampler gave."""
+    """What the sampler gave; None: nothing names the samples, and the position is the whole batch's."""
 
 
 class BatchKeys:
@@ -33,9 +33,13 @@ class BatchKeys:
         ids_are_indices: samples are named by their index in the dataset, else by their position.
         stride: positions between two samples of a batch.
         length: positions of the order, where those beyond are repeats; 0 where there are none.
+        auto_collation: an index batch is made of samples; else it is one index, of whatever the dataset takes.
     """
 
-    def __init__(self, *, seed: int, ids_are_indices: bool, stride: int, length: int) -> None:
+    def __init__(
+        self, *, seed: int, ids_are_indices: bool, stride: int, length: int, auto_collation: bool = True
+    ) -> None:
+        self._auto_collation = auto_collation
         self._seed = seed
         self._ids_are_indices = ids_are_indices
         self._stride = stride
@@ -46,9 +50,13 @@ class BatchKeys:
         """Return the draws of a batch."""
         if self._key is None or self._key[0] != origin.epoch:
             self._key = origin.epoch, Keys(self._seed, origin.epoch, BATCH).key(0)
-        count = len(origin.indices) if hasattr(origin.indices, "__len__") else 1
+        indices = origin.indices
+        # Without auto-collation an index is a batch, which has one position.
+        count = len(indices) if self._auto_collation and hasattr(indices, "__len__") else 1
         ids = origin.position + self._stride * np.arange(count, dtype=np.int64)
         repeats = None
+        if indices is None:
+            return Draws(self._key[1], ids)
         if self._ids_are_indices:
             if self._length:
                 repeats = ids // self._length

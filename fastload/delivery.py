@@ -14,7 +14,7 @@ from __future__ import annotations
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -130,8 +130,9 @@ class Delivery:
         self._completed: deque[int] = deque()
         self._early: deque[int] = deque()
         """Completed batches of the upcoming iteration."""
-        self.replicas: deque[tuple[int, Any]] = deque()
-        """Of an IterableDataset: for each batch that was given out, its worker and where that one's replica was."""
+        self.replicas: deque[tuple[int, Any, int]] = deque()
+        """Of an IterableDataset: for each batch that was given out, its worker, where that one's replica was, and the
+        number of its batches so far."""
         self.origins: deque[Origin] | None = None
         """For each batch that was given out, where it comes from; None: nobody asks."""
         self._upcoming: Upcoming | None = None
@@ -151,6 +152,7 @@ class Delivery:
         identity: Any = None,
         upcoming: Upcoming | None = None,
         first_worker: int = 0,
+        replica_batches: Sequence[int] = (),
     ) -> None:
         """Start a new iteration; what is left of the one before is dropped.
 
@@ -166,6 +168,7 @@ class Delivery:
             identity: which iteration this is.
             upcoming: the next one: begun as soon as this one needs no more work.
             first_worker: whose turn is first, where each batch has its worker.
+            replica_batches: of an IterableDataset: how many batches of each worker were given out before.
         """
         announced, self._upcoming = self._upcoming, upcoming
         goes_on = self._boundary is not None and announced is not None and announced.identity == identity
@@ -190,6 +193,7 @@ class Delivery:
         self._active = [True] * self._num_workers
         self._load = [0] * self._num_workers
         self._turn = first_worker
+        self._replica_batches = list(replica_batches) or [0] * self._num_workers
         self.replicas.clear()
         if self.origins is not None:
             self.origins.clear()
@@ -490,17 +494,24 @@ class Delivery:
             finally:
                 del error  # or its traceback would hold a frame that holds it
         parts = [part for part in batch.parts if part is not None]
+        if self._iterable:
+            worker_id = parts[0][1].worker_id
+            self._replica_batches[worker_id] += 1
         for _, result in parts:
             if result.status == ERROR:
                 self._pool.slots.release(batch.slot)
                 reraise(self._pool.take_error(result.payload))
-        if self._iterable:
-            self.replicas.append((parts[0][1].worker_id, parts[0][1].replica))
         made, reason = self._assembly.build(batch.slot, batch.num_rows, parts)
+        if self._iterable:
+            self.replicas.append((worker_id, parts[0][1].replica, self._replica_batches[worker_id]))
         # An IterableDataset's last batch may be shorter than was asked for, so its samples are not known.
         if self.origins is not None:
             items = [item for item, _ in parts]
-            indices = items[0].indices if len(items) == 1 else [index for item in items for index in item.indices]
-            self.origins.append(Origin(items[0].epoch, items[0].position, indices))
+            if self._iterable:
+                place = (self._replica_batches[worker_id] - 1) * self._num_workers + worker_id
+                self.origins.append(Origin(items[0].epoch, place, None))
+            else:
+                indices = items[0].indices if len(items) == 1 else [index for item in items for index in item.indices]
+                self.origins.append(Origin(items[0].epoch, items[0].position, indices))
         self._counts.count(1 if self._iterable else batch.num_rows, reason and (self._whole_reason or reason))
         return made

@@ -29,12 +29,24 @@ import weakref
 from collections import UserDict, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from types import ModuleType
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import torch
 from torch import Tensor
 
-from .errors import ConfigError, LoadTimeout, NotReady
+from .errors import ConfigError, DatasetError, LoadTimeout, NotReady
+
+
+class Loaded(NamedTuple):
+    """A batch of the host, with what its maker says of it."""
+
+    batch: Any
+    draws: Any = None
+    """For the transform."""
+    note: Any = None
+    """Comes out as :attr:`DeviceAhead.note` when the batch is given out."""
+
 
 Key: TypeAlias = str | int
 """Where a part of a batch is: a mapping's key, a sequence's place, or a field's name. Paths are joined by dots."""
@@ -43,10 +55,10 @@ Key: TypeAlias = str | int
 class Source(Protocol):
     """Where host batches come from."""
 
-    def next(self) -> Any:
+    def next(self) -> Loaded:
         """Return the next batch. Blocks."""
 
-    def next_nowait(self) -> Any:
+    def next_nowait(self) -> Loaded:
         """Return the next batch if it is complete; else raise :class:`NotReady`."""
 
 
@@ -108,7 +120,8 @@ class DeviceStreams:
     def to_device(self, leaf: Tensor) -> Tensor:
         """See :class:`Streams`. What is not page-locked goes through page-locked memory of torch's allocator."""
         if leaf.device.type == "cpu" and leaf.layout is torch.strided:
-            leaf = leaf.contiguous()  # else the copy would make it so, in memory that it waits for
+            if not (leaf.ndim == 4 and leaf.is_contiguous(memory_format=torch.channels_last)):
+                leaf = leaf.contiguous()  # else the copy would make it so, in memory that it waits for
             if not leaf.is_pinned():
                 leaf = leaf.pin_memory()
         return leaf.to(self.device, non_blocking=True)
@@ -139,12 +152,27 @@ class DeviceStreams:
 
     def used_by_compute(self, leaf: Tensor) -> None:
         """See :class:`Streams`."""
-        leaf.record_stream(self._module.current_stream(self.device))
+        for part in _strided_parts(leaf):
+            part.record_stream(self._module.current_stream(self.device))
 
     def used_by_side(self, leaf: Tensor) -> None:
         """See :class:`Streams`."""
         self.side_waits(self.mark_compute())
-        leaf.record_stream(self._side)
+        for part in _strided_parts(leaf):
+            part.record_stream(self._side)
+
+
+def _strided_parts(leaf: Tensor) -> list[Tensor]:
+    """Return the tensors that a tensor is made of: the allocator knows no others."""
+    if leaf.is_nested:
+        return [leaf.values()] if leaf.layout is torch.jagged else list(leaf.unbind())
+    if leaf.layout is torch.sparse_coo:
+        return [leaf._indices(), leaf._values()]
+    if leaf.layout in (torch.sparse_csr, torch.sparse_bsr):
+        return [leaf.crow_indices(), leaf.col_indices(), leaf.values()]
+    if leaf.layout in (torch.sparse_csc, torch.sparse_bsc):
+        return [leaf.ccol_indices(), leaf.row_indices(), leaf.values()]
+    return [leaf]
 
 
 def streams_of(device: torch.device) -> DeviceStreams | None:
@@ -193,7 +221,7 @@ class Mover:
         streams: its streams; None: everything happens at once, in order.
         keep_on_host: paths of parts that stay where they are (``"lengths"``, ``1``, ``"meta.lengths"``).
         channels_last: four-dimensional tensors lie NHWC in memory, on the device.
-        transform: what is done with a batch on the device: (batch, what came with it) -> batch.
+        transform: what is done with a batch on the device: (batch, its draws) -> batch.
         num_buffers: batches are put into this many fixed places in turn; 0: each has memory of its own.
     """
 
@@ -225,24 +253,26 @@ class Mover:
             RuntimeError: another one does, and there are fixed places.
         """
         if self._buffers:
-            if self._user is not None and self._user() is not None:
+            if self._user is not None and self._user() not in (None, user):
                 raise RuntimeError(
                     "with fixed_buffers=True one iteration at a time: the one before is not over, and its batches lie "
                     "where the next ones would; end it first"
                 )
             self._user = weakref.ref(user)
             self.asked()
+        if self.streams is not None:  # what the user has made for the transform until now
+            self.streams.side_waits(self.streams.mark_compute())
 
     def end(self) -> None:
         """The stage has ended."""
         self._user = None
 
-    def move(self, batch: Any, beside: Any) -> tuple[Any, Any]:
+    def move(self, batch: Any, draws: Any) -> tuple[Any, Any]:
         """Begin to move a batch.
 
         Args:
             batch: of the host.
-            beside: what came with it, for the transform.
+            draws: for the transform.
 
         Returns:
             The batch on the device, and the event behind it; None where there are no streams.
@@ -252,10 +282,10 @@ class Mover:
         # What is no tensor is moved on the compute stream: nobody could tell the allocator of what is inside of it.
         batch = _map(batch, self._object_to_device, self._kept)
         if self.streams is None:
-            return self._made(batch, beside), None
+            return self._made(batch, draws), None
         _map(batch, self._used_by_side, self._kept)
         with self.streams.beside():
-            made = self._made(batch, beside)
+            made = self._made(batch, draws)
             return made, self.streams.mark_side()
 
     def _check_paths(self, batch: Any) -> None:
@@ -267,17 +297,24 @@ class Mover:
             )
         self._checked = True
 
-    def _made(self, batch: Any, beside: Any) -> Any:
+    def _made(self, batch: Any, draws: Any) -> Any:
+        kept_tensors = list(_kept_in(batch, self._kept))
         made = _map(batch, self._to_device, self._kept)
         if self._transform is not None:
-            made = self._transform(made, beside)
+            try:
+                made = self._transform(made, draws)
+            except StopIteration as error:  # in a loop it would end the epoch without a word
+                raise DatasetError("the batch transform raised StopIteration, which would end the iteration") from error
         if not self._buffers:
             return made
         buffers = self._buffers[self._turn]
         self._turn = (self._turn + 1) % len(self._buffers)
         if self.streams is not None and buffers.consumed is not None:
             self.streams.side_waits(buffers.consumed)
-        return buffers, buffers.fill(made, self._kept, Tensor.copy_ if self.streams is None else self.streams.copy_into)
+        if self.streams is not None:
+            return buffers, buffers.fill(made, self.streams.copy_into, self.streams.holds)
+        kept = {id(leaf) for leaf in kept_tensors}
+        return buffers, buffers.fill(made, Tensor.copy_, lambda leaf: id(leaf) not in kept)
 
     def _object_to_device(self, leaf: Any) -> Any:
         return leaf if isinstance(leaf, Tensor) else leaf.to(self.device)
@@ -305,8 +342,10 @@ class Mover:
             self.streams.compute_waits(event)
         if self._buffers:
             self._last, made = made
-        elif self.streams is not None:
-            _map(made, self._used_by_compute, self._kept)
+        if self.streams is not None:
+            for leaf in _tensors_in(made, set()):
+                if self.streams.holds(leaf):
+                    self.streams.used_by_compute(leaf)
         return made
 
     def asked(self) -> None:
@@ -314,11 +353,6 @@ class Mover:
         if self._last is not None and self.streams is not None:
             self._last.consumed = self.streams.mark_compute()
         self._last = None
-
-    def _used_by_compute(self, leaf: Any) -> Any:
-        if isinstance(leaf, Tensor) and self.streams is not None and self.streams.holds(leaf):
-            self.streams.used_by_compute(leaf)
-        return leaf
 
 
 class _Buffers:
@@ -328,10 +362,16 @@ class _Buffers:
         self._leaves: list[Tensor] | None = None
         self.consumed: Any = None
 
-    def fill(self, made: Any, kept: frozenset[str], copy_into: Callable[[Tensor, Tensor], Any]) -> Any:
-        """Copy a batch here and return it as it lies here."""
+    @torch.inference_mode(False)
+    @torch.no_grad()
+    def fill(self, made: Any, copy_into: Callable[[Tensor, Tensor], Any], belongs: Callable[[Tensor], bool]) -> Any:
+        """Copy a batch here and return it as it lies here. Tensors that do not belong here stay where they are."""
         found: list[Tensor] = []
-        _map(made, lambda leaf: found.append(leaf) if isinstance(leaf, Tensor) else None, kept)
+
+        def is_mine(leaf: Any) -> bool:
+            return isinstance(leaf, Tensor) and leaf.layout is torch.strided and belongs(leaf)
+
+        _map(made, lambda leaf: found.append(leaf) if is_mine(leaf) else None)
         if self._leaves is None:
             self._leaves = [torch.empty_like(leaf) for leaf in found]
         layouts = [[(leaf.shape, leaf.dtype, leaf.device) for leaf in leaves] for leaves in (found, self._leaves)]
@@ -344,7 +384,7 @@ class _Buffers:
         for fixed, leaf in zip(self._leaves, found, strict=True):
             copy_into(fixed, leaf)
         leaves = iter(self._leaves)
-        return _map(made, lambda leaf: next(leaves) if isinstance(leaf, Tensor) else leaf, kept)
+        return _map(made, lambda leaf: next(leaves) if is_mine(leaf) else leaf)
 
 
 @dataclass(slots=True)
@@ -352,13 +392,14 @@ class _Moved:
     made: Any
     event: Any
     error: BaseException | None = None
+    note: Any = None
 
 
 class DeviceAhead:
     """Takes host batches from a source and has the next ones on the device before they are asked for.
 
     Args:
-        source: see :class:`Source`; it gives (batch, what came with it).
+        source: see :class:`Source`.
         mover: see :class:`Mover`.
         depth: batches on the device beyond the one handed out.
         patient: whether the source is asked for batches that are not ready, to have ``depth`` of them. For sources
@@ -374,6 +415,9 @@ class DeviceAhead:
         self._patient = patient
         self._ready: deque[_Moved] = deque()
         self._host: deque[tuple[Any, Any]] = deque()
+        self._unmoved: Loaded | None = None
+        self.note: Any = None
+        """What came with the batch given out last, or with the one in whose place an error was raised."""
         self._begun = False
         self._ended = False
         mover.begin(self)
@@ -388,12 +432,14 @@ class DeviceAhead:
         self._let_go()
         if not self._ready:
             if self._ended:
+                self._mover.end()
                 raise StopIteration
             self._take(self._source.next)
         if self._begun:
             self._fill()
         self._begun = True  # the first batch does not wait for the others
         moved = self._ready.popleft()
+        self.note = moved.note
         if moved.error is not None:
             try:
                 raise moved.error
@@ -413,20 +459,29 @@ class DeviceAhead:
                 return
 
     def _take(self, take: Callable[[], Any]) -> None:
+        if self._unmoved is None:
+            try:
+                self._unmoved = take()
+            except (NotReady, LoadTimeout):
+                raise
+            except StopIteration as error:
+                self._ended = True
+                self._mover.end()
+                self._ready.append(_Moved(None, None, error))
+                return
+            except Exception as error:
+                self._ready.append(_Moved(None, None, error))
+                return
+        loaded = self._unmoved  # an interrupt leaves it for the next time
         try:
-            batch, beside = take()
-            made, event = self._mover.move(batch, beside)
-        except (NotReady, LoadTimeout):
-            raise
-        except StopIteration as error:
-            self._ended = True
-            self._ready.append(_Moved(None, None, error))
+            made, event = self._mover.move(loaded.batch, loaded.draws)
         except Exception as error:
-            self._ready.append(_Moved(None, None, error))
+            self._ready.append(_Moved(None, None, error, loaded.note))
         else:
-            self._ready.append(_Moved(made, event))
+            self._ready.append(_Moved(made, event, None, loaded.note))
             if event is not None:
-                self._host.append((event, batch))
+                self._host.append((event, loaded.batch))
+        self._unmoved = None
 
     def _let_go(self) -> None:
         while self._host and self._host[0][0].query():
@@ -436,6 +491,7 @@ class DeviceAhead:
         """Forget what is under way, for a new iteration. Waits for the copies that are."""
         self._forget()
         self._begun = self._ended = False
+        self._mover.begin(self)
 
     def close(self) -> None:
         """Forget everything. Waits for the copies that are under way, since they read the host's memory."""
@@ -444,6 +500,7 @@ class DeviceAhead:
         self._mover.end()
 
     def _forget(self) -> None:
+        self._unmoved = None
         self._ready.clear()
         while self._host:
             self._host[0][0].synchronize()
@@ -461,23 +518,30 @@ class Prefetched:
 
     def __iter__(self) -> Iterator[Any]:
         ahead = DeviceAhead(_Plain(iter(self.iterable)), self._mover, self._depth, patient=True)
-        return _iterate(ahead)
+        return _Iteration(ahead)
 
     def __len__(self) -> int:
         return len(self.iterable)  # type: ignore[arg-type]  # its own error, where it has no length
 
 
-def _iterate(ahead: DeviceAhead) -> Iterator[Any]:
-    try:
-        while True:
-            try:
-                batch = ahead.next()
-            except StopIteration:
-                return
-            yield batch
-            del batch  # else this frame would hold it while the next one is made
-    finally:
-        ahead.close()
+class _Iteration:
+    """One pass over a prefetched iterable."""
+
+    def __init__(self, ahead: DeviceAhead) -> None:
+        self._ahead = ahead
+
+    def __iter__(self) -> _Iteration:
+        return self
+
+    def __next__(self) -> Any:
+        return self._ahead.next()
+
+    def close(self) -> None:
+        """End it; what is ahead is dropped."""
+        self._ahead.close()
+
+    def __del__(self) -> None:
+        self._ahead.close()
 
 
 class _Plain:
@@ -486,10 +550,10 @@ class _Plain:
     def __init__(self, iterator: Iterator[Any]) -> None:
         self._iterator = iterator
 
-    def next(self) -> Any:
-        return next(self._iterator), None
+    def next(self) -> Loaded:
+        return Loaded(next(self._iterator))
 
-    def next_nowait(self) -> Any:
+    def next_nowait(self) -> Loaded:
         raise NotReady
 
 
@@ -524,7 +588,11 @@ def prefetch(
         ConfigError: an argument is out of its range, or the device is not there.
     """
     where = device_of(device)
-    check_depth("depth", depth)
+    depth = check_depth("depth", depth)
+    if not (hasattr(iterable, "__iter__") or hasattr(iterable, "__getitem__")):
+        raise ConfigError(f"prefetch takes an iterable of batches, got {iterable!r}")
+    if transform is not None and not callable(transform):
+        raise ConfigError(f"transform must be callable with a batch, got {transform!r}")
     applied = None if transform is None else lambda batch, _: transform(batch)
     mover = Mover(
         where,
@@ -537,14 +605,15 @@ def prefetch(
     return Prefetched(iterable, mover, depth)
 
 
-def check_depth(name: str, depth: object) -> None:
-    """Check a number of batches.
+def check_depth(name: str, depth: Any) -> int:
+    """Return a number of batches.
 
     Raises:
         ConfigError: it is no integer of at least 1.
     """
-    if isinstance(depth, bool) or not isinstance(depth, int) or depth < 1:
+    if isinstance(depth, bool) or not hasattr(depth, "__index__") or depth < 1:
         raise ConfigError(f"{name} must be an integer of at least 1, got {name}={depth!r}")
+    return int(depth)
 
 
 def check_paths(name: str, paths: object) -> tuple[Key, ...]:
@@ -561,7 +630,40 @@ def check_paths(name: str, paths: object) -> tuple[Key, ...]:
     return tuple(paths)
 
 
-def _map(value: Any, change: Callable[[Any], Any], kept: frozenset[str], path: str = "") -> Any:
+def _tensors_in(value: Any, seen: set[int]) -> Iterator[Tensor]:
+    """Yield the tensors that an object is made of, whatever object it is."""
+    if id(value) in seen:
+        return
+    seen.add(id(value))
+    if isinstance(value, Tensor):
+        yield value
+        return
+    parts = _parts(value)
+    if parts is None:
+        named = getattr(value, "__dict__", None)
+        parts = list(named.items()) if isinstance(named, dict) and not isinstance(value, (type, ModuleType)) else []
+        slots = [slot for kind in type(value).__mro__ for slot in _names(vars(kind).get("__slots__", ()))]
+        parts += [(slot, getattr(value, slot)) for slot in slots if hasattr(value, slot)]
+    for _, part in parts:
+        yield from _tensors_in(part, seen)
+
+
+def _kept_in(value: Any, kept: frozenset[str], path: str = "") -> Iterator[Tensor]:
+    """Yield the tensors at the paths."""
+    if not kept:
+        return
+    if path in kept:
+        yield from _tensors_in(value, set())
+    elif not isinstance(value, Tensor) and not _moves_itself(value):
+        for key, part in _parts(value) or ():
+            yield from _kept_in(part, kept, f"{path}.{key}" if path else str(key))
+
+
+def _names(slots: Any) -> tuple[str, ...]:
+    return (slots,) if isinstance(slots, str) else tuple(slots)
+
+
+def _map(value: Any, change: Callable[[Any], Any], kept: frozenset[str] = frozenset(), path: str = "") -> Any:
     """Apply ``change`` to the tensors of a batch, and to other objects with ``to``. Containers keep their types."""
     if path and path in kept:
         return value

@@ -26,17 +26,16 @@ from .agreement import compare_ranks
 from .batch_keys import BatchKeys, Origin
 from .decisions import Decisions, decide, ids_are_indices
 from .delivery import Counts, Delivery, Upcoming
-from .device import DeviceAhead, Mover
+from .device import DeviceAhead, Loaded, Mover
 from .errors import LoadTimeout, NotReady, StateError, WorkerDied
 from .layout_book import LayoutBook
 from .library_generators import LibraryGenerators
 from .passes import Pass, Resume, epoch_owner, known_batches, our_sampler, seed_of, without_skipping
 from .pinning import PinnedAhead
 from .plan import slots_in_flight
-from .sampler_generators import generator_states, generators_at
+from .sampler_generators import generator_states, generators_at, set_own_generators
 from .sampling import DistributedSampler, KeyedSampler
 from .shard import Shard
-from .transforms.draws import Draws
 from .workers.fetch import Fetcher, Job
 from .workers.interrupts import HeldInterrupts
 from .workers.processes import GRACE, ProcessPool
@@ -55,7 +54,8 @@ class Runtime:
         self.job_pickled: str | None = None
         self.num_slots = 0
         self.slot_bytes = 0
-        self.mover: Mover | None = None
+        self.mover: tuple[Any, Mover] | None = None
+        """What it was made from, and the mover."""
 
     def __reduce__(self) -> Any:
         return Runtime, ()
@@ -80,7 +80,11 @@ def _index_batches(loader: Any, begun: Pass, iterator: Any) -> tuple[Iterator[An
     sampler, num_skipped = without_skipping(loader._index_sampler)
     whole = resume is None and num_skipped == 0
     # The next epochs' base seeds come from the loader's own generator, so it is set back in any case.
-    at_state = contextlib.nullcontext() if resume is None else generators_at(loader, begun.generators)
+    at_state = (
+        contextlib.nullcontext()
+        if resume is None
+        else generators_at(loader, begun.generators, leave_equal=resume.at_start)
+    )
     from_states = loader.generator is not None or "torch" in begun.generators
     draws_base_seed = resume is not None and begun.draws_base_seed and from_states
     # A sampler of ours would look up its epoch when it is first asked: another one, if that has been set meanwhile.
@@ -99,8 +103,12 @@ def _index_batches(loader: Any, begun: Pass, iterator: Any) -> tuple[Iterator[An
         batches = iter(sampler)
         if draws_base_seed:
             compat.draw_base_seed(loader)
-        for skipped in itertools.islice(batches, num_skipped + resume.batches):
-            num_rows += len(list(skipped)) if loader._auto_collation else 1
+        skipped = 0
+        for index in itertools.islice(batches, num_skipped + resume.batches):
+            num_rows += len(list(index)) if loader._auto_collation else 1
+            skipped += 1
+        if skipped < resume.batches:
+            raise StateError(f"the state was saved after {resume.batches} batches, and the sampler gives {skipped} now")
         if resume.batches == 0 and begun.generators:  # the order has to be made while its generators are there
             batches = itertools.chain(list(itertools.islice(batches, 1)), batches)
     return batches, num_rows
@@ -139,16 +147,18 @@ class _Replicas:
         begun = resume.workers if resume is not None else None
         self._states: list[Any] = list(begun["states"]) if begun is not None else [None] * num_workers
         self._next: int = begun["next"] if begun is not None else 0
+        self._batches: list[int] = list(begun["batches"]) if begun is not None else [0] * num_workers
 
-    def note(self, worker_id: int, state: Any) -> None:
+    def note(self, worker_id: int, state: Any, batches: int) -> None:
         self._states[worker_id] = state
         self._next = (worker_id + 1) % len(self._states)
+        self._batches[worker_id] = batches
 
     def state(self) -> dict[str, Any] | None:
         """Return it for a state dict; None if they do not say."""
         if all(state is None for state in self._states):
             return None
-        return {"states": list(self._states), "next": self._next}
+        return {"states": list(self._states), "next": self._next, "batches": list(self._batches)}
 
 
 def _read_again(begun: Pass, load: Callable[[], Any]) -> None:
@@ -175,6 +185,29 @@ def _read_again(begun: Pass, load: Callable[[], Any]) -> None:
             raise StateError(
                 f"the state was saved after {resume.batches} batches, and the dataset ends before them now"
             ) from None
+
+
+@contextlib.contextmanager
+def _base_seed_drawn(loader: Any, begun: Pass) -> Iterator[None]:
+    """Around torch's beginning of a pass, where it draws a base seed: see that a resume leaves the user's generators.
+
+    In the middle of an epoch the base seed was drawn before the state was saved, so the generator gets its state back.
+    At an epoch's start it is drawn now, like the order; and where the user has set the global generators to what they
+    were, this is a pass like any other. Workers that are kept draw one at their first epoch only.
+    """
+    resume = begun.resume
+    kept = loader.persistent_workers and begun.epoch > 0
+    if resume is not None and resume.at_start and resume.base_seed is None and resume.generators:
+        if set_own_generators(loader, resume.generators):
+            begun.resume = None
+        yield
+    elif resume is None or (resume.at_start and resume.base_seed is None and not kept):
+        yield
+    else:
+        generator = torch.default_generator if loader.generator is None else loader.generator
+        state = generator.get_state()
+        yield
+        generator.set_state(state)
 
 
 def _note_randomness(
@@ -210,9 +243,11 @@ def _note_randomness(
     return begun.key_epoch
 
 
-def _batch_keys(job: Job, base_seed: int) -> BatchKeys:
+def _batch_keys(loader: Any, job: Job, base_seed: int) -> BatchKeys:
+    seed = seed_of(loader)
     return BatchKeys(
-        seed=base_seed if job.seed is None else job.seed,
+        seed=base_seed if seed is None else seed,
+        auto_collation=loader._auto_collation,
         ids_are_indices=job.ids_are_indices,
         stride=job.stride,
         length=job.length,
@@ -231,12 +266,12 @@ class _Inline:
     def __init__(self, iterator: InlineIterator) -> None:
         self._iterator = weakref.ref(iterator)  # which holds the device stage, and so this
 
-    def next(self) -> Any:
+    def next(self) -> Loaded:
         iterator = self._iterator()
         assert iterator is not None
-        return iterator.load_with_draws()
+        return iterator.load_ahead()
 
-    def next_nowait(self) -> Any:
+    def next_nowait(self) -> Loaded:
         raise NotReady
 
 
@@ -252,14 +287,15 @@ class _Delivered:
         """Let the delivery say where its batches come from."""
         self._delivery.origins = self._origins
 
-    def next(self) -> Any:
-        return self._with_draws(self._delivery.next())
+    def next(self) -> Loaded:
+        return self._loaded(self._delivery.next())
 
-    def next_nowait(self) -> Any:
-        return self._with_draws(self._delivery.next_nowait())
+    def next_nowait(self) -> Loaded:
+        return self._loaded(self._delivery.next_nowait())
 
-    def _with_draws(self, batch: Any) -> Any:
-        return batch, self._keys.draws(self._origins.popleft())
+    def _loaded(self, batch: Any) -> Loaded:
+        replicas = self._delivery.replicas
+        return Loaded(batch, self._keys.draws(self._origins.popleft()), replicas.popleft() if replicas else None)
 
 
 def _size(indices: Any) -> int:
@@ -277,7 +313,8 @@ class InlineIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's priv
     def __init__(self, loader: Any) -> None:
         begun: Pass = loader._begin_pass()
         generators = generator_states(loader)
-        super().__init__(loader)
+        with _base_seed_drawn(loader, begun):
+            super().__init__(loader)
         if self._timeout != 0:
             raise AssertionError("_SingleProcessDataLoaderIter requires timeout == 0")
         if compat.is_data_pipe(self._dataset):
@@ -297,13 +334,16 @@ class InlineIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's priv
         self._ahead: DeviceAhead | None = None
         self._iterable = isinstance(loader.dataset, IterableDataset)
         self._sampler_iter, self._first_row = _index_batches(loader, begun, self)
-        self._keys = _batch_keys(job, self._base_seed)
-        self._replica_states: deque[Any] = deque()
+        self._keys = _batch_keys(loader, job, self._base_seed)
+        self._batches = begun.resume.workers["batches"][0] if begun.resume is not None and begun.resume.workers else 0
         if self._iterable:
             begun.replicas = _Replicas(1, begun.resume)
             _read_again(begun, self._load_next)
         self._ahead = _ahead(loader, _Inline(self), patient=True)
-        compare_ranks(our_sampler(loader), loader.state_dict())
+        if self._ahead is not None:
+            loader._runtime.iterators.add(self)  # close() drops what is ahead
+        if not loader._alone:
+            compare_ranks(our_sampler(loader), loader.state_dict())
 
     def _next_data(self) -> Any:
         begun = self._pass
@@ -318,15 +358,19 @@ class InlineIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's priv
             raise
         except Exception:
             begun.delivered += 1  # the error stood in a batch's place
+            if self._ahead is not None and self._ahead.note is not None and begun.replicas is not None:
+                begun.replicas.note(*self._ahead.note)
             raise
         except BaseException:
             self._interrupted = self._ahead is None
             raise
         begun.delivered += 1
         if begun.replicas is not None:
-            ahead = self._ahead is not None
-            begun.replicas.note(0, self._replica_states.popleft() if ahead else self._fetcher.replica_state())
+            begun.replicas.note(*(self._replica() if self._ahead is None else self._ahead.note))
         return data
+
+    def _replica(self) -> tuple[int, Any, int]:
+        return 0, self._fetcher.replica_state(), self._batches
 
     def _load_next(self) -> Any:
         return self.load()[0]
@@ -335,16 +379,21 @@ class InlineIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's priv
         """Return the next batch of the host, and where it comes from."""
         index = _sized(self._next_index()) if self._auto_collation else self._next_index()
         num_rows = len(index) if self._auto_collation and hasattr(index, "__len__") else 1
-        origin = Origin(self._epoch, self._shard.position(self._first_row), index)
+        position = self._shard.position(self._first_row)
         self._first_row += num_rows
+        self._batches += 1
+        origin = (
+            Origin(self._epoch, self._batches - 1, None) if self._iterable else Origin(self._epoch, position, index)
+        )
         try:
-            data = self._fetch(index, origin.position)
+            data = self._fetch(index, position)
         except Exception:
             raise
         except BaseException:
             if self._ahead is not None:  # the user asked for another one: he has not given this one up
                 self._sampler_iter = itertools.chain([index], self._sampler_iter)
                 self._first_row -= num_rows
+                self._batches -= 1
             raise
         self._counts.count(1 if self._iterable else num_rows, None)
         return data, origin
@@ -358,12 +407,10 @@ class InlineIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's priv
         pinned = self._pin_memory and self._ahead is None
         return compat.pin_memory(data, self._pin_memory_device) if pinned else data
 
-    def load_with_draws(self) -> tuple[Any, Draws]:
+    def load_ahead(self) -> Loaded:
         """Return the next batch of the host for the device stage."""
         data, origin = self.load()
-        if self._iterable:
-            self._replica_states.append(self._fetcher.replica_state())
-        return data, self._keys.draws(origin)
+        return Loaded(data, self._keys.draws(origin), self._replica() if self._iterable else None)
 
     def _note(self, runtime: Runtime) -> None:
         """Nothing that is not counted as it happens."""
@@ -380,7 +427,8 @@ class WorkerIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's priv
     def __init__(self, loader: Any) -> None:
         self._pool: ProcessPool | ThreadPool | None = None
         begun: Pass = loader._begin_pass()
-        super().__init__(loader)
+        with _base_seed_drawn(loader, begun):
+            super().__init__(loader)
         if not loader.prefetch_factor:
             raise AssertionError("prefetch_factor must be greater than 0 for MultiProcessingDataLoaderIter")
         self._runtime = loader._runtime
@@ -419,6 +467,7 @@ class WorkerIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's priv
                 (begun.epoch, begun.known),
                 self._upcoming(loader, begun),
                 replicas["next"] if replicas is not None else 0,
+                replicas["batches"] if replicas is not None else (),
             )
             error = self._delivery.first_error()
             samplers = (loader.sampler, loader._index_sampler)
@@ -475,7 +524,7 @@ class WorkerIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's priv
             counts=runtime.counts,
         )
         self._stage: Delivery | PinnedAhead | DeviceAhead = self._delivery
-        source = _Delivered(self._delivery, _batch_keys(job, self._base_seed))
+        source = _Delivered(self._delivery, _batch_keys(loader, job, self._base_seed))
         ahead = _ahead(loader, source, patient=False)
         if ahead is not None:
             source.note_origins()
@@ -500,8 +549,7 @@ class WorkerIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's priv
         try:
             data = self._stage.next()
             self._pass.delivered += 1
-            if self._pass.replicas is not None:
-                self._pass.replicas.note(*self._delivery.replicas.popleft())
+            self._note_replica()
             return data
         except StopIteration:
             self._pass.finished = True
@@ -511,12 +559,22 @@ class WorkerIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's priv
         except BaseException as error:
             if isinstance(error, Exception) and not isinstance(error, LoadTimeout | WorkerDied):
                 self._pass.delivered += not self._delivery.broken  # the error stood in a batch's place
+                if isinstance(self._stage, DeviceAhead):
+                    self._note_replica()
             # An interrupt may have come between taking a result and noting it.
             if self._delivery.broken:
                 self._shutdown_workers(grace=0)  # the error does not wait for workers that are stuck
             elif not isinstance(error, Exception):
                 self._shutdown_workers()
             raise
+
+    def _note_replica(self) -> None:
+        if self._pass.replicas is None:
+            return
+        if not isinstance(self._stage, DeviceAhead):
+            self._pass.replicas.note(*self._delivery.replicas.popleft())
+        elif self._stage.note is not None:
+            self._pass.replicas.note(*self._stage.note)
 
     def _note(self, runtime: Runtime) -> None:
         pool = self._pool

@@ -18,8 +18,9 @@ from .decisions import decide
 from .device import Mover, check_depth, check_paths, device_of, streams_of
 from .errors import ConfigError
 from .iteration import InlineIterator, Runtime, WorkerIterator
-from .passes import Epochs, Pass, Resume, epoch_owner, known_batches, seed_of
+from .passes import Epochs, Pass, Resume, epoch_owner, known_batches, samplers_of, seed_of
 from .plan import slots_in_flight
+from .sampler_generators import generators_kept
 from .sampling import DistributedBatchSampler, KeyedSampler, as_integer, check_epoch, check_seed
 from .seeding import preserved_global_generators
 from .state import resume_from, state_of
@@ -170,6 +171,9 @@ class DataLoader(compat.TorchDataLoader[T]):
         self._epochs = Epochs()
         self._pass: Pass | None = None
         self._upcoming: Resume | None = None
+        self._before: tuple[Pass | None, Epochs, Resume | None] | None = None
+        self._alone = False
+        """Whether it is iterated beside its process group."""
         alone = sampler is None and batch_sampler is None and not isinstance(dataset, IterableDataset)
         if isinstance(seed, int) and shuffle and alone:
             shuffle, sampler = None, KeyedSampler(dataset, seed)  # type: ignore[arg-type]  # sized, or torch's error
@@ -201,7 +205,7 @@ class DataLoader(compat.TorchDataLoader[T]):
     def __getstate__(self) -> dict[str, Any]:
         # A copy, pickled or not, begins its own life: its close() must not end this loader's workers. A persistent
         # iterator stays, and says that it cannot be pickled, as torch's does.
-        own = {"_runtime": Runtime(), "_pass": None, "_upcoming": None}
+        own = {"_runtime": Runtime(), "_pass": None, "_before": None}
         return {**vars(self), **own, "_epochs": copy.copy(self._epochs)}
 
     def __copy__(self) -> Self:
@@ -210,7 +214,15 @@ class DataLoader(compat.TorchDataLoader[T]):
         return twin
 
     def _check_device_stage(self) -> None:
-        check_depth("prefetch_to_device", self.prefetch_to_device)
+        self.prefetch_to_device = check_depth("prefetch_to_device", self.prefetch_to_device)
+        if isinstance(self.batch_transform, type):
+            raise ConfigError(
+                f"batch_transform must be an instance, got the class {self.batch_transform.__name__}: call it with its "
+                "arguments first"
+            )
+        for name in ("channels_last", "fixed_buffers"):
+            if not isinstance(getattr(self, name), bool):
+                raise ConfigError(f"{name} must be True or False, got {getattr(self, name)!r}")
         check_paths("keep_on_host", self.keep_on_host)
         if self.batch_transform is not None and not callable(self.batch_transform):
             raise ConfigError(f"batch_transform must be callable with a batch, got {self.batch_transform!r}")
@@ -225,29 +237,44 @@ class DataLoader(compat.TorchDataLoader[T]):
         """Return what moves batches to the device and transforms them; None where nothing is to be done."""
         if self.device is None and self.batch_transform is None:
             return None
-        if self._runtime.mover is None:  # one stream, and the same fixed places, for all iterations
+        num_buffers = self.prefetch_to_device + 2 if self.fixed_buffers else 0
+        made_from = (self.device, self.keep_on_host, self.channels_last, num_buffers, self.batch_transform)
+        known = self._runtime.mover  # one stream, and the same fixed places, for all iterations
+        if known is None or any(one is not other for one, other in zip(known[0], made_from, strict=True)):
             device = torch.device("cpu") if self.device is None else device_of(self.device)
-            self._runtime.mover = Mover(
+            mover = Mover(
                 device,
                 streams_of(device),
                 keep_on_host=self.keep_on_host,
                 channels_last=self.channels_last,
                 transform=None if self.batch_transform is None else on_batches(self.batch_transform),
-                num_buffers=self.prefetch_to_device + 2 if self.fixed_buffers else 0,
+                num_buffers=num_buffers,
             )
-        return self._runtime.mover
+            self._runtime.mover = known = made_from, mover
+        return known[1]
 
     def _batch_on_host(self) -> tuple[Any, Callable[[int], Draws]]:
         """Return the batch that would come next, and a function of the draws of its samples, in this epoch and later.
 
-        Loaded without workers by a copy of this loader, which stays as it is; so do the global generators.
+        Loaded without workers by a copy of this loader, which stays as it is, with its samplers and an IterableDataset;
+        so do the global generators.
         """
         twin = copy.copy(self)
         alone = {"num_workers": 0, "prefetch_factor": None, "persistent_workers": False, "timeout": 0}
-        vars(twin).update(alone, pin_memory=False, device=None, batch_transform=None)
-        with preserved_global_generators():
-            iterator = twin._get_iterator()
-            batch, origin = iterator.load()
+        vars(twin).update(alone, pin_memory=False, device=None, batch_transform=None, _alone=True)
+        if isinstance(self.dataset, IterableDataset):
+            vars(twin)["dataset"] = copy.deepcopy(self.dataset)
+        owner = epoch_owner(self)
+        epoch = getattr(owner, "epoch", None)
+        try:
+            with preserved_global_generators(), generators_kept(self):
+                iterator = twin._get_iterator()
+                batch, origin = iterator.load()
+        except StopIteration:
+            raise ConfigError("the loader gives no batch") from None
+        finally:
+            if owner is not None:
+                owner.epoch = epoch
         return batch, lambda version: iterator._keys.draws(origin._replace(epoch=origin.epoch + version))
 
     def _get_iterator(self) -> Any:
@@ -269,9 +296,11 @@ class DataLoader(compat.TorchDataLoader[T]):
         """
         epoch = check_epoch(epoch)
         self._epochs.next = epoch
-        for owner in (self.sampler, self.batch_sampler):
+        told: list[Any] = []
+        for owner in samplers_of(self):
             setter = getattr(owner, "set_epoch", None)
-            if callable(setter):
+            if callable(setter) and all(owner is not other for other in told):
+                told.append(owner)
                 setter(epoch)
 
     def statistics(self) -> Statistics:
@@ -392,6 +421,7 @@ class DataLoader(compat.TorchDataLoader[T]):
 
     def _begin_pass(self) -> Pass:
         before, resume = self._pass, self._upcoming
+        self._before = before, copy.copy(self._epochs), resume
         owner = epoch_owner(self)
         if (
             seed_of(self) is None
@@ -418,11 +448,9 @@ class DataLoader(compat.TorchDataLoader[T]):
         return self._pass
 
     def _not_begun(self, failed: Pass) -> None:
-        """A pass could not be begun: the next one is it, from where it was to begin."""
-        if self._pass is failed:
-            self._epochs.next = failed.epoch
-            self._upcoming = failed.resume
-            self._pass = None
+        """A pass could not be begun: everything is as it was before."""
+        if self._pass is failed and self._before is not None:
+            self._pass, self._epochs, self._upcoming = self._before
 
 
 def _check(

@@ -150,6 +150,11 @@ class Resume:
     workers: dict[str, Any] | None = None
     """Of an IterableDataset: the state of each replica; see delivery."""
 
+    @property
+    def at_start(self) -> bool:
+        """Whether nothing of the epoch was given yet."""
+        return not (self.base or self.batches)
+
 
 @dataclass(slots=True)
 class Pass:

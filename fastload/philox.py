@@ -62,17 +62,19 @@ def sample_words(
         purpose: keeps the draws of different transforms apart, so that adding one does not shift the others; 0 to
             2**32 - 1.
         num_words: for each sample; at least 1.
-        first_block: the words before this block of four were given out already; below 2**20.
-        repeats: [N], below 4096: which occurrence of the sample this is, where a padded epoch repeats some.
+        first_block: the words before this block of four were given out already; up to 4096 blocks a sample.
+        repeats: [N], below 2**20: which occurrence of the sample this is, or which image of it.
 
     Returns:
         [N, num_words], uint32. The first words do not depend on ``num_words``.
     """
     num_blocks = -(-num_words // 4)
+    if first_block + num_blocks > 1 << 12:
+        raise ValueError(f"a sample has 4096 blocks of words for each purpose, got {first_block=} and {num_words=}")
     counters = np.empty((len(ids), num_blocks, 4), dtype=np.uint64)
     counters[..., 0] = np.arange(first_block, first_block + num_blocks, dtype=np.uint64)
     if repeats is not None:
-        counters[..., 0] |= repeats.astype(np.uint64)[:, None] << np.uint64(20)
+        counters[..., 0] |= (repeats.astype(np.uint64)[:, None] & np.uint64((1 << 20) - 1)) << np.uint64(12)
     counters[..., 1] = purpose
     wide = ids.astype(np.uint64)[:, None]
     counters[..., 2] = wide & _LOW

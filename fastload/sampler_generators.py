@@ -1,26 +1,33 @@
 """The generators that an order comes from, where the sampler is not ours: their states, and back.
 
 In: a loader. Out: a flat dict of states: a uint8 tensor for a generator of torch's, else JSON. Looked for are the
-loader's own generator, those that its samplers hold as attributes, and the global ones where a sampler may draw from
-them. A sampler of torch's draws from torch's alone, and only if it was given no generator.
+loader's own generator, those that its samplers hold, directly or inside of what they hold, and the global ones where a
+sampler may draw from them. A sampler of torch's draws from torch's alone, and only if it was given no generator.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import FunctionType, ModuleType
 from typing import Any
 
 import numpy as np
 import torch
-from torch.utils.data import BatchSampler, IterableDataset, SequentialSampler
+from torch.utils.data import BatchSampler, Dataset, IterableDataset, Sampler, SequentialSampler
 from torch.utils.data import DistributedSampler as TorchDistributedSampler
 
 from .errors import StateError
 from .passes import samplers_of
 from .sampling import DistributedBatchSampler, DistributedSampler, KeyedSampler
+
+_MAX_DEPTH = 4
+_MAX_ITEMS = 20
+_LEAVES = (str, bytes, int, float, complex, type(None), type, np.ndarray, torch.Tensor, ModuleType, FunctionType)
 
 _KINDS = (torch.Generator, random.Random, np.random.Generator, np.random.RandomState)
 
@@ -57,22 +64,62 @@ def check_generator_states(loader: Any, states: dict[str, Any]) -> None:
 
 
 @contextmanager
-def generators_at(loader: Any, states: dict[str, Any]) -> Iterator[None]:
+def generators_at(loader: Any, states: dict[str, Any], *, leave_equal: bool = False) -> Iterator[None]:
     """Set the generators that make a loader's order to recorded states.
 
     Afterwards the global ones get their own state back: they are the user's. A loader's or sampler's own generator goes
     on from where it has come, as it did when the state was recorded.
+
+    Args:
+        loader: the loader.
+        states: the recorded ones.
+        leave_equal: if the global ones are in these states already, they go on too.
     """
-    owned, shared = _owned(loader), _drawn_from(loader)
+    shared = _drawn_from(loader)
     before = {name: _state_of(generator) for name, generator in shared.items()}
+    leaves = leave_equal and _same(before, states)
     try:
-        for name, generator in (owned | shared).items():
+        for name, generator in (_owned(loader) | shared).items():
             if name in states:
                 _set_state(generator, states[name])
         yield
     finally:
         for name, generator in shared.items():
+            if not leaves:
+                _set_state(generator, before[name])
+
+
+@contextmanager
+def generators_kept(loader: Any) -> Iterator[None]:
+    """Give all generators that make a loader's order their states back at the end."""
+    all_of_them = _owned(loader) | _drawn_from(loader)
+    before = {name: _state_of(generator) for name, generator in all_of_them.items()}
+    try:
+        yield
+    finally:
+        for name, generator in all_of_them.items():
             _set_state(generator, before[name])
+
+
+def set_own_generators(loader: Any, states: dict[str, Any]) -> bool:
+    """Set the loader's and samplers' own generators to recorded states; return if the global ones are in theirs."""
+    for name, generator in _owned(loader).items():
+        if name in states:
+            _set_state(generator, states[name])
+    return _same({name: _state_of(generator) for name, generator in _drawn_from(loader).items()}, states)
+
+
+def names_not_made_yet(loader: Any) -> set[str]:
+    """Return the names that generators of the samplers would have which are to be made when they are first needed."""
+    return {path for path, value in _attributes(loader) if value is None}
+
+
+def _same(states: dict[str, Any], others: dict[str, Any]) -> bool:
+    return all(
+        name in others
+        and (torch.equal(state, others[name]) if isinstance(state, torch.Tensor) else state == others[name])
+        for name, state in states.items()
+    )
 
 
 def _owned(loader: Any) -> dict[str, Any]:
@@ -82,15 +129,46 @@ def _owned(loader: Any) -> dict[str, Any]:
     found: dict[str, Any] = {}
     if isinstance(loader.generator, torch.Generator):
         found["loader"] = loader.generator
-    seen: list[Any] = []
-    for sampler in samplers_of(loader):
-        if any(sampler is other for other in seen):
-            continue
-        seen.append(sampler)
-        for attribute, value in sorted(getattr(sampler, "__dict__", {}).items()):
-            if _is_generator(value) and all(value is not known for known in found.values()):
-                found[f"sampler{len(seen) - 1}.{attribute}"] = value
+    for path, value in _attributes(loader):
+        if _is_generator(value) and all(value is not known for known in found.values()):
+            found[path] = value
     return found
+
+
+def _attributes(loader: Any) -> Iterator[tuple[str, Any]]:
+    """Yield what the samplers hold, with the way to it: their attributes, and those of samplers inside of them.
+
+    Looked into are containers and objects that may be samplers; not datasets, but for samplers that these hold.
+    """
+    seen: set[int] = {id(loader.dataset)}
+    waiting: deque[tuple[str, Any, int]] = deque()
+    for sampler in samplers_of(loader):
+        if all(sampler is not other for _, other, _ in waiting):
+            waiting.append((f"sampler{len(waiting)}", sampler, 0))
+    while waiting:
+        path, holder, depth = waiting.popleft()
+        if id(holder) in seen:
+            continue
+        seen.add(id(holder))
+        for name, value in _held_by(holder):
+            yield f"{path}.{name}", value
+            inside = not isinstance(value, _LEAVES) and not _is_generator(value)
+            if depth < _MAX_DEPTH and inside and (not isinstance(holder, Dataset) or isinstance(value, Sampler)):
+                waiting.append((f"{path}.{name}", value, depth + 1))
+
+
+def _held_by(holder: Any) -> list[tuple[Any, Any]]:
+    if isinstance(holder, dict):
+        return sorted(itertools.islice(holder.items(), _MAX_ITEMS), key=lambda item: str(item[0]))
+    if isinstance(holder, (list, tuple)):
+        return list(enumerate(holder[:_MAX_ITEMS]))
+    found = dict(getattr(holder, "__dict__", {}))
+    for kind in type(holder).__mro__:
+        slots = vars(kind).get("__slots__", ())
+        for name in (slots,) if isinstance(slots, str) else slots:
+            if hasattr(holder, name):
+                found[name] = getattr(holder, name)
+    return sorted(found.items())
 
 
 def _is_generator(value: Any) -> bool:

@@ -19,7 +19,7 @@ from torch.utils.data import IterableDataset
 
 from .errors import StateError
 from .passes import Pass, Resume, known_batches, samplers_of, seed_of
-from .sampler_generators import check_generator_states, generator_states
+from .sampler_generators import check_generator_states, generator_states, names_not_made_yet
 from .sampling import DistributedSampler, KeyedSampler
 
 VERSION = 1
@@ -101,6 +101,8 @@ def resume_from(loader: Any, state: Any) -> Resume:
             "seed or the kind of dataset is another than when it was saved"
         )
     lost, strange = expected.keys() - state.keys(), state.keys() - expected.keys() - _ADDED_BY_OTHERS
+    if any(name[:10] == "generator." for name in strange):  # a sampler may make its generator when it is first needed
+        strange -= {f"generator.{name}" for name in names_not_made_yet(loader)}
     if lost or strange:
         raise StateError(
             "the state is not whole: "
@@ -117,7 +119,7 @@ def resume_from(loader: Any, state: Any) -> Resume:
     _compare(state, expected, stepped=known is not None and known.rows.shard.global_batch_size is not None)
     for name in ("epoch", "position", "batches", "key_epoch"):
         value = state.get(name, 0)
-        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 1 << 62:
             raise StateError(f"{name} must be an integer of at least 0, got {name}={value!r}")
     if state["kind"] == "position":
         return _resume_at(loader, state)
@@ -161,13 +163,16 @@ def _resume_at(loader: Any, state: dict[str, Any]) -> Resume:
 
 
 def _are_replicas(workers: Any, num_workers: int) -> bool:
-    if not isinstance(workers, dict) or workers.keys() != {"states", "next"}:
+    if not isinstance(workers, dict) or workers.keys() != {"states", "next", "batches"}:
         return False
-    states, following = workers["states"], workers["next"]
+    states, following, batches = workers["states"], workers["next"], workers["batches"]
     return (
         isinstance(states, list)
         and len(states) == num_workers
         and all(state is None or (isinstance(state, dict) and state.keys() == {"state", "ended"}) for state in states)
+        and isinstance(batches, list)
+        and len(batches) == num_workers
+        and all(isinstance(count, int) and count >= 0 for count in batches)
         and isinstance(following, int)
         and 0 <= following < num_workers
     )

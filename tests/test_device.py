@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import dataclasses
 import gc
 import weakref
 from collections import UserDict
@@ -17,7 +18,7 @@ from hypothesis import strategies as st
 from torch.nn.utils.rnn import PackedSequence, pack_sequence
 
 from fastload import ConfigError
-from fastload.device import DeviceAhead, Mover, device_of, prefetch
+from fastload.device import DeviceAhead, Loaded, Mover, device_of, prefetch
 from fastload.errors import LoadTimeout, NotReady
 
 CPU = torch.device("cpu")
@@ -42,7 +43,7 @@ class Recycled:
         self.made += 1
         batch = buffer.view(4)
         weakref.finalize(batch, self.free.append, buffer)
-        return {"x": batch}, self.made - 1
+        return Loaded({"x": batch})
 
     def next_nowait(self) -> Any:
         if not self.ready:
@@ -167,7 +168,7 @@ class Failing:
         entry = next(self._entries)
         if isinstance(entry, BaseException):
             raise entry
-        return entry, None
+        return Loaded(entry)
 
     def next_nowait(self) -> Any:
         return self.next()
@@ -264,6 +265,66 @@ def test_containers_keep_their_types_and_parts_that_are_no_tensors_stay():
         assert (found["bytes"], found["range"]) == (b"raw", range(3))
         assert torch.equal(found["user"]["x"], torch.ones(3))
     assert batch["user"]["x"] is not found["user"]["x"]
+
+
+@dataclasses.dataclass
+class Held:
+    x: torch.Tensor
+
+
+@pytest.mark.parametrize("kind", ["object", "kept place"])
+def test_tensors_inside_of_whatever_a_transform_returns_are_protected(kind):
+    streams = SimulatedStreams()
+    options: dict[str, Any] = {"transform": lambda batch, _: Held(batch["x"])}
+    if kind == "kept place":
+        options = {"transform": lambda batch, _: {"y": batch["x"]}, "keep_on_host": ("y",)}
+    source = Recycled(8)
+    taken = source.next
+    source.next = lambda: Loaded({**taken().batch, "y": 1})  # type: ignore[method-assign]
+    ahead = DeviceAhead(source, moved_with(streams, **options), 1, patient=True)
+    seen: list[float] = []
+    for _ in range(8):
+        batch = ahead.next()
+        x = batch.x if kind == "object" else batch["y"]
+        streams.kernel(x, lambda block: seen.append(block.mean().item()))
+        del batch, x
+        streams.side.run()
+    streams.compute.run()
+    assert seen == list(range(8))
+    ahead.close()
+
+
+def test_fixed_places_belong_to_no_graph_and_no_inference():
+    weight = torch.ones(1, requires_grad=True)
+    ahead = prefetch([torch.ones(3)] * 4, "cpu", transform=lambda batch: batch * weight, fixed_buffers=True)
+    with torch.inference_mode():
+        assert len(list(ahead)) == 4
+    for batch in ahead:
+        assert not batch.requires_grad
+        assert not batch.is_inference()
+
+
+def test_after_an_error_a_source_that_goes_on_is_asked_again():
+    class Flaky:
+        def __init__(self) -> None:
+            self.at = 0
+
+        def __iter__(self) -> Any:
+            return self
+
+        def __next__(self) -> torch.Tensor:
+            self.at += 1
+            if self.at == 2:
+                raise ValueError("two")
+            if self.at == 5:
+                raise StopIteration
+            return torch.tensor(self.at)
+
+    iterator = iter(prefetch(Flaky(), "cpu"))
+    assert next(iterator).item() == 1
+    with pytest.raises(ValueError, match="two"):
+        next(iterator)
+    assert [batch.item() for batch in iterator] == [3, 4]
 
 
 def test_a_packed_sequence_is_moved_by_its_own_method():
@@ -372,6 +433,7 @@ def test_with_fixed_places_another_shape_is_an_error_that_says_what_to_do():
         ({"depth": 0}, "depth must be an integer of at least 1, got depth=0"),
         ({"depth": True}, "depth must be an integer of at least 1"),
         ({"depth": 1.5}, "depth must be an integer of at least 1"),
+        ({"transform": 3}, "transform must be callable"),
         ({"keep_on_host": "lengths"}, "keep_on_host must be a collection of keys or places"),
         ({"keep_on_host": (1.5,)}, "keep_on_host must hold keys or places"),
     ],

@@ -11,10 +11,18 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
-from torch.utils.data import Dataset, IterableDataset, get_worker_info
+from torch.utils.data import (
+    BatchSampler,
+    Dataset,
+    IterableDataset,
+    SequentialSampler,
+    Subset,
+    TensorDataset,
+    get_worker_info,
+)
 
 import fastload
-from fastload import ConfigError, DataLoader, DistributedBatchSampler
+from fastload import ConfigError, DataLoader, DatasetError, DistributedBatchSampler
 from fastload.transforms.base import BatchShape, Params, Transform, tensor_of
 from fastload.transforms.draws import Stream
 
@@ -301,6 +309,173 @@ def test_an_interrupt_while_a_later_batch_is_loaded_loses_nothing():
     assert [plain(batch)[1][0] for batch in seen] == [0, 5, 10, 15, 20, 25, 30, 35]
 
 
+@pytest.mark.parametrize("way", FEW_WAYS)
+@pytest.mark.parametrize("plain_dataset", ["tensors", "subset"])
+def test_datasets_that_draw_nothing_have_seeded_parameters_too(plain_dataset, way):
+    tensors = TensorDataset(torch.stack([Images()[i][0] for i in range(LENGTH)]), torch.arange(LENGTH))
+    dataset = tensors if plain_dataset == "tensors" else Subset(tensors, range(20))
+
+    def make() -> DataLoader[Any]:
+        return DataLoader(dataset, 4, shuffle=True, seed=1, batch_transform=Shifted(), **WAYS[way])
+
+    whole = [batches for loader in [make()] for batches in (epoch(loader), epoch(loader))]
+    stopped = make()
+    next(iter(stopped))
+    resumed = make()
+    resumed.load_state_dict(stopped.state_dict())
+    assert [epoch(resumed), epoch(resumed)] == [whole[0][1:], whole[1]]
+
+
+def test_batches_that_the_dataset_makes_have_draws_for_each_image():
+    whole = [torch.full((200, 3, 2, 2), float(i)) for i in range(3)]
+    values = torch.cat([b[:, 0, 0, 0] for b in DataLoader(whole, None, seed=1, batch_transform=Shifted())])
+    assert len(set((values % 1).tolist())) == 600
+
+    class InBatches(Images):
+        def __getitem__(self, index: Any) -> Any:
+            return torch.stack([super(InBatches, self).__getitem__(i)[0] for i in index])
+
+    sampler = BatchSampler(SequentialSampler(range(24)), 6, False)
+    loader = DataLoader(InBatches(), None, sampler=sampler, seed=1, batch_transform=Shifted())
+    assert len(set((torch.cat([b[:, 0, 0, 0] for b in loader]) % 1).tolist())) == 24
+
+
+class Uneven(IterableDataset[Any]):
+    """Its replicas end at different places, and say where they are."""
+
+    def __init__(self) -> None:
+        self.at = 0
+
+    def __iter__(self) -> Iterator[Tensor]:
+        info = get_worker_info()
+        length = 5 if info is not None and info.id == 0 else 15
+        while self.at < length:
+            self.at += 1
+            yield torch.zeros(1, 2, 2)
+        self.at = 0
+
+    def state_dict(self) -> dict[str, int]:
+        return {"at": self.at}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self.at = state["at"]
+
+
+@pytest.mark.parametrize("num_workers", [0, 1, 2, 3])
+def test_a_stream_that_goes_on_has_the_parameters_it_would_have_had(num_workers):
+    def make() -> DataLoader[Any]:
+        return DataLoader(Uneven(), 2, num_workers=num_workers, seed=4, batch_transform=Shifted(), device="cpu")
+
+    def values(loader: Any) -> list[Any]:
+        return [batch[:, 0, 0, 0].tolist() for batch in loader]
+
+    whole = values(make())
+    assert len({value for batch in whole for value in batch}) == sum(map(len, whole))
+    for step in (1, len(whole) // 2, len(whole) - 1):
+        stopped, resumed = make(), make()
+        iterator = iter(stopped)
+        for _ in range(step):
+            next(iterator)
+        resumed.load_state_dict(pickle.loads(pickle.dumps(stopped.state_dict())))
+        assert values(resumed) == whole[step:]
+        stopped.close()
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_an_error_of_the_transform_is_a_batch_that_a_stream_has_given(num_workers):
+    def make() -> DataLoader[Any]:
+        return DataLoader(Stream10(), 3, num_workers=num_workers, device="cpu", batch_transform=fails_at_four)
+
+    iterator = iter(loader := make())
+    first = next(iterator)[:, 0, 0, 0].tolist()
+    with pytest.raises(ValueError, match="four"):
+        next(iterator)
+    third = next(iterator)[:, 0, 0, 0].tolist()
+    assert (first, third) == ([1, 2, 3], [7, 8, 9])
+    resumed = make()
+    resumed.load_state_dict(loader.state_dict())
+    assert next(iter(resumed))[:, 0, 0, 0].tolist() == [10, 11, 12]
+    loader.close()
+
+
+def fails_at_four(batch: Tensor) -> Tensor:
+    if batch.flatten()[0] == 4:
+        raise ValueError("four")
+    return batch
+
+
+def test_stop_iteration_from_the_transform_is_an_error_and_no_end():
+    def transform(batch: Any) -> Any:
+        return next(iter(())) if batch[1][0] == 5 else batch[1][0].item()
+
+    iterator = iter(DataLoader(Images(), 5, batch_transform=transform))
+    assert next(iterator) == 0
+    with pytest.raises(DatasetError, match="raised StopIteration"):
+        next(iterator)
+    assert list(iterator) == [10, 15, 20, 25, 30, 35]
+
+
+def test_an_interrupt_in_the_transform_loses_nothing():
+    raised: list[bool] = []
+
+    def transform(batch: Any) -> Any:
+        if batch[1][0] == 10 and not raised:
+            raised.append(True)
+            raise KeyboardInterrupt
+        return batch
+
+    loader = DataLoader(Images(), 5, batch_transform=transform, seed=1)
+    iterator = iter(loader)
+    seen = [next(iterator)]
+    with pytest.raises(KeyboardInterrupt):
+        next(iterator)
+    assert loader.state_dict()["position"] == 5
+    seen += list(iterator)
+    assert [plain(batch)[1][0] for batch in seen] == [0, 5, 10, 15, 20, 25, 30, 35]
+
+
+@pytest.mark.parametrize("way", FEW_WAYS)
+def test_with_fixed_places_a_second_iteration_is_refused_and_changes_nothing(way):
+    loader = DataLoader(Images(), 5, device="cpu", fixed_buffers=True, drop_last=True, seed=1, **WAYS[way])
+    iterator = iter(loader)
+    next(iterator)
+    state = loader.state_dict()
+    with pytest.raises(RuntimeError, match="one iteration at a time"):
+        iter(loader)
+    assert loader.state_dict() == state
+    for _ in iterator:
+        pass
+    other = iter(loader)  # the first is at its end
+    next(other)
+    loader.close()
+    next(iter(loader))
+    loader.close()
+
+
+def test_a_function_around_a_transform_draws_from_the_samples_keys_too():
+    shifted = Shifted()
+
+    def twice(batch: Any) -> Any:
+        return shifted(batch[0]), shifted(batch[0]), batch[1]
+
+    def values(**options: Any) -> list[Any]:
+        loader = DataLoader(Images(), 5, shuffle=True, seed=1, batch_transform=twice, **options)
+        return [[part.flatten(1)[:, 0].tolist() for part in batch[:2]] for batch in loader]
+
+    first = values()
+    assert values(num_workers=2, device="cpu", prefetch_to_device=3) == first
+    assert all(one != other for batch in first for one, other in zip(*batch, strict=True))
+    direct = DataLoader(Images(), 5, shuffle=True, seed=1, batch_transform=shifted)
+    assert [batch[0].flatten(1)[:, 0].tolist() for batch in direct] == [batch[0] for batch in first]
+
+
+def test_another_transform_takes_effect_with_the_next_iteration():
+    loader = DataLoader(Images(), 5, batch_transform=lambda batch: 1)
+    assert set(loader) == {1}
+    loader.batch_transform = lambda batch: 2
+    assert set(loader) == {2}
+
+
 def test_explain_names_the_device_and_the_transform():
     text = DataLoader(Images(), 5, device="cpu", prefetch_to_device=3, batch_transform=Shifted()).explain()
     assert "device      cpu, 3 batches ahead" in text
@@ -323,6 +498,8 @@ def test_fixed_places_are_the_same_in_all_epochs():
         ({"fixed_buffers": True}, "fixed_buffers has a meaning only with device="),
         ({"device": "cpu", "keep_on_host": "x"}, "keep_on_host must be a collection"),
         ({"batch_transform": 3}, "batch_transform must be callable"),
+        ({"batch_transform": Shifted}, "must be an instance, got the class Shifted"),
+        ({"device": "cpu", "channels_last": "yes"}, "channels_last must be True or False"),
     ],
     ids=str,
 )

@@ -1,5 +1,6 @@
 """Orders of samplers that are not ours: their generators' states, in every way that one may hold and use them."""
 
+import copy
 import json
 import pickle
 import random
@@ -9,9 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from determinism_fakes import Drawing, batches
-from torch.utils.data import RandomSampler, Sampler, SubsetRandomSampler
+from determinism_fakes import Drawing, batches, samples
+from torch.utils.data import BatchSampler, Dataset, DistributedSampler, RandomSampler, Sampler, SubsetRandomSampler
 
+import fastload
 from fastload import DataLoader, StateError
 
 LENGTH = 53
@@ -189,6 +191,148 @@ def test_two_generators_of_two_samplers_are_two():
     assert epochs(resumed, 2) == [whole[1][2:], whole[2]]
 
 
+class Around(Sampler[int]):
+    """Holds another sampler, in one of many ways."""
+
+    def __init__(self, inner: Any, how: str) -> None:
+        self.how = how
+        self.held = {"attribute": inner, "list": [inner], "dict": {"inner": inner}, "dataset": OfSampler(inner)}[how]
+
+    def __iter__(self) -> Iterator[int]:
+        held = self.held
+        yield from held if self.how == "attribute" else held.sampler if self.how == "dataset" else [*iter_of(held)]
+
+    def __len__(self) -> int:
+        return LENGTH
+
+
+def iter_of(held: Any) -> Any:
+    return held[0] if isinstance(held, list) else held["inner"]
+
+
+class OfSampler(Dataset[int]):
+    """What Lightning makes of a sampler, to shard it."""
+
+    def __init__(self, sampler: Any) -> None:
+        self.sampler = sampler
+
+
+@pytest.mark.parametrize("how", ["attribute", "list", "dict", "dataset"])
+@pytest.mark.parametrize("batched", [False, True])
+def test_generators_inside_of_what_samplers_hold_are_found(how, batched):
+    def make() -> DataLoader[Any]:
+        inner = Around(RandomSampler(range(LENGTH), generator=torch.Generator().manual_seed(1)), how)
+        if batched:
+            return DataLoader(Drawing(LENGTH), batch_sampler=BatchSampler(inner, 8, False), seed=1)
+        return DataLoader(Drawing(LENGTH), 8, sampler=inner, seed=1)
+
+    whole = epochs(make(), 3)
+    for epoch, step in ((0, 3), (1, 0), (1, 2)):
+        resumed = make()
+        resumed.load_state_dict(after(make(), epoch, step))
+        assert epochs(resumed, 2) == [whole[epoch][step:], whole[epoch + 1]]
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("own_seed", [None, 1])
+def test_with_the_global_generator_restored_all_goes_on_as_it_would_have(way, own_seed):
+    def run(loader: DataLoader[Any], epoch: int) -> list[Any]:
+        return [[batches(loader), torch.rand(1).item()] for _ in range(epoch)]
+
+    def make() -> DataLoader[Any]:
+        return DataLoader(Drawing(LENGTH), 8, shuffle=True, seed=own_seed, **WAYS[way])
+
+    torch.manual_seed(5)
+    loader = make()
+    whole = run(loader, 3)
+    loader.close()
+    for step in (0, 3):
+        torch.manual_seed(5)
+        stopped = make()
+        run(stopped, 1)
+        if step:
+            iterator = iter(stopped)
+            for _ in range(step):
+                next(iterator)
+        state, here = stopped.state_dict(), torch.get_rng_state()
+        stopped.close()
+        torch.manual_seed(77)
+        resumed = make()
+        resumed.load_state_dict(state)
+        torch.set_rng_state(here)
+        rest = run(resumed, 2)
+        resumed.close()
+        assert rest == [[whole[1][0][step:], whole[1][1]], whole[2]]
+
+
+def test_a_generator_that_is_made_when_it_is_needed_is_no_stranger():
+    class Lazy(Sampler[int]):
+        def __init__(self) -> None:
+            self.generator: Any = None
+            self.epoch = 0
+
+        def __iter__(self) -> Iterator[int]:
+            self.generator = self.generator or torch.Generator()
+            yield from torch.randperm(LENGTH, generator=self.generator.manual_seed(self.epoch)).tolist()
+
+        def set_epoch(self, epoch: int) -> None:
+            self.epoch = epoch
+
+    def make() -> DataLoader[Any]:
+        return DataLoader(Drawing(LENGTH), 8, sampler=Lazy(), seed=1)
+
+    loader = make()
+    list(loader)
+    loader.set_epoch(1)
+    iterator = iter(loader)
+    next(iterator)
+    resumed = make()
+    resumed.load_state_dict(loader.state_dict())
+    assert batches(resumed) == [samples(batch) for batch in iterator]
+
+
+@pytest.mark.parametrize("seed", [None, 3])
+@pytest.mark.parametrize("ours", [False, True])
+def test_an_epoch_reaches_a_sampler_inside_of_a_batch_sampler(ours, seed):
+    def make() -> DataLoader[Any]:
+        kind = fastload.DistributedSampler if ours else DistributedSampler
+        sampler = kind(Drawing(LENGTH), 2, 0)
+        return DataLoader(Drawing(LENGTH), batch_sampler=BatchSampler(sampler, 4, False), seed=seed)
+
+    loader = make()
+    loader.set_epoch(2)
+    iterator = iter(loader)
+    first = samples(next(iterator))
+    resumed = make()
+    resumed.load_state_dict(loader.state_dict())
+    rest = [samples(batch) for batch in iterator]
+    assert batches(resumed) == rest
+    direct = make()
+    orders = [[[row[0] for row in batch] for batch in made] for made in (batches(direct), [first, *rest])]
+    assert orders[0] != orders[1]
+    direct.set_epoch(2)
+    assert [[row[0] for row in batch] for batch in batches(direct)] == orders[1]
+
+
+def test_a_copy_of_a_loader_with_a_loaded_state_begins_there_too():
+    loader = DataLoader(Drawing(LENGTH), 8, shuffle=True, seed=1)
+    loader.load_state_dict(after(DataLoader(Drawing(LENGTH), 8, shuffle=True, seed=1), 0, 3))
+    for twin in (copy.copy(loader), copy.deepcopy(loader), pickle.loads(pickle.dumps(loader))):
+        assert twin.state_dict() == loader.state_dict()
+        assert len(batches(twin)) == 4
+
+
+def test_a_sampler_that_gives_fewer_batches_than_were_given_is_an_error():
+    def make(length: int) -> DataLoader[Any]:
+        sampler = RandomSampler(range(LENGTH), num_samples=length, replacement=True)
+        return DataLoader(Drawing(LENGTH), 8, sampler=sampler)
+
+    resumed = make(16)
+    resumed.load_state_dict(after(make(40), 0, 4))
+    with pytest.raises(StateError, match="saved after 4 batches, and the sampler gives 2 now"):
+        iter(resumed)
+
+
 def test_a_sampler_of_torchs_without_a_generator_draws_from_the_global_one_whatever_the_loader_has():
     def make() -> DataLoader[Any]:
         sampler = SubsetRandomSampler(range(30))
@@ -209,13 +353,10 @@ def test_a_sampler_of_torchs_without_a_generator_draws_from_the_global_one_whate
 def test_a_loaded_position_moves_no_generator_of_the_users():
     loader = DataLoader(Drawing(LENGTH), 4, shuffle=True, seed=1)
     loader.load_state_dict(after(DataLoader(Drawing(LENGTH), 4, shuffle=True, seed=1), 0, 3))
-    plain = DataLoader(Drawing(LENGTH), 4, shuffle=True, seed=1)
     torch.manual_seed(3)
-    list(plain)
-    without = torch.rand(1)
-    torch.manual_seed(3)
+    here = torch.get_rng_state()
     list(loader)
-    assert torch.equal(torch.rand(1), without)
+    assert torch.equal(torch.get_rng_state(), here)
 
 
 def test_generators_of_the_operating_system_have_no_state_and_are_left_out():

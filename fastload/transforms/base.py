@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import ConfigError
-from .draws import Draws, Stream
+from .draws import Draws, Stream, draws_for
 
 Params: TypeAlias = dict[str, Tensor]
 """The parameters of one transform for a batch: tensors of the CPU, or of the images' device, [N, ...] each."""
@@ -89,6 +89,24 @@ class Transform(nn.Module):
         """Return the parameters of a batch, given the draws of its samples."""
         return self.draw(draws.stream(self.purpose), shape)
 
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    def drawn(self, images: Tensor, generator: torch.Generator | None, draws: Draws | None) -> Any:
+        """Return parameters for these images; the arguments are those of :meth:`forward`.
+
+        Raises:
+            TypeError, ValueError: these are no draws, or not for so many images.
+        """
+        name = type(self).__name__
+        if generator is not None and not isinstance(generator, torch.Generator):
+            raise TypeError(f"{name} takes a torch.Generator as generator, got {type(generator).__name__}")
+        if draws is None:
+            draws = draws_for(len(images), generator)
+        elif not isinstance(draws, Draws):
+            raise TypeError(f"{name} takes fastload.transforms.Draws as draws, got {type(draws).__name__}")
+        elif len(draws) != len(images):
+            raise ValueError(f"{name} got draws for {len(draws)} samples, and {len(images)} images")
+        return self.draw_for(draws, shape_of(images, self.layout))
+
     def forward(
         self,
         images: Tensor,
@@ -113,11 +131,7 @@ class Transform(nn.Module):
         """
         check_images(images, self, self.layout)
         if params is None:
-            if draws is None:
-                draws = Draws.from_generator(generator, len(images))
-            elif len(draws) != len(images):
-                raise ValueError(f"{type(self).__name__} got draws for {len(draws)} samples, and {len(images)} images")
-            params = self.draw_for(draws, shape_of(images, self.layout))
+            params = self.drawn(images, generator, draws)
         moved = params_to(params, images.device)
         if self.layout == "NHWC":
             changed = self.transform(images.permute(0, 3, 1, 2), moved).permute(0, 2, 3, 1)

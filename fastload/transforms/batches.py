@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ..errors import ConfigError
 from .base import Transform
-from .draws import Draws
+from .draws import Draws, draws_at_hand
 
 # Where images are in batches that are dicts, by the names that datasets and processors give them.
 _IMAGES = ("image", "images", "pixel_values", "img", "x", "input", "inputs")
@@ -24,10 +24,15 @@ _LABELS = ("label", "labels", "target", "targets", "y")
 def on_batches(transform: Callable[[Any], Any]) -> Callable[[Any, Draws | None], Any]:
     """Return a function of (batch, draws) that applies a transform to the images of a batch.
 
-    A transform that is none of ours gets the batch as it is, and no draws.
+    A transform that is none of ours gets the batch as it is; those of ours that it calls draw from the batch's draws.
     """
     if not isinstance(transform, Transform):
-        return lambda batch, _: transform(batch)
+
+        def call(batch: Any, draws: Draws | None) -> Any:
+            with draws_at_hand(draws):
+                return transform(batch)
+
+        return call
 
     def apply(batch: Any, draws: Draws | None) -> Any:
         place = _place_of_images(batch)

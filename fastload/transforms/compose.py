@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import ConfigError
-from .base import BatchShape, Layout, Transform, check_images, params_to, shape_of
+from .base import BatchShape, Layout, Transform, check_images, params_to
 from .chain import Stage, compose
 from .draws import Draws
 from .values import Normalize, ToDtype, ToNormalized
@@ -120,11 +120,7 @@ class Compose(Transform):
             names = [name for name, member in zip(self._names, self._members(), strict=True) if member.mixes]
             raise TypeError(f"{', '.join(names)} mixes labels as it mixes images: call with (images, labels)")
         if params is None:
-            if draws is None:
-                draws = Draws.from_generator(generator, len(images))
-            elif len(draws) != len(images):
-                raise ValueError(f"Compose got draws for {len(draws)} samples, and {len(images)} images")
-            params = self.draw_for(draws, shape_of(images, self.layout))
+            params = self.drawn(images, generator, draws)
         changed = super().forward(images, params=params)
         if labels is None:
             return (changed, params) if return_params else changed

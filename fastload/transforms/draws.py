@@ -7,6 +7,9 @@ host by one vectorised call each. Pure; no device is touched.
 from __future__ import annotations
 
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -30,12 +33,14 @@ class Draws:
         key: at least 8 bytes, the epoch's.
         ids: [N], int64: the samples, by their index in the dataset or their position in the epoch.
         repeats: [N], which occurrence of the sample this is, where a padded epoch repeats some; None: all the first.
+        prefix: of all purposes.
     """
 
-    def __init__(self, key: bytes, ids: Integers, repeats: Integers | None = None) -> None:
+    def __init__(self, key: bytes, ids: Integers, repeats: Integers | None = None, prefix: str = "") -> None:
         self.key = key
         self.ids = ids
         self.repeats = repeats
+        self._prefix = prefix
 
     @classmethod
     def from_generator(cls, generator: torch.Generator | None, num_samples: int) -> Draws:
@@ -51,7 +56,7 @@ class Draws:
 
     def stream(self, purpose: str) -> Stream:
         """Return the stream of one transform. Streams of different purposes have nothing to do with each other."""
-        return Stream(self, zlib.crc32(purpose.encode()))
+        return Stream(self, zlib.crc32((self._prefix + purpose).encode()))
 
     def for_images(self, num_images: int) -> Draws:
         """Return the draws of a batch's images, where they are not as many as its samples.
@@ -64,11 +69,35 @@ class Draws:
         places = np.arange(num_images)
         rows, turns = places % len(self), places // len(self)
         repeats = np.zeros(len(self), dtype=np.int64) if self.repeats is None else self.repeats
-        return Draws(self.key, self.ids[rows], (repeats[rows] + (turns << 6)) % 4096)
+        return Draws(self.key, self.ids[rows], repeats[rows] + (turns << 6), self._prefix)
 
     def of(self, rows: Any) -> Draws:
         """Return the draws of some of the samples."""
-        return Draws(self.key, self.ids[rows], None if self.repeats is None else self.repeats[rows])
+        return Draws(self.key, self.ids[rows], None if self.repeats is None else self.repeats[rows], self._prefix)
+
+
+_given: ContextVar[list[Draws] | None] = ContextVar("_given", default=None)
+
+
+@contextmanager
+def draws_at_hand(draws: Draws | None) -> Iterator[None]:
+    """Let the transforms that are called inside, by whatever function, draw from these."""
+    token = _given.set(None if draws is None else [draws])
+    try:
+        yield
+    finally:
+        _given.reset(token)
+
+
+def draws_for(num_images: int, generator: torch.Generator | None) -> Draws:
+    """Return the draws of a call that was given none: those at hand, another stream for each call; or a generator's."""
+    given = _given.get()
+    if given is None or generator is not None:
+        return Draws.from_generator(generator, num_images)
+    draws = given[0].for_images(num_images)
+    given.append(draws)
+    calls = len(given) - 1
+    return draws if calls == 1 else Draws(draws.key, draws.ids, draws.repeats, f"call {calls}: ")
 
 
 class Stream:

@@ -23,7 +23,6 @@ from .base import (
     check_number,
     check_probability,
     params_to,
-    shape_of,
     tensor_of,
 )
 from .draws import Draws, Floats, Integers, Stream
@@ -79,11 +78,7 @@ class Mix(Transform):
         check_images(images, self, self.layout)
         self._check_labels(labels, len(images))
         if params is None:
-            if draws is None:
-                draws = Draws.from_generator(generator, len(images))
-            elif len(draws) != len(images):
-                raise ValueError(f"{type(self).__name__} got draws for {len(draws)} samples, and {len(images)} images")
-            params = self.draw_for(draws, shape_of(images, self.layout))
+            params = self.drawn(images, generator, draws)
         mixed = super().forward(images, params=params)
         soft = self.transform_labels(labels, params_to(params, labels.device))
         return (mixed, soft, params) if return_params else (mixed, soft)

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from fastload import DataLoader, prefetch
-from fastload.device import DeviceAhead, DeviceStreams, Mover
+from fastload.device import DeviceAhead, DeviceStreams, Loaded, Mover
 
 CYCLES = 20_000_000  # of torch.cuda._sleep: some 10 ms
 SHAPE = (16, 3, 64, 64)
@@ -35,7 +35,7 @@ class Recycled:
         self._made += 1
         batch = buffer.view(self._shape)
         weakref.finalize(batch, self._free.append, buffer)
-        return batch, None
+        return Loaded(batch)
 
     def next_nowait(self) -> Any:
         return self.next()

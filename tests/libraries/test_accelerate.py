@@ -26,6 +26,12 @@ OWN: dict[str, Any] = {
     "worker_method": "thread",
     "seeding": "sample",
     "overlap_epochs": False,
+    "device": "cpu",
+    "prefetch_to_device": 3,
+    "keep_on_host": (1,),
+    "channels_last": True,
+    "fixed_buffers": False,
+    "batch_transform": None,
 }
 
 

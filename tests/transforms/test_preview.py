@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -9,9 +10,9 @@ import pytest
 import torch
 from PIL import Image
 from torch.utils.data import DataLoader as TorchDataLoader
-from torch.utils.data import Dataset
+from torch.utils.data import Dataset, IterableDataset
 
-from fastload import ConfigError, DataLoader
+from fastload import ConfigError, DataLoader, DistributedBatchSampler
 from fastload.transforms import Compose, Normalize, RandomCrop, RandomHorizontalFlip, ToDtype, preview
 
 
@@ -76,12 +77,59 @@ def test_the_users_generators_are_left_alone(tmp_path):
     assert torch.equal(torch.get_rng_state(), before)
 
 
+class Streamed(IterableDataset[Any]):
+    def __init__(self) -> None:
+        self.at = 0
+
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        while self.at < 12:
+            self.at += 1
+            yield torch.full((3, 4, 4), self.at, dtype=torch.uint8)
+
+    def state_dict(self) -> dict[str, int]:
+        return {"at": self.at}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self.at = state["at"]
+
+
+def test_nothing_of_the_loader_is_changed(tmp_path):
+    def orders(*, shown: bool) -> Any:
+        generator = torch.Generator().manual_seed(1)
+        loader = DataLoader(Ramps(), 4, shuffle=True, generator=generator, batch_transform=RandomHorizontalFlip())
+        if shown:
+            preview(loader, tmp_path / "p.png")
+        return [labels.tolist() for _, labels in loader]
+
+    assert orders(shown=True) == orders(shown=False)
+    stream = DataLoader(Streamed(), 4, batch_transform=RandomHorizontalFlip())
+    iterator = iter(stream)
+    next(iterator)
+    preview(stream, tmp_path / "p.png")
+    assert next(iterator)[0, 0, 0, 0] == 5
+
+
+def test_a_rank_alone_may_look(tmp_path):
+    ranks = [
+        DataLoader(
+            Ramps(),
+            batch_sampler=DistributedBatchSampler(Ramps(), 4, rank=rank, world_size=2),
+            batch_transform=RandomHorizontalFlip(),
+        )
+        for rank in range(2)
+    ]
+    before = vars(ranks[0].batch_sampler.sampler).copy()
+    preview(ranks[0], tmp_path / "p.png")
+    assert vars(ranks[0].batch_sampler.sampler) == before
+
+
 @pytest.mark.parametrize(
     ("loader", "options", "message"),
     [
         (lambda: loader_of(None), {}, "and this loader has None"),
         (lambda: TorchDataLoader(Ramps()), {}, "and this loader has None"),
         (lambda: loader_of(lambda batch: batch), {}, "shows what a batch_transform of fastload.transforms does"),
+        (lambda: DataLoader([], 4, batch_transform=RandomHorizontalFlip()), {}, "gives no batch"),
         (lambda: loader_of(RandomHorizontalFlip()), {"num_samples": 0}, "num_samples must be an integer"),
         (lambda: loader_of(RandomHorizontalFlip()), {"num_versions": True}, "num_versions must be an integer"),
     ],
