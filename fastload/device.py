@@ -29,7 +29,7 @@ import weakref
 from collections import UserDict, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import torch
@@ -50,6 +50,10 @@ class Loaded(NamedTuple):
 
 Key: TypeAlias = str | int
 """Where a part of a batch is: a mapping's key, a sequence's place, or a field's name. Paths are joined by dots."""
+
+
+_PLAIN = (str, bytes, int, float, complex, type(None), type, ModuleType, FunctionType)
+_MAX_DEPTH = 16
 
 
 class Source(Protocol):
@@ -630,9 +634,9 @@ def check_paths(name: str, paths: object) -> tuple[Key, ...]:
     return tuple(paths)
 
 
-def _tensors_in(value: Any, seen: set[int]) -> Iterator[Tensor]:
-    """Yield the tensors that an object is made of, whatever object it is."""
-    if id(value) in seen:
+def _tensors_in(value: Any, seen: set[int], depth: int = 0) -> Iterator[Tensor]:
+    """Yield the tensors that an object is made of, whatever object it is, as deep as batches are nested."""
+    if isinstance(value, _PLAIN) or id(value) in seen or depth > _MAX_DEPTH:
         return
     seen.add(id(value))
     if isinstance(value, Tensor):
@@ -641,11 +645,11 @@ def _tensors_in(value: Any, seen: set[int]) -> Iterator[Tensor]:
     parts = _parts(value)
     if parts is None:
         named = getattr(value, "__dict__", None)
-        parts = list(named.items()) if isinstance(named, dict) and not isinstance(value, (type, ModuleType)) else []
+        parts = list(named.items()) if isinstance(named, dict) else []
         slots = [slot for kind in type(value).__mro__ for slot in _names(vars(kind).get("__slots__", ()))]
         parts += [(slot, getattr(value, slot)) for slot in slots if hasattr(value, slot)]
     for _, part in parts:
-        yield from _tensors_in(part, seen)
+        yield from _tensors_in(part, seen, depth + 1)
 
 
 def _kept_in(value: Any, kept: frozenset[str], path: str = "") -> Iterator[Tensor]:
