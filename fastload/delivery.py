@@ -504,7 +504,6 @@ class Delivery:
         made, reason = self._assembly.build(batch.slot, batch.num_rows, parts)
         if self._iterable:
             self.replicas.append((worker_id, parts[0][1].replica, self._replica_batches[worker_id]))
-        # An IterableDataset's last batch may be shorter than was asked for, so its samples are not known.
         if self.origins is not None:
             items = [item for item, _ in parts]
             if self._iterable:
@@ -513,5 +512,6 @@ class Delivery:
             else:
                 indices = items[0].indices if len(items) == 1 else [index for item in items for index in item.indices]
                 self.origins.append(Origin(items[0].epoch, items[0].position, indices))
+        # An IterableDataset's last batch may be shorter than was asked for, so its samples are not known.
         self._counts.count(1 if self._iterable else batch.num_rows, reason and (self._whole_reason or reason))
         return made

@@ -23,19 +23,19 @@ kept until the event behind its copy has come, which is asked, not waited for.
 
 from __future__ import annotations
 
-import contextlib
-import copy
 import weakref
-from collections import UserDict, deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
-from types import FunctionType, ModuleType
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
 from .errors import ConfigError, DatasetError, LoadTimeout, NotReady
+from .nesting import Key, map_leaves, paths_of, tensors_at, tensors_in
+from .sampling import as_integer
+from .streams import Streams, device_of, streams_of
 
 
 class Loaded(NamedTuple):
@@ -48,14 +48,6 @@ class Loaded(NamedTuple):
     """Comes out as :attr:`DeviceAhead.note` when the batch is given out."""
 
 
-Key: TypeAlias = str | int
-"""Where a part of a batch is: a mapping's key, a sequence's place, or a field's name. Paths are joined by dots."""
-
-
-_PLAIN = (str, bytes, int, float, complex, type(None), type, ModuleType, FunctionType)
-_MAX_DEPTH = 16
-
-
 class Source(Protocol):
     """Where host batches come from."""
 
@@ -64,157 +56,6 @@ class Source(Protocol):
 
     def next_nowait(self) -> Loaded:
         """Return the next batch if it is complete; else raise :class:`NotReady`."""
-
-
-class Streams(Protocol):
-    """What is asked of a device that works asynchronously. :class:`DeviceStreams` is the real one."""
-
-    def holds(self, leaf: Tensor) -> bool:
-        """Return whether a tensor is on the device."""
-
-    def beside(self) -> contextlib.AbstractContextManager[Any]:
-        """Return a context in which work goes to the side stream."""
-
-    def to_device(self, leaf: Tensor) -> Tensor:
-        """Return a copy on the device, made on the current stream. Does not block."""
-
-    def copy_into(self, place: Tensor, leaf: Tensor) -> None:
-        """Copy within the device, on the current stream."""
-
-    def mark_side(self) -> Any:
-        """Return an event behind the work of the side stream so far."""
-
-    def mark_compute(self) -> Any:
-        """Return an event behind the work of the compute stream so far."""
-
-    def compute_waits(self, event: Any) -> None:
-        """Let the compute stream wait for an event."""
-
-    def side_waits(self, event: Any) -> None:
-        """Let the side stream wait for an event."""
-
-    def used_by_compute(self, leaf: Tensor) -> None:
-        """Tell the allocator that the compute stream reads a tensor of the side stream."""
-
-    def used_by_side(self, leaf: Tensor) -> None:
-        """Let the side stream read a tensor of the compute stream."""
-
-
-class DeviceStreams:
-    """The streams of a real device: one side stream, made once; the compute stream is the user's current one.
-
-    Args:
-        device: with an index.
-    """
-
-    def __init__(self, device: torch.device) -> None:
-        self.device = device
-        self._module: Any = torch.get_device_module(device)
-        self._side = self._module.Stream(device=device)
-
-    def holds(self, leaf: Tensor) -> bool:
-        """See :class:`Streams`."""
-        return leaf.device == self.device
-
-    def beside(self) -> contextlib.AbstractContextManager[Any]:
-        """See :class:`Streams`."""
-        context: contextlib.AbstractContextManager[Any] = self._module.stream(self._side)
-        return context
-
-    def to_device(self, leaf: Tensor) -> Tensor:
-        """See :class:`Streams`. What is not page-locked goes through page-locked memory of torch's allocator."""
-        if leaf.device.type == "cpu" and leaf.layout is torch.strided:
-            if not (leaf.ndim == 4 and leaf.is_contiguous(memory_format=torch.channels_last)):
-                leaf = leaf.contiguous()  # else the copy would make it so, in memory that it waits for
-            if not leaf.is_pinned():
-                leaf = leaf.pin_memory()
-        return leaf.to(self.device, non_blocking=True)
-
-    def copy_into(self, place: Tensor, leaf: Tensor) -> None:
-        """See :class:`Streams`."""
-        place.copy_(leaf, non_blocking=True)
-
-    def mark_side(self) -> Any:
-        """See :class:`Streams`."""
-        event = self._module.Event()
-        event.record(self._side)
-        return event
-
-    def mark_compute(self) -> Any:
-        """See :class:`Streams`."""
-        event = self._module.Event()
-        event.record(self._module.current_stream(self.device))
-        return event
-
-    def compute_waits(self, event: Any) -> None:
-        """See :class:`Streams`."""
-        self._module.current_stream(self.device).wait_event(event)
-
-    def side_waits(self, event: Any) -> None:
-        """See :class:`Streams`."""
-        self._side.wait_event(event)
-
-    def used_by_compute(self, leaf: Tensor) -> None:
-        """See :class:`Streams`."""
-        for part in _strided_parts(leaf):
-            part.record_stream(self._module.current_stream(self.device))
-
-    def used_by_side(self, leaf: Tensor) -> None:
-        """See :class:`Streams`."""
-        self.side_waits(self.mark_compute())
-        for part in _strided_parts(leaf):
-            part.record_stream(self._side)
-
-
-def _strided_parts(leaf: Tensor) -> list[Tensor]:
-    """Return the tensors that a tensor is made of: the allocator knows no others."""
-    if leaf.is_nested:
-        return [leaf.values()] if leaf.layout is torch.jagged else list(leaf.unbind())
-    if leaf.layout is torch.sparse_coo:
-        return [leaf._indices(), leaf._values()]
-    if leaf.layout in (torch.sparse_csr, torch.sparse_bsr):
-        return [leaf.crow_indices(), leaf.col_indices(), leaf.values()]
-    if leaf.layout in (torch.sparse_csc, torch.sparse_bsc):
-        return [leaf.ccol_indices(), leaf.row_indices(), leaf.values()]
-    return [leaf]
-
-
-def streams_of(device: torch.device) -> DeviceStreams | None:
-    """Return the streams of a device; None for the CPU, and for devices that have none."""
-    if device.type == "cpu":
-        return None
-    module = torch.get_device_module(device)
-    if not all(hasattr(module, name) for name in ("Stream", "Event", "stream", "current_stream")):
-        return None
-    return DeviceStreams(device)
-
-
-def device_of(device: torch.device | str | int) -> torch.device:
-    """Return a device with its index.
-
-    Raises:
-        ConfigError: this is no device, or it is not there.
-    """
-    try:
-        found: torch.device = torch.device(device)
-    except (RuntimeError, TypeError) as error:
-        raise ConfigError(f"device must name a device of torch's, as 'cuda' or 'cpu', got {device=}: {error}") from None
-    if found.type == "cpu":
-        return torch.device("cpu")
-    try:
-        module: Any = torch.get_device_module(found)
-        count: int = module.device_count()
-    except (RuntimeError, AttributeError):
-        module, count = None, 0
-    index: Any = found.index  # None where it was not given
-    if index is None:
-        index = module.current_device() if count and hasattr(module, "current_device") else 0
-    if count <= index:
-        raise ConfigError(
-            f"device={device!r} is not there: torch {torch.__version__} sees {count} devices of the type {found.type}; "
-            "device='cpu' runs the same stages without a copy"
-        )
-    return torch.device(found.type, index)
 
 
 class Mover:
@@ -284,16 +125,16 @@ class Mover:
         if not self._checked:
             self._check_paths(batch)
         # What is no tensor is moved on the compute stream: nobody could tell the allocator of what is inside of it.
-        batch = _map(batch, self._object_to_device, self._kept)
+        batch = map_leaves(batch, self._object_to_device, self._kept)
         if self.streams is None:
             return self._made(batch, draws), None
-        _map(batch, self._used_by_side, self._kept)
+        map_leaves(batch, self._used_by_side, self._kept)
         with self.streams.beside():
             made = self._made(batch, draws)
             return made, self.streams.mark_side()
 
     def _check_paths(self, batch: Any) -> None:
-        paths = set(_paths(batch, ""))
+        paths = set(paths_of(batch))
         if missing := self._kept - paths:
             raise ConfigError(
                 f"keep_on_host names {', '.join(map(repr, sorted(missing)))}, and the batch has "
@@ -302,8 +143,7 @@ class Mover:
         self._checked = True
 
     def _made(self, batch: Any, draws: Any) -> Any:
-        kept_tensors = list(_kept_in(batch, self._kept))
-        made = _map(batch, self._to_device, self._kept)
+        made = map_leaves(batch, self._to_device, self._kept)
         if self._transform is not None:
             try:
                 made = self._transform(made, draws)
@@ -317,7 +157,7 @@ class Mover:
             self.streams.side_waits(buffers.consumed)
         if self.streams is not None:
             return buffers, buffers.fill(made, self.streams.copy_into, self.streams.holds)
-        kept = {id(leaf) for leaf in kept_tensors}
+        kept = {id(leaf) for leaf in tensors_at(batch, self._kept)}
         return buffers, buffers.fill(made, Tensor.copy_, lambda leaf: id(leaf) not in kept)
 
     def _object_to_device(self, leaf: Any) -> Any:
@@ -347,7 +187,7 @@ class Mover:
         if self._buffers:
             self._last, made = made
         if self.streams is not None:
-            for leaf in _tensors_in(made, set()):
+            for leaf in tensors_in(made):
                 if self.streams.holds(leaf):
                     self.streams.used_by_compute(leaf)
         return made
@@ -375,7 +215,7 @@ class _Buffers:
         def is_mine(leaf: Any) -> bool:
             return isinstance(leaf, Tensor) and leaf.layout is torch.strided and belongs(leaf)
 
-        _map(made, lambda leaf: found.append(leaf) if is_mine(leaf) else None)
+        map_leaves(made, lambda leaf: found.append(leaf) if is_mine(leaf) else None)
         if self._leaves is None:
             self._leaves = [torch.empty_like(leaf) for leaf in found]
         layouts = [[(leaf.shape, leaf.dtype, leaf.device) for leaf in leaves] for leaves in (found, self._leaves)]
@@ -388,7 +228,7 @@ class _Buffers:
         for fixed, leaf in zip(self._leaves, found, strict=True):
             copy_into(fixed, leaf)
         leaves = iter(self._leaves)
-        return _map(made, lambda leaf: next(leaves) if is_mine(leaf) else leaf)
+        return map_leaves(made, lambda leaf: next(leaves) if is_mine(leaf) else leaf)
 
 
 @dataclass(slots=True)
@@ -592,7 +432,7 @@ def prefetch(
         ConfigError: an argument is out of its range, or the device is not there.
     """
     where = device_of(device)
-    depth = check_depth("depth", depth)
+    depth = check_count("depth", depth)
     if not (hasattr(iterable, "__iter__") or hasattr(iterable, "__getitem__")):
         raise ConfigError(f"prefetch takes an iterable of batches, got {iterable!r}")
     if transform is not None and not callable(transform):
@@ -609,15 +449,16 @@ def prefetch(
     return Prefetched(iterable, mover, depth)
 
 
-def check_depth(name: str, depth: Any) -> int:
-    """Return a number of batches.
+def check_count(name: str, count: Any) -> int:
+    """Return a number of things.
 
     Raises:
         ConfigError: it is no integer of at least 1.
     """
-    if isinstance(depth, bool) or not hasattr(depth, "__index__") or depth < 1:
-        raise ConfigError(f"{name} must be an integer of at least 1, got {name}={depth!r}")
-    return int(depth)
+    number = as_integer(count)
+    if isinstance(number, bool) or not isinstance(number, int) or number < 1:
+        raise ConfigError(f"{name} must be an integer of at least 1, got {name}={count!r}")
+    return number
 
 
 def check_paths(name: str, paths: object) -> tuple[Key, ...]:
@@ -632,103 +473,3 @@ def check_paths(name: str, paths: object) -> tuple[Key, ...]:
         if isinstance(path, bool) or not isinstance(path, (str, int)):
             raise ConfigError(f"{name} must hold keys or places, as 'lengths' or 1, got {path!r}")
     return tuple(paths)
-
-
-def _tensors_in(value: Any, seen: set[int], depth: int = 0) -> Iterator[Tensor]:
-    """Yield the tensors that an object is made of, whatever object it is, as deep as batches are nested."""
-    if isinstance(value, _PLAIN) or id(value) in seen or depth > _MAX_DEPTH:
-        return
-    seen.add(id(value))
-    if isinstance(value, Tensor):
-        yield value
-        return
-    parts = _parts(value)
-    if parts is None:
-        named = getattr(value, "__dict__", None)
-        parts = list(named.items()) if isinstance(named, dict) else []
-        slots = [slot for kind in type(value).__mro__ for slot in _names(vars(kind).get("__slots__", ()))]
-        parts += [(slot, getattr(value, slot)) for slot in slots if hasattr(value, slot)]
-    for _, part in parts:
-        yield from _tensors_in(part, seen, depth + 1)
-
-
-def _kept_in(value: Any, kept: frozenset[str], path: str = "") -> Iterator[Tensor]:
-    """Yield the tensors at the paths."""
-    if not kept:
-        return
-    if path in kept:
-        yield from _tensors_in(value, set())
-    elif not isinstance(value, Tensor) and not _moves_itself(value):
-        for key, part in _parts(value) or ():
-            yield from _kept_in(part, kept, f"{path}.{key}" if path else str(key))
-
-
-def _names(slots: Any) -> tuple[str, ...]:
-    return (slots,) if isinstance(slots, str) else tuple(slots)
-
-
-def _map(value: Any, change: Callable[[Any], Any], kept: frozenset[str] = frozenset(), path: str = "") -> Any:
-    """Apply ``change`` to the tensors of a batch, and to other objects with ``to``. Containers keep their types."""
-    if path and path in kept:
-        return value
-    if isinstance(value, Tensor) or _moves_itself(value):
-        return change(value)
-    parts = _parts(value)
-    if parts is None:
-        return value
-    prefix = f"{path}." if path else ""
-    changed = [_map(part, change, kept, f"{prefix}{key}") for key, part in parts]
-    if isinstance(value, Mapping):
-        return _mapping_of(value, dict(zip(value, changed, strict=True)))
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return type(value)(*changed)
-    return _sequence_of(value, changed)
-
-
-def _moves_itself(value: Any) -> bool:
-    """Whether an object has its own way to a device, as PackedSequence, a named tuple, has."""
-    return not isinstance(value, (str, bytes, list, dict, UserDict)) and callable(getattr(value, "to", None))
-
-
-def _parts(value: Any) -> list[tuple[Any, Any]] | None:
-    """Return the parts of a container with their keys; None for what is none."""
-    if isinstance(value, Mapping):
-        return list(value.items())
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return list(zip(value._fields, value, strict=True))
-    if isinstance(value, (list, tuple)) or (
-        isinstance(value, Sequence) and not isinstance(value, (str, bytes, bytearray, range, memoryview))
-    ):
-        return list(enumerate(value))
-    return None
-
-
-def _paths(value: Any, path: str) -> Iterator[str]:
-    if path:
-        yield path
-    if not isinstance(value, Tensor) and not _moves_itself(value):
-        for key, part in _parts(value) or ():
-            yield from _paths(part, f"{path}.{key}" if path else str(key))
-
-
-def _mapping_of(value: Mapping[Any, Any], items: dict[Any, Any]) -> Any:
-    try:
-        if isinstance(value, MutableMapping):
-            # A class may have other attributes, and another constructor.
-            made = copy.copy(value)
-            made.update(items)
-            return made
-        return type(value)(items)  # type: ignore[call-arg]
-    except TypeError:
-        return items
-
-
-def _sequence_of(value: Sequence[Any], parts: list[Any]) -> Any:
-    if type(value) is tuple:
-        return tuple(parts)
-    if type(value) is list:
-        return parts
-    try:
-        return type(value)(parts)  # type: ignore[call-arg]
-    except TypeError:
-        return parts

@@ -15,7 +15,7 @@ from torch.utils.data import Dataset, IterableDataset, Sampler
 from . import compat
 from .adapters import adapt_loaded_libraries
 from .decisions import decide
-from .device import Mover, check_depth, check_paths, device_of, streams_of
+from .device import Mover, check_count, check_paths
 from .errors import ConfigError
 from .iteration import InlineIterator, Runtime, WorkerIterator
 from .passes import Epochs, Pass, Resume, epoch_owner, known_batches, samplers_of, seed_of
@@ -24,6 +24,7 @@ from .sampler_generators import generators_kept
 from .sampling import DistributedBatchSampler, KeyedSampler, as_integer, check_epoch, check_seed
 from .seeding import preserved_global_generators
 from .state import resume_from, state_of
+from .streams import device_of, streams_of
 from .transforms.batches import on_batches
 from .transforms.draws import Draws
 
@@ -214,7 +215,7 @@ class DataLoader(compat.TorchDataLoader[T]):
         return twin
 
     def _check_device_stage(self) -> None:
-        self.prefetch_to_device = check_depth("prefetch_to_device", self.prefetch_to_device)
+        self.prefetch_to_device = check_count("prefetch_to_device", self.prefetch_to_device)
         if isinstance(self.batch_transform, type):
             raise ConfigError(
                 f"batch_transform must be an instance, got the class {self.batch_transform.__name__}: call it with its "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import random
 from random import gauss
 from typing import Any
@@ -36,6 +37,18 @@ def samples(batch: Any) -> list[Sample]:
     indices, *draws, pairs = batch
     rows = zip(indices.tolist(), *(draw.tolist() for draw in draws), pairs.tolist(), strict=True)
     return [(index, first, second, third, tuple(pair)) for index, first, second, third, pair in rows]
+
+
+def stopped_at(loader: Any, epoch: int, step: int) -> dict[str, Any]:
+    """Iterate up to a step of an epoch and return the state there, as it comes out of a file."""
+    for _ in range(epoch):
+        list(loader)
+    iterator = iter(loader)
+    for _ in range(step):
+        next(iterator)
+    state: dict[str, Any] = pickle.loads(pickle.dumps(loader.state_dict()))
+    loader.close()
+    return state
 
 
 def batches(loader: Any) -> list[list[Sample]]:

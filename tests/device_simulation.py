@@ -48,7 +48,7 @@ class Stream:
 
 
 class SimulatedStreams:
-    """See ``fastload.device.Streams``.
+    """See ``fastload.streams.Streams``.
 
     Args:
         safe: False leaves out what tells the allocator of the compute stream: the mistake of many prefetchers.

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from determinism_fakes import Drawing, batches, samples
+from determinism_fakes import Drawing, batches, samples, stopped_at
 from torch.utils.data import BatchSampler, Dataset, DistributedSampler, RandomSampler, Sampler, SubsetRandomSampler
 
 import fastload
@@ -89,17 +89,6 @@ def seed_the_global_generators(seed: int) -> None:
     torch.manual_seed(seed)
 
 
-def after(loader: DataLoader[Any], epoch: int, step: int) -> dict[str, Any]:
-    for _ in range(epoch):
-        list(loader)
-    iterator = iter(loader)
-    for _ in range(step):
-        next(iterator)
-    state: dict[str, Any] = pickle.loads(pickle.dumps(loader.state_dict()))
-    loader.close()
-    return state
-
-
 def epochs(loader: DataLoader[Any], number: int) -> list[Any]:
     try:
         return [batches(loader) for _ in range(number)]
@@ -121,7 +110,7 @@ def test_a_generator_that_a_sampler_holds_goes_on(kind, way, at_once):
     assert whole[0] != whole[1] != whole[2]
     for epoch, step in ((0, 0), (0, 3), (1, 0), (1, 2), (0, 7)):
         resumed = make()
-        state = after(make(), epoch, step)
+        state = stopped_at(make(), epoch, step)
         random.seed(99)
         resumed.load_state_dict(state)
         assert epochs(resumed, 2) == [whole[epoch][step:], whole[epoch + 1]]
@@ -139,7 +128,7 @@ def test_the_order_drawn_from_a_global_generator_is_drawn_again(kind, way, at_on
 
     for epoch, step in ((0, 0), (0, 3), (1, 2)):
         seed_the_global_generators(1)
-        state = after(make(), epoch, step)
+        state = stopped_at(make(), epoch, step)
         seed_the_global_generators(1)
         whole = epochs(make(), 2)
         seed_the_global_generators(99)
@@ -161,7 +150,7 @@ def test_another_number_of_workers_draws_the_same_order(kind, at_once, before, l
     whole = epochs(make(before), 2)
     for epoch, step in ((0, 3), (1, 2)):
         resumed = make(later)
-        resumed.load_state_dict(after(make(before), epoch, step))
+        resumed.load_state_dict(stopped_at(make(before), epoch, step))
         assert epochs(resumed, 1) == [whole[epoch][step:]]
 
 
@@ -187,7 +176,7 @@ def test_two_generators_of_two_samplers_are_two():
 
     whole = epochs(make(), 3)
     resumed = make()
-    resumed.load_state_dict(after(make(), 1, 2))
+    resumed.load_state_dict(stopped_at(make(), 1, 2))
     assert epochs(resumed, 2) == [whole[1][2:], whole[2]]
 
 
@@ -229,7 +218,7 @@ def test_generators_inside_of_what_samplers_hold_are_found(how, batched):
     whole = epochs(make(), 3)
     for epoch, step in ((0, 3), (1, 0), (1, 2)):
         resumed = make()
-        resumed.load_state_dict(after(make(), epoch, step))
+        resumed.load_state_dict(stopped_at(make(), epoch, step))
         assert epochs(resumed, 2) == [whole[epoch][step:], whole[epoch + 1]]
 
 
@@ -316,7 +305,7 @@ def test_an_epoch_reaches_a_sampler_inside_of_a_batch_sampler(ours, seed):
 
 def test_a_copy_of_a_loader_with_a_loaded_state_begins_there_too():
     loader = DataLoader(Drawing(LENGTH), 8, shuffle=True, seed=1)
-    loader.load_state_dict(after(DataLoader(Drawing(LENGTH), 8, shuffle=True, seed=1), 0, 3))
+    loader.load_state_dict(stopped_at(DataLoader(Drawing(LENGTH), 8, shuffle=True, seed=1), 0, 3))
     for twin in (copy.copy(loader), copy.deepcopy(loader), pickle.loads(pickle.dumps(loader))):
         assert twin.state_dict() == loader.state_dict()
         assert len(batches(twin)) == 4
@@ -328,7 +317,7 @@ def test_a_sampler_that_gives_fewer_batches_than_were_given_is_an_error():
         return DataLoader(Drawing(LENGTH), 8, sampler=sampler)
 
     resumed = make(16)
-    resumed.load_state_dict(after(make(40), 0, 4))
+    resumed.load_state_dict(stopped_at(make(40), 0, 4))
     with pytest.raises(StateError, match="saved after 4 batches, and the sampler gives 2 now"):
         iter(resumed)
 
@@ -339,7 +328,7 @@ def test_a_sampler_of_torchs_without_a_generator_draws_from_the_global_one_whate
         return DataLoader(Drawing(LENGTH), 4, sampler=sampler, seed=1, generator=torch.Generator().manual_seed(2))
 
     torch.manual_seed(1)
-    state = after(make(), 0, 3)
+    state = stopped_at(make(), 0, 3)
     torch.manual_seed(1)
     whole = epochs(make(), 1)
     torch.manual_seed(2)
@@ -352,7 +341,7 @@ def test_a_sampler_of_torchs_without_a_generator_draws_from_the_global_one_whate
 
 def test_a_loaded_position_moves_no_generator_of_the_users():
     loader = DataLoader(Drawing(LENGTH), 4, shuffle=True, seed=1)
-    loader.load_state_dict(after(DataLoader(Drawing(LENGTH), 4, shuffle=True, seed=1), 0, 3))
+    loader.load_state_dict(stopped_at(DataLoader(Drawing(LENGTH), 4, shuffle=True, seed=1), 0, 3))
     torch.manual_seed(3)
     here = torch.get_rng_state()
     list(loader)

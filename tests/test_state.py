@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from determinism_fakes import Drawing, batches, samples
+from determinism_fakes import Drawing, batches, samples, stopped_at
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils.data import BatchSampler, DistributedSampler, IterableDataset, RandomSampler, Sampler, get_worker_info
@@ -79,18 +79,6 @@ ALL = {**POSITION, **FAST_FORWARD}
 
 def loader_of(name: str, num_workers: int = 0, **options: Any) -> DataLoader[Any]:
     return DataLoader(Drawing(), num_workers=num_workers, **ALL[name](), **options)
-
-
-def stopped_at(loader: DataLoader[Any], epoch: int, step: int) -> dict[str, Any]:
-    """Iterate up to a step of an epoch and return the state there, as it comes out of a file."""
-    for _ in range(epoch):
-        list(loader)
-    iterator = iter(loader)
-    for _ in range(step):
-        next(iterator)
-    state: dict[str, Any] = pickle.loads(pickle.dumps(loader.state_dict()))
-    loader.close()
-    return state
 
 
 @pytest.mark.parametrize("name", ALL)

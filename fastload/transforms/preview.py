@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from ..device import check_count
 from ..errors import ConfigError
 from .base import Transform
 from .batches import images_of, on_batches
@@ -45,9 +46,7 @@ def preview(
         raise ConfigError(
             f"preview shows what a batch_transform of fastload.transforms does, and this loader has {transform!r}"
         )
-    for name, number in (("num_samples", num_samples), ("num_versions", num_versions)):
-        if isinstance(number, bool) or not isinstance(number, int) or number < 1:
-            raise ConfigError(f"{name} must be an integer of at least 1, got {number!r}")
+    num_samples, num_versions = check_count("num_samples", num_samples), check_count("num_versions", num_versions)
     batch, draws_of_version = loader._batch_on_host()
     apply = on_batches(transform)
     columns = [_shown(images_of(batch)[:num_samples], transform, before=True)]

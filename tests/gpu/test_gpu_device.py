@@ -12,7 +12,8 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from fastload import DataLoader, prefetch
-from fastload.device import DeviceAhead, DeviceStreams, Loaded, Mover
+from fastload.device import DeviceAhead, Loaded, Mover
+from fastload.streams import DeviceStreams
 
 CYCLES = 20_000_000  # of torch.cuda._sleep: some 10 ms
 SHAPE = (16, 3, 64, 64)

@@ -1,0 +1,124 @@
+"""The tensors of a batch, however it is nested: dicts, lists, tuples, named tuples, and objects that hold some.
+
+In: a batch. Out: its tensors, the paths to its parts, or a batch of the same containers with other tensors. Pure.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections import UserDict
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from types import FunctionType, ModuleType
+from typing import Any, TypeAlias
+
+from torch import Tensor
+
+Key: TypeAlias = str | int
+"""Where a part of a batch is: a mapping's key, a sequence's place, or a field's name. Paths are joined by dots."""
+
+
+_PLAIN = (str, bytes, int, float, complex, type(None), type, ModuleType, FunctionType)
+_MAX_DEPTH = 16
+
+
+def tensors_in(value: Any, seen: set[int] | None = None, depth: int = 0) -> Iterator[Tensor]:
+    """Yield the tensors that an object is made of, whatever object it is, as deep as batches are nested."""
+    seen = set() if seen is None else seen
+    if isinstance(value, _PLAIN) or id(value) in seen or depth > _MAX_DEPTH:
+        return
+    seen.add(id(value))
+    if isinstance(value, Tensor):
+        yield value
+        return
+    parts = _parts(value)
+    if parts is None:
+        named = getattr(value, "__dict__", None)
+        parts = list(named.items()) if isinstance(named, dict) else []
+        slots = [slot for kind in type(value).__mro__ for slot in _names(vars(kind).get("__slots__", ()))]
+        parts += [(slot, getattr(value, slot)) for slot in slots if hasattr(value, slot)]
+    for _, part in parts:
+        yield from tensors_in(part, seen, depth + 1)
+
+
+def tensors_at(value: Any, kept: frozenset[str], path: str = "") -> Iterator[Tensor]:
+    """Yield the tensors at some paths."""
+    if path in kept:
+        yield from tensors_in(value)
+    elif not isinstance(value, Tensor) and not _moves_itself(value):
+        for key, part in _parts(value) or ():
+            yield from tensors_at(part, kept, f"{path}.{key}" if path else str(key))
+
+
+def _names(slots: Any) -> tuple[str, ...]:
+    return (slots,) if isinstance(slots, str) else tuple(slots)
+
+
+def map_leaves(value: Any, change: Callable[[Any], Any], kept: frozenset[str] = frozenset(), path: str = "") -> Any:
+    """Apply ``change`` to the tensors of a batch, and to other objects with ``to``. Containers keep their types."""
+    if path and path in kept:
+        return value
+    if isinstance(value, Tensor) or _moves_itself(value):
+        return change(value)
+    parts = _parts(value)
+    if parts is None:
+        return value
+    prefix = f"{path}." if path else ""
+    changed = [map_leaves(part, change, kept, f"{prefix}{key}") for key, part in parts]
+    if isinstance(value, Mapping):
+        return _mapping_of(value, dict(zip(value, changed, strict=True)))
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*changed)
+    return _sequence_of(value, changed)
+
+
+def _moves_itself(value: Any) -> bool:
+    """Whether an object has its own way to a device, as PackedSequence, a named tuple, has."""
+    return not isinstance(value, (str, bytes, list, dict, UserDict)) and callable(getattr(value, "to", None))
+
+
+def _parts(value: Any) -> list[tuple[Any, Any]] | None:
+    """Return the parts of a container with their keys; None for what is none."""
+    if isinstance(value, Mapping):
+        return list(value.items())
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return list(zip(value._fields, value, strict=True))
+    if isinstance(value, (list, tuple)) or (
+        isinstance(value, Sequence) and not isinstance(value, (str, bytes, bytearray, range, memoryview))
+    ):
+        return list(enumerate(value))
+    return None
+
+
+def paths_of(value: Any, path: str = "") -> Iterator[str]:
+    """Yield the paths of all parts of a batch."""
+    if path:
+        yield path
+    if not isinstance(value, Tensor) and not _moves_itself(value):
+        for key, part in _parts(value) or ():
+            yield from paths_of(part, f"{path}.{key}" if path else str(key))
+
+
+def _mapping_of(value: Mapping[Any, Any], items: dict[Any, Any]) -> Any:
+    try:
+        if isinstance(value, MutableMapping):
+            # A class may have other attributes, and another constructor.
+            made = copy.copy(value)
+            made.update(items)
+            return made
+        return type(value)(items)  # type: ignore[call-arg]
+    except TypeError:
+        return items
+
+
+def _sequence_of(value: Sequence[Any], parts: list[Any]) -> Any:
+    if type(value) is tuple:
+        return tuple(parts)
+    if type(value) is list:
+        return parts
+    try:
+        return type(value)(parts)  # type: ignore[call-arg]
+    except TypeError:
+        return parts
+
+
+__all__ = ["Key", "map_leaves", "paths_of", "tensors_at", "tensors_in"]

@@ -1,0 +1,168 @@
+"""A device that works later than it is told to: its streams and events, and the copies to it.
+
+In: a device. Out: what the device stage asks of it. See NOTE [Two streams, two waits] in device.py.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from .errors import ConfigError
+
+
+class Streams(Protocol):
+    """What is asked of a device that works asynchronously. :class:`DeviceStreams` is the real one."""
+
+    def holds(self, leaf: Tensor) -> bool:
+        """Return whether a tensor is on the device."""
+
+    def beside(self) -> contextlib.AbstractContextManager[Any]:
+        """Return a context in which work goes to the side stream."""
+
+    def to_device(self, leaf: Tensor) -> Tensor:
+        """Return a copy on the device, made on the current stream. Does not block."""
+
+    def copy_into(self, place: Tensor, leaf: Tensor) -> None:
+        """Copy within the device, on the current stream."""
+
+    def mark_side(self) -> Any:
+        """Return an event behind the work of the side stream so far."""
+
+    def mark_compute(self) -> Any:
+        """Return an event behind the work of the compute stream so far."""
+
+    def compute_waits(self, event: Any) -> None:
+        """Let the compute stream wait for an event."""
+
+    def side_waits(self, event: Any) -> None:
+        """Let the side stream wait for an event."""
+
+    def used_by_compute(self, leaf: Tensor) -> None:
+        """Tell the allocator that the compute stream reads a tensor of the side stream."""
+
+    def used_by_side(self, leaf: Tensor) -> None:
+        """Let the side stream read a tensor of the compute stream."""
+
+
+class DeviceStreams:
+    """The streams of a real device: one side stream, made once; the compute stream is the user's current one.
+
+    Args:
+        device: with an index.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self._module: Any = torch.get_device_module(device)
+        self._side = self._module.Stream(device=device)
+
+    def holds(self, leaf: Tensor) -> bool:
+        """See :class:`Streams`."""
+        return leaf.device == self.device
+
+    def beside(self) -> contextlib.AbstractContextManager[Any]:
+        """See :class:`Streams`."""
+        context: contextlib.AbstractContextManager[Any] = self._module.stream(self._side)
+        return context
+
+    def to_device(self, leaf: Tensor) -> Tensor:
+        """See :class:`Streams`. What is not page-locked goes through page-locked memory of torch's allocator."""
+        if leaf.device.type == "cpu" and leaf.layout is torch.strided:
+            if not (leaf.ndim == 4 and leaf.is_contiguous(memory_format=torch.channels_last)):
+                leaf = leaf.contiguous()  # else the copy would make it so, in memory that it waits for
+            if not leaf.is_pinned():
+                leaf = leaf.pin_memory()
+        return leaf.to(self.device, non_blocking=True)
+
+    def copy_into(self, place: Tensor, leaf: Tensor) -> None:
+        """See :class:`Streams`."""
+        place.copy_(leaf, non_blocking=True)
+
+    def mark_side(self) -> Any:
+        """See :class:`Streams`."""
+        event = self._module.Event()
+        event.record(self._side)
+        return event
+
+    def mark_compute(self) -> Any:
+        """See :class:`Streams`."""
+        event = self._module.Event()
+        event.record(self._module.current_stream(self.device))
+        return event
+
+    def compute_waits(self, event: Any) -> None:
+        """See :class:`Streams`."""
+        self._module.current_stream(self.device).wait_event(event)
+
+    def side_waits(self, event: Any) -> None:
+        """See :class:`Streams`."""
+        self._side.wait_event(event)
+
+    def used_by_compute(self, leaf: Tensor) -> None:
+        """See :class:`Streams`."""
+        for part in _strided_parts(leaf):
+            part.record_stream(self._module.current_stream(self.device))
+
+    def used_by_side(self, leaf: Tensor) -> None:
+        """See :class:`Streams`."""
+        self.side_waits(self.mark_compute())
+        for part in _strided_parts(leaf):
+            part.record_stream(self._side)
+
+
+def _strided_parts(leaf: Tensor) -> list[Tensor]:
+    """Return the tensors that a tensor is made of: the allocator knows no others."""
+    if leaf.is_nested:
+        return [leaf.values()] if leaf.layout is torch.jagged else list(leaf.unbind())
+    if leaf.layout is torch.sparse_coo:
+        return [leaf._indices(), leaf._values()]
+    if leaf.layout in (torch.sparse_csr, torch.sparse_bsr):
+        return [leaf.crow_indices(), leaf.col_indices(), leaf.values()]
+    if leaf.layout in (torch.sparse_csc, torch.sparse_bsc):
+        return [leaf.ccol_indices(), leaf.row_indices(), leaf.values()]
+    return [leaf]
+
+
+def streams_of(device: torch.device) -> DeviceStreams | None:
+    """Return the streams of a device; None for the CPU, and for devices that have none."""
+    if device.type == "cpu":
+        return None
+    module = torch.get_device_module(device)
+    if not all(hasattr(module, name) for name in ("Stream", "Event", "stream", "current_stream")):
+        return None
+    return DeviceStreams(device)
+
+
+def device_of(device: torch.device | str | int) -> torch.device:
+    """Return a device with its index.
+
+    Raises:
+        ConfigError: this is no device, or it is not there.
+    """
+    try:
+        found: torch.device = torch.device(device)
+    except (RuntimeError, TypeError) as error:
+        raise ConfigError(f"device must name a device of torch's, as 'cuda' or 'cpu', got {device=}: {error}") from None
+    if found.type == "cpu":
+        return torch.device("cpu")
+    try:
+        module: Any = torch.get_device_module(found)
+        count: int = module.device_count()
+    except (RuntimeError, AttributeError):
+        module, count = None, 0
+    index: Any = found.index  # None where it was not given
+    if index is None:
+        index = module.current_device() if count and hasattr(module, "current_device") else 0
+    if count <= index:
+        raise ConfigError(
+            f"device={device!r} is not there: torch {torch.__version__} sees {count} devices of the type {found.type}; "
+            "device='cpu' runs the same stages without a copy"
+        )
+    return torch.device(found.type, index)
+
+
+__all__ = ["DeviceStreams", "Streams", "device_of", "streams_of"]
