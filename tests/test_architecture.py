@@ -79,6 +79,7 @@ ORDER = [
     "sampler_generators",
     "state",
     "agreement",
+    "resuming",
     "iteration",
     "replaying",
     "exit_report",

@@ -1,0 +1,174 @@
+"""Where a pass begins: its index batches, its randomness and its replicas, anew or from a state.
+
+In: a loader, a pass that begins, and torch's iterator of it. Out: what is to be loaded, and the generators as they
+would be if nothing had been interrupted. Nothing is loaded here, but what has to be read again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch.utils.data import IterableDataset
+
+from . import compat
+from .errors import StateError
+from .passes import Pass, Resume, epoch_owner, seed_of, without_skipping
+from .sampler_generators import generator_states, generators_at, set_own_generators
+from .sampling import DistributedSampler, KeyedSampler
+
+
+class Replicas:
+    """Where the replicas of an IterableDataset were when the user was given their last batches."""
+
+    def __init__(self, num_workers: int, resume: Resume | None) -> None:
+        begun = resume.workers if resume is not None else None
+        self._states: list[Any] = list(begun["states"]) if begun is not None else [None] * num_workers
+        self._next: int = begun["next"] if begun is not None else 0
+        self._batches: list[int] = list(begun["batches"]) if begun is not None else [0] * num_workers
+
+    def note(self, worker_id: int, state: Any, batches: int) -> None:
+        """A batch of a worker was given to the user: where its replica is, and how many that makes."""
+        self._states[worker_id] = state
+        self._next = (worker_id + 1) % len(self._states)
+        self._batches[worker_id] = batches
+
+    def state(self) -> dict[str, Any] | None:
+        """Return it for a state dict; None if they do not say."""
+        if all(state is None for state in self._states):
+            return None
+        return {"states": list(self._states), "next": self._next, "batches": list(self._batches)}
+
+
+def read_again(begun: Pass, load: Callable[[], Any]) -> None:
+    """Load and drop the batches that were delivered before, where an IterableDataset cannot be told where to begin."""
+    resume = begun.resume
+    if resume is None or resume.workers is not None or not resume.batches:
+        return
+    warnings.warn(
+        f"the dataset has no state_dict and load_state_dict, so its first {resume.batches} batches are loaded again "
+        "and dropped; give it both methods to resume at once",
+        stacklevel=6,
+    )
+    from rich.console import Console
+    from rich.progress import track
+
+    console = Console(stderr=True)
+    batches = range(resume.batches)
+    for _ in track(
+        batches, "fastload: reading again", console=console, transient=True, disable=not console.is_terminal
+    ):
+        try:
+            load()
+        except StopIteration:
+            raise StateError(
+                f"the state was saved after {resume.batches} batches, and the dataset ends before them now"
+            ) from None
+
+
+@contextlib.contextmanager
+def base_seed_drawn(loader: Any, begun: Pass) -> Iterator[None]:
+    """Around torch's beginning of a pass, where it draws a base seed: see that a resume leaves the user's generators.
+
+    In the middle of an epoch the base seed was drawn before the state was saved, so the generator gets its state back.
+    At an epoch's start it is drawn now, like the order; and where the user has set the global generators to what they
+    were, this is a pass like any other. Workers that are kept draw one at their first epoch only.
+    """
+    resume = begun.resume
+    kept = loader.persistent_workers and begun.epoch > 0
+    if resume is not None and resume.at_start and resume.base_seed is None and resume.generators:
+        if set_own_generators(loader, resume.generators):
+            begun.resume = None
+        yield
+    elif resume is None or (resume.at_start and resume.base_seed is None and not kept):
+        yield
+    else:
+        generator = torch.default_generator if loader.generator is None else loader.generator
+        state = generator.get_state()
+        try:
+            yield
+        finally:
+            generator.set_state(state)
+
+
+def note_randomness(
+    loader: Any, begun: Pass, iterator: Any, key_epoch: int, before: dict[str, Any] | None = None
+) -> int:
+    """Note in a pass what its randomness comes from, or take that from the state it resumes.
+
+    Args:
+        loader: the loader.
+        begun: the pass.
+        iterator: torch's part of it has begun, so that its base seed is drawn.
+        key_epoch: the epoch in the keys of samples, for a loader without a seed.
+        before: the generators' states from before that, if the sampler will not be asked for another iterator, as it
+            is with workers.
+
+    Returns:
+        The epoch that enters the samples' keys.
+    """
+    resume = begun.resume
+    begun.generators = generator_states(loader) if before is None else before
+    begun.draws_base_seed = before is not None
+    if resume is not None and resume.base_seed is not None:
+        iterator._base_seed, key_epoch = resume.base_seed, resume.key_epoch
+        begun.generators, begun.draws_base_seed = resume.generators, resume.draws_base_seed
+    elif resume is not None and resume.generators:
+        # Saved between two epochs: the base seed comes from these generators too, as it would have.
+        with generators_at(loader, resume.generators):
+            iter(loader._index_sampler)
+            iterator._base_seed = compat.draw_base_seed(loader)
+            begun.generators = resume.generators if begun.draws_base_seed else generator_states(loader)
+    begun.base_seed = iterator._base_seed
+    begun.key_epoch = begun.epoch if seed_of(loader) is not None else key_epoch
+    return begun.key_epoch
+
+
+def index_batches(loader: Any, begun: Pass, iterator: Any) -> tuple[Iterator[Any], int]:
+    """Return what the pass is to load, and how many of this rank's samples were loaded before it.
+
+    The index batches that are skipped are drawn, where their order is not known, but nothing of them is loaded.
+    """
+    resume = begun.resume
+    sampler, num_skipped = without_skipping(loader._index_sampler)
+    whole = resume is None and num_skipped == 0
+    # The next epochs' base seeds come from the loader's own generator, so it is set back in any case.
+    at_state = (
+        contextlib.nullcontext()
+        if resume is None
+        else generators_at(loader, begun.generators, leave_equal=resume.at_start)
+    )
+    from_states = loader.generator is not None or "torch" in begun.generators
+    draws_base_seed = resume is not None and begun.draws_base_seed and from_states
+    # A sampler of ours would look up its epoch when it is first asked: another one, if that has been set meanwhile.
+    ours = isinstance(epoch_owner(loader), KeyedSampler | DistributedSampler)
+    if begun.known is not None and (ours or not whole):
+        with at_state:
+            if draws_base_seed:
+                compat.draw_base_seed(loader)
+            return begun.known.batches(begun.epoch), 0
+    if whole or isinstance(loader.dataset, IterableDataset):
+        return iterator._sampler_iter, 0
+    num_rows = 0
+    if resume is None:  # the first batches are skipped in any case
+        resume = Resume(epoch=begun.epoch)
+    with at_state:
+        batches = iter(sampler)
+        if draws_base_seed:
+            compat.draw_base_seed(loader)
+        skipped = 0
+        for index in itertools.islice(batches, num_skipped + resume.batches):
+            num_rows += len(list(index)) if loader._auto_collation else 1
+            skipped += 1
+        if skipped < resume.batches:
+            raise StateError(f"the state was saved after {resume.batches} batches, and the sampler gives {skipped} now")
+        if resume.batches == 0 and begun.generators:  # the order has to be made while its generators are there
+            batches = itertools.chain(list(itertools.islice(batches, 1)), batches)
+    return batches, num_rows
+
+
+__all__ = ["Replicas", "base_seed_drawn", "index_batches", "note_randomness", "read_again"]
