@@ -14,7 +14,7 @@ import sys
 import weakref
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.utils.data import IterableDataset
@@ -31,13 +31,34 @@ from .library_generators import LibraryGenerators
 from .passes import Pass, known_batches, our_sampler, seed_of
 from .pinning import PinnedAhead
 from .plan import slots_in_flight
-from .resuming import Replicas, base_seed_drawn, index_batches, note_randomness, read_again
+from .resident import Columns
+from .resuming import (
+    Replicas,
+    base_seed_drawn,
+    batch_keys,
+    index_batches,
+    note_randomness,
+    read_again,
+    repeats_from,
+    shard_of,
+)
 from .sampler_generators import generator_states
 from .shard import Shard
 from .workers.fetch import Fetcher, Job
 from .workers.interrupts import HeldInterrupts
 from .workers.processes import GRACE, ProcessPool
 from .workers.threads import ThreadPool
+
+
+class Residents(NamedTuple):
+    """What became of a loader's wish for resident data."""
+
+    made_from: tuple[Any, ...]
+    length: int
+    columns: Columns | None
+    """None: they have no room anywhere."""
+    refused: tuple[str, ...]
+    """Why not in better places."""
 
 
 class Runtime:
@@ -54,19 +75,10 @@ class Runtime:
         self.slot_bytes = 0
         self.mover: tuple[Any, Mover] | None = None
         """What it was made from, and the mover."""
+        self.resident: Residents | None = None
 
     def __reduce__(self) -> Any:
         return Runtime, ()
-
-
-def _shard_of(loader: Any, begun: Pass, iterator: Any) -> Shard:
-    if begun.known is not None:
-        return begun.known.rows.shard
-    # A sampler that shards says how; else all ranks of the process group are taken to interleave, as torch's do.
-    rank, num_ranks = getattr(loader.sampler, "rank", None), getattr(loader.sampler, "num_replicas", None)
-    if not isinstance(rank, int) or not isinstance(num_ranks, int):
-        rank, num_ranks = iterator._rank, iterator._world_size
-    return Shard(length=0, rank=rank, num_ranks=num_ranks)
 
 
 def _make_job(loader: Any, decisions: Decisions, begun: Pass, iterator: Any, shard: Shard) -> Job:
@@ -86,23 +98,12 @@ def _make_job(loader: Any, decisions: Decisions, begun: Pass, iterator: Any, sha
         seed=seed if decisions.seeded else None,
         ids_are_indices=ids_are_indices(loader),
         stride=shard.stride,
-        length=shard.length if shard.tail == "pad" else 0,
+        length=repeats_from(shard),
         base_seed=iterator._base_seed,
         num_workers=loader.num_workers,
         shared_seed=iterator._shared_seed,
         worker_init_fn=init_fn,
         replicas=replicas["states"] if replicas is not None else (),
-    )
-
-
-def _batch_keys(loader: Any, job: Job, base_seed: int) -> BatchKeys:
-    seed = seed_of(loader)
-    return BatchKeys(
-        seed=base_seed if seed is None else seed,
-        auto_collation=loader._auto_collation,
-        ids_are_indices=job.ids_are_indices,
-        stride=job.stride,
-        length=job.length,
     )
 
 
@@ -176,7 +177,7 @@ class InlineIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's priv
         self._epoch = note_randomness(loader, begun, self, 0, generators)
         decisions = decide(loader)
         self._seeded = decisions.seeded
-        self._shard = _shard_of(loader, begun, self)
+        self._shard = shard_of(loader, begun, self)
         job = _make_job(loader, decisions, begun, self, self._shard)
         roots = (job.dataset, job.collate_fn) if decisions.seeded else ()
         self._libraries = LibraryGenerators(*roots, then=seeding.seed_global_generators)
@@ -186,7 +187,7 @@ class InlineIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's priv
         self._ahead: DeviceAhead | None = None
         self._iterable = isinstance(loader.dataset, IterableDataset)
         self._sampler_iter, self._first_row = index_batches(loader, begun, self)
-        self._keys = _batch_keys(loader, job, self._base_seed)
+        self._keys = batch_keys(loader, self._shard, self._base_seed)
         self._batches = begun.resume.workers["batches"][0] if begun.resume is not None and begun.resume.workers else 0
         if self._iterable:
             begun.replicas = Replicas(1, begun.resume)
@@ -298,7 +299,7 @@ class WorkerIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's priv
             epoch = note_randomness(loader, begun, self, self._iterations)
             self._iterations = begun.key_epoch + 1
             self._pass = begun
-            shard = _shard_of(loader, begun, self)
+            shard = shard_of(loader, begun, self)
             replicas = begun.resume.workers if begun.resume is not None else None
             if self._pool is None or self._pool.pid != os.getpid():  # forked: these workers are the parent's
                 self._start(loader, begun, shard)
@@ -376,7 +377,7 @@ class WorkerIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's priv
             counts=runtime.counts,
         )
         self._stage: Delivery | PinnedAhead | DeviceAhead = self._delivery
-        source = _Delivered(self._delivery, _batch_keys(loader, job, self._base_seed))
+        source = _Delivered(self._delivery, batch_keys(loader, shard, self._base_seed))
         ahead = _ahead(loader, source, patient=False)
         if ahead is not None:
             source.note_origins()

@@ -17,9 +17,13 @@ from .adapters import adapt_loaded_libraries
 from .decisions import decide
 from .device import Mover, check_count, check_paths
 from .errors import ConfigError
-from .iteration import InlineIterator, Runtime, WorkerIterator
+from .iteration import InlineIterator, Residents, Runtime, WorkerIterator
+from .memory import in_words
 from .passes import Epochs, Pass, Resume, epoch_owner, known_batches, samplers_of, seed_of
 from .plan import slots_in_flight
+from .residence import check_can_reside, read_once
+from .resident import Columns, Place
+from .resident_iteration import Gather, ResidentIterator
 from .sampler_generators import generators_kept
 from .sampling import DistributedBatchSampler, KeyedSampler, as_integer, check_epoch, check_seed
 from .seeding import preserved_global_generators
@@ -32,6 +36,7 @@ T = TypeVar("T", covariant=True)
 
 WorkerMethod = Literal["multiprocessing", "thread"]
 Seeding = Literal["sample", "torch"]
+Resident = Literal["device", "host", "auto"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +73,10 @@ class Statistics:
     """Why, with the number of batches."""
     sample_ms: float | None
     """Measured cost of a sample in a worker, in milliseconds."""
+    resident: str | None
+    """The device that resident data are on, ``cpu`` on the host; None: there are none, or not yet."""
+    resident_bytes: int
+    """Their size."""
     waited_s: float
     """Time that ``next()`` waited for workers, in seconds."""
 
@@ -103,6 +112,11 @@ class DataLoader(compat.TorchDataLoader[T]):
         batch_transform: what is done with whole batches, on the device, ahead of time: any callable that takes a batch
             and returns one. Those of :mod:`fastload.transforms` draw parameters for each sample from its own key, so
             that they do not depend on the batch, the workers or the ranks.
+        resident: read the dataset once, at the first iteration, keep it in memory and gather batches from there:
+            ``"device"`` (the memory of ``device``), ``"host"``, or ``"auto"``: the first of the two with twice the
+            room, or neither. Order and parameters are those that there would be without it; the workers only read.
+            For datasets of tensors, numbers and strings of one shape that draw no random numbers, with torch's
+            default collation; each rank keeps all of it. :meth:`close` gives the memory back.
 
     Where it differs from torch, on purpose:
 
@@ -155,6 +169,7 @@ class DataLoader(compat.TorchDataLoader[T]):
         channels_last: bool = False,
         fixed_buffers: bool = False,
         batch_transform: Callable[[Any], Any] | None = None,
+        resident: Resident | None = None,
     ) -> None:
         adapt_loaded_libraries()
         self.worker_method = worker_method
@@ -168,6 +183,7 @@ class DataLoader(compat.TorchDataLoader[T]):
         self.channels_last = channels_last
         self.fixed_buffers = fixed_buffers
         self.batch_transform = batch_transform
+        self.resident = resident
         self._runtime = Runtime()
         self._epochs = Epochs()
         self._pass: Pass | None = None
@@ -227,32 +243,76 @@ class DataLoader(compat.TorchDataLoader[T]):
         check_paths("keep_on_host", self.keep_on_host)
         if self.batch_transform is not None and not callable(self.batch_transform):
             raise ConfigError(f"batch_transform must be callable with a batch, got {self.batch_transform!r}")
+        if self.resident not in (None, "device", "host", "auto"):
+            raise ConfigError(f"resident must be None, 'device', 'host' or 'auto', got resident={self.resident!r}")
+        if self.resident is not None:
+            check_can_reside(self)
         if self.device is not None:
             device_of(self.device)
             return
+        if self.resident == "device":
+            raise ConfigError("resident='device' keeps the data on the device that device=... names, got device=None")
         for name in ("keep_on_host", "channels_last", "fixed_buffers"):
             if getattr(self, name):
                 raise ConfigError(f"{name} has a meaning only with device=..., got {getattr(self, name)!r} without")
 
-    def _mover(self) -> Mover | None:
-        """Return what moves batches to the device and transforms them; None where nothing is to be done."""
-        if self.device is None and self.batch_transform is None:
+    def _mover(self, columns: Columns | None = None) -> Mover | None:
+        """Return what moves batches to the device and transforms them; None where nothing is to be done.
+
+        Given resident data, what gathers them too.
+        """
+        if self.device is None and self.batch_transform is None and columns is None:
             return None
         num_buffers = self.prefetch_to_device + 2 if self.fixed_buffers else 0
-        made_from = (self.device, self.keep_on_host, self.channels_last, num_buffers, self.batch_transform)
+        made_from = (self.device, self.keep_on_host, self.channels_last, num_buffers, self.batch_transform, columns)
         known = self._runtime.mover  # one stream, and the same fixed places, for all iterations
         if known is None or any(one is not other for one, other in zip(known[0], made_from, strict=True)):
-            device = torch.device("cpu") if self.device is None else device_of(self.device)
+            device = self._where()
+            transform = None if self.batch_transform is None else on_batches(self.batch_transform)
+            there = columns is not None and columns.device == device
             mover = Mover(
                 device,
                 streams_of(device),
-                keep_on_host=self.keep_on_host,
-                channels_last=self.channels_last,
-                transform=None if self.batch_transform is None else on_batches(self.batch_transform),
+                # Columns lie as batches are to lie, where these are made of them.
+                keep_on_host=() if there else self.keep_on_host,
+                channels_last=self.channels_last and not there,
+                transform=transform if columns is None else Gather(columns, transform),
                 num_buffers=num_buffers,
             )
             self._runtime.mover = known = made_from, mover
         return known[1]
+
+    def _where(self) -> torch.device:
+        return torch.device("cpu") if self.device is None else device_of(self.device)
+
+    def _columns(self) -> Columns | None:
+        """Return the resident data, read now if they have not been; None where there are none."""
+        if self.resident is None:
+            return None
+        made_from = (self.dataset, self.resident, self.device, self.keep_on_host, self.channels_last)
+        known = self._runtime.resident
+        length = len(self.dataset)  # type: ignore[arg-type]  # sized, or torch's error
+        if (
+            known is not None
+            and known.length == length
+            and all(one is other for one, other in zip(known.made_from, made_from, strict=True))
+        ):
+            return known.columns
+        device = self._where()
+        here, host = (
+            Place(device, self.keep_on_host, channels_last=self.channels_last),
+            Place(
+                torch.device("cpu"),
+                self.keep_on_host if device.type == "cpu" else (),
+                channels_last=self.channels_last and device.type == "cpu",
+                pinned=device.type == "cuda",
+            ),
+        )
+        places = {"device": [here], "host": [host], "auto": [host] if device.type == "cpu" else [here, host]}
+        self._runtime.mover = self._runtime.resident = None  # their memory may be what is missing
+        columns, refused = read_once(self, places[self.resident], chosen=self.resident == "auto")
+        self._runtime.resident = Residents(made_from, length, columns, tuple(refused))
+        return columns
 
     def _batch_on_host(self) -> tuple[Any, Callable[[int], Draws]]:
         """Return the batch that would come next, and a function of the draws of its samples, in this epoch and later.
@@ -262,7 +322,7 @@ class DataLoader(compat.TorchDataLoader[T]):
         """
         twin = copy.copy(self)
         alone = {"num_workers": 0, "prefetch_factor": None, "persistent_workers": False, "timeout": 0}
-        vars(twin).update(alone, pin_memory=False, device=None, batch_transform=None, _alone=True)
+        vars(twin).update(alone, pin_memory=False, device=None, batch_transform=None, resident=None, _alone=True)
         if isinstance(self.dataset, IterableDataset):
             vars(twin)["dataset"] = copy.deepcopy(self.dataset)
         owner = epoch_owner(self)
@@ -281,6 +341,9 @@ class DataLoader(compat.TorchDataLoader[T]):
     def _get_iterator(self) -> Any:
         before = self._pass
         try:
+            columns = self._columns()
+            if columns is not None:
+                return ResidentIterator(self, columns)
             if self.num_workers == 0:
                 return InlineIterator(self)
             self.check_worker_number_rationality()
@@ -310,6 +373,7 @@ class DataLoader(compat.TorchDataLoader[T]):
         for iterator in list(runtime.iterators):
             iterator._note(runtime)
         counts = runtime.counts
+        columns = None if runtime.resident is None else runtime.resident.columns
         return Statistics(
             batches=counts.batches,
             samples=counts.samples,
@@ -326,6 +390,8 @@ class DataLoader(compat.TorchDataLoader[T]):
             batches_without_layout=counts.without_layout,
             without_layout_reason=dict(counts.reasons),
             sample_ms=None if runtime.book.sample_ns is None else runtime.book.sample_ns / 1e6,
+            resident=None if columns is None else str(columns.device),
+            resident_bytes=0 if columns is None else columns.num_bytes,
             waited_s=counts.waited_ns / 1e9,
         )
 
@@ -333,7 +399,9 @@ class DataLoader(compat.TorchDataLoader[T]):
         """Return, in words, how this loader works with its dataset and arguments, and why."""
         decisions = decide(self)
         statistics = self.statistics()
-        if self.num_workers == 0:
+        if statistics.resident is not None:
+            lines = [f"workers     none: the data are in memory; {self.num_workers} read them"]
+        elif self.num_workers == 0:
             lines = ["workers     none: samples are loaded inside next()"]
         else:
             kind = "threads" if self.worker_method == "thread" else "processes"
@@ -357,6 +425,8 @@ class DataLoader(compat.TorchDataLoader[T]):
                 f"in flight   at most {statistics.slots_in_flight} batches (num_workers x prefetch_factor), "
                 + ("in order" if self.in_order else "as they are completed")
             )
+        if self.resident is not None:
+            lines.insert(0, f"resident    {self._resident_in_words(statistics)}")
         lines.append(f"order       {decisions.order_reason}")
         lines.append(f"seeding     {decisions.seeding_reason}")
         if self.device is not None:
@@ -373,11 +443,25 @@ class DataLoader(compat.TorchDataLoader[T]):
                 lines.append(f"no layout   {count} batches: {reason}")
         return "\n".join(lines)
 
+    def _resident_in_words(self, statistics: Statistics) -> str:
+        residents = self._runtime.resident
+        if residents is None:
+            return f"{self.resident}: the dataset is read once, by the workers, when the first iteration begins"
+        why = "".join(f"; {reason}" for reason in residents.refused)
+        if residents.columns is None:
+            return f"no: the dataset is loaded anew in each epoch{why}"
+        where = "the host" if statistics.resident == "cpu" else statistics.resident
+        return f"{len(residents.columns):,} samples on {where}, {in_words(statistics.resident_bytes)}{why}"
+
     def close(self) -> None:
-        """End all workers of this loader now. Iterations that are under way end; the loader can be used again."""
+        """End all workers of this loader now, and let go of resident data.
+
+        Iterations that are under way end; the loader can be used again.
+        """
         for iterator in list(self._runtime.iterators):
             iterator._shutdown_workers()
         self._iterator = None
+        self._runtime.mover = self._runtime.resident = None
 
     def state_dict(self) -> dict[str, Any]:
         """Return where this loader is: what its user was given, not what was loaded ahead.

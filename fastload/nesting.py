@@ -21,6 +21,13 @@ _PLAIN = (str, bytes, int, float, complex, type(None), type, ModuleType, Functio
 _MAX_DEPTH = 16
 
 
+def moves(value: Any) -> bool:
+    """Whether something is a tensor, or has its own way to a device, as PackedSequence, a named tuple, has."""
+    if isinstance(value, Tensor):
+        return True
+    return not isinstance(value, (str, bytes, list, dict, UserDict)) and callable(getattr(value, "to", None))
+
+
 def tensors_in(value: Any, seen: set[int] | None = None, depth: int = 0) -> Iterator[Tensor]:
     """Yield the tensors that an object is made of, whatever object it is, as deep as batches are nested."""
     seen = set() if seen is None else seen
@@ -44,7 +51,7 @@ def tensors_at(value: Any, kept: frozenset[str], path: str = "") -> Iterator[Ten
     """Yield the tensors at some paths."""
     if path in kept:
         yield from tensors_in(value)
-    elif not isinstance(value, Tensor) and not _moves_itself(value):
+    elif not moves(value):
         for key, part in _parts(value) or ():
             yield from tensors_at(part, kept, f"{path}.{key}" if path else str(key))
 
@@ -53,27 +60,29 @@ def _names(slots: Any) -> tuple[str, ...]:
     return (slots,) if isinstance(slots, str) else tuple(slots)
 
 
-def map_leaves(value: Any, change: Callable[[Any], Any], kept: frozenset[str] = frozenset(), path: str = "") -> Any:
-    """Apply ``change`` to the tensors of a batch, and to other objects with ``to``. Containers keep their types."""
+def map_leaves(
+    value: Any,
+    change: Callable[[Any], Any],
+    kept: frozenset[str] = frozenset(),
+    path: str = "",
+    *,
+    is_leaf: Callable[[Any], bool] = moves,
+) -> Any:
+    """Apply ``change`` to the leaves of a batch. Containers keep their types."""
     if path and path in kept:
         return value
-    if isinstance(value, Tensor) or _moves_itself(value):
+    if is_leaf(value):
         return change(value)
     parts = _parts(value)
     if parts is None:
         return value
     prefix = f"{path}." if path else ""
-    changed = [map_leaves(part, change, kept, f"{prefix}{key}") for key, part in parts]
+    changed = [map_leaves(part, change, kept, f"{prefix}{key}", is_leaf=is_leaf) for key, part in parts]
     if isinstance(value, Mapping):
         return _mapping_of(value, dict(zip(value, changed, strict=True)))
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         return type(value)(*changed)
     return _sequence_of(value, changed)
-
-
-def _moves_itself(value: Any) -> bool:
-    """Whether an object has its own way to a device, as PackedSequence, a named tuple, has."""
-    return not isinstance(value, (str, bytes, list, dict, UserDict)) and callable(getattr(value, "to", None))
 
 
 def _parts(value: Any) -> list[tuple[Any, Any]] | None:
@@ -93,9 +102,21 @@ def paths_of(value: Any, path: str = "") -> Iterator[str]:
     """Yield the paths of all parts of a batch."""
     if path:
         yield path
-    if not isinstance(value, Tensor) and not _moves_itself(value):
+    if not moves(value):
         for key, part in _parts(value) or ():
             yield from paths_of(part, f"{path}.{key}" if path else str(key))
+
+
+def leaves_of(value: Any, is_leaf: Callable[[Any], bool], path: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the leaves of a batch with their paths, and what is neither leaf nor container as a leaf too.
+
+    In the order in which :func:`map_leaves` meets them.
+    """
+    parts = None if is_leaf(value) else _parts(value)
+    if parts is None:
+        yield path, value
+    for key, part in parts or ():
+        yield from leaves_of(part, is_leaf, f"{path}.{key}" if path else str(key))
 
 
 def _mapping_of(value: Mapping[Any, Any], items: dict[Any, Any]) -> Any:
@@ -121,4 +142,4 @@ def _sequence_of(value: Sequence[Any], parts: list[Any]) -> Any:
         return parts
 
 
-__all__ = ["Key", "map_leaves", "paths_of", "tensors_at", "tensors_in"]
+__all__ = ["Key", "leaves_of", "map_leaves", "moves", "paths_of", "tensors_at", "tensors_in"]

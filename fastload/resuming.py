@@ -16,10 +16,41 @@ import torch
 from torch.utils.data import IterableDataset
 
 from . import compat
+from .batch_keys import BatchKeys
+from .decisions import ids_are_indices
 from .errors import StateError
 from .passes import Pass, Resume, epoch_owner, seed_of, without_skipping
 from .sampler_generators import generator_states, generators_at, set_own_generators
 from .sampling import DistributedSampler, KeyedSampler
+from .shard import Shard
+
+
+def shard_of(loader: Any, begun: Pass, iterator: Any) -> Shard:
+    """Return which share of the epoch's order this rank has."""
+    if begun.known is not None:
+        return begun.known.rows.shard
+    # A sampler that shards says how; else all ranks of the process group are taken to interleave, as torch's do.
+    rank, num_ranks = getattr(loader.sampler, "rank", None), getattr(loader.sampler, "num_replicas", None)
+    if not isinstance(rank, int) or not isinstance(num_ranks, int):
+        rank, num_ranks = iterator._rank, iterator._world_size
+    return Shard(length=0, rank=rank, num_ranks=num_ranks)
+
+
+def repeats_from(shard: Shard) -> int:
+    """Return the position from which on an order repeats samples; 0 where it does not."""
+    return shard.length if shard.tail == "pad" else 0
+
+
+def batch_keys(loader: Any, shard: Shard, base_seed: int) -> BatchKeys:
+    """Return what names the samples of a pass's batches for the batched transforms."""
+    seed = seed_of(loader)
+    return BatchKeys(
+        seed=base_seed if seed is None else seed,
+        auto_collation=loader._auto_collation,
+        ids_are_indices=ids_are_indices(loader),
+        stride=shard.stride,
+        length=repeats_from(shard),
+    )
 
 
 class Replicas:
@@ -171,4 +202,13 @@ def index_batches(loader: Any, begun: Pass, iterator: Any) -> tuple[Iterator[Any
     return batches, num_rows
 
 
-__all__ = ["Replicas", "base_seed_drawn", "index_batches", "note_randomness", "read_again"]
+__all__ = [
+    "Replicas",
+    "base_seed_drawn",
+    "batch_keys",
+    "index_batches",
+    "note_randomness",
+    "read_again",
+    "repeats_from",
+    "shard_of",
+]

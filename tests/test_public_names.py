@@ -47,6 +47,7 @@ OWN_ARGUMENTS = {
     "keep_on_host": (),
     "channels_last": False,
     "fixed_buffers": False,
+    "resident": None,
     "batch_transform": None,
 }
 

@@ -7,7 +7,7 @@ host by one vectorised call each. Pure; no device is touched.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, TypeAlias
@@ -50,6 +50,18 @@ class Draws:
         """
         bits = torch.randint(-(2**63), 2**63 - 1, (), dtype=torch.int64, generator=generator).item()
         return cls(int(bits).to_bytes(8, "little", signed=True), np.arange(num_samples, dtype=np.int64))
+
+    @classmethod
+    def joined(cls, draws: Sequence[Draws]) -> Draws:
+        """Return the draws of several batches of one epoch as those of one."""
+        if len(draws) == 1:
+            return draws[0]
+        repeats = None
+        if any(one.repeats is not None for one in draws):
+            zeros = [np.zeros(len(one), dtype=np.int64) if one.repeats is None else one.repeats for one in draws]
+            repeats = np.concatenate(zeros)
+        first = draws[0]
+        return cls(first.key, np.concatenate([one.ids for one in draws]), repeats, first._prefix)
 
     def __len__(self) -> int:
         return len(self.ids)

@@ -31,6 +31,7 @@ OWN: dict[str, Any] = {
     "keep_on_host": (1,),
     "channels_last": True,
     "fixed_buffers": False,
+    "resident": None,
     "batch_transform": None,
 }
 

@@ -1,0 +1,95 @@
+"""How much memory there is to fill: of this machine, of this container, of a device. In bytes; nothing is taken."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+
+_PROC = Path("/proc")
+_CGROUPS = Path("/sys/fs/cgroup")
+
+
+def free_on_host(proc: Path = _PROC, cgroups: Path = _CGROUPS) -> int | None:
+    """Return how much a process can still take without swapping; None where the system does not say.
+
+    The least of what the machine has available and what the control groups of this process leave of their limits,
+    where memory that only caches files counts as free.
+    """
+    found = [*_of_machine(proc), *_of_groups(proc, cgroups)]
+    return min(found) if found else None
+
+
+def free_on(device: torch.device) -> int | None:
+    """Return how much can still be allocated on a device; None where it does not say. Waits for nothing.
+
+    What torch's allocator has cached and does not use counts as free.
+    """
+    if device.type == "cpu":
+        return free_on_host()
+    module: Any = torch.get_device_module(device)
+    if not all(hasattr(module, name) for name in ("mem_get_info", "memory_reserved", "memory_allocated")):
+        return None
+    free, _ = module.mem_get_info(device)
+    return int(free + module.memory_reserved(device) - module.memory_allocated(device))
+
+
+def _of_machine(proc: Path) -> Iterator[int]:
+    try:
+        for line in (proc / "meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                yield int(line.split()[1]) * 1024
+                return
+    except OSError:
+        pass
+    if hasattr(os, "sysconf") and "SC_AVPHYS_PAGES" in os.sysconf_names:
+        yield os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def _of_groups(proc: Path, cgroups: Path) -> Iterator[int]:
+    try:
+        memberships = (proc / "self" / "cgroup").read_text().splitlines()
+    except OSError:
+        return
+    for membership in memberships:
+        _, controllers, path = membership.split(":", 2)
+        if controllers == "":
+            root, names = cgroups, ("memory.max", "memory.current", "inactive_file")
+        elif "memory" in controllers.split(","):
+            root = cgroups / "memory"
+            names = "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"
+        else:
+            continue
+        # Inside a container the path may be that of the host, and the root is the container's own group.
+        group = root / path.lstrip("/")
+        while group != root and root in group.parents:
+            yield from _left(group, *names)
+            group = group.parent
+        yield from _left(root, *names)
+
+
+def _left(group: Path, limit: str, usage: str, cached: str) -> Iterator[int]:
+    """Yield what a control group leaves of its limit, if it has one."""
+    try:
+        most = (group / limit).read_text().strip()
+        used = int((group / usage).read_text())
+        statistics = dict(line.split()[:2] for line in (group / "memory.stat").read_text().splitlines())
+    except (OSError, ValueError):
+        return
+    if most != "max":
+        yield max(int(most) - used + int(statistics.get(cached, 0)), 0)
+
+
+def in_words(num_bytes: float) -> str:
+    """Return a number of bytes as a person reads it."""
+    for unit in ("bytes", "KiB", "MiB", "GiB"):
+        if num_bytes < 1024 or unit == "GiB":
+            break
+        num_bytes /= 1024
+    return f"{num_bytes:,.0f} {unit}" if unit == "bytes" else f"{num_bytes:,.1f} {unit}"
+
+
+__all__ = ["free_on", "free_on_host", "in_words"]

@@ -1,0 +1,269 @@
+"""One pass over resident data: no workers; each batch is gathered, and transformed, where the data are.
+
+::
+
+    index batches ─> [several at once] ─rows─> gather ─> batch_transform ─> one batch after the other
+
+In: a loader and its :class:`~fastload.resident.Columns`. Out: the batches that the loader would give without them, in
+the same order, with the same parameters of the batch transform.
+
+NOTE [Several batches at once]
+A batched transform costs a few hundred microseconds on the host, whatever it is given. Its result for a sample depends
+on nothing but the sample's key, so the transforms of this package are given as many batches at once as make that cost
+small, up to the whole epoch on a device, and the user is given views of the result. Partners of mixing transforms are
+neighbours at even places, which they stay behind batches of even sizes. Other callables get one batch at a time.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from . import compat
+from .agreement import compare_ranks
+from .batch_keys import BatchKeys, Origin
+from .device import DeviceAhead, Loaded, Mover
+from .errors import NotReady
+from .passes import Pass, our_sampler
+from .resident import Columns, Rows, rows_of, split
+from .resuming import base_seed_drawn, batch_keys, index_batches, note_randomness, shard_of
+from .sampler_generators import generator_states
+from .shard import Shard
+from .transforms.base import Transform
+from .transforms.draws import Draws
+
+# Bytes of the data that are transformed at once: on the CPU so many that its caches are of use, elsewhere many more.
+_AT_ONCE_ON_HOST = 1 << 20
+_AT_ONCE_ON_DEVICE = 1 << 26
+
+_OURS = f"{__package__}.transforms."
+
+
+class _Batch(NamedTuple):
+    """What is to be gathered."""
+
+    rows: Rows
+    draws: Draws
+
+
+class Gather:
+    """Gathers batches on the mover's device, as the transform of a :class:`~fastload.device.Mover`.
+
+    Args:
+        columns: the data.
+        then: the batch transform, a function of (batch, draws); None: there is none.
+    """
+
+    def __init__(self, columns: Columns, then: Callable[[Any, Draws], Any] | None) -> None:
+        self._columns = columns
+        self._then = then
+
+    def __call__(self, rows: Any, draws: Any) -> Any:
+        """Return a batch on the device, given what :class:`_Batches` loads."""
+        own, host_leaves = draws
+        if host_leaves is not None:
+            rows = self._columns.batch(rows, host_leaves)
+        return rows if self._then is None else self._then(rows, own)
+
+
+class _Batches:
+    """What is to be gathered next, as a source of the device stage.
+
+    Args:
+        indices: index batches.
+        columns: the data.
+        keys: names the samples of each batch.
+        epoch: enters the keys.
+        shard: of this rank.
+        first_row: samples of this rank that were loaded before.
+        away: batches are made on the host, and go to a device afterwards.
+        at_once: samples that are given at once, if they are of several batches.
+        in_pairs: a batch of an odd size is the last of those that are given at once.
+    """
+
+    def __init__(
+        self,
+        indices: Iterator[Any],
+        columns: Columns,
+        keys: BatchKeys,
+        epoch: int,
+        shard: Shard,
+        first_row: int,
+        *,
+        away: bool,
+        at_once: int,
+        in_pairs: bool,
+    ) -> None:
+        self._indices = indices
+        self._columns = columns
+        self._keys = keys
+        self._epoch = epoch
+        self._shard = shard
+        self._row = first_row
+        self._error: Exception | None = None
+        self._away = away
+        self._at_once = at_once
+        self._in_pairs = in_pairs
+
+    def next(self) -> Loaded:
+        """See :class:`~fastload.device.Source`."""
+        found: list[_Batch] = []
+        room = self._at_once
+        while room > 0 or not found:
+            try:
+                if self._error is not None:
+                    error, self._error = self._error, None
+                    raise error
+                found.append(self._next())
+            except Exception as error:
+                if not found:
+                    raise
+                self._error = error  # in its own place, behind these
+                break
+            size = len(found[-1].rows)
+            room -= size
+            if room < size or (self._in_pairs and size % 2):
+                break
+        return self.loaded(found)
+
+    def next_nowait(self) -> Loaded:
+        """See :class:`~fastload.device.Source`."""
+        raise NotReady
+
+    def _next(self) -> _Batch:
+        indices = next(self._indices)
+        indices = indices if hasattr(indices, "__len__") else list(indices)
+        position = self._shard.position(self._row)
+        self._row += len(indices)
+        rows = rows_of(indices, len(self._columns))
+        return _Batch(rows, self._keys.draws(Origin(self._epoch, position, indices)))
+
+    def loaded(self, batches: list[_Batch]) -> Loaded:
+        """Return what the device stage is to be given for some batches."""
+        rows = torch.from_numpy(np.concatenate([batch.rows for batch in batches]))
+        draws = Draws.joined([batch.draws for batch in batches])
+        host_leaves = self._columns.host_leaves(rows)
+        if not self._away:
+            return Loaded(rows, (draws, host_leaves), batches)
+        return Loaded(self._columns.batch(rows, host_leaves), (draws, None), batches)
+
+
+class ResidentIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's private base
+    """A pass over resident data; with ``persistent_workers``, one pass after the other.
+
+    There are no workers, but the order and the keys are those that there would be with them.
+    """
+
+    def __init__(self, loader: Any, columns: Columns) -> None:
+        begun: Pass = loader._begin_pass()
+        # Without workers torch asks the sampler for one iterator, before it draws the base seed.
+        before = None if loader.num_workers else generator_states(loader)
+        with base_seed_drawn(loader, begun):
+            super().__init__(loader)
+        self._iterations = 0
+        self._begin(loader, begun, columns, before)
+        loader._runtime.iterators.add(self)
+
+    def _reset(self, loader: Any, first_iter: bool = False) -> None:
+        self._stage.close()
+        begun: Pass = loader._begin_pass()
+        try:
+            self._begin(loader, begun, loader._columns(), None)
+        except BaseException:
+            loader._not_begun(begun)
+            raise
+
+    def _begin(self, loader: Any, begun: Pass, columns: Columns, before: dict[str, Any] | None) -> None:
+        epoch = note_randomness(loader, begun, self, self._iterations, before)
+        self._iterations = begun.key_epoch + 1
+        self._pass = begun
+        self._counts = loader._runtime.counts
+        if loader.num_workers:
+            super()._reset(loader)
+        indices, first_row = index_batches(loader, begun, self)
+        if loader.num_workers:  # a worker would have been given its first batch by now
+            indices = itertools.chain(list(itertools.islice(indices, 1)), indices)
+        shard = shard_of(loader, begun, self)
+        self._mover: Mover = loader._mover(columns)
+        self._source = _Batches(
+            indices,
+            columns,
+            batch_keys(loader, shard, self._base_seed),
+            epoch,
+            shard,
+            first_row,
+            away=self._mover.device != columns.device,
+            at_once=_samples_at_once(loader, columns, self._mover.device),
+            in_pairs=getattr(loader.batch_transform, "mixes", False),
+        )
+        self._stage = DeviceAhead(self._source, self._mover, loader.prefetch_to_device, patient=True)
+        self._given: deque[Any] = deque()
+        self._singly: deque[_Batch] = deque()
+        if not loader._alone:
+            compare_ranks(our_sampler(loader), loader.state_dict())
+
+    def _next_data(self) -> Any:
+        begun = self._pass
+        try:
+            if not self._given:
+                self._given.extend(self._made())
+        except StopIteration:
+            begun.finished = True
+            raise
+        except Exception:
+            begun.delivered += 1  # the error stood in a batch's place
+            raise
+        num_samples, batch = self._given.popleft()
+        begun.delivered += 1
+        self._counts.count(num_samples, None)
+        return batch
+
+    def _made(self) -> Iterator[tuple[int, Any]]:
+        """Return the next batches, at least one, with their sizes."""
+        if self._singly:
+            return iter([self._made_alone(self._singly.popleft())])
+        try:
+            made = self._stage.next()
+        except StopIteration:
+            raise
+        except Exception:
+            batches = self._stage.note
+            if batches is None or len(batches) == 1:
+                raise
+            self._singly.extend(batches)  # so that only those are lost in which it happens again
+            return self._made()
+        sizes = [len(batch.rows) for batch in self._stage.note]
+        return zip(sizes, split(made, sizes) if len(sizes) > 1 else [made], strict=True)
+
+    def _made_alone(self, batch: _Batch) -> tuple[int, Any]:
+        loaded = self._source.loaded([batch])
+        return len(batch.rows), self._mover.hand_out(*self._mover.move(loaded.batch, loaded.draws))
+
+    def _note(self, runtime: Any) -> None:
+        """Nothing that is not counted as it happens."""
+
+    def _shutdown_workers(self) -> None:
+        """There are none; what is ahead is dropped."""
+        self._given.clear()
+        self._singly.clear()
+        self._stage.close()
+
+
+def _samples_at_once(loader: Any, columns: Columns, device: torch.device) -> int:
+    """Return how many samples are transformed at once; see NOTE [Several batches at once]."""
+    transform = loader.batch_transform
+    if not isinstance(transform, Transform) or loader.fixed_buffers or not len(columns):
+        return 1
+    members = [member for member in transform.modules() if isinstance(member, Transform)]
+    if not all(type(member).__module__.startswith(_OURS) for member in members):
+        return 1
+    most = _AT_ONCE_ON_HOST if device.type == "cpu" else _AT_ONCE_ON_DEVICE
+    return most // max(columns.num_bytes // len(columns), 1)
+
+
+__all__ = ["Gather", "ResidentIterator"]
