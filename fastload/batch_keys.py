@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .seeding import BATCH, Keys
+from .seeding import ALL_EPOCHS, BATCH, Keys
 from .transforms.draws import Draws
 
 
@@ -45,6 +45,7 @@ class BatchKeys:
         self._stride = stride
         self._length = length
         self._key: tuple[int, bytes] | None = None
+        self._of_all_epochs = Keys(seed, 0, ALL_EPOCHS).key(0)
 
     def draws(self, origin: Origin) -> Draws:
         """Return the draws of a batch."""
@@ -57,11 +58,13 @@ class BatchKeys:
         repeats = None
         if indices is None:
             return Draws(self._key[1], ids)
+        epochs = None
         if self._ids_are_indices:
+            epochs = origin.epoch, self._of_all_epochs
             if self._length:
                 repeats = ids // self._length
             ids = np.asarray(origin.indices, dtype=np.int64).reshape(-1)
-        return Draws(self._key[1], ids, repeats)
+        return Draws(self._key[1], ids, repeats, epochs=epochs)
 
 
 __all__ = ["BatchKeys", "Origin"]

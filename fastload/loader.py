@@ -270,9 +270,13 @@ class DataLoader(compat.TorchDataLoader[T]):
             device = self._where()
             transform = None if self.batch_transform is None else on_batches(self.batch_transform)
             there = columns is not None and columns.device == device
+            streams = streams_of(device)
+            if columns is not None and streams is not None:
+                for tensor in filter(streams.holds, columns.tensors()):
+                    streams.used_by_side(tensor)  # gathered from there, and given back on any stream
             mover = Mover(
                 device,
-                streams_of(device),
+                streams,
                 # Columns lie as batches are to lie, where these are made of them.
                 keep_on_host=() if there else self.keep_on_host,
                 channels_last=self.channels_last and not there,

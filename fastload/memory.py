@@ -76,7 +76,7 @@ def _left(group: Path, limit: str, usage: str, cached: str) -> Iterator[int]:
     try:
         most = (group / limit).read_text().strip()
         used = int((group / usage).read_text())
-        statistics = dict(line.split()[:2] for line in (group / "memory.stat").read_text().splitlines())
+        statistics = dict(line.split() for line in (group / "memory.stat").read_text().splitlines() if line)
     except (OSError, ValueError):
         return
     if most != "max":

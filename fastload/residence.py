@@ -105,11 +105,11 @@ class _Watched:
     def __init__(self, dataset: Any) -> None:
         self.dataset = dataset
 
-    def __getitem__(self, index: Any) -> tuple[Any, bool]:
+    def __getitem__(self, index: Any) -> dict[str, Any]:
         before = _generator_states()
         load_batch = batch_getter(self.dataset)
         sample = self.dataset[index] if load_batch is None else load_batch([index])[0]
-        return sample, _generator_states() != before
+        return {"sample": sample, "drew": _generator_states() != before}
 
 
 def _generator_states() -> tuple[Any, ...]:
@@ -131,12 +131,13 @@ def _look(loader: Any, length: int) -> Any:
     workers = 0 if loader.worker_method == "thread" else min(loader.num_workers, 1)
     example = first = None
     with _batches(loader, _Watched(loader.dataset), indices, 1, workers) as batches:
-        for number, (sample, drew) in enumerate(batches):
+        for number, batch in enumerate(batches):
+            sample = batch["sample"]
             example = sample if example is None else example
             if number % 2 == 0:
                 first = sample
             else:
-                check_alike(first, sample, indices[number], drew=bool(drew))
+                check_alike(first, sample, indices[number], drew=bool(batch["drew"]))
     return example
 
 

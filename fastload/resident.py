@@ -47,28 +47,30 @@ class TensorColumn:
 
     def __init__(self, values: Tensor, *, channels_last: bool = False, pinned: bool = False) -> None:
         self._turned = channels_last and values.ndim == 4
-        self._values = values.permute(0, 2, 3, 1).contiguous() if self._turned else values
+        self.values = values.permute(0, 2, 3, 1).contiguous() if self._turned else values
         self._pinned = pinned
         self.on_host = values.device.type == "cpu"
 
     def take(self, rows: Tensor) -> Tensor:
         """Return [B, ...], given rows [B], int64, on the device of the values."""
         if self._pinned:
-            place = torch.empty((len(rows), *self._values.shape[1:]), dtype=self._values.dtype, pin_memory=True)
-            taken = torch.index_select(self._values, 0, rows, out=place)
+            place = torch.empty((len(rows), *self.values.shape[1:]), dtype=self.values.dtype, pin_memory=True)
+            taken = torch.index_select(self.values, 0, rows, out=place)
         else:
-            taken = self._values.index_select(0, rows)
+            taken = self.values.index_select(0, rows)
         return taken.permute(0, 3, 1, 2) if self._turned else taken
 
-    def put(self, start: int, leaf: Tensor) -> None:
+    def put(self, start: int, leaf: Any) -> None:
         """Store the rows of a batch.
 
         Raises:
-            ValueError: they are of another shape or dtype.
+            ValueError: they are no tensor, or of another shape or dtype.
         """
+        if not isinstance(leaf, Tensor):
+            raise ValueError("strings, and no tensor")
         if self._turned:
             leaf = leaf.permute(0, 2, 3, 1)
-        place = self._values[start : start + len(leaf)]
+        place = self.values[start : start + len(leaf)]
         if place.shape != leaf.shape or place.dtype != leaf.dtype:  # else it would be broadcast and converted
             raise ValueError(f"{tuple(leaf.shape[1:])} of {leaf.dtype}, not {tuple(place.shape[1:])} of {place.dtype}")
         place.copy_(leaf)
@@ -76,7 +78,7 @@ class TensorColumn:
     @property
     def num_bytes(self) -> int:
         """Memory that it takes."""
-        return self._values.numel() * self._values.element_size()
+        return self.values.numel() * self.values.element_size()
 
 
 class ListColumn:
@@ -147,6 +149,10 @@ class Columns:
     def num_bytes(self) -> int:
         """Memory that they take."""
         return sum(column.num_bytes for column in self._columns)
+
+    def tensors(self) -> list[Tensor]:
+        """Return the tensors that they are made of."""
+        return [column.values for column in self._columns if isinstance(column, TensorColumn)]
 
     def host_leaves(self, rows: Tensor) -> dict[int, Any]:
         """Return the leaves of a batch that come from the host, by column; ``rows`` are there too."""

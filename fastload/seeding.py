@@ -27,6 +27,7 @@ from torch.utils.data import ConcatDataset, StackDataset, Subset, TensorDataset
 ORDER = 1
 SAMPLE = 2
 BATCH = 3
+ALL_EPOCHS = 4
 
 _PREFIX = struct.Struct("<16sqq")
 _WORDS = struct.Struct("<QII")
@@ -133,6 +134,7 @@ def draws_nothing(dataset: object) -> bool:
 
 
 __all__ = [
+    "ALL_EPOCHS",
     "BATCH",
     "ORDER",
     "SAMPLE",

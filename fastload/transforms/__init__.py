@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from .auto import AugMix, RandAugment, TrivialAugmentWide
     from .base import BatchShape, Transform
     from .compose import Compose
-    from .crop import CenterCrop, RandomCrop, RandomHorizontalFlip, RandomVerticalFlip
+    from .crop import AlternatingFlip, CenterCrop, RandomCrop, RandomHorizontalFlip, RandomVerticalFlip
     from .draws import Draws
     from .erasing import Cutout, RandomErasing
     from .jitter import (
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from .values import Normalize, ToDtype, ToNormalized
 
 __all__ = [
+    "AlternatingFlip",
     "AugMix",
     "BatchShape",
     "CenterCrop",
@@ -75,6 +76,7 @@ __all__ = [
 ]
 
 _MODULE_OF = {
+    "AlternatingFlip": "crop",
     "AugMix": "auto",
     "BatchShape": "base",
     "CenterCrop": "crop",

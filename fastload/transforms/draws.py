@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from ..errors import ConfigError
 from ..philox import Words, sample_words, to_unit
 
 Floats: TypeAlias = npt.NDArray[np.float64]
@@ -34,12 +35,21 @@ class Draws:
         ids: [N], int64: the samples, by their index in the dataset or their position in the epoch.
         repeats: [N], which occurrence of the sample this is, where a padded epoch repeats some; None: all the first.
         prefix: of all purposes.
+        epochs: the epoch, and a key that is the same in all epochs; None where ids do not name samples for longer.
     """
 
-    def __init__(self, key: bytes, ids: Integers, repeats: Integers | None = None, prefix: str = "") -> None:
+    def __init__(
+        self,
+        key: bytes,
+        ids: Integers,
+        repeats: Integers | None = None,
+        prefix: str = "",
+        epochs: tuple[int, bytes] | None = None,
+    ) -> None:
         self.key = key
         self.ids = ids
         self.repeats = repeats
+        self.epochs = epochs
         self._prefix = prefix
 
     @classmethod
@@ -61,7 +71,7 @@ class Draws:
             zeros = [np.zeros(len(one), dtype=np.int64) if one.repeats is None else one.repeats for one in draws]
             repeats = np.concatenate(zeros)
         first = draws[0]
-        return cls(first.key, np.concatenate([one.ids for one in draws]), repeats, first._prefix)
+        return cls(first.key, np.concatenate([one.ids for one in draws]), repeats, first._prefix, first.epochs)
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -81,11 +91,25 @@ class Draws:
         places = np.arange(num_images)
         rows, turns = places % len(self), places // len(self)
         repeats = np.zeros(len(self), dtype=np.int64) if self.repeats is None else self.repeats
-        return Draws(self.key, self.ids[rows], repeats[rows] + (turns << 6), self._prefix)
+        return Draws(self.key, self.ids[rows], repeats[rows] + (turns << 6), self._prefix, self.epochs)
 
     def of(self, rows: Any) -> Draws:
         """Return the draws of some of the samples."""
-        return Draws(self.key, self.ids[rows], None if self.repeats is None else self.repeats[rows], self._prefix)
+        repeats = None if self.repeats is None else self.repeats[rows]
+        return Draws(self.key, self.ids[rows], repeats, self._prefix, self.epochs)
+
+    def of_all_epochs(self) -> Draws:
+        """Return draws that a sample has in every epoch: its own, whichever repeat it is.
+
+        Raises:
+            ConfigError: nothing names the samples from one epoch to the next.
+        """
+        if self.epochs is None:
+            raise ConfigError(
+                "draws that hold for all epochs need samples that are named by their index: those of a "
+                "fastload.DataLoader with an integer seed and an order of fastload's"
+            )
+        return Draws(self.epochs[1], self.ids, None, self._prefix, self.epochs)
 
 
 _given: ContextVar[list[Draws] | None] = ContextVar("_given", default=None)
@@ -109,7 +133,7 @@ def draws_for(num_images: int, generator: torch.Generator | None) -> Draws:
     draws = given[0].for_images(num_images)
     given.append(draws)
     calls = len(given) - 1
-    return draws if calls == 1 else Draws(draws.key, draws.ids, draws.repeats, f"call {calls}: ")
+    return draws if calls == 1 else Draws(draws.key, draws.ids, draws.repeats, f"call {calls}: ", draws.epochs)
 
 
 class Stream:
@@ -122,6 +146,16 @@ class Stream:
 
     def __len__(self) -> int:
         return len(self._draws)
+
+    def of_all_epochs(self) -> tuple[int, Stream]:
+        """Return the epoch, and a stream that gives a sample the same numbers in every epoch.
+
+        Raises:
+            ConfigError: as :meth:`Draws.of_all_epochs`.
+        """
+        draws = self._draws.of_all_epochs()
+        assert draws.epochs is not None
+        return draws.epochs[0], Stream(draws, self._purpose)
 
     def words(self, count: int) -> Words:
         """Return [N, count] uint32, not given out before."""
