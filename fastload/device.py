@@ -45,7 +45,7 @@ class Loaded(NamedTuple):
     draws: Any = None
     """For the transform."""
     note: Any = None
-    """Comes out as :attr:`DeviceAhead.note` when the batch is given out."""
+    """For its maker, who finds it in :attr:`DeviceAhead.last` when the batch is given out."""
 
 
 class Source(Protocol):
@@ -236,7 +236,8 @@ class _Moved:
     made: Any
     event: Any
     error: BaseException | None = None
-    note: Any = None
+    loaded: Loaded | None = None
+    """What it was made from, without the batch."""
 
 
 class DeviceAhead:
@@ -260,8 +261,9 @@ class DeviceAhead:
         self._ready: deque[_Moved] = deque()
         self._host: deque[tuple[Any, Any]] = deque()
         self._unmoved: Loaded | None = None
-        self.note: Any = None
-        """What came with the batch given out last, or with the one in whose place an error was raised."""
+        self.last: Loaded | None = None
+        """What the batch given out last was made from, or the one in whose place an error was raised; without the
+        batch."""
         self._begun = False
         self._ended = False
         mover.begin(self)
@@ -283,7 +285,7 @@ class DeviceAhead:
             self._fill()
         self._begun = True  # the first batch does not wait for the others
         moved = self._ready.popleft()
-        self.note = moved.note
+        self.last = moved.loaded
         if moved.error is not None:
             try:
                 raise moved.error
@@ -320,9 +322,9 @@ class DeviceAhead:
         try:
             made, event = self._mover.move(loaded.batch, loaded.draws)
         except Exception as error:
-            self._ready.append(_Moved(None, None, error, loaded.note))
+            self._ready.append(_Moved(None, None, error, loaded._replace(batch=None)))
         else:
-            self._ready.append(_Moved(made, event, None, loaded.note))
+            self._ready.append(_Moved(made, event, None, loaded._replace(batch=None)))
             if event is not None:
                 self._host.append((event, loaded.batch))
         self._unmoved = None

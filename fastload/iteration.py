@@ -113,6 +113,14 @@ def _ahead(loader: Any, source: Any, *, patient: bool) -> DeviceAhead | None:
     return None if mover is None else DeviceAhead(source, mover, loader.prefetch_to_device, patient=patient)
 
 
+def _note_last(begun: Pass, ahead: DeviceAhead) -> None:
+    """Note where the batch that was given out last came from."""
+    last = ahead.last
+    begun.draws = None if last is None else last.draws
+    if begun.replicas is not None and last is not None and last.note is not None:
+        begun.replicas.note(*last.note)
+
+
 class _Inline:
     """What an iteration without workers loads, as a source of the device stage."""
 
@@ -211,15 +219,17 @@ class InlineIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's priv
             raise
         except Exception:
             begun.delivered += 1  # the error stood in a batch's place
-            if self._ahead is not None and self._ahead.note is not None and begun.replicas is not None:
-                begun.replicas.note(*self._ahead.note)
+            if self._ahead is not None:
+                _note_last(begun, self._ahead)
             raise
         except BaseException:
             self._interrupted = self._ahead is None
             raise
         begun.delivered += 1
-        if begun.replicas is not None:
-            begun.replicas.note(*(self._replica() if self._ahead is None else self._ahead.note))
+        if self._ahead is not None:
+            _note_last(begun, self._ahead)
+        elif begun.replicas is not None:
+            begun.replicas.note(*self._replica())
         return data
 
     def _replica(self) -> tuple[int, Any, int]:
@@ -422,12 +432,10 @@ class WorkerIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's priv
             raise
 
     def _note_replica(self) -> None:
-        if self._pass.replicas is None:
-            return
-        if not isinstance(self._stage, DeviceAhead):
+        if isinstance(self._stage, DeviceAhead):
+            _note_last(self._pass, self._stage)
+        elif self._pass.replicas is not None:
             self._pass.replicas.note(*self._delivery.replicas.popleft())
-        elif self._stage.note is not None:
-            self._pass.replicas.note(*self._stage.note)
 
     def _note(self, runtime: Runtime) -> None:
         pool = self._pool

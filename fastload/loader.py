@@ -29,7 +29,7 @@ from .sampling import DistributedBatchSampler, KeyedSampler, as_integer, check_e
 from .seeding import preserved_global_generators
 from .state import resume_from, state_of
 from .streams import device_of, streams_of
-from .transforms.batches import on_batches
+from .transforms.batches import on_batches, params_of
 from .transforms.draws import Draws
 
 T = TypeVar("T", covariant=True)
@@ -370,6 +370,18 @@ class DataLoader(compat.TorchDataLoader[T]):
             if callable(setter) and all(owner is not other for other in told):
                 told.append(owner)
                 setter(epoch)
+
+    @property
+    def batch_params(self) -> Any:
+        """The parameters that the ``batch_transform`` drew for the batch given out last.
+
+        As ``batch_transform(images, return_params=True)`` gives them and ``params=`` takes them: tensors [N, ...] of
+        the CPU, in a dict with the name of each member for a ``Compose``.
+
+        Raises:
+            ConfigError: the ``batch_transform`` is none of :mod:`fastload.transforms`, or no batch was given out yet.
+        """
+        return params_of(self.batch_transform, None if self._pass is None else self._pass.draws)
 
     def statistics(self) -> Statistics:
         """Return what the loader decided and did so far."""

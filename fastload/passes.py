@@ -175,6 +175,8 @@ class Pass:
     """Whether the base seed was drawn after that, and before the sampler was asked for the first index."""
     replicas: Any = None
     """Where the replicas of an IterableDataset are; see iteration.py."""
+    draws: Any = None
+    """What the batch transform drew from for the batch that was given last."""
 
     @property
     def batches(self) -> int:

@@ -13,18 +13,24 @@ import numpy as np
 from torch.utils.data import IterableDataset
 
 from . import seeding
+from .batch_keys import BatchKeys, Origin
 from .decisions import decide, ids_are_indices
 from .errors import ConfigError
 from .library_generators import LibraryGenerators
 from .passes import KnownBatches, known_batches, seed_of
+from .resuming import repeats_from
 from .sampling import as_integer, check_epoch
+from .transforms.base import Transform
+from .transforms.batches import on_batches
 from .workers.fetch import Fetcher, Job, batch_getter
 
 # Positions that are searched at once.
 _SEARCHED = 1 << 16
 
 
-def replay(loader: Any, epoch: int, index: Any = None, *, position: int | None = None) -> Any:
+def replay(
+    loader: Any, epoch: int, index: Any = None, *, position: int | None = None, transformed: bool = False
+) -> Any:
     """Return a sample as it was in an epoch, before collation.
 
     Args:
@@ -36,9 +42,11 @@ def replay(loader: Any, epoch: int, index: Any = None, *, position: int | None =
             ``DistributedBatchSampler``, ``rank + num_replicas * row`` for a ``DistributedSampler``, the number of
             samples before it for a loader that is not shared out. Needed for weighted samplers, and together with the
             index for samplers that are not fastload's.
+        transformed: return it as a batch of one, collated and changed by the loader's ``batch_transform``, on the CPU.
 
     Raises:
-        ConfigError: the loader has no such seed; or what was given does not name a sample.
+        ConfigError: the loader has no such seed; what was given does not name a sample; or it is to be transformed, and
+            the ``batch_transform`` is none of :mod:`fastload.transforms`, or mixes it with another sample.
         Exception: what the dataset raises.
 
     Example:
@@ -63,6 +71,30 @@ def replay(loader: Any, epoch: int, index: Any = None, *, position: int | None =
     known = known_batches(loader)
     known = known and known.from_position(0)
     index, position = _found(known, epoch, index, position, needs_position=batch_getter(loader.dataset) is not None)
+    sample = _loaded(loader, seed, known, epoch, index, position)
+    return _transformed(loader, seed, known, epoch, index, position, sample) if transformed else sample
+
+
+def _transformed(
+    loader: Any, seed: int, known: KnownBatches | None, epoch: int, index: Any, position: int, sample: Any
+) -> Any:
+    transform = loader.batch_transform
+    if not isinstance(transform, Transform) or transform.mixes or not loader._auto_collation:
+        raise ConfigError(
+            "transformed=True is for a batch_transform of fastload.transforms that changes each sample by itself, got "
+            f"{transform!r}"
+        )
+    keys = BatchKeys(
+        seed=seed,
+        ids_are_indices=ids_are_indices(loader),
+        stride=1,
+        length=0 if known is None else repeats_from(known.rows.shard),
+    )
+    draws = keys.draws(Origin(epoch, position, [index]))
+    return on_batches(transform)(loader.collate_fn([sample]), draws)
+
+
+def _loaded(loader: Any, seed: int, known: KnownBatches | None, epoch: int, index: Any, position: int) -> Any:
     libraries = LibraryGenerators(loader.dataset, then=seeding.seed_global_generators)
     fetcher = Fetcher(_job_of(loader, seed, known), 0, "", libraries.seed)
     with seeding.preserved_global_generators(), libraries.adopted():
@@ -86,7 +118,7 @@ def _job_of(loader: Any, seed: int, known: KnownBatches | None) -> Job:
         seed=seed if decide(loader).seeded else None,
         ids_are_indices=ids_are_indices(loader),
         stride=1,
-        length=shard.length if shard is not None and shard.tail == "pad" else 0,
+        length=0 if shard is None else repeats_from(shard),
         base_seed=0,
         num_workers=0,
         shared_seed=None,

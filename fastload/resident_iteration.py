@@ -218,31 +218,29 @@ class ResidentIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's pr
         except Exception:
             begun.delivered += 1  # the error stood in a batch's place
             raise
-        num_samples, batch = self._given.popleft()
+        num_samples, batch, begun.draws = self._given.popleft()
         begun.delivered += 1
         self._counts.count(num_samples, None)
         return batch
 
-    def _made(self) -> Iterator[tuple[int, Any]]:
-        """Return the next batches, at least one, with their sizes."""
+    def _made(self) -> Iterator[tuple[int, Any, Draws]]:
+        """Return the next batches, at least one, with their sizes and draws."""
         if self._singly:
-            return iter([self._made_alone(self._singly.popleft())])
+            alone = [self._singly.popleft()]
+            loaded = self._source.loaded(alone)
+            return _parts(self._mover.hand_out(*self._mover.move(loaded.batch, loaded.draws)), loaded)
         try:
             made = self._stage.next()
         except StopIteration:
             raise
         except Exception:
-            batches = self._stage.note
-            if batches is None or len(batches) == 1:
+            last = self._stage.last
+            if last is None or len(last.note) == 1:
                 raise
-            self._singly.extend(batches)  # so that only those are lost in which it happens again
+            self._singly.extend(last.note)  # so that only those are lost in which it happens again
             return self._made()
-        sizes = [len(batch.rows) for batch in self._stage.note]
-        return zip(sizes, split(made, sizes) if len(sizes) > 1 else [made], strict=True)
-
-    def _made_alone(self, batch: _Batch) -> tuple[int, Any]:
-        loaded = self._source.loaded([batch])
-        return len(batch.rows), self._mover.hand_out(*self._mover.move(loaded.batch, loaded.draws))
+        assert self._stage.last is not None
+        return _parts(made, self._stage.last)
 
     def _note(self, runtime: Any) -> None:
         """Nothing that is not counted as it happens."""
@@ -252,6 +250,16 @@ class ResidentIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's pr
         self._given.clear()
         self._singly.clear()
         self._stage.close()
+
+
+def _parts(made: Any, loaded: Loaded) -> Iterator[tuple[int, Any, Draws]]:
+    """Yield the batches that were made at once, with their sizes and draws."""
+    batches: list[_Batch] = loaded.note
+    sizes = [len(batch.rows) for batch in batches]
+    shape = loaded.draws[0].shape
+    for size, batch, part in zip(sizes, batches, split(made, sizes) if len(sizes) > 1 else [made], strict=True):
+        batch.draws.shape = None if shape is None else shape._replace(num=size)
+        yield size, part, batch.draws
 
 
 def _samples_at_once(loader: Any, columns: Columns, device: torch.device) -> int:

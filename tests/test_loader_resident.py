@@ -482,6 +482,52 @@ def test_without_names_for_samples_nothing_alternates(options):
         T.AlternatingFlip()(torch.zeros(2, 1, 3, 3))
 
 
+def test_the_parameters_of_each_batch_can_be_had_back():
+    dataset = TensorDataset(Images().images, torch.arange(LENGTH))
+    plain_images = dataset.tensors[0]
+    transform = T.Compose([T.RandomCrop(6, padding=2), T.RandomHorizontalFlip(), T.ColorJitter(0.4)])
+    for resident in (None, "host"):
+        for way in WAYS.values():
+            options = {"shuffle": True, "seed": 4, "batch_transform": transform, "resident": resident, **way}
+            loader = DataLoader(dataset, 5, **options)
+            with pytest.raises(ConfigError, match="none was given yet"):
+                _ = loader.batch_params
+            for images, labels in loader:
+                params = loader.batch_params
+                assert len(params["RandomCrop"]["top"]) == len(images)
+                assert torch.equal(transform(plain_images[labels], params=params), images)
+            loader.close()
+
+
+def test_parameters_of_functions_cannot_be_had_back_and_say_what_to_do():
+    loader = DataLoader(Images(), 5, batch_transform=lambda batch: batch)
+    next(iter(loader))
+    with pytest.raises(ConfigError, match="return_params=True"):
+        _ = loader.batch_params
+
+
+@pytest.mark.parametrize("tail", ["drop", "pad", "short"])
+def test_a_sample_is_replayed_with_what_the_batch_transform_did(tail):
+    dataset = TensorDataset(Images().images, torch.arange(LENGTH))
+    sampler = DistributedSampler(dataset, 2, 1, seed=3, tail=tail)
+    loader = DataLoader(dataset, 5, sampler=sampler, batch_transform=augmentation(), resident="host")
+    for epoch in range(2):
+        for step, (images, labels) in enumerate(loader):
+            for row, (image, label) in enumerate(zip(images, labels.tolist(), strict=True)):
+                position = 1 + 2 * (5 * step + row)
+                found = fastload.replay(loader, epoch, label, position=position, transformed=True)
+                assert torch.equal(found[0][0], image)
+                assert found[1].tolist() == [label]
+
+
+def test_a_sample_that_was_mixed_with_another_is_not_replayed_alone():
+    dataset = TensorDataset(Images().images.float(), torch.arange(LENGTH))
+    for transform in (T.MixUp(num_classes=LENGTH), None, lambda batch: batch):
+        loader = DataLoader(dataset, 5, seed=1, batch_transform=transform)
+        with pytest.raises(ConfigError, match="changes each sample by itself"):
+            fastload.replay(loader, 0, 3, transformed=True)
+
+
 def test_the_preview_and_replay_of_a_resident_loader_are_those_without(tmp_path):
     loaders = [
         DataLoader(

@@ -105,7 +105,8 @@ class Transform(nn.Module):
             raise TypeError(f"{name} takes fastload.transforms.Draws as draws, got {type(draws).__name__}")
         elif len(draws) != len(images):
             raise ValueError(f"{name} got draws for {len(draws)} samples, and {len(images)} images")
-        return self.draw_for(draws, shape_of(images, self.layout))
+        draws.shape = shape_of(images, self.layout)
+        return self.draw_for(draws, draws.shape)
 
     def forward(
         self,

@@ -43,9 +43,27 @@ def on_batches(transform: Callable[[Any], Any]) -> Callable[[Any, Draws | None],
             changed = dict(zip((place, labels), transform(images, batch[labels], draws=own), strict=True))
         else:
             changed = {place: transform(images, draws=own)}
+        if draws is not None and own is not None:
+            draws.shape = own.shape
         return changed[None] if place is None else _with(batch, changed)
 
     return apply
+
+
+def params_of(transform: Callable[[Any], Any] | None, draws: Draws | None) -> Any:
+    """Return the parameters that a transform drew for a batch: what it would draw from the same draws again.
+
+    Raises:
+        ConfigError: it is none of ours, or there is no such batch.
+    """
+    if not isinstance(transform, Transform):
+        raise ConfigError(
+            f"batch_params are those of a batch_transform of fastload.transforms, got {transform!r}; a function of "
+            "your own can call transforms with return_params=True and put the parameters into the batch"
+        )
+    if draws is None or draws.shape is None:
+        raise ConfigError("batch_params are those of the batch given out last, and none was given yet")
+    return transform.draw_for(draws.for_images(draws.shape.num), draws.shape)
 
 
 def images_of(batch: Any) -> Tensor:

@@ -50,6 +50,8 @@ class Draws:
         self.ids = ids
         self.repeats = repeats
         self.epochs = epochs
+        self.shape: Any = None
+        """The :class:`~fastload.transforms.BatchShape` that parameters were drawn for last."""
         self._prefix = prefix
 
     @classmethod
