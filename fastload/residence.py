@@ -87,7 +87,8 @@ def read_once(loader: Any, places: Sequence[Place], *, chosen: bool) -> tuple[Co
         except TooLarge as error:
             refused.append(str(error))
             continue
-        _fill(loader, columns, max(1, min(_BATCH_BYTES // max(sample_bytes, 1), _BATCH_SAMPLES)))
+        percent = -(-length // 100)  # or the bar would stand still
+        _fill(loader, columns, max(1, min(_BATCH_BYTES // max(sample_bytes, 1), _BATCH_SAMPLES, percent)))
         return columns, refused
     if not chosen:
         others = "resident='auto' takes the first place with room, and none where there is none"

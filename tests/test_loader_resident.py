@@ -364,16 +364,16 @@ def test_what_cannot_reside_is_refused_when_the_loader_is_made(arguments, option
 def test_samples_of_several_shapes_are_refused():
     class Ragged(Images):
         def __init__(self, first: int) -> None:
-            super().__init__(2048)
+            super().__init__(2000)
             self.first = first
 
         def __getitem__(self, index: int) -> Any:
             return torch.zeros(2 if index < self.first else 3)
 
-    with pytest.raises(ConfigError, match="one shape and dtype, and samples 1024 to 2047 are not like the first"):
-        iter(DataLoader(Ragged(1024), 5, resident="host"))
+    with pytest.raises(ConfigError, match="one shape and dtype, and samples 1000 to 1019 are not like the first"):
+        iter(DataLoader(Ragged(1000), 5, resident="host"))
     with pytest.raises(RuntimeError, match="stack expects each tensor to be equal size") as caught:
-        iter(DataLoader(Ragged(1030), 5, resident="host"))
+        iter(DataLoader(Ragged(1010), 5, resident="host"))
     assert "read once, for resident='host'" in caught.value.__notes__[0]
 
 
@@ -408,6 +408,16 @@ def test_what_is_resident_can_be_asked():
     loader.close()
     assert loader.statistics().resident is None
     assert len(epochs(loader, 1)[0]) == 8
+
+
+def test_on_a_terminal_a_bar_shows_how_far_the_reading_has_come(capsys, monkeypatch):
+    loader = DataLoader(Images(200), 5, resident="host")
+    epochs(loader, 1)
+    assert capsys.readouterr().err == "", "and elsewhere nothing does"
+    monkeypatch.setattr("rich.console.Console.is_terminal", True)
+    loader = DataLoader(Images(200), 5, resident="host")
+    epochs(loader, 1)
+    assert "fastload: reading 200 samples" in capsys.readouterr().err
 
 
 def test_a_dataset_of_another_length_is_read_again():
