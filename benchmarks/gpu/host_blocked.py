@@ -43,7 +43,7 @@ def loop(
     batches = training_batches(side, device, num_images, batch_size, num_workers)
     for _ in range(num_warm_steps):
         step(*next(batches))
-    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA], acc_events=True) as profiled:
+    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as profiled:
         with record_function(_LOOP):
             for _ in range(num_steps):
                 step(*next(batches))

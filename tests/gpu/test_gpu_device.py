@@ -110,6 +110,7 @@ class Images(Dataset[Any]):
         return torch.full((3, 32, 32), index % 256, dtype=torch.uint8), index
 
 
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype:UserWarning")
 @pytest.mark.parametrize("options", [{}, {"num_workers": 2}, {"num_workers": 2, "worker_method": "thread"}], ids=str)
 def test_nothing_waits_for_the_device(options):
     loader = DataLoader(
