@@ -10,7 +10,6 @@ bfloat16 out. An epoch is timed from before ``iter()`` to behind the last kernel
 Meaningless if: the data do not fit on the device beside the model, since then neither is possible.
 """
 
-import inspect
 from collections.abc import Iterator
 from typing import Any
 
@@ -20,7 +19,7 @@ from torch.nn.functional import pad
 from torch.utils.data import TensorDataset
 
 from benchmarks.gpu.made_data import MEAN, STD, classes, noise
-from benchmarks.gpu.measuring import CannotMeasure, kept, measuring, seconds_of
+from benchmarks.gpu.measuring import kept, measuring, seconds_of
 from benchmarks.spec import Measurement, Side
 from fastload import DataLoader
 from fastload import transforms as T  # noqa: N812
@@ -75,13 +74,7 @@ def _shifted(images: Tensor, dim: int) -> Tensor:
 
 
 def resident_loader(images: Tensor, labels: Tensor, batch_size: int, device: str, **options: Any) -> Any:
-    """Return fastload's loader over images [N, 3, 32, 32] uint8 that lie on the device.
-
-    Raises:
-        CannotMeasure: its DataLoader has no ``resident``.
-    """
-    if "resident" not in inspect.signature(DataLoader.__init__).parameters:
-        raise CannotMeasure("this DataLoader has no argument resident")
+    """Return fastload's loader over images [N, 3, 32, 32] uint8 that lie on the device."""
     options = {"resident": "device", "device": device, "batch_transform": augmentation(), **options}
     return DataLoader(TensorDataset(images, labels), batch_size, shuffle=True, seed=1, drop_last=True, **options)
 
