@@ -50,7 +50,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--device", default="cuda", help="cuda, cuda:1, ..., or cpu (default: cuda)")
     parser.add_argument("--quick", action="store_true", help="tiny sizes, two repetitions: to try it, not to quote")
     parser.add_argument("--repetitions", type=int, metavar="N", help="measurements of each side (default: 5)")
-    parser.add_argument("--limit", type=float, default=330, metavar="S", help="begin no case after S seconds (330)")
+    parser.add_argument("--limit", type=float, default=300, metavar="S", help="begin no case after S seconds (300)")
     parser.add_argument("--commit", help="commit to name, where the tree is no repository")
     parser.add_argument("--json", type=Path, metavar="FILE", help="append a JSON line for each case to FILE")
     parser.add_argument("--rows", type=Path, metavar="FILE", help="append rows for README.md's table to FILE")
@@ -97,8 +97,8 @@ async def _run(chosen: Sequence[Case], options: argparse.Namespace, advance: Cal
                 cores_used_by_others=cores_used_by_others(before, read_cpu()),
             )
             outcomes.append(outcome)
-            for side, error in measured.failed.items():
-                complain(f"failed: {case.name}, {side}: {error}")
+            for message in measured.failed.values():
+                complain(f"failed: {message}")
             append_lines(options.json, [json.dumps(outcome.as_json(surroundings))])
             append_lines(options.rows, markdown_rows(outcome, surroundings))
     print_table(outcomes, surroundings)

@@ -49,7 +49,7 @@ print("fastload", fastload.__file__)
 PYTHON
 part machine.txt 30 nvidia-smi
 export FASTLOAD_REQUIRE_GPU=1
-part tests.log "${TESTS_LIMIT:-180}" "$python" -m pytest tests/gpu -q -p no:cacheprovider
-part benchmarks.log "${BENCHMARKS_LIMIT:-370}" "$python" -m benchmarks.gpu --commit "$commit" \
+part tests.log "${TESTS_LIMIT:-150}" "$python" -m pytest tests/gpu -q -p no:cacheprovider
+part benchmarks.log "${BENCHMARKS_LIMIT:-360}" "$python" -m benchmarks.gpu --commit "$commit" \
     --json "$out/benchmarks.jsonl" --rows "$out/rows.md" "$@"
 exit "$status"

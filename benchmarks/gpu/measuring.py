@@ -9,34 +9,30 @@ import gc
 import os
 import time
 from collections.abc import Callable, Iterable
-from typing import Any, Concatenate, ParamSpec
+from typing import Any
 
 import torch
 
 from benchmarks.spec import Measurement, Side
-
-P = ParamSpec("P")
 
 
 class CannotMeasure(Exception):
     """This side cannot be measured here; the message says why, and becomes a row of the table."""
 
 
-def measuring(
-    function: Callable[Concatenate[Side, P], Measurement],
-) -> Callable[Concatenate[Side, P], Measurement]:
+def measuring(function: Callable[..., Measurement]) -> Callable[..., Measurement]:
     """Turn :class:`CannotMeasure` into an answer, seed torch's generators, and make the device the current one."""
 
     @functools.wraps(function)
-    def measure(side: Side, *args: P.args, **kwargs: P.kwargs) -> Measurement:
+    def measure(side: Side, *, device: str, **arguments: Any) -> Measurement:
         torch.manual_seed(0)
-        where = torch.device(str(kwargs["device"]))
+        where = torch.device(device)
         if where.index is not None:
             torch.get_device_module(where).set_device(where)
         # The child collects garbage after each measurement; it need not look through all that was ever imported.
         gc.freeze()
         try:
-            return function(side, *args, **kwargs)
+            return function(side, device=device, **arguments)
         except CannotMeasure as reason:
             return {"skipped": str(reason)}
 
@@ -58,7 +54,7 @@ def seconds_of(work: Callable[[], object], device: torch.device) -> float:
     work()
     end.record()
     end.synchronize()
-    return begin.elapsed_time(end) / 1e3
+    return float(begin.elapsed_time(end)) / 1e3
 
 
 def captured(work: Callable[[], object], device: torch.device) -> Callable[[], object]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torchvision.transforms import v2
+from torchvision.transforms import v2  # type: ignore[import-untyped]
 
 from benchmarks.gpu.made_data import MEAN, STD
 from benchmarks.gpu.measuring import CannotMeasure

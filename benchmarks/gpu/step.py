@@ -110,9 +110,9 @@ def _model(name: str) -> nn.Module:
         return nn.Sequential(
             nn.Conv2d(3, 16, 3, padding=1), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, NUM_CLASSES)
         )
-    from torchvision.models import resnet18
+    from torchvision.models import resnet18  # type: ignore[import-untyped]
 
-    model = resnet18(num_classes=NUM_CLASSES)
+    model: nn.Module = resnet18(num_classes=NUM_CLASSES)
     # As He et al. have it for CIFAR: the first convolution keeps the size.
     model.conv1 = nn.Conv2d(3, 64, 3, padding=1, bias=False)
     model.maxpool = nn.Identity()
