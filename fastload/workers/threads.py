@@ -29,7 +29,7 @@ from ..library_generators import LibraryGenerators, copies_for_thread, warn_of_s
 from ..plan import WorkItem
 from ..slots import PrivateMemory, SlotPool
 from . import routing
-from .fetch import ERROR, FAILED_START, SKIPPED, START, Fetcher, Job, Result
+from .fetch import ERROR, FAILED_START, SKIPPED, START, Fetcher, Job, Result, WriteRows
 
 _GRACE = 5.0
 
@@ -49,10 +49,10 @@ class _Board:
     def layout(self, generation: int) -> Layout | None:
         return self.layouts.get(generation)
 
-    def write_rows(self, layout: Layout, samples: Sequence[Any], item: WorkItem) -> Any:
+    def write_rows(self, layout: Layout, item: WorkItem, write: WriteRows) -> Any:
         _, num_bytes = layout.offsets(item.num_rows)
         buffer = self.memory.buffer(item.slot, max(1, num_bytes))
-        return layout.write(samples, buffer, item.num_rows, item.row)
+        return write(layout.rows(buffer, item.num_rows, item.row, len(item.indices)))
 
     memory: PrivateMemory
 
