@@ -18,6 +18,7 @@ from .decisions import decide
 from .device import Mover, check_count, check_paths
 from .errors import ConfigError
 from .iteration import InlineIterator, Runtime, WorkerIterator
+from .page_lock import PageLock, pages_of
 from .passes import Epochs, Pass, Resume, epoch_owner, known_batches, samplers_of, seed_of
 from .plan import slots_in_flight
 from .sampler_generators import generators_kept
@@ -62,6 +63,10 @@ class Statistics:
     """Buffers that the current (or last) iteration made, those the user holds included."""
     slot_bytes: int
     """Size of the largest of them, in bytes."""
+    page_locked: bool | None
+    """Whether the device copies from the slots themselves. False: through page-locked memory of torch's, one copy more
+    on the host; :meth:`DataLoader.explain` says why. None before the first batch, and where nothing is copied from
+    slots to a device."""
     batches_without_layout: int
     """Batches that were pickled or collated in the user's process, since their samples have no fixed layout."""
     without_layout_reason: dict[str, int]
@@ -254,6 +259,11 @@ class DataLoader(compat.TorchDataLoader[T]):
             self._runtime.mover = known = made_from, mover
         return known[1]
 
+    def _page_lock(self) -> PageLock | None:
+        """Return what locks the slots of an iteration; None where nothing is copied from slots to a device."""
+        pages = None if self.device is None else pages_of(device_of(self.device))
+        return None if pages is None else PageLock(pages)
+
     def _batch_on_host(self) -> tuple[Any, Callable[[int], Draws]]:
         """Return the batch that would come next, and a function of the draws of its samples, in this epoch and later.
 
@@ -323,6 +333,7 @@ class DataLoader(compat.TorchDataLoader[T]):
             max_in_flight=counts.max_in_flight,
             slots=runtime.num_slots,
             slot_bytes=runtime.slot_bytes,
+            page_locked=None if runtime.page_lock is None else runtime.page_lock.outcome,
             batches_without_layout=counts.without_layout,
             without_layout_reason=dict(counts.reasons),
             sample_ms=None if runtime.book.sample_ns is None else runtime.book.sample_ns / 1e6,
@@ -360,7 +371,7 @@ class DataLoader(compat.TorchDataLoader[T]):
         lines.append(f"order       {decisions.order_reason}")
         lines.append(f"seeding     {decisions.seeding_reason}")
         if self.device is not None:
-            lines.append(f"device      {self.device}, {self.prefetch_to_device} batches ahead")
+            lines.append(f"device      {self.device}, {self.prefetch_to_device} batches ahead{self._way_to_device()}")
         if self.batch_transform is not None:
             lines.append(
                 f"transform   of whole batches: {getattr(self.batch_transform, '__name__', self.batch_transform)}"
@@ -372,6 +383,14 @@ class DataLoader(compat.TorchDataLoader[T]):
             for reason, count in statistics.without_layout_reason.items():
                 lines.append(f"no layout   {count} batches: {reason}")
         return "\n".join(lines)
+
+    def _way_to_device(self) -> str:
+        page_lock = self._runtime.page_lock
+        if self._page_lock() is None or not self._runtime.counts.batches:
+            return ""
+        if page_lock is None or page_lock.outcome is None:
+            return ", through a staging copy: they do not lie in slots"
+        return f", through a staging copy: {page_lock.refused}" if page_lock.refused else ", from page-locked slots"
 
     def close(self) -> None:
         """End all workers of this loader now. Iterations that are under way end; the loader can be used again."""

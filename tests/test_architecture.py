@@ -30,6 +30,7 @@ ORDER = [
     "layout",
     "layout_book",
     "packing",
+    "page_lock",
     "slots",
     "compat",
     "reachable",
