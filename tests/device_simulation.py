@@ -86,8 +86,9 @@ class SimulatedStreams:
         return given
 
     def _reader(self, leaf: Tensor) -> Callable[[], Tensor]:
-        """Return what a copy reads when it runs."""
-        return lambda: leaf
+        """Return what a copy reads when it runs. It does not keep the host's tensor, as no device does."""
+        memory = leaf.detach()
+        return lambda: memory
 
     def _allocate(self, leaf: Tensor) -> Tensor:
         for place, (block, event) in enumerate(self._free):
