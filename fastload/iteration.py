@@ -134,11 +134,10 @@ class _Inline:
 class _Delivered:
     """What workers have loaded, as a source of the device stage."""
 
-    def __init__(self, delivery: Delivery, keys: BatchKeys, slots: SlotPool, page_lock: PageLock | None) -> None:
+    def __init__(self, delivery: Delivery, keys: BatchKeys, slots: SlotPool) -> None:
         self._delivery = delivery
         self._keys = keys
         self._slots = slots
-        self._page_lock = page_lock
         self._origins: deque[Origin] = deque()
 
     def note_origins(self) -> None:
@@ -154,7 +153,8 @@ class _Delivered:
     def _loaded(self, take: Callable[[], Any]) -> Loaded:
         num_lent = self._slots.num_lent
         batch = take()
-        borrowed = self._page_lock is not None and self._page_lock.used and self._slots.num_lent > num_lent
+        page_lock = self._slots.memory.page_lock
+        borrowed = page_lock is not None and page_lock.used and self._slots.num_lent > num_lent
         replicas = self._delivery.replicas
         note = replicas.popleft() if replicas else None
         return Loaded(batch, self._keys.draws(self._origins.popleft()), note, borrowed)
@@ -395,7 +395,7 @@ class WorkerIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's priv
             counts=runtime.counts,
         )
         self._stage: Delivery | PinnedAhead | DeviceAhead = self._delivery
-        source = _Delivered(self._delivery, _batch_keys(loader, job, self._base_seed), pool.slots, page_lock)
+        source = _Delivered(self._delivery, _batch_keys(loader, job, self._base_seed), pool.slots)
         ahead = _ahead(loader, source, patient=False)
         if ahead is not None:
             source.note_origins()

@@ -30,7 +30,7 @@ class Pages(Protocol):
     """What locks pages. :class:`CudaPages` is the real one."""
 
     def register(self, address: int, num_bytes: int) -> None:
-        """Lock the pages of a mapping. Any thread; may wait for the device.
+        """Lock the pages of a mapping. May wait for the device.
 
         Raises:
             RuntimeError: the system does not let it.
@@ -99,9 +99,9 @@ def pages_of(device: torch.device) -> Pages | None:
 
 
 class PageLock:
-    """Locks the slots of one pool, until the system refuses once.
+    """Locks the slots of one pool as they are lent, until the system refuses once.
 
-    Any thread may use it. In a child of the process that made it, it does nothing.
+    In a child of the process that made it, it does nothing.
     """
 
     def __init__(self, pages: Pages) -> None:
@@ -122,8 +122,8 @@ class PageLock:
         return False if self.refused is not None else self.used or None
 
     def lock(self, address: int, num_bytes: int) -> None:
-        """Lock a mapping, if that can be done; else :attr:`refused` says why not."""
-        if self.refused is not None or self._getpid() != self._pid:
+        """Lock a mapping, if it is not locked and that can be done; else :attr:`refused` says why not."""
+        if self.refused is not None or address in self._locked or self._getpid() != self._pid:
             return
         self._locked.add(address)  # before it, for an interrupt may come right behind it
         try:

@@ -142,6 +142,9 @@ class SlotBook:
 class Memory(Protocol):
     """The bytes under the slots."""
 
+    page_lock: PageLock | None
+    """Locks what is lent, where a device is to copy from it."""
+
     def buffer(self, slot: int, num_bytes: int) -> Any:
         """Return a writable object of at least ``num_bytes`` over a slot; the same one while it is long enough."""
 
@@ -165,13 +168,13 @@ class PrivateMemory:
     """Slots in the process's own memory: for threads, and for transports that carry the bytes themselves.
 
     Args:
-        page_lock: locks the slots; None: they are ordinary memory.
+        page_lock: see :class:`Memory`.
     """
 
     def __init__(self, page_lock: PageLock | None = None) -> None:
         self._buffers: dict[int, Buffer] = {}
         self._lock = threading.Lock()
-        self._page_lock = page_lock
+        self.page_lock = page_lock
         if page_lock is not None and _libc is None:
             page_lock.refuse("only Linux's memory is page-locked here")
 
@@ -184,9 +187,9 @@ class PrivateMemory:
             return known
 
     def _made(self, num_bytes: int) -> Buffer:
-        if self._page_lock is None or self._page_lock.refused is not None:
+        if self.page_lock is None or self.page_lock.refused is not None:
             return np.empty(num_bytes, dtype=np.uint8)
-        return np.frombuffer(_memory_of(_Mapping(-1, 0, num_bytes, self._page_lock)), dtype=np.uint8)
+        return np.frombuffer(_memory_of(_Mapping(-1, 0, num_bytes, self.page_lock)), dtype=np.uint8)
 
     def discard(self, slot: int) -> None:
         """See :class:`Memory`."""
@@ -206,7 +209,7 @@ class MemoryFile:
 
     Args:
         fd: of the file; None: a new one.
-        page_lock: locks the slots that this process maps; None: they are ordinary memory.
+        page_lock: see :class:`Memory`.
     """
 
     # Enough for a window of any sensible size; a worker that meets more slots maps the oldest anew.
@@ -218,7 +221,7 @@ class MemoryFile:
             os.ftruncate(fd, (1 << 63) - mmap.PAGESIZE)
         self.fd = fd
         self._maps: dict[int, memoryview] = {}
-        self._page_lock = page_lock
+        self.page_lock = page_lock
 
     def __reduce__(self) -> Any:
         return _open_memory_file, (DupFd(self.fd),)
@@ -229,13 +232,12 @@ class MemoryFile:
         if known is None or len(known) < num_bytes:
             if len(self._maps) >= self._MAX_MAPPED:
                 del self._maps[next(iter(self._maps))]
-            page_lock = self._page_lock if slot else None  # no batch lies in slot 0
-            known = self._maps[slot] = self.map(slot_offset(slot), _capacity(num_bytes), page_lock)
+            known = self._maps[slot] = self.map(slot_offset(slot), _capacity(num_bytes))
         return known
 
-    def map(self, offset: int, num_bytes: int, page_lock: PageLock | None = None) -> memoryview:
+    def map(self, offset: int, num_bytes: int) -> memoryview:
         """Map any part of the file; ``offset`` is a multiple of the page size. Unmapped when nothing refers to it."""
-        return _memory_of(_Mapping(self.fd, offset, num_bytes, page_lock))
+        return _memory_of(_Mapping(self.fd, offset, num_bytes, self.page_lock))
 
     def discard(self, slot: int) -> None:
         """See :class:`Memory`."""
@@ -292,7 +294,7 @@ class _Mapping:
         fd: of the file; -1: memory of no file.
         offset: where in the file.
         num_bytes: a multiple of the page size.
-        page_lock: locks it, for as long as it lives; None: nobody does.
+        page_lock: who may lock it; it is unlocked before it goes.
     """
 
     def __init__(self, fd: int, offset: int, num_bytes: int, page_lock: PageLock | None = None) -> None:
@@ -303,8 +305,6 @@ class _Mapping:
             raise OSError(ctypes.get_errno(), f"mmap: cannot map {num_bytes} bytes for a batch")
         self._page_lock = page_lock
         self._unmap = _libc.munmap  # the module's names may be gone when an interpreter ends
-        if page_lock is not None:
-            page_lock.lock(self.address, num_bytes)
 
     def unlock(self) -> None:
         """End the page lock."""
@@ -380,6 +380,10 @@ class SlotPool:
         try:
             memory = self.memory.buffer(slot, num_bytes)
             copied = self.view(slot, num_bytes).copy() if len(self.book.held) >= MAX_HELD else None
+            if copied is None and self.memory.page_lock is not None:
+                # Here, not where memory is made: a thread of ours would end the recording of a CUDA graph.
+                address = ctypes.addressof(_lease_type(len(memory)).from_buffer(memory))
+                self.memory.page_lock.lock(address, len(memory))
         except BaseException:
             self.book.release(slot)
             raise

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -39,6 +40,8 @@ class SimulatedPages:
         """What must never happen. Raised, it might be lost: most of it happens in finalisers."""
         self.calls = 0
         self.num_locked = 0
+        self.threads: set[threading.Thread] = set()
+        """By which it was called."""
         self.refuse_from = refuse_from
         self._pid = os.getpid()
 
@@ -68,6 +71,7 @@ class SimulatedPages:
 
     def _called(self) -> None:
         self.calls += 1
+        self.threads.add(threading.current_thread())
         if os.getpid() != self._pid:
             os._exit(CALLED_IN_A_CHILD)
 

@@ -6,6 +6,7 @@ import gc
 import os
 import random
 import signal
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -140,6 +141,7 @@ def test_however_an_iteration_is_left_its_slots_are_unlocked_after_the_copies(wa
         assert device.streams.num_direct == 2 * len(device.seen)
     if leave is not leave_at_once:
         assert device.pages.num_locked > 0
+        assert device.pages.threads == {threading.main_thread()}
         assert found.statistics().page_locked is True
         assert "device      cpu, 2 batches ahead, from page-locked slots" in found.explain()
 
@@ -489,11 +491,12 @@ def test_the_simulation_sees_memory_that_goes_too_early(monkeypatch):
     pages = SimulatedPages()
     monkeypatch.setattr(slots, "_libc", WatchedLibc(slots._libc, pages))
     memory = MemoryFile(page_lock=PageLock(pages))
-    memory.buffer(1, 5000)
+    pool = SlotPool(memory, 2)
+    pool.lend(pool.acquire(), 5000)
     memory._punch(slots.slot_offset(1), 5000)
     (address,) = pages.locked
     pages.reading.append((address, 10))
-    memory.close()
+    pool.close()
     assert pages.wrong == [
         "given back to the system before it was unlocked",
         "unlocked under a copy",
@@ -574,10 +577,10 @@ def test_memory_that_cannot_be_unlocked_is_the_last_that_was_locked():
 
     pages = Lost()
     lock = PageLock(pages)
-    memory = MemoryFile(page_lock=lock)
-    memory.buffer(1, 10)
+    pool = SlotPool(MemoryFile(page_lock=lock), 2)
+    pool.lend(pool.acquire(), 10)
     assert lock.outcome is True
-    memory.close()
+    pool.close()
     assert lock.refused == "cudaHostUnregister failed: device-side assert triggered (710)"
     assert lock.outcome is False
 

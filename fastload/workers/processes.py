@@ -51,7 +51,7 @@ class ProcessPool:
         context: how they are started.
         shared: whether any idle worker takes any item; else each item names its worker.
         keep_slots: free slots whose memory is kept.
-        page_lock: locks the slots in this process; None: they are ordinary memory.
+        page_lock: see :class:`~fastload.slots.Memory`.
 
     Ownership: to be used and closed by the process that made it, one thread at a time.
     """

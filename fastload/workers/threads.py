@@ -131,7 +131,7 @@ class ThreadPool:
         keep_slots: how many free slots to keep.
         routed: whether each thread draws from generators of its own. Else they share the process's, and samples are
             not seeded, whatever the job says.
-        page_lock: locks the slots; None: they are ordinary memory.
+        page_lock: see :class:`~fastload.slots.Memory`.
     """
 
     worker_method = "thread"
