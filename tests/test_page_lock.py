@@ -6,8 +6,11 @@ import gc
 import os
 import random
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -322,6 +325,44 @@ def test_parts_that_stay_on_the_host_are_copied_out(way, device, monkeypatch):
     assert device.seen == [labels.tolist() for labels in kept]
 
 
+AT_EXIT = """
+import os, sys
+import torch
+from page_lock_simulation import CopyingStreams, SimulatedPages
+from fastload import DataLoader, loader
+
+pages = SimulatedPages()
+streams = CopyingStreams(pages)
+loader.streams_of, loader.pages_of = lambda _: streams, lambda _: pages
+unlock = pages.unregister
+
+def unregister(address, unlock=unlock, pages=pages, is_read=pages.is_read, leave=os._exit):
+    if is_read(address, pages.locked[address]):
+        leave(3)
+    unlock(address)
+
+pages.unregister = unregister
+images = torch.arange(60.0)[:, None].repeat(1, 1000)
+dataset = torch.utils.data.TensorDataset(images)
+iterator = iter(DataLoader(dataset, 4, num_workers=1, device="cpu", worker_method=METHOD))
+next(iterator), next(iterator)
+assert len(pages.reading) >= 2
+torch.kept = iterator, streams  # a module that goes after this one
+"""
+
+
+@pytest.mark.parametrize("method", ["multiprocessing", "thread"])
+def test_an_interpreter_that_ends_under_a_copy_does_so_without_a_word(method):
+    here = Path(__file__).parent
+    done = subprocess.run(
+        [sys.executable, "-c", AT_EXIT.replace("METHOD", repr(method))],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(slots.__file__).parents[1]), str(here)])},
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
 class Attributed(dict):  # type: ignore[type-arg]
     """A dict with something of its own."""
 
@@ -502,6 +543,23 @@ def test_the_simulation_sees_memory_that_goes_too_early(monkeypatch):
         "unlocked under a copy",
         "unmapped under a copy",
     ]
+
+
+def test_when_the_interpreter_ends_what_may_be_read_is_neither_unlocked_nor_unmapped(monkeypatch):
+    pages = SimulatedPages()
+    libc = WatchedLibc(slots._libc, pages)
+    monkeypatch.setattr(slots, "_libc", libc)
+    lock = PageLock(pages)
+    pool = SlotPool(MemoryFile(page_lock=lock), 2)
+    pool.lend(pool.acquire(), 10)
+    ((address, num_bytes),) = pages.locked.items()
+    pages.reading.append((address, 10))
+    lock._is_finalizing = lambda: True
+    pool.close()
+    assert pages.locked == {address: num_bytes}
+    assert pages.wrong == []
+    monkeypatch.undo()
+    slots._libc.munmap(address, num_bytes)
 
 
 class Runtime:
