@@ -125,14 +125,15 @@ class PageLock:
         """Lock a mapping, if it is not locked and that can be done; else :attr:`refused` says why not."""
         if self.refused is not None or address in self._locked or self._getpid() != self._pid:
             return
-        self._locked.add(address)  # before it, for an interrupt may come right behind it
+        before = self.used
+        self._locked.add(address)  # before it is, for an interrupt may come right behind
+        self.used = True
         try:
             self._pages.register(address, num_bytes)
         except (RuntimeError, AssertionError) as error:  # torch asserts that it was built with CUDA
             self._locked.discard(address)
+            self.used = before
             self.refuse(str(error))
-        else:
-            self.used = True
 
     def refuse(self, reason: str) -> None:
         """Lock nothing any more."""
