@@ -26,6 +26,7 @@ from .. import compat
 from ..at_exit import close_at_exit
 from ..layout import Layout
 from ..library_generators import LibraryGenerators, copies_for_thread, warn_of_shared_transforms
+from ..page_lock import PageLock
 from ..plan import WorkItem
 from ..slots import PrivateMemory, SlotPool
 from . import routing
@@ -130,6 +131,7 @@ class ThreadPool:
         keep_slots: how many free slots to keep.
         routed: whether each thread draws from generators of its own. Else they share the process's, and samples are
             not seeded, whatever the job says.
+        page_lock: see :class:`~fastload.slots.Memory`.
     """
 
     worker_method = "thread"
@@ -137,10 +139,12 @@ class ThreadPool:
     transport = "memory"
     job_pickled = "shared"
 
-    def __init__(self, job: Job, *, shared: bool, keep_slots: int, routed: bool) -> None:
+    def __init__(
+        self, job: Job, *, shared: bool, keep_slots: int, routed: bool, page_lock: PageLock | None = None
+    ) -> None:
         self.pid = os.getpid()
         """The process that made it, and may use it."""
-        memory = PrivateMemory()
+        memory = PrivateMemory(page_lock)
         self.slots = SlotPool(memory, keep_slots)
         self._board = _Board(job.num_workers, shared=shared)
         self._board.memory = memory
