@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from itertools import chain, islice
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from ..errors import ConfigError

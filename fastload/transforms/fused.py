@@ -103,9 +103,7 @@ def transformed(
     """
     num, channels, height, width = images.shape
     memory_format = memory_format_of(images)
-    out = torch.empty(
-        (num, channels, *size), dtype=arithmetic.dtype, device=images.device, memory_format=memory_format
-    )
+    out = torch.empty((num, channels, *size), dtype=arithmetic.dtype, device=images.device, memory_format=memory_format)
     copied = arithmetic.operation == Operation.COPY
     integers = INTEGERS[images.element_size()]
     channels_last = memory_format == torch.channels_last
@@ -128,17 +126,17 @@ def transformed(
                 arithmetic.factors,
                 arithmetic.summands,
                 strips,
-                ROW_KINDS=_kinds_of(rows),
-                COL_KINDS=_kinds_of(cols),
-                FILLED=fill is not None,
-                ARITHMETIC=int(arithmetic.operation),
-                DTYPE=types[images.dtype],
-                VIA=types[arithmetic.via],
-                CHANNELS=channels,
-                CHANNELS_LAST=channels_last,
-                WIDE=max(span, channels * size[0] * size[1]) >= 2**31,
-                ROWS=block[0],
-                COLS=block[1],
+                row_kinds=_kinds_of(rows),
+                col_kinds=_kinds_of(cols),
+                filled=fill is not None,
+                arithmetic=int(arithmetic.operation),
+                dtype=types[images.dtype],
+                via=types[arithmetic.via],
+                channels=channels,
+                channels_last=channels_last,
+                wide=max(span, channels * size[0] * size[1]) >= 2**31,
+                tile_rows=block[0],
+                tile_cols=block[1],
             )
     except Exception as error:
         error.add_note(
