@@ -46,6 +46,7 @@ ORDER = [
     "workers.threads",
     "workers.processes",
     "transforms.draws",
+    "transforms.params",
     "transforms.base",
     "batch_keys",
     "assembly",

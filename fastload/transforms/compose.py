@@ -11,8 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import ConfigError
-from .base import BatchShape, Layout, Transform, check_images, params_to
+from .base import BatchShape, Layout, Transform, check_images
 from .draws import Draws
+from .params import params_to
 from .stages import parts_of, stages_of
 
 
@@ -124,11 +125,14 @@ class Compose(Transform):
             raise TypeError(f"{', '.join(names)} mixes labels as it mixes images: call with (images, labels)")
         if params is None:
             params = self.drawn(images, generator, draws)
-        changed = super().forward(images, params=params)
+        moved = params_to(params, images.device)
+        changed = super().forward(images, params=moved)
         if labels is None:
             return (changed, params) if return_params else changed
         if self.mixes:
-            labels = self.transform_labels(labels, params_to(params, labels.device))
+            if labels.device != images.device:
+                moved = params_to(params, labels.device)
+            labels = self.transform_labels(labels, moved)
         return (changed, labels, params) if return_params else (changed, labels)
 
     def _members(self) -> Iterator[Any]:
