@@ -33,7 +33,7 @@ _ENOUGH = 2048
 
 
 def available(device: torch.device) -> bool:
-    """Whether the kernel runs there: on CUDA, of compute capability 8.0 at least, with Triton 3.3 (torch 2.7) at least.
+    """Whether the kernel runs there: on CUDA, of compute capability 8.0 at least, with Triton 3.6 at least.
 
     And with what Triton needs to start a kernel, as ``torch.compile`` does: a C compiler and Python's headers.
     ``FASTLOAD_TRITON=0`` in the environment says no, at any time. Where it does not run, torch's own operations are
@@ -58,7 +58,8 @@ def _can_run_triton() -> bool:
     import triton
 
     major, minor = triton.__version__.split(".")[:2]
-    return (int(major), int(minor)) >= (3, 3)  # the first that takes tuples as arguments
+    # Before 3.4 tuples cannot be subscripted, before 3.6 sizes of 1 do not compile.
+    return (int(major), int(minor)) >= (3, 6)
 
 
 @functools.cache
@@ -198,7 +199,8 @@ def _tiles(size: tuple[int, int], pixel: int, planes: int) -> tuple[tuple[int, i
         cols //= 2  # fewer threads have nothing to do
     rows = min(_ROWS, _power_of_two(height))
     across, down = -(-length // cols), -(-height // rows)
-    strips = max(1, min(_MOST_STRIPS, down, planes * across * down // _ENOUGH))
+    programs = -(-down // max(1, min(_MOST_STRIPS, planes * across * down // _ENOUGH)))  # one below the other
+    strips = -(-down // programs)
     return (rows, cols), strips, planes * across * -(-down // strips)
 
 
