@@ -187,7 +187,7 @@ VALUES = {
 }
 
 
-@settings(max_examples=300)
+@settings(max_examples=120)
 @given(
     images=batches(sides=(4, 13)),
     moving=st.lists(st.sampled_from(sorted(MOVING)), max_size=3),
