@@ -130,7 +130,9 @@ def transformed(
                 height,
                 width,
                 *size,
-                (0,) if fill is None else _bits(fill_numbers("fill", fill, channels, images.dtype), images.dtype),
+                (0,)
+                if fill is None
+                else _bits(tuple(fill_numbers("fill", fill, channels, images.dtype)), images.dtype),
                 arithmetic.factors,
                 arithmetic.summands,
                 strips,
@@ -178,7 +180,8 @@ def _plain(values: Tensor | None) -> Tensor | None:
     return values.view(torch.uint8) if values.dtype == torch.bool else values
 
 
-def _bits(numbers: list[Any], dtype: torch.dtype) -> tuple[int, ...]:
+@functools.cache  # as many as there are fill values
+def _bits(numbers: tuple[Any, ...], dtype: torch.dtype) -> tuple[int, ...]:
     return tuple(torch.tensor(numbers, dtype=dtype).view(INTEGERS[dtype.itemsize]).tolist())
 
 
