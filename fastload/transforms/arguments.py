@@ -79,29 +79,35 @@ def check_interpolation(value: Any, allowed: tuple[str, ...]) -> str:
     return str(name)
 
 
-def fill_values(name: str, fill: Fill, images: Tensor, dtype: torch.dtype | None = None) -> Tensor:
-    """Return [C, 1, 1] or [1, 1, 1], on the images' device. Does not synchronise.
-
-    Of the images' dtype if none is given; uint8 then gets the integer part, as in torchvision.
+def fill_numbers(name: str, fill: Fill, channels: int, dtype: torch.dtype) -> list[Any]:
+    """Return a fill value's numbers as images of a dtype hold them: uint8 gets the integer part, as in torchvision.
 
     Raises:
         ValueError: not as many numbers as the images have channels, or one that uint8 cannot hold.
     """
-    channels = images.shape[1]
     if len(fill) not in (1, channels):
         raise ValueError(
             f"{name} must be one number, or one for each of the images' {channels} channels, got {len(fill)} numbers"
         )
-    numbers: list[Any] = list(fill)
-    if images.dtype == torch.uint8:
-        if any(not 0 <= number < 256 for number in fill):
-            raise ValueError(
-                f"{name} must be in [0, 255] for uint8 images, got {fill}; in [0, 1] it is for float images"
-            )
-        if dtype is None:
-            numbers = [int(number) for number in fill]
+    if dtype != torch.uint8:
+        return list(fill)
+    if any(not 0 <= number < 256 for number in fill):
+        raise ValueError(f"{name} must be in [0, 255] for uint8 images, got {fill}; in [0, 1] it is for float images")
+    return [int(number) for number in fill]
+
+
+def fill_values(name: str, fill: Fill, images: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+    """Return [C, 1, 1] or [1, 1, 1], on the images' device. Does not synchronise.
+
+    As :func:`fill_numbers` says, of the images' dtype; of another as they are.
+
+    Raises:
+        ValueError: see there.
+    """
+    numbers = fill_numbers(name, fill, images.shape[1], images.dtype)
     # A tensor made of a list would be copied from the host, which waits for the device.
-    return torch.stack([images.new_full((1, 1), number, dtype=dtype) for number in numbers])
+    given = numbers if dtype is None else fill
+    return torch.stack([images.new_full((1, 1), number, dtype=dtype) for number in given])
 
 
-__all__ = ["Fill", "check_fill", "check_interpolation", "check_range", "fill_values", "in_float32"]
+__all__ = ["Fill", "check_fill", "check_interpolation", "check_range", "fill_numbers", "fill_values", "in_float32"]

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
@@ -23,9 +22,7 @@ from torch import Tensor, nn
 
 from ..errors import ConfigError
 from .draws import Draws, Stream, draws_for
-
-Params: TypeAlias = dict[str, Tensor]
-"""The parameters of one transform for a batch: tensors of the CPU, or of the images' device, [N, ...] each."""
+from .params import Params, params_to
 
 Layout: TypeAlias = Literal["NCHW", "NHWC"]
 
@@ -171,22 +168,6 @@ def check_images(images: object, owner: nn.Module, layout: Layout) -> None:
         raise ValueError(f"{name} got an empty batch: shape {tuple(images.shape)}")
 
 
-def params_to(params: Any, device: torch.device) -> Any:
-    """Return parameters, nested as they may be, on a device. Does not wait for it."""
-    if isinstance(params, Tensor):
-        if params.device == device:
-            return params
-        if params.device.type == "cpu" and device.type == "cuda":
-            # From memory that is not page-locked, the copy would be finished before this returns.
-            params = params.pin_memory()
-        return params.to(device, non_blocking=True)
-    if isinstance(params, Mapping):
-        return {name: params_to(value, device) for name, value in params.items()}
-    if isinstance(params, (list, tuple)):
-        return type(params)(params_to(value, device) for value in params)
-    return params
-
-
 def tensor_of(values: Any, dtype: torch.dtype = torch.float32) -> Tensor:
     """Return host parameters as a tensor."""
     return torch.from_numpy(np.ascontiguousarray(values)).to(dtype)
@@ -241,7 +222,6 @@ __all__ = [
     "check_number",
     "check_probability",
     "check_size",
-    "params_to",
     "shape_of",
     "tensor_of",
 ]

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import chain, islice
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from ..errors import ConfigError
-from .base import BatchShape, Layout, Transform, check_images, params_to
-from .chain import Stage, compose
+from .base import BatchShape, Layout, Transform, check_images
 from .draws import Draws
-from .values import Normalize, ToDtype, ToNormalized
+from .params import params_to
+from .stages import parts_of, stages_of
 
 
 class Compose(Transform):
@@ -21,7 +22,9 @@ class Compose(Transform):
 
     Each member draws what it would draw alone, under its own name, so that adding or leaving out one changes no
     parameter of another. Neighbours that can be one are: see :func:`fastload.transforms.chain.compose`; and ``ToDtype``
-    from uint8 with ``Normalize`` behind it, which is :class:`ToNormalized` then, with its tolerance.
+    from uint8 with ``Normalize`` behind it, which is :class:`ToNormalized` then, with its tolerance. On CUDA, with
+    Triton, crops and flips and what converts or normalises behind them are one launch: see
+    :class:`fastload.transforms.stages.OnePass`.
 
     Args:
         transforms: at least one; of this package; another Compose counts as what it is made of. Mixing ones
@@ -58,7 +61,7 @@ class Compose(Transform):
             name = type(member).__name__
             count[name] += 1
             self._names.append(name if count[name] == 1 else f"{name} {count[name]}")
-        self._stages = _stages(members)
+        self._stages = stages_of(members)
         self.mixes = any(member.mixes for member in members)
 
     def draw_for(self, draws: Draws, shape: BatchShape) -> dict[str, Any]:
@@ -77,8 +80,9 @@ class Compose(Transform):
 
     def transform(self, images: Tensor, params: dict[str, Any]) -> Tensor:
         """Return the transformed images, [N, C, H, W]. Labels are not touched."""
-        for stage, first, stop in self._stages:
-            images = stage.transform(images, [params[name] for name in self._names[first:stop]])
+        names = iter(self._names)
+        for stage in self._stages:
+            images = stage.transform(images, [params[name] for name in islice(names, len(stage))])
         return images
 
     def transform_labels(self, labels: Tensor, params: dict[str, Any]) -> Tensor:
@@ -121,11 +125,14 @@ class Compose(Transform):
             raise TypeError(f"{', '.join(names)} mixes labels as it mixes images: call with (images, labels)")
         if params is None:
             params = self.drawn(images, generator, draws)
-        changed = super().forward(images, params=params)
+        moved = params_to(params, images.device)
+        changed = super().forward(images, params=moved)
         if labels is None:
             return (changed, params) if return_params else changed
         if self.mixes:
-            labels = self.transform_labels(labels, params_to(params, labels.device))
+            if labels.device != images.device:
+                moved = params_to(params, labels.device)
+            labels = self.transform_labels(labels, moved)
         return (changed, labels, params) if return_params else (changed, labels)
 
     def _members(self) -> Iterator[Any]:
@@ -133,51 +140,19 @@ class Compose(Transform):
 
     def extra_repr(self) -> str:
         """Return what is done in one pass."""
-        merged = [" + ".join(self._names[first:stop]) for _, first, stop in self._stages if stop - first > 1]
-        return f"in one pass: {'; '.join(merged)}" if merged else ""
-
-
-class _Normalized(Stage):
-    """ToDtype and Normalize in one pass, where the images are uint8."""
-
-    def __init__(self, members: Sequence[Transform]) -> None:
-        super().__init__(members)
-        to_dtype, normalize = members
-        assert isinstance(to_dtype, ToDtype)
-        assert isinstance(normalize, Normalize)
-        self.together = ToNormalized(normalize.mean, normalize.std, to_dtype.dtype)
-
-    def transform(self, images: Tensor, params: Any) -> Tensor:
-        """See :class:`Stage`."""
-        if images.dtype == torch.uint8:
-            return self.together.transform(images, {})
-        return super().transform(images, params)
-
-
-def _stages(members: list[Transform]) -> list[tuple[Stage, int, int]]:
-    """Return the stages with the members that they are made of: from the first to the one behind the last."""
-    stages: list[tuple[Stage, int, int]] = []
-    begin = 0
-    for stage in compose(members):
-        end = begin + len(stage)
-        last = stages[-1] if stages else None
-        if last is not None and len(stage) == 1 and len(last[0]) == 1 and _normalizes(members[begin - 1 : end]):
-            stages[-1] = _Normalized(members[begin - 1 : end]), begin - 1, end
-        else:
-            stages.append((stage, begin, end))
-        begin = end
-    return stages
-
-
-def _normalizes(pair: Sequence[Transform]) -> bool:
-    first, second = pair
-    return (
-        isinstance(first, ToDtype)
-        and first.scale
-        and first.dtype.is_floating_point
-        and isinstance(second, Normalize)
-        and first.layout == second.layout
-    )
+        names = iter(self._names)
+        everywhere, on_cuda = [], []
+        for stage in self._stages:
+            parts = [list(islice(names, len(part))) for part in parts_of(stage)]
+            everywhere += [" + ".join(part) for part in parts if len(part) > 1]
+            if len(parts) > 1:
+                on_cuda.append(" + ".join(chain.from_iterable(parts)))
+        lines = []
+        if everywhere:
+            lines.append(f"in one pass: {'; '.join(everywhere)}")
+        if on_cuda:
+            lines.append(f"in one launch, on CUDA with Triton: {'; '.join(on_cuda)}")
+        return "\n".join(lines)
 
 
 __all__ = ["Compose"]

@@ -20,8 +20,11 @@ from .arguments import check_fill, in_float32
 from .base import BatchShape, Layout, Params, check_probability, check_size, tensor_of
 from .draws import Stream
 from .gather import IndexMap, Moving, matrix_dtype, on_host
+from .recipe import Kind, Step
 
 PaddingMode = Literal["constant", "edge", "reflect", "symmetric"]
+
+_STEPS = {"constant": Kind.SHIFT, "edge": Kind.EDGE, "reflect": Kind.REFLECT, "symmetric": Kind.SYMMETRIC}
 
 
 class _Padding(NamedTuple):
@@ -96,6 +99,15 @@ class RandomCrop(Moving):
             self._places(params["left"], self.size[1], padding.left, shape.width),
         )
 
+    def steps(self, params: Params, shape: BatchShape, device: torch.device) -> tuple[list[Step], list[Step]]:
+        """See :class:`Moving`."""
+        padding = self._padding_of(shape)
+        kind = _STEPS[self.padding_mode]
+        return (
+            [Step(kind, params["top"], -padding.top, shape.height)],
+            [Step(kind, params["left"], -padding.left, shape.width)],
+        )
+
     def shape_after(self, shape: BatchShape) -> BatchShape:
         """Return the shape of the crops."""
         return BatchShape(shape.num, shape.channels, *self.size)
@@ -157,6 +169,15 @@ class CenterCrop(Moving):
         )
         return IndexMap(rows, cols)
 
+    def steps(self, params: Params, shape: BatchShape, device: torch.device) -> tuple[list[Step], list[Step]]:
+        """See :class:`Moving`."""
+        sides = shape.height, shape.width
+        rows, cols = (
+            [Step(Kind.STILL, None, start, side)]
+            for start, side in zip(_centre_starts(sides, self.size), sides, strict=True)
+        )
+        return rows, cols
+
     def transform(self, images: Tensor, params: Params) -> Tensor:
         """Return the centres, in memory of their own."""
         height, width = images.shape[2:]
@@ -187,6 +208,11 @@ class Flip(Moving):
         places = [torch.arange(side, device=device).expand(shape.num, -1) for side in (shape.height, shape.width)]
         places[self.dim] = torch.where(params["flip"][:, None], places[self.dim].flip(-1), places[self.dim])
         return IndexMap(*places)
+
+    def steps(self, params: Params, shape: BatchShape, device: torch.device) -> tuple[list[Step], list[Step]]:
+        """See :class:`Moving`."""
+        step = [Step(Kind.FLIP, params["flip"], 0, (shape.height, shape.width)[self.dim])]
+        return ([], step) if self.dim else (step, [])
 
     def matrix(self, params: Params, shape: BatchShape, device: torch.device) -> Tensor:
         """Return [N, 3, 3]: see :mod:`fastload.transforms.affine`."""

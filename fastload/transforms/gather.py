@@ -21,11 +21,12 @@ from torch import Tensor
 
 from .arguments import Fill, fill_values
 from .base import BatchShape, Params, Transform, shape_of
+from .recipe import Kind, Step
 
 _Runs: TypeAlias = list[tuple[slice, slice]]
 
 # NumPy has no bfloat16; copying does not care what the bits mean.
-_INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 # Bytes of an image from which on a call of torch costs less than NumPy's slower copy.
@@ -52,6 +53,12 @@ class Moving(Transform):
     def index_map(self, params: Params, shape: BatchShape, device: torch.device) -> IndexMap:
         """Return where the result's pixels come from, for images of this shape; params and map are on the device."""
         raise NotImplementedError
+
+    def steps(self, params: Params, shape: BatchShape, device: torch.device) -> tuple[list[Step], list[Step]]:
+        """Return what :meth:`index_map` says, as steps along the rows and along the columns."""
+        rows, cols = (places.contiguous() for places in self.index_map(params, shape, device))
+        height, width = rows.shape[1], cols.shape[1]
+        return [Step(Kind.MAP, rows, height, height)], [Step(Kind.MAP, cols, width, width)]
 
     def transform(self, images: Tensor, params: Params) -> Tensor:
         """Return the transformed images: the source's values, or the fill value, bit for bit."""
@@ -152,7 +159,7 @@ def _runs(places: npt.NDArray[np.int64]) -> _Runs | None:
 
 
 def _copy_runs(images: Tensor, rows: _Runs, cols: _Runs, size: tuple[int, int], fill: Fill | None) -> Tensor:
-    bits = _INTEGERS[images.element_size()]
+    bits = INTEGERS[images.element_size()]
     found = torch.empty((*images.shape[:2], *size), dtype=images.dtype, memory_format=memory_format_of(images))
     source: npt.NDArray[Any] = images.view(bits).numpy()
     target: npt.NDArray[Any] = found.view(bits).numpy()
@@ -177,4 +184,13 @@ def _flipped(image: Tensor, rows: slice, cols: slice) -> npt.NDArray[Any]:
     return turned
 
 
-__all__ = ["IndexMap", "Moving", "compose_maps", "gather_map", "matrix_dtype", "memory_format_of", "on_host"]
+__all__ = [
+    "INTEGERS",
+    "IndexMap",
+    "Moving",
+    "compose_maps",
+    "gather_map",
+    "matrix_dtype",
+    "memory_format_of",
+    "on_host",
+]

@@ -22,10 +22,10 @@ from .base import (
     check_images,
     check_number,
     check_probability,
-    params_to,
     tensor_of,
 )
 from .draws import Draws, Floats, Integers, Stream
+from .params import params_to
 from .parts import in_parts
 from .steps import narrowed, pick
 
@@ -79,8 +79,11 @@ class Mix(Transform):
         self._check_labels(labels, len(images))
         if params is None:
             params = self.drawn(images, generator, draws)
-        mixed = super().forward(images, params=params)
-        soft = self.transform_labels(labels, params_to(params, labels.device))
+        moved = params_to(params, images.device)
+        mixed = super().forward(images, params=moved)
+        if labels.device != images.device:
+            moved = params_to(params, labels.device)
+        soft = self.transform_labels(labels, moved)
         return (mixed, soft, params) if return_params else (mixed, soft)
 
     def transform_labels(self, labels: Tensor, params: Params) -> Tensor:

@@ -110,10 +110,14 @@ class ToNormalized(Transform):
     def transform(self, images: Tensor, params: Params) -> Tensor:
         """Return the normalised images."""
         _check_channels(self, images, self.mean)
-        bound = 255.0 if images.dtype == torch.uint8 else 1.0
-        scales = [1.0 / (bound * deviation) for deviation in self.std]
-        shifts = [-mean / deviation for mean, deviation in zip(self.mean, self.std, strict=True)]
+        scales, shifts = self.line(images.dtype)
         return _scaled_and_shifted(images, scales=scales, shifts=shifts, dtype=self.dtype)
+
+    def line(self, dtype: torch.dtype) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """Return by what images of a dtype are multiplied, and what is added then: for each channel, or for all."""
+        bound = 255.0 if dtype == torch.uint8 else 1.0
+        scales = tuple(1.0 / (bound * deviation) for deviation in self.std)
+        return scales, tuple(-mean / deviation for mean, deviation in zip(self.mean, self.std, strict=True))
 
 
 @in_parts

@@ -1,0 +1,202 @@
+"""Crops, flips, conversion and normalisation in one launch, on CUDA: each pixel is read once and written once.
+
+In: images, the steps that say where each row and column of the result comes from, a fill value, and what becomes of a
+value (:mod:`fastload.transforms.recipe`). Out: the images that torch's operations, one after the other, would give.
+The kernel is written in Triton, which torch's builds for CUDA bring with them; it is imported when it is first needed.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .arguments import Fill, fill_numbers
+from .gather import INTEGERS, memory_format_of
+from .recipe import Arithmetic, Operation, Step
+
+# Values of channels are arguments of the kernel, and there is an end to what those may be.
+MOST_CHANNELS = 64
+
+# Of a tile, and how many tiles a program makes once there are enough programs.
+_ROWS, _COLS = 32, 128
+_MOST_STRIPS = 8
+_ENOUGH = 2048
+
+
+def available(device: torch.device) -> bool:
+    """Whether the kernel runs there: on CUDA, of compute capability 8.0 at least, with Triton 3.3 at least.
+
+    ``FASTLOAD_TRITON=0`` in the environment says no, at any time; then torch's own operations are used, as everywhere
+    else.
+
+    Raises:
+        ValueError: the variable is neither 0 nor 1.
+    """
+    wish = os.environ.get("FASTLOAD_TRITON", "1")
+    if wish not in ("0", "1"):
+        raise ValueError(f"FASTLOAD_TRITON must be 0 or 1, got {wish!r}")
+    return wish == "1" and device.type == "cuda" and _has_triton() and _capability(device) >= (8, 0)
+
+
+@functools.cache
+def _has_triton() -> bool:
+    if torch.version.cuda is None or importlib.util.find_spec("triton") is None:
+        return False
+    import triton
+
+    major, minor = triton.__version__.split(".")[:2]
+    return (int(major), int(minor)) >= (3, 3)  # the first that takes tuples as arguments
+
+
+@functools.cache
+def _capability(device: torch.device) -> tuple[int, int]:
+    return torch.cuda.get_device_capability(device)
+
+
+def takes(images: Tensor) -> bool:
+    """Whether these images can be given to :func:`transformed`: nothing but their values is asked for.
+
+    Under ``torch.compile`` they cannot: there torch's operations are merged with what comes before and after.
+    """
+    return (
+        not torch.compiler.is_compiling()
+        and type(images) is Tensor  # others, as FakeTensor, have values of another kind, or none
+        and not images.requires_grad
+        and available(images.device)
+    )
+
+
+def transformed(
+    images: Tensor,
+    rows: Sequence[Step],
+    cols: Sequence[Step],
+    size: tuple[int, int],
+    fill: Fill | None,
+    arithmetic: Arithmetic,
+) -> Tensor:
+    """Return images with their pixels moved and their values changed.
+
+    Args:
+        images: [N, C, H, W], in any strides.
+        rows: the steps along the rows, in the order in which they are done; [] leaves all where they are.
+        cols: likewise.
+        size: (h, w) of the result.
+        fill: the value where there is nothing, in the images' units, before the arithmetic; None: there is no such.
+        arithmetic: float64 can only be copied.
+
+    Returns:
+        [N, C, h, w], of the dtype that the arithmetic says; channels-last if the images are, else contiguous.
+
+    Raises:
+        ValueError: the fill value does not fit these images.
+        Exception: whatever Triton raises, with a note; there is no falling back.
+
+    Cost:
+        One launch on the current stream, which reads and writes each pixel once. The first for images of a kind (their
+        dtype, layout, the steps) compiles for a second or so. Does not synchronise.
+    """
+    num, channels, height, width = images.shape
+    memory_format = memory_format_of(images)
+    out = torch.empty((num, channels, *size), dtype=arithmetic.dtype, device=images.device, memory_format=memory_format)
+    copied = arithmetic.operation == Operation.COPY
+    integers = INTEGERS[images.element_size()]
+    channels_last = memory_format == torch.channels_last
+    span = sum((side - 1) * stride for side, stride in zip(images.shape[1:], images.stride()[1:], strict=True))
+    block, strips, programs = _tiles(size, *((channels, num) if channels_last else (1, num * channels)))
+    kernels = _kernels()
+    types = kernels.TYPES
+    try:
+        with torch.cuda.device_of(images):
+            kernels.transformed[(programs,)](
+                images.view(integers),
+                out.view(integers) if copied else out,
+                *_numbers_of(rows),
+                *_numbers_of(cols),
+                images.stride(),
+                height,
+                width,
+                *size,
+                (0,) if fill is None else _bits(fill_numbers("fill", fill, channels, images.dtype), images.dtype),
+                arithmetic.factors,
+                arithmetic.summands,
+                strips,
+                row_kinds=_kinds_of(rows),
+                col_kinds=_kinds_of(cols),
+                filled=fill is not None,
+                arithmetic=int(arithmetic.operation),
+                dtype=types[images.dtype],
+                via=types[arithmetic.via],
+                channels=channels,
+                channels_last=channels_last,
+                wide=max(span, channels * size[0] * size[1]) >= 2**31,
+                tile_rows=block[0],
+                tile_cols=block[1],
+            )
+    except Exception as error:
+        error.add_note(
+            "this came from fastload's Triton kernel for crops, flips and normalisation; with FASTLOAD_TRITON=0 in the "
+            "environment torch's own operations are used"
+        )
+        raise
+    return out
+
+
+def _kernels() -> Any:
+    from . import fused_kernel
+
+    return fused_kernel
+
+
+# A place of the result meets the last step first.
+def _kinds_of(steps: Sequence[Step]) -> tuple[int, ...]:
+    return tuple(int(step.kind) for step in reversed(steps))
+
+
+def _numbers_of(steps: Sequence[Step]) -> tuple[tuple[Tensor | None, ...], tuple[int, ...]]:
+    values = tuple(_plain(step.values) for step in reversed(steps))
+    return values, tuple(number for step in reversed(steps) for number in (step.first, step.second))
+
+
+def _plain(values: Tensor | None) -> Tensor | None:
+    if values is None:
+        return None
+    values = values.contiguous()
+    return values.view(torch.uint8) if values.dtype == torch.bool else values
+
+
+def _bits(numbers: list[Any], dtype: torch.dtype) -> tuple[int, ...]:
+    return tuple(torch.tensor(numbers, dtype=dtype).view(INTEGERS[dtype.itemsize]).tolist())
+
+
+def _tiles(size: tuple[int, int], pixel: int, planes: int) -> tuple[tuple[int, int], int, int]:
+    """Return (rows, numbers of a row) of a tile, how many strips of such tiles a program makes, and how many programs.
+
+    A tile of 32 * 128 leaves each of 128 threads 8 consecutive numbers in 4 rows. Several strips share what is computed
+    for columns; counted in the code for sm_90, uint8 to bfloat16: 19 instructions for a number with one, 11 with eight.
+
+    Args:
+        size: of the result.
+        pixel: how many numbers of a pixel lie together.
+        planes: how many such images there are.
+    """
+    height, length = size[0], size[1] * pixel
+    cols = min(_COLS, max(16, _power_of_two(length)))
+    if cols == _COLS and -length % (cols // 2) < -length % cols:
+        cols //= 2  # fewer threads have nothing to do
+    rows = min(_ROWS, _power_of_two(height))
+    across, down = -(-length // cols), -(-height // rows)
+    strips = max(1, min(_MOST_STRIPS, down, planes * across * down // _ENOUGH))
+    return (rows, cols), strips, planes * across * -(-down // strips)
+
+
+def _power_of_two(number: int) -> int:
+    return 1 << (number - 1).bit_length()
+
+
+__all__ = ["MOST_CHANNELS", "available", "takes", "transformed"]

@@ -1,0 +1,427 @@
+"""The kernel, run by Triton's interpreter on the CPU, gives what torch's operations give; and it compiles for GPUs."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from geometry_references import batches, keyed, made_images
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from fastload.transforms import fused, gather
+from fastload.transforms.base import DTYPES, BatchShape
+from fastload.transforms.compose import Compose
+from fastload.transforms.crop import CenterCrop, RandomCrop, RandomHorizontalFlip, RandomVerticalFlip
+from fastload.transforms.gather import IndexMap
+from fastload.transforms.recipe import Arithmetic, Kind, Operation, Step
+from fastload.transforms.resize import RandomResizedCrop, Resize
+from fastload.transforms.values import Normalize, ToDtype, ToNormalized
+
+driver = pytest.importorskip("triton.runtime.driver", reason="Triton is there on Linux only").driver
+interpreter = pytest.importorskip("triton.runtime.interpreter", reason="Triton is there on Linux only")
+GPUTarget = pytest.importorskip("triton.backends.compiler").GPUTarget
+
+
+def interpreted() -> ModuleType:
+    """Return the kernel's module once more, for the interpreter: Triton decides when the kernel is defined."""
+    name = "fastload.transforms.fused_kernel_interpreted"
+    if name not in sys.modules:
+        spec = importlib.util.spec_from_file_location(name, Path(fused.__file__).with_name("fused_kernel.py"))
+        module = importlib.util.module_from_spec(spec)
+        os.environ["TRITON_INTERPRET"] = "1"
+        try:
+            spec.loader.exec_module(module)
+        finally:
+            del os.environ["TRITON_INTERPRET"]
+        sys.modules[name] = module
+    return sys.modules[name]
+
+
+def converted(numbers: Any, source: Any, target: Any, rounding: Any) -> Any:
+    """Return bfloat16's bits as float32, or float32 rounded to them. Triton's interpreter would cut off."""
+    if str(source) == "bf16":
+        return (numbers.astype(np.uint32) << 16).view(np.float32)
+    assert (str(source), str(target)) == ("fp32", "bf16")
+    return torch.from_numpy(numbers).to(torch.bfloat16).view(torch.int16).numpy().view(np.uint16)
+
+
+@pytest.fixture
+def on_cpu(monkeypatch):
+    """Have the kernel take images of the CPU, and count its launches."""
+    return allow(monkeypatch)
+
+
+def allow(monkeypatch: Any) -> list[Any]:
+    launches: list[Any] = []
+    module = interpreted()
+
+    def kernels() -> Any:
+        launches.append(None)
+        return module
+
+    monkeypatch.setattr(fused, "_kernels", kernels)
+    monkeypatch.setattr(interpreter, "_convert_float", converted)
+    monkeypatch.setattr(fused, "available", lambda device: True)
+    return launches
+
+
+def pixel_by_pixel(images, steps, length, axis):
+    """Return each sample's source places along an axis, or -1: the steps, followed one place at a time."""
+    rows = []
+    for sample in range(len(images)):
+        places = []
+        for result in range(length):
+            place = result
+            for step in reversed(steps):
+                if step.kind == Kind.FLIP:
+                    place = step.second - 1 - place if step.values[sample] else place
+                elif step.kind == Kind.MAP:
+                    place = step.values[sample, place].item()
+                else:
+                    place += step.first + (0 if step.values is None else step.values[sample].item())
+                    place = OUTSIDE[step.kind](place, step.second)
+                if place < 0:
+                    break
+            places.append(place)
+        rows.append(places)
+    return torch.tensor(rows)
+
+
+def mirrored(place, side, again):
+    """Go back and forth until the place is inside."""
+    while not 0 <= place < side:
+        place = -place - again if place < 0 else 2 * side - 2 + again - place
+    return place
+
+
+OUTSIDE = {
+    Kind.STILL: lambda place, side: place if 0 <= place < side else -1,
+    Kind.SHIFT: lambda place, side: place if 0 <= place < side else -1,
+    Kind.EDGE: lambda place, side: min(max(place, 0), side - 1),
+    Kind.REFLECT: lambda place, side: mirrored(place, side, 0),
+    Kind.SYMMETRIC: lambda place, side: mirrored(place, side, 1),
+}
+
+
+@st.composite
+def steps_along(draw, num, side):
+    """Up to three steps of an axis, and how long the result is."""
+    steps = []
+    for _ in range(draw(st.integers(0, 3))):
+        kind = draw(st.sampled_from(Kind))
+        length = draw(st.integers(1, 9))
+        if kind == Kind.FLIP:
+            values = torch.tensor(draw(st.lists(st.booleans(), min_size=num, max_size=num)))
+            steps.append(Step(kind, values, 0, side))
+            continue
+        if kind == Kind.MAP:
+            row = st.lists(st.integers(-1, side - 1), min_size=length, max_size=length)
+            values = torch.tensor(draw(st.lists(row, min_size=num, max_size=num)))
+            steps.append(Step(kind, values, length, length))
+            side = length
+            continue
+        # A mirror shows no more than the image, and its last pixel only once.
+        most = {Kind.REFLECT: side - 1, Kind.SYMMETRIC: side}.get(kind, 5)
+        before, after = draw(st.integers(0, most)), draw(st.integers(0, most))
+        length = min(length, side + before + after)
+        places = st.integers(0, side + before + after - length)
+        values = torch.tensor(draw(st.lists(places, min_size=num, max_size=num)))
+        if kind == Kind.STILL:
+            steps.append(Step(kind, None, int(values[0]) - before, side))
+        else:
+            steps.append(Step(kind, values, -before, side))
+        side = length
+    return steps, side
+
+
+@given(data=st.data())
+def test_pixels_come_from_where_the_steps_say_bit_for_bit(data):
+    images = data.draw(batches(sides=(1, 9)))
+    rows, height = data.draw(steps_along(len(images), images.shape[2]))
+    cols, width = data.draw(steps_along(len(images), images.shape[3]))
+    fill = data.draw(st.sampled_from([(7.0,), tuple(1.5 + channel for channel in range(images.shape[1]))]))
+    before = images.clone()
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        allow(monkeypatch)
+        copy = Arithmetic(Operation.COPY, images.dtype)
+        found = fused.transformed(images, rows, cols, (height, width), fill, copy)
+    index_map = IndexMap(pixel_by_pixel(images, rows, height, 2), pixel_by_pixel(images, cols, width, 3))
+    expected = gather.gather_map(images, index_map, fill, host=False)
+    assert torch.equal(found, expected)
+    assert found.dtype == images.dtype
+    assert found.is_contiguous(memory_format=gather.memory_format_of(images))
+    assert torch.equal(images, before)
+
+
+MOVING = {
+    "crop": lambda channels: RandomCrop(6, padding=3),
+    "filled": lambda channels: RandomCrop((5, 7), padding=(1, 2, 3, 4), fill=tuple(range(20, 20 + channels))),
+    "small": lambda channels: RandomCrop((4, 3)),
+    "needed": lambda channels: RandomCrop(12, pad_if_needed=True, fill=0.4),
+    "edge": lambda channels: RandomCrop(9, padding=6, padding_mode="edge"),
+    "reflect": lambda channels: RandomCrop((7, 6), padding=3, padding_mode="reflect"),
+    "symmetric": lambda channels: RandomCrop((7, 6), padding=4, padding_mode="symmetric"),
+    "center": lambda channels: CenterCrop((5, 11)),
+    "across": lambda channels: RandomHorizontalFlip(),
+    "down": lambda channels: RandomVerticalFlip(),
+    "nearest": lambda channels: Resize((7, 5), "nearest"),
+    "resized": lambda channels: RandomResizedCrop((6, 5), interpolation="nearest"),
+}
+MEAN, STD = (0.485, -0.456, 0.406, 0.1), (0.229, 0.224, 0.225, 1.5)
+VALUES = {
+    "nothing": lambda channels, dtype: [],
+    "to": lambda channels, dtype: [ToDtype(dtype)],
+    "scaled": lambda channels, dtype: [ToDtype(dtype, scale=True)],
+    "normalized": lambda channels, dtype: [ToDtype(dtype, scale=True), Normalize(MEAN[:channels], STD[:channels])],
+    "alike": lambda channels, dtype: [ToDtype(dtype, scale=True), Normalize([0.4], [0.3])],
+    "together": lambda channels, dtype: [ToNormalized(MEAN[:channels], STD[:channels], dtype)],
+    "floats": lambda channels, dtype: [Normalize(MEAN[:channels], STD[:channels])],
+}
+
+
+@settings(max_examples=300)
+@given(
+    images=batches(sides=(4, 13)),
+    moving=st.lists(st.sampled_from(sorted(MOVING)), max_size=3),
+    values=st.sampled_from(sorted(VALUES)),
+    dtype=st.sampled_from(DTYPES[1:]),
+)
+def test_a_compose_gives_what_it_gives_elsewhere(images, moving, values, dtype):
+    assume(moving or values != "nothing")
+    channels = images.shape[1]
+    if values == "floats" and images.dtype == torch.uint8:
+        images = images.half()
+    composed = Compose([*(MOVING[name](channels) for name in moving), *VALUES[values](channels, dtype)])
+    try:
+        expected, params = composed(images, draws=keyed(len(images)), return_params=True)
+    except ValueError as error:  # a crop of more than there is
+        with pytest.MonkeyPatch.context() as monkeypatch:
+            allow(monkeypatch)
+            with pytest.raises(ValueError, match=str(error)[:20]):
+                composed(images, draws=keyed(len(images)))
+        return
+    before = images.clone()
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        launches = allow(monkeypatch)
+        found = composed(images, params=params)
+    assert found.dtype == expected.dtype
+    assert found.is_contiguous(memory_format=gather.memory_format_of(images)) or not launches
+    check_close(found, expected, images.dtype)
+    assert torch.equal(images, before)
+    if moving and torch.float64 not in (images.dtype, dtype):
+        assert launches
+
+
+def check_close(found, expected, source):
+    """Normalised uint8 as the docstring of ToNormalized says; all else bit for bit."""
+    if source != torch.uint8 or expected.dtype == torch.uint8 or torch.equal(found, expected):
+        assert torch.equal(found, expected)
+        return
+    limit = max(1e-6 * (1 + abs(mean)) / std for mean, std in zip(MEAN, STD, strict=True))
+    if expected.dtype != torch.float32:
+        limit += torch.finfo(expected.dtype).eps * expected.abs().max().item()
+    assert (found.double() - expected.double()).abs().max() <= limit
+
+
+CHAIN = [RandomCrop(8, 2, fill=(1, 2, 3)), RandomHorizontalFlip(), ToDtype(torch.bfloat16, scale=True)]
+CHAIN += [Normalize(MEAN[:3], STD[:3])]
+
+
+def test_the_usual_chain_is_one_launch_in_either_layout(on_cpu):
+    images = made_images(0, (4, 3, 12, 10))
+    first = Compose(CHAIN)(images, draws=keyed(4))
+    last = Compose(CHAIN, layout="NHWC")(images.permute(0, 2, 3, 1).contiguous(), draws=keyed(4))
+    assert len(on_cpu) == 2
+    assert last.is_contiguous()
+    assert last.dtype == torch.bfloat16
+    assert torch.equal(first, last.permute(0, 3, 1, 2))
+
+
+def test_print_says_what_is_one_launch_and_what_is_one_pass_elsewhere():
+    lines = repr(Compose([*CHAIN, RandomResizedCrop(5), RandomVerticalFlip()])).splitlines()
+    assert "  in one pass: RandomCrop + RandomHorizontalFlip; ToDtype + Normalize" in lines
+    whole = "RandomCrop + RandomHorizontalFlip + ToDtype + Normalize"
+    assert f"  in one launch, on CUDA with Triton: {whole}" in lines
+    assert "on CUDA" not in repr(Compose([RandomCrop(4), RandomHorizontalFlip()]))
+
+
+def test_what_the_kernel_cannot_take_goes_the_other_way(on_cpu):
+    crop, normalize = RandomCrop(8, 2), Normalize(MEAN[:3], STD[:3])
+    floats = made_images(0, (4, 3, 12, 10), torch.float32)
+    assert Compose([crop, normalize])(floats.requires_grad_()).requires_grad
+    assert Compose([crop, normalize])(floats.detach().double()).dtype == torch.float64
+    same = floats.detach()
+    assert Compose([ToDtype(torch.float32)])(same) is same
+    torch.compiler.reset()
+    composed = Compose([crop, normalize])
+    params = composed.draw_for(keyed(4), BatchShape(4, 3, 12, 10))
+    compiled = torch.compile(composed.transform, fullgraph=True, backend="eager")
+    found = compiled(same, params)
+    assert not on_cpu
+    assert torch.equal(found, composed.transform(same, params))
+    assert len(on_cpu) == 1
+
+
+def test_errors_of_the_members_are_the_same(on_cpu):
+    images = made_images(0, (4, 3, 12, 10))
+    with pytest.raises(TypeError, match=r"got torch\.uint8; put ToDtype"):
+        Compose([RandomCrop(8), Normalize(MEAN[:3], STD[:3])])(images)
+    with pytest.raises(ValueError, match="has mean and std for 4 channels, got images of 3"):
+        Compose([RandomCrop(8), ToNormalized(MEAN, STD)])(images)
+    with pytest.raises(ValueError, match="fill must be one number, or one for each of the images' 3"):
+        Compose([RandomCrop(8, 2, fill=(1, 2)), RandomHorizontalFlip()])(images)
+    with pytest.raises(ValueError, match=r"fill must be in \[0, 255\]"):
+        Compose([RandomCrop(8, 2, fill=300), ToDtype(torch.float16, scale=True)])(images)
+
+
+def test_an_error_of_the_kernel_names_the_switch(on_cpu, monkeypatch):
+    class Broken:
+        def __getitem__(self, grid):
+            raise RuntimeError("no such instruction")
+
+    monkeypatch.setattr(interpreted(), "transformed", Broken())
+    with pytest.raises(RuntimeError, match="no such instruction") as caught:
+        Compose(CHAIN)(made_images(0, (4, 3, 12, 10)))
+    assert "FASTLOAD_TRITON=0" in caught.value.__notes__[0]
+
+
+def test_the_switch_and_the_device_decide(monkeypatch):
+    monkeypatch.setattr(fused, "_has_triton", lambda: True)
+    monkeypatch.setattr(fused, "_capability", lambda device: (7, 5) if device.index else (9, 0))
+    monkeypatch.delenv("FASTLOAD_TRITON", raising=False)
+    assert fused.available(torch.device("cuda", 0))
+    assert not fused.available(torch.device("cuda", 1))
+    assert not fused.available(torch.device("cpu"))
+    monkeypatch.setenv("FASTLOAD_TRITON", "0")
+    assert not fused.available(torch.device("cuda", 0))
+    monkeypatch.setenv("FASTLOAD_TRITON", "yes")
+    with pytest.raises(ValueError, match="FASTLOAD_TRITON must be 0 or 1, got 'yes'"):
+        fused.available(torch.device("cuda", 0))
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 2, 20), (2, 1, 1, 20), (1, 2, 1, 20)])
+def test_images_may_span_more_than_32_bits_count(on_cpu, shape):
+    # Memory that is not touched is not taken.
+    far = [2**31 if side == 2 else 0 for side in shape[:3]]
+    images = torch.empty(2**31 + 20, dtype=torch.uint8).as_strided(shape, (*far, 1))
+    images.copy_(made_images(0, shape))
+    flip = [Step(Kind.FLIP, torch.ones(shape[0], dtype=torch.bool), 0, 20)]
+    found = fused.transformed(images, [], flip, shape[2:], None, Arithmetic(Operation.COPY, torch.uint8))
+    assert torch.equal(found, images.flip(3))
+
+
+@pytest.mark.parametrize("size", [(32, 32), (224, 224), (1, 1), (7, 1000), (5, 100_000)])
+@pytest.mark.parametrize("pixel", [1, 3])
+@pytest.mark.parametrize("planes", [1, 256])
+def test_tiles_cover_the_result_once(size, pixel, planes):
+    (rows, cols), strips, programs = fused._tiles(size, pixel, planes)
+    across, down = -(-size[1] * pixel // cols), -(-size[0] // (rows * strips))
+    assert programs == planes * across * down
+    assert rows & (rows - 1) == cols & (cols - 1) == 0
+
+
+class Pretended:
+    """A GPU that Triton compiles for, and that is not there."""
+
+    def __init__(self, capability: int) -> None:
+        self._target = GPUTarget("cuda", capability, 32)
+
+    def get_current_target(self) -> Any:
+        return self._target
+
+    def get_current_device(self) -> int:
+        return 0
+
+    def get_current_stream(self, device: int) -> int:
+        return 0
+
+
+@pytest.fixture(params=[80, 90])
+def compiled(request, monkeypatch, tmp_path):
+    """Have launches compile the kernel for a GPU, and do nothing else; return what was compiled."""
+    from fastload.transforms import fused_kernel
+
+    made: list[Any] = []
+
+    class Compiling:
+        TYPES = fused_kernel.TYPES
+        transformed: Any
+
+    class Launcher:
+        def __getitem__(self, grid: Any) -> Any:
+            return lambda *args, **kwargs: made.append(fused_kernel.transformed.warmup(*args, grid=grid, **kwargs))
+
+    Compiling.transformed = Launcher()
+    monkeypatch.setattr(fused, "available", lambda device: True)
+    monkeypatch.setattr(fused, "_kernels", lambda: Compiling)
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    fused_kernel.transformed.device_caches.clear()
+    monkeypatch.setattr(driver, "_active", Pretended(request.param))
+    yield request.param, made
+    fused_kernel.transformed.device_caches.clear()
+
+
+def code_of(made, target):
+    [kernel] = made
+    code = kernel.asm["ptx"]
+    assert f".target sm_{target}" in code
+    assert kernel.asm["cubin"][:4] == b"\x7fELF"
+    assert kernel.metadata.shared == 0, "numbers stay with their threads"
+    return code
+
+
+@pytest.mark.parametrize("memory", ["channels_last", "contiguous"])
+def test_the_usual_chain_compiles_to_wide_stores_and_one_rounding(compiled, memory):
+    target, made = compiled
+    Compose([RandomCrop(32, 4), *CHAIN[1:]])(made_images(0, (4, 3, 32, 32), memory=memory))
+    code = code_of(made, target)
+    assert "st.global.v" in code
+    assert "fma.rn.f32" in code
+    assert "cvt.rn.bf16" in code
+    assert ".ftz" not in code
+
+
+@pytest.mark.parametrize(
+    ("dtype", "members", "instruction"),
+    [
+        (torch.float32, [RandomCrop(6, 2), Normalize(MEAN[:3], STD[:3])], "div.rn.f32"),
+        (torch.float16, [ToDtype(torch.bfloat16, scale=True), Normalize(MEAN[:3], STD[:3])], "div.rn.f32"),
+        (torch.bfloat16, [RandomCrop(6, 2, padding_mode="reflect"), ToDtype(torch.float16)], "cvt.rn.f16"),
+        (torch.uint8, [Resize(7, "nearest"), RandomCrop(6, 1), CenterCrop(5), RandomVerticalFlip()], "ld.global"),
+        (torch.float64, [RandomCrop(6, 2, fill=(0.1, 0.2, 0.3)), RandomHorizontalFlip()], "ld.global.b64"),
+        (torch.uint8, [ToNormalized([0.4], [0.3], torch.float16)], "cvt.rn.f16"),
+    ],
+)
+def test_other_chains_compile(compiled, dtype, members, instruction):
+    target, made = compiled
+    Compose(members)(made_images(0, (2, 3, 9, 11), dtype))
+    assert instruction in code_of(made, target)
+
+
+# Triton makes constants of arguments that are 1.
+@pytest.mark.parametrize("members", [[RandomCrop(1, 1, fill=1)], [CenterCrop(1)], [Resize(1, "nearest")]])
+@pytest.mark.parametrize("values", [[], [ToNormalized([1.0], [1.0])], [Normalize([1.0], [1.0])]])
+@pytest.mark.parametrize("memory", ["channels_last", "contiguous"])
+def test_sizes_of_one_compile(compiled, members, values, memory):
+    target, made = compiled
+    for channels in (1, 2):
+        Compose([*members, *values])(made_images(0, (1, channels, 1, 1), torch.float32, memory))
+        code_of(made, target)
+        made.clear()
+
+
+@pytest.mark.parametrize("shape", [(1, 3, 40, 50), (1, 40, 3, 50), (1, 50, 3, 40)])
+def test_large_samples_compile(compiled, shape):
+    target, made = compiled
+    images = torch.empty(2**31 + 100, dtype=torch.uint8)  # not touched
+    far = [2**31 // (side - 1) if side == 3 else 1 for side in shape]
+    Compose([RandomCrop(3, 1), ToNormalized([0.4], [0.3])])(images.as_strided(shape, far))
+    code_of(made, target)
