@@ -45,6 +45,7 @@ ORDER = [
     "workers.worker_process",
     "workers.threads",
     "workers.processes",
+    "native",
     "transforms.draws",
     "transforms.params",
     "transforms.base",

@@ -1,0 +1,45 @@
+/* What all parts of the native library share: how functions are exported, and which instruction set is used.
+ *
+ * Plain C, no global state that changes, nothing of Python. Every function may be called by many threads at once, as
+ * long as no two of them are given the same memory to write, or the same scratch.
+ */
+#ifndef FASTLOAD_H
+#define FASTLOAD_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* Counted up with each change of an exported function; fastload/native/__init__.py names the one that it speaks. */
+#define FASTLOAD_ABI 1
+
+#define FASTLOAD_EXPORT __attribute__((visibility("default")))
+
+/* fastload_features() */
+#define FASTLOAD_HAS_JPEG 1
+
+/* Kernels exist in several versions that compute the same bits. A caller names the highest that it wants (tests try
+ * them all), and gets the highest that there is on this processor. */
+enum fastload_level { FASTLOAD_PLAIN = 0, FASTLOAD_AVX2 = 1, FASTLOAD_AVX512 = 2, FASTLOAD_BEST = 2 };
+
+#if defined(__x86_64__)
+#define FASTLOAD_X86 1
+#define FASTLOAD_TARGET_AVX2 __attribute__((target("avx2,fma,f16c")))
+#define FASTLOAD_TARGET_AVX512 __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")))
+#endif
+
+/* The highest level that this processor has, not above `wanted`. */
+static inline int fastload_level(int wanted)
+{
+#ifdef FASTLOAD_X86
+    if (wanted >= FASTLOAD_AVX512 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
+        return FASTLOAD_AVX512;
+    if (wanted >= FASTLOAD_AVX2 && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
+        return FASTLOAD_AVX2;
+#else
+    (void)wanted;
+#endif
+    return FASTLOAD_PLAIN;
+}
+
+#endif
