@@ -40,7 +40,9 @@ def gaussian_blur(images: Tensor, sigmas: Tensor, *, kernel_size: tuple[int, int
     wide = images.to(torch.float64 if images.dtype == torch.float64 else torch.float32)
     both = sigmas.to(wide.dtype).view(len(images), -1).expand(-1, 2)
     padded = F.pad(wide, [size_x // 2, size_x // 2, size_y // 2, size_y // 2], mode="reflect")
-    along = _along_by_convolution if images.device.type == "cuda" else _along
+    # One channel alone would be convolved by cuDNN, which rounds float32 to TF32 unless that is forbidden.
+    by_convolution = images.device.type == "cuda" and len(images) * images.shape[1] > 1
+    along = _along_by_convolution if by_convolution else _along
     blurred = along(along(padded, 2, _taps(size_y, both[:, 1])), 3, _taps(size_x, both[:, 0]))
     return narrowed(blurred.round_() if images.dtype == torch.uint8 else blurred, images.dtype)
 
@@ -69,7 +71,9 @@ def _along_by_convolution(images: Tensor, dim: int, taps: Tensor) -> Tensor:
     num, channels, height, width = images.shape
     shape = (num * channels, 1, -1, 1) if dim == 2 else (num * channels, 1, 1, -1)
     weights = taps.repeat_interleave(channels, dim=0).view(shape)
-    found = F.conv2d(images.reshape(1, num * channels, height, width), weights, groups=num * channels)
+    # Contiguous, so that a single channels-last image is not given to cuDNN either.
+    together = images.reshape(1, num * channels, height, width).contiguous()
+    found = F.conv2d(together, weights, groups=num * channels)
     return found.view(num, channels, *found.shape[2:])
 
 

@@ -10,7 +10,10 @@ from __future__ import annotations
 import functools
 import importlib.util
 import os
+import shutil
+import sysconfig
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -30,10 +33,11 @@ _ENOUGH = 2048
 
 
 def available(device: torch.device) -> bool:
-    """Whether the kernel runs there: on CUDA, of compute capability 8.0 at least, with Triton 3.3 at least.
+    """Whether the kernel runs there: on CUDA, of compute capability 8.0 at least, with Triton 3.3 (torch 2.7) at least.
 
-    ``FASTLOAD_TRITON=0`` in the environment says no, at any time; then torch's own operations are used, as everywhere
-    else.
+    And with what Triton needs to start a kernel, as ``torch.compile`` does: a C compiler and Python's headers.
+    ``FASTLOAD_TRITON=0`` in the environment says no, at any time. Where it does not run, torch's own operations are
+    used.
 
     Raises:
         ValueError: the variable is neither 0 nor 1.
@@ -41,12 +45,15 @@ def available(device: torch.device) -> bool:
     wish = os.environ.get("FASTLOAD_TRITON", "1")
     if wish not in ("0", "1"):
         raise ValueError(f"FASTLOAD_TRITON must be 0 or 1, got {wish!r}")
-    return wish == "1" and device.type == "cuda" and _has_triton() and _capability(device) >= (8, 0)
+    return wish == "1" and device.type == "cuda" and _can_run_triton() and _capability(device) >= (8, 0)
 
 
 @functools.cache
-def _has_triton() -> bool:
+def _can_run_triton() -> bool:
     if torch.version.cuda is None or importlib.util.find_spec("triton") is None:
+        return False
+    headers = Path(sysconfig.get_path("include", sysconfig.get_default_scheme().replace("posix_local", "posix_prefix")))
+    if not ("CC" in os.environ or shutil.which("gcc") or shutil.which("clang")) or not (headers / "Python.h").exists():
         return False
     import triton
 

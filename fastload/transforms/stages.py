@@ -48,9 +48,9 @@ class Normalized(Stage):
 class OnePass(Stage):
     """Stages that are one launch where :func:`fused.takes` the images, and done one after the other elsewhere.
 
-    Pixels that are only moved or converted are equal bit for bit. Normalised floats are, too. uint8 are multiplied and
-    added to with one rounding, in float32, which is within the tolerance of :class:`ToNormalized`; and then rounded to
-    lower dtypes, as everywhere.
+    Pixels that are moved or converted are equal bit for bit, and so are floats that :class:`Normalize` has normalised.
+    What :class:`ToNormalized` does has one rounding in float32, where torch's operations have one or two, so it is
+    within the tolerance of that class; then it is rounded to lower dtypes, as everywhere.
 
     Args:
         stages: at most one that moves pixels, and behind it at most one that changes values.

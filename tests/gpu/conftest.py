@@ -10,6 +10,20 @@ import torch
 
 REQUIRED = os.environ.get("FASTLOAD_REQUIRE_GPU") == "1"
 
+# Compiled in this process: others would outlive the test that began them.
+os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _cuda_has_begun() -> None:
+    """Open what CUDA keeps open to the end, so that no test seems to leave it behind."""
+    if torch.cuda.is_available():
+        for number in range(torch.cuda.device_count()):
+            torch.ones(2, 2, device=torch.device("cuda", number)).mm(
+                torch.ones(2, 2, device=torch.device("cuda", number))
+            )
+        torch.cuda.synchronize()
+
 
 @pytest.fixture(autouse=True)
 def _gpu() -> Iterator[None]:

@@ -294,7 +294,7 @@ def test_an_error_of_the_kernel_names_the_switch(on_cpu, monkeypatch):
 
 
 def test_the_switch_and_the_device_decide(monkeypatch):
-    monkeypatch.setattr(fused, "_has_triton", lambda: True)
+    monkeypatch.setattr(fused, "_can_run_triton", lambda: True)
     monkeypatch.setattr(fused, "_capability", lambda device: (7, 5) if device.index else (9, 0))
     monkeypatch.delenv("FASTLOAD_TRITON", raising=False)
     assert fused.available(torch.device("cuda", 0))
@@ -305,6 +305,23 @@ def test_the_switch_and_the_device_decide(monkeypatch):
     monkeypatch.setenv("FASTLOAD_TRITON", "yes")
     with pytest.raises(ValueError, match="FASTLOAD_TRITON must be 0 or 1, got 'yes'"):
         fused.available(torch.device("cuda", 0))
+
+
+def test_triton_needs_a_compiler_and_headers(monkeypatch, tmp_path):
+    can_run = fused._can_run_triton.__wrapped__
+    monkeypatch.setattr(fused.torch.version, "cuda", "13.0")
+    monkeypatch.setattr(fused.sysconfig, "get_path", lambda *args: str(tmp_path))
+    monkeypatch.setenv("CC", "mycc")
+    assert not can_run()
+    (tmp_path / "Python.h").touch()
+    assert can_run()
+    monkeypatch.delenv("CC")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert not can_run()
+    (tmp_path / "gcc").touch(mode=0o755)
+    assert can_run()
+    monkeypatch.setattr(fused.torch.version, "cuda", None)
+    assert not can_run()
 
 
 @pytest.mark.parametrize("shape", [(1, 1, 2, 20), (2, 1, 1, 20), (1, 2, 1, 20)])
