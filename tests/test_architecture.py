@@ -62,6 +62,7 @@ ORDER = [
     "transforms.batches",
     "transforms.arguments",
     "transforms.recipe",
+    "native.arrays",
     "transforms.gather",
     "transforms.fused_kernel",
     "transforms.fused",

@@ -77,7 +77,7 @@ def transformed(
     out: Tensor,
     *,
     indices: Tensor | None = None,
-    fill: Tensor | None = None,
+    fill: Sequence[int] | None = None,
     table: Tensor | None = None,
     samples: tuple[int, int] | None = None,
     level: int = _LEVELS - 1,
@@ -91,8 +91,8 @@ def transformed(
         cols: likewise.
         out: [N, C, h, w]; uint8, float16, bfloat16 or float32. In the rows of a sample either its values or its pixels,
             with all channels, lie side by side; between rows, channels and samples there may be gaps.
-        indices: [N], int64: which image each sample is; None: N is M, and each is its own.
-        fill: [C], uint8: the value of what comes from nowhere; None: nothing does.
+        indices: [N], int64, contiguous: which image each sample is; None: N is M, and each is its own.
+        fill: the value of what comes from nowhere, in [0, 255], for each channel or one for all; None: nothing does.
         table: [C, 256], of the dtype of ``out``: what becomes of each value of each channel; None: it stays, and
             ``out`` is uint8.
         samples: from which sample on, and up to which one; others are not written. So several threads, or processes,
@@ -114,14 +114,16 @@ def transformed(
     num = len(out)
     begin, end = (0, num) if samples is None else samples
     _check_images(images, out)
-    _check_rest(images, out, indices, fill, table)
+    _check_rest(images, out, indices, table)
     if not 0 <= begin <= end <= num:
         raise ValueError(f"samples must be in order and within the batch's {num}, got {samples=}")
     if not 0 <= level < _LEVELS:
         raise ValueError(f"level must be a place in {native.LEVELS}, got {level=}")
     item = out.element_size()
-    # The steps, and the tensors that they point to, live as long as the call.
-    steps = [_steps(some, num, axis) for some, axis in ((rows, "rows"), (cols, "cols"))]
+    # What is pointed to lives as long as the call.
+    held: list[Any] = []
+    steps = [_steps(some, num, axis, held) for some, axis in ((rows, "rows"), (cols, "cols"))]
+    outside = None if fill is None else _fill(fill, images.shape[1])
     task = _Task(
         images.data_ptr(),
         images.stride(),
@@ -132,7 +134,7 @@ def transformed(
         images.shape[1],
         tuple(images.shape[2:]),
         tuple(out.shape[2:]),
-        None if fill is None else fill.data_ptr(),
+        None if outside is None else ctypes.addressof(outside),
         None if table is None else table.data_ptr(),
         tuple(ctypes.cast(some, ctypes.POINTER(_Step)) for some in steps),
         (len(rows), len(cols)),
@@ -170,9 +172,7 @@ def _check_images(images: Tensor, out: Tensor) -> None:
         )
 
 
-def _check_rest(
-    images: Tensor, out: Tensor, indices: Tensor | None, fill: Tensor | None, table: Tensor | None
-) -> None:
+def _check_rest(images: Tensor, out: Tensor, indices: Tensor | None, table: Tensor | None) -> None:
     channels = images.shape[1]
     if indices is None:
         if len(images) != len(out):
@@ -183,42 +183,47 @@ def _check_rest(
             least, most = (int(one) for one in indices.aminmax())
             if least < 0 or most >= len(images):
                 raise IndexError(f"indices must be in [0, {len(images)}), got {least if least < 0 else most}")
-    if fill is not None:
-        _check("fill", fill, (channels,), torch.uint8)
     if table is not None:
         _check("table", table, (channels, 256), out.dtype)
     elif out.dtype != torch.uint8:
         raise TypeError(f"without a table values stay uint8, got an out of {out.dtype}; give table")
 
 
-def _check(name: str, tensor: Tensor, shape: tuple[int, ...], *dtypes: torch.dtype) -> None:
-    if (
-        tuple(tensor.shape) != shape
-        or tensor.dtype not in dtypes
-        or tensor.device.type != "cpu"
-        or not tensor.is_contiguous()
-    ):
-        known = " or ".join(str(dtype).removeprefix("torch.") for dtype in dtypes)
+def _check(name: str, tensor: Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    right = tensor.shape == shape and tensor.dtype == dtype and tensor.device.type == "cpu" and tensor.is_contiguous()
+    if not right:
         raise TypeError(
-            f"{name} must be contiguous, {known}, on the CPU, of shape {shape}, got {tensor.dtype} of shape "
+            f"{name} must be contiguous, {dtype}, on the CPU, of shape {shape}, got {tensor.dtype} of shape "
             f"{tuple(tensor.shape)} and strides {tensor.stride()} on {tensor.device}"
         )
 
 
-def _steps(steps: Sequence[Step], num: int, axis: str) -> Any:
+def _fill(fill: Sequence[int], channels: int) -> Any:
+    if len(fill) not in (1, channels) or not all(0 <= number < 256 for number in fill):
+        raise ValueError(f"fill must be one number in [0, 255], or one for each of {channels} channels, got {fill=}")
+    return (ctypes.c_uint8 * channels)(*(fill if len(fill) == channels else [*fill] * channels))
+
+
+def _steps(steps: Sequence[Step], num: int, axis: str, held: list[Any]) -> Any:
     made = (_Step * len(steps))()
+    held.append(made)
     for place, step in enumerate(steps):
+        if not 0 < step.second < _LONGEST:
+            raise ValueError(f"the side of a step of {axis} must be in [1, {_LONGEST}), got {step.second}")
         if step.kind == Kind.STILL:
             made[place] = _Step(step.kind, 8, None, step.first, step.second)
             continue
-        values = step.values
-        if values is None:
+        if step.values is None:
             raise TypeError(f"a step of {axis} of the kind {step.kind.name} must have values")
+        values = step.values if step.values.dtype == torch.bool else step.values.to(torch.int64)
+        values = values.contiguous()
         shape = (num, step.second) if step.kind == Kind.MAP else (num,)
-        dtypes = (torch.int64,) if step.kind == Kind.MAP else (torch.int64, torch.bool)
-        _check(f"the values of a step of {axis}", values, shape, *dtypes)
-        if not 0 < step.second < _LONGEST:
-            raise ValueError(f"a step's side must be in [1, {_LONGEST}), got {step.second}")
+        if tuple(values.shape) != shape or (step.kind == Kind.MAP and values.dtype == torch.bool):
+            raise ValueError(
+                f"the values of a step of {axis} must be integers of shape {shape}, got {values.dtype} of shape "
+                f"{tuple(values.shape)}"
+            )
+        held.append(values)
         made[place] = _Step(step.kind, values.element_size(), values.data_ptr(), step.first, step.second)
     return made
 

@@ -175,9 +175,7 @@ class Stream:
     def uniform(self, low: float = 0.0, high: float = 1.0, count: int | None = None) -> Floats:
         """Return uniform numbers in [low, high): [N], or [N, count]."""
         draws, num = self._draws, count or 1
-        unit = sample_units(
-            draws.key, draws.ids, self._purpose, num, first_block=self._block, repeats=draws.repeats
-        )
+        unit = sample_units(draws.key, draws.ids, self._purpose, num, first_block=self._block, repeats=draws.repeats)
         self._block += -(-2 * num // 4)
         if (low, high) != (0.0, 1.0):
             unit = unit * (high - low) + low
