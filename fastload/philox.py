@@ -136,7 +136,7 @@ def reference_words(
     counters[..., 2] = wide & _LOW
     counters[..., 3] = wide >> _SHIFT
     words = philox4x32(counters, _words_of(key))
-    return words.reshape(len(ids), -1)[:, :num_words]
+    return words.reshape(len(ids), 4 * num_blocks)[:, :num_words]
 
 
 def to_unit(high: Words, low: Words) -> npt.NDArray[np.float64]:
