@@ -25,6 +25,7 @@ from .arguments import Fill, check_fill, check_interpolation, check_range, fill_
 from .base import BatchShape, Layout, Params, Transform, check_number, check_probability, shape_of, tensor_of
 from .draws import Stream
 from .gather import matrix_dtype, memory_format_of
+from .steps import narrowed, pick
 
 _RADIANS = math.pi / 180
 
@@ -207,7 +208,7 @@ def warp(images: Tensor, matrix: Tensor, interpolation: str, fill: Fill | None) 
 
     Args:
         images: [N, C, H, W].
-        matrix: [N, 3, 3], see the module.
+        matrix: [N, 3, 3], see the module; the last row may be missing.
         interpolation: "nearest" or "bilinear".
         fill: in the images' units.
 
@@ -216,31 +217,38 @@ def warp(images: Tensor, matrix: Tensor, interpolation: str, fill: Fill | None) 
         that tells what lies outside.
     """
     num, channels, height, width = images.shape
-    work = torch.float64 if images.dtype == torch.float64 else torch.float32
-    values = None if fill is None else fill_values("fill", fill, images, work)
-    # Rounded to zero what is outside is the fill value already.
-    masked = values is not None and not (interpolation == "nearest" and not any(fill or ()))
+    memory_format = memory_format_of(images)
     step = num
     if images.device.type == "cpu" and not torch.compiler.is_compiling():
         # grid_sample gives each thread samples of its own.
         step = max(1, _CHUNK // (height * width * (channels + 3))) * torch.get_num_threads()
-    parts = []
+    if step >= num:
+        return _warp_part(images, matrix, interpolation, fill).contiguous(memory_format=memory_format)
+    warped = torch.empty_like(images, memory_format=memory_format)
     for begin in range(0, num, step):
-        part = images[begin : begin + step]
-        grid = _grid(matrix[begin : begin + step], height, width, work)
-        source = part.to(work)
-        if masked:
-            source = torch.cat([source, source.new_ones((len(part), 1, height, width))], dim=1)
-        found = functional.grid_sample(source, grid, mode=interpolation, padding_mode="zeros", align_corners=False)
-        if masked and values is not None:
-            found, share = found[:, :-1], found[:, -1:]
-            if interpolation == "nearest":
-                found = torch.where(share < 0.5, values, found)
-            else:
-                found = (found - values) * share + values
-        parts.append((found.round() if images.dtype == torch.uint8 else found).to(images.dtype))
-    warped = parts[0] if len(parts) == 1 else torch.cat(parts)
-    return warped.contiguous(memory_format=memory_format_of(images))
+        part = slice(begin, begin + step)
+        warped[part] = _warp_part(images[part], matrix[part], interpolation, fill)
+    return warped
+
+
+def _warp_part(images: Tensor, matrix: Tensor, interpolation: str, fill: Fill | None) -> Tensor:
+    num, _, height, width = images.shape
+    work = torch.float64 if images.dtype == torch.float64 else torch.float32
+    values = None if fill is None else fill_values("fill", fill, images, work)
+    grid = _grid(matrix, height, width, work)
+    source = images.to(work)
+    # Rounded to zero what is outside is the fill value already.
+    masked = values is not None and not (interpolation == "nearest" and not any(fill or ()))
+    if masked:
+        source = torch.cat([source, source.new_ones((num, 1, height, width))], dim=1)
+    found = functional.grid_sample(source, grid, mode=interpolation, padding_mode="zeros", align_corners=False)
+    if masked and values is not None:
+        found, share = found[:, :-1], found[:, -1:]
+        if interpolation == "nearest":
+            found = pick(share < 0.5, values.expand_as(found), found)
+        else:
+            found = (found - values) * share + values
+    return narrowed(found.round() if images.dtype == torch.uint8 else found, images.dtype)
 
 
 def _grid(matrix: Tensor, height: int, width: int, dtype: torch.dtype) -> Tensor:
@@ -249,8 +257,10 @@ def _grid(matrix: Tensor, height: int, width: int, dtype: torch.dtype) -> Tensor
     y = torch.arange(height, device=matrix.device, dtype=dtype)[:, None] - (height - 1) * 0.5
     axes = []
     for axis, side in ((0, width), (1, height)):
-        # Products of matrices would be rounded to TF32 on a GPU where that is allowed.
-        by_x, by_y, constant = (matrix[:, axis, place].to(dtype)[:, None, None] / (0.5 * side) for place in range(3))
+        # By a tensor, since a GPU multiplies by the inverse of a number. And a product, a product, a sum, a sum, each
+        # rounded, as in the product of matrices on the CPU; a GPU would round that to TF32 where it is allowed.
+        half = torch.full((), 0.5 * side, dtype=dtype, device=matrix.device)
+        by_x, by_y, constant = (matrix[:, axis, place].to(dtype)[:, None, None] / half for place in range(3))
         axes.append(x * by_x + y * by_y + constant)
     return torch.stack(axes, dim=-1)
 

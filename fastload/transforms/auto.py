@@ -20,7 +20,9 @@ from torch import Tensor
 
 from ..errors import ConfigError
 from . import color
-from .auto_geometry import ROTATE, SHEAR_X, Fill, Interpolation, matrices_of, warp
+from .affine import warp
+from .arguments import Fill, check_fill, check_interpolation
+from .auto_geometry import ROTATE, SHEAR_X, matrices_of
 from .base import BatchShape, Layout, Params, Transform, check_number, tensor_of
 from .draws import Floats, Integers, Stream
 from .parts import change_rows, slices
@@ -65,18 +67,10 @@ class _Policy(Transform):
     ``matrix`` [N, 2, 3], float32; and ``rows``, for each kind of operation an int64 tensor of the samples that have it.
     """
 
-    def __init__(self, interpolation: Any, fill: Fill, layout: Layout) -> None:
+    def __init__(self, interpolation: Any, fill: Any, layout: Layout) -> None:
         super().__init__(layout=layout)
-        name = getattr(interpolation, "value", interpolation)  # torchvision's enum, or its value
-        if name not in ("nearest", "bilinear"):
-            raise ConfigError(f"interpolation must be 'nearest' or 'bilinear', got {interpolation=}")
-        self.interpolation: Interpolation = name
-        if isinstance(fill, (list, tuple)):
-            if not fill:
-                raise ConfigError(f"fill must be a number, or one for each channel, got {fill=}")
-            self.fill: Fill = tuple(check_number("fill", value) for value in fill)
-        else:
-            self.fill = None if fill is None else check_number("fill", fill)
+        self.interpolation = check_interpolation(interpolation, ("nearest", "bilinear"))
+        self.fill: Fill | None = None if fill is None else check_fill("fill", fill)
 
     def _step(self, operations: Integers, magnitudes: Floats, shape: BatchShape) -> Params:
         matrices = matrices_of(operations, magnitudes, shape.height, shape.width)
@@ -118,7 +112,7 @@ class _Policy(Transform):
         return images
 
     def _warp(self, images: Tensor, matrices: Tensor) -> Tensor:
-        return warp(images, matrices, interpolation=self.interpolation, fill=self.fill)
+        return warp(images, matrices, self.interpolation, self.fill)
 
     def _check_channels(self, images: Tensor) -> None:
         if images.shape[1] not in (1, 3):
@@ -151,7 +145,7 @@ class RandAugment(_Policy):
         magnitude: int = 9,
         num_magnitude_bins: int = 31,
         interpolation: Any = "nearest",
-        fill: Fill = None,
+        fill: Any = None,
         *,
         layout: Layout = "NCHW",
     ) -> None:
@@ -204,7 +198,7 @@ class TrivialAugmentWide(_Policy):
         self,
         num_magnitude_bins: int = 31,
         interpolation: Any = "nearest",
-        fill: Fill = None,
+        fill: Any = None,
         *,
         layout: Layout = "NCHW",
     ) -> None:
@@ -254,7 +248,7 @@ class AugMix(_Policy):
         alpha: float = 1.0,
         all_ops: bool = True,
         interpolation: Any = "bilinear",
-        fill: Fill = None,
+        fill: Any = None,
         *,
         layout: Layout = "NCHW",
     ) -> None:

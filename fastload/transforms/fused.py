@@ -33,7 +33,7 @@ _ENOUGH = 2048
 
 
 def available(device: torch.device) -> bool:
-    """Whether the kernel runs there: on CUDA, of compute capability 8.0 at least, with Triton 3.3 (torch 2.7) at least.
+    """Whether the kernel runs there: on CUDA, of compute capability 8.0 at least, with Triton 3.6 at least.
 
     And with what Triton needs to start a kernel, as ``torch.compile`` does: a C compiler and Python's headers.
     ``FASTLOAD_TRITON=0`` in the environment says no, at any time. Where it does not run, torch's own operations are
@@ -58,7 +58,8 @@ def _can_run_triton() -> bool:
     import triton
 
     major, minor = triton.__version__.split(".")[:2]
-    return (int(major), int(minor)) >= (3, 3)  # the first that takes tuples as arguments
+    # Before 3.4 tuples cannot be subscripted, before 3.6 sizes of 1 do not compile.
+    return (int(major), int(minor)) >= (3, 6)
 
 
 @functools.cache
@@ -101,7 +102,7 @@ def transformed(
         [N, C, h, w], of the dtype that the arithmetic says; channels-last if the images are, else contiguous.
 
     Raises:
-        ValueError: the fill value does not fit these images.
+        ValueError: the fill value does not fit these images, or the steps are for another number of them.
         Exception: whatever Triton raises, with a note; there is no falling back.
 
     Cost:
@@ -116,6 +117,8 @@ def transformed(
     channels_last = memory_format == torch.channels_last
     span = sum((side - 1) * stride for side, stride in zip(images.shape[1:], images.stride()[1:], strict=True))
     block, strips, programs = _tiles(size, *((channels, num) if channels_last else (1, num * channels)))
+    fills = (0,) if fill is None else _bits(tuple(fill_numbers("fill", fill, channels, images.dtype)), images.dtype)
+    along_rows, along_cols = _numbers_of(rows, num), _numbers_of(cols, num)
     kernels = _kernels()
     types = kernels.TYPES
     try:
@@ -123,13 +126,13 @@ def transformed(
             kernels.transformed[(programs,)](
                 images.view(integers),
                 out.view(integers) if copied else out,
-                *_numbers_of(rows),
-                *_numbers_of(cols),
+                *along_rows,
+                *along_cols,
                 images.stride(),
                 height,
                 width,
                 *size,
-                (0,) if fill is None else _bits(fill_numbers("fill", fill, channels, images.dtype), images.dtype),
+                fills,
                 arithmetic.factors,
                 arithmetic.summands,
                 strips,
@@ -165,19 +168,22 @@ def _kinds_of(steps: Sequence[Step]) -> tuple[int, ...]:
     return tuple(int(step.kind) for step in reversed(steps))
 
 
-def _numbers_of(steps: Sequence[Step]) -> tuple[tuple[Tensor | None, ...], tuple[int, ...]]:
-    values = tuple(_plain(step.values) for step in reversed(steps))
+def _numbers_of(steps: Sequence[Step], num: int) -> tuple[tuple[Tensor | None, ...], tuple[int, ...]]:
+    values = tuple(_plain(step.values, num) for step in reversed(steps))
     return values, tuple(number for step in reversed(steps) for number in (step.first, step.second))
 
 
-def _plain(values: Tensor | None) -> Tensor | None:
+def _plain(values: Tensor | None, num: int) -> Tensor | None:
     if values is None:
         return None
+    if len(values) != num:  # the kernel would read what lies behind them
+        raise ValueError(f"these are parameters for {len(values)} samples, got {num} images")
     values = values.contiguous()
     return values.view(torch.uint8) if values.dtype == torch.bool else values
 
 
-def _bits(numbers: list[Any], dtype: torch.dtype) -> tuple[int, ...]:
+@functools.cache  # as many as there are fill values
+def _bits(numbers: tuple[Any, ...], dtype: torch.dtype) -> tuple[int, ...]:
     return tuple(torch.tensor(numbers, dtype=dtype).view(INTEGERS[dtype.itemsize]).tolist())
 
 
@@ -198,7 +204,8 @@ def _tiles(size: tuple[int, int], pixel: int, planes: int) -> tuple[tuple[int, i
         cols //= 2  # fewer threads have nothing to do
     rows = min(_ROWS, _power_of_two(height))
     across, down = -(-length // cols), -(-height // rows)
-    strips = max(1, min(_MOST_STRIPS, down, planes * across * down // _ENOUGH))
+    programs = -(-down // max(1, min(_MOST_STRIPS, planes * across * down // _ENOUGH)))  # one below the other
+    strips = -(-down // programs)
     return (rows, cols), strips, planes * across * -(-down // strips)
 
 

@@ -15,8 +15,8 @@ from torchvision.transforms import InterpolationMode
 
 from fastload import ConfigError
 from fastload.transforms import auto, parts
+from fastload.transforms.affine import warp
 from fastload.transforms.auto import OPERATIONS, AugMix, RandAugment, TrivialAugmentWide
-from fastload.transforms.auto_geometry import warp
 from fastload.transforms.base import BatchShape
 from fastload.transforms.draws import Draws
 
@@ -248,10 +248,10 @@ def test_what_torchvision_calls_the_modes_is_understood():
         (lambda: RandAugment(2, 31), r"magnitude must be in \[0, 30\]"),
         (lambda: RandAugment(2, 0, 1), "num_magnitude_bins must be at least 2"),
         (lambda: TrivialAugmentWide(1), "num_magnitude_bins must be at least 2"),
-        (lambda: RandAugment(interpolation="bicubic"), "interpolation must be 'nearest' or 'bilinear'"),
+        (lambda: RandAugment(interpolation="bicubic"), "interpolation must be one of 'nearest', 'bilinear'"),
         (lambda: RandAugment(fill="black"), "fill must be a number"),
         (lambda: RandAugment(fill=[]), "fill must be a number, or one for each channel"),
-        (lambda: RandAugment(fill=(0, math.nan)), "fill must be finite"),
+        (lambda: RandAugment(fill=(0, math.nan)), r"fill\[1\] must be finite"),
         (lambda: AugMix(0), r"severity must be in \[1, 10\]"),
         (lambda: AugMix(11), r"severity must be in \[1, 10\]"),
         (lambda: AugMix(mixture_width=0), "mixture_width must be at least 1"),
@@ -272,5 +272,5 @@ def test_two_channels_are_refused(make):
 
 
 def test_a_fill_for_other_channels_is_refused():
-    with pytest.raises(ValueError, match="one value or one for each of 3 channels"):
-        warp(torch.zeros(1, 3, 4, 4), torch.eye(2, 3)[None], interpolation="nearest", fill=(1, 2))
+    with pytest.raises(ValueError, match="one number, or one for each of the images' 3 channels"):
+        warp(torch.zeros(1, 3, 4, 4), torch.eye(2, 3)[None], "nearest", (1, 2))

@@ -282,6 +282,13 @@ def test_errors_of_the_members_are_the_same(on_cpu):
         Compose([RandomCrop(8, 2, fill=300), ToDtype(torch.float16, scale=True)])(images)
 
 
+def test_parameters_of_another_batch_are_refused(on_cpu):
+    composed = Compose(CHAIN)
+    _, params = composed(made_images(0, (3, 3, 12, 10)), return_params=True)
+    with pytest.raises(ValueError, match="parameters for 3 samples, got 4 images"):
+        composed(made_images(0, (4, 3, 12, 10)), params=params)
+
+
 def test_an_error_of_the_kernel_names_the_switch(on_cpu, monkeypatch):
     class Broken:
         def __getitem__(self, grid):
