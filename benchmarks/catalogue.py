@@ -5,6 +5,7 @@ is measured: torchvision alone takes seconds.
 """
 
 from benchmarks.cases import (
+    arrays,
     cifar,
     custom_collate,
     determinism,
@@ -23,6 +24,7 @@ ALL: tuple[Benchmark, ...] = (
     *imagefolder.BENCHMARKS,
     *thread.BENCHMARKS,
     *cifar.BENCHMARKS,
+    *arrays.BENCHMARKS,
     *tensors32.BENCHMARKS,
     *tiny.BENCHMARKS,
     *custom_collate.BENCHMARKS,

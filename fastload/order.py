@@ -17,7 +17,7 @@ import numpy.typing as npt
 import torch
 
 from .errors import ConfigError
-from .philox import sample_words, to_unit
+from .philox import sample_units, sample_words
 from .seeding import ORDER, Keys
 
 Indices: TypeAlias = npt.NDArray[np.int64]
@@ -196,8 +196,7 @@ class Weighted:
 
     def at(self, epoch: int, positions: Indices) -> Indices:
         """See :class:`Order`."""
-        words = sample_words(_key(self._seed, epoch, _DRAWS), positions, 0, 2)
-        drawn = to_unit(words[:, 0], words[:, 1]) * self._ends[-1]
+        drawn = sample_units(_key(self._seed, epoch, _DRAWS), positions, 0, 1)[:, 0] * self._ends[-1]
         # Rounding up to the very end must not reach a weight of 0 there.
         found: Indices = np.minimum(np.searchsorted(self._ends, drawn, side="right"), self._last).astype(np.int64)
         return found

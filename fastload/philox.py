@@ -5,15 +5,20 @@ whatever machine. For parameters of batched transforms and for draws by position
 generator for each sample would cost 6 µs each.
 
 The algorithm is that of Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (2011), the one that cuRAND and
-Triton have, so a device can draw the same words. Pure.
+Triton have, so a device can draw the same words. NumPy's way is the reference; the native library draws the same words
+where it is there. Pure.
 """
 
 from __future__ import annotations
 
-from typing import TypeAlias
+import ctypes
+import functools
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+
+from . import native
 
 Words: TypeAlias = npt.NDArray[np.uint32]
 
@@ -21,6 +26,9 @@ _MULTIPLIERS = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
 _KEY_STEPS = 0x9E3779B9, 0xBB67AE85
 _LOW = np.uint64(0xFFFFFFFF)
 _SHIFT = np.uint64(32)
+
+# A native level: the highest that the processor has.
+_BEST = len(native.LEVELS) - 1
 
 
 def philox4x32(counters: npt.NDArray[np.integer], key: tuple[int, int]) -> Words:
@@ -67,10 +75,58 @@ def sample_words(
 
     Returns:
         [N, num_words], uint32. The first words do not depend on ``num_words``.
+
+    Raises:
+        ValueError: more blocks than a sample has.
+
+    Cost: 4 µs a call and 5 ns a block with the native library; without it 60 µs and 30 to 280 ns.
     """
+    _check_blocks(first_block, num_words)
+    draw = _native()
+    if draw is None:
+        return reference_words(key, ids, purpose, num_words, first_block=first_block, repeats=repeats)
+    words = np.empty((len(ids), num_words), dtype=np.uint32)
+    _draw(draw, key, ids, purpose, num_words, first_block, repeats, words.ctypes.data, None)
+    return words
+
+
+def sample_units(
+    key: bytes,
+    ids: npt.NDArray[np.int64],
+    purpose: int,
+    num_units: int,
+    *,
+    first_block: int = 0,
+    repeats: npt.NDArray[np.integer] | None = None,
+) -> npt.NDArray[np.float64]:
+    """Return uniform numbers in [0, 1) for each sample: :func:`to_unit` of ``2 * num_units`` words.
+
+    Args: as :func:`sample_words`.
+
+    Returns:
+        [N, num_units], float64. The first numbers do not depend on ``num_units``.
+    """
+    _check_blocks(first_block, 2 * num_units)
+    draw = _native()
+    if draw is None:
+        words = reference_words(key, ids, purpose, 2 * num_units, first_block=first_block, repeats=repeats)
+        return to_unit(words[:, 0::2], words[:, 1::2])
+    units = np.empty((len(ids), num_units), dtype=np.float64)
+    _draw(draw, key, ids, purpose, 2 * num_units, first_block, repeats, None, units.ctypes.data)
+    return units
+
+
+def reference_words(
+    key: bytes,
+    ids: npt.NDArray[np.int64],
+    purpose: int,
+    num_words: int,
+    *,
+    first_block: int = 0,
+    repeats: npt.NDArray[np.integer] | None = None,
+) -> Words:
+    """Return what :func:`sample_words` does, by NumPy."""
     num_blocks = -(-num_words // 4)
-    if first_block + num_blocks > 1 << 12:
-        raise ValueError(f"a sample has 4096 blocks of words for each purpose, got {first_block=} and {num_words=}")
     counters = np.empty((len(ids), num_blocks, 4), dtype=np.uint64)
     counters[..., 0] = np.arange(first_block, first_block + num_blocks, dtype=np.uint64)
     if repeats is not None:
@@ -79,11 +135,48 @@ def sample_words(
     wide = ids.astype(np.uint64)[:, None]
     counters[..., 2] = wide & _LOW
     counters[..., 3] = wide >> _SHIFT
-    words = philox4x32(counters, (int.from_bytes(key[:4], "little"), int.from_bytes(key[4:8], "little")))
-    return words.reshape(len(ids), -1)[:, :num_words]
+    words = philox4x32(counters, _words_of(key))
+    return words.reshape(len(ids), 4 * num_blocks)[:, :num_words]
 
 
 def to_unit(high: Words, low: Words) -> npt.NDArray[np.float64]:
     """Return uniform numbers in [0, 1) with all 53 bits that a float64 has, from two words each."""
     bits = (high.astype(np.uint64) >> np.uint64(5) << np.uint64(26)) | (low.astype(np.uint64) >> np.uint64(6))
     return bits.astype(np.float64) * 2.0**-53
+
+
+def _check_blocks(first_block: int, num_words: int) -> None:
+    if first_block + -(-num_words // 4) > 1 << 12:
+        raise ValueError(f"a sample has 4096 blocks of words for each purpose, got {first_block=} and {num_words=}")
+
+
+def _words_of(key: bytes) -> tuple[int, int]:
+    return int.from_bytes(key[:4], "little"), int.from_bytes(key[4:8], "little")
+
+
+@functools.cache
+def _native() -> Any:
+    if not native.available():
+        return None
+    pointer, word = ctypes.c_void_p, ctypes.c_uint32
+    arguments = pointer, pointer, ctypes.c_int64, word, word, word, word, ctypes.c_int64, pointer, pointer, ctypes.c_int
+    return native.function("fastload_philox", None, *arguments)
+
+
+def _draw(
+    draw: Any,
+    key: bytes,
+    ids: npt.NDArray[np.int64],
+    purpose: int,
+    num_words: int,
+    first_block: int,
+    repeats: npt.NDArray[np.integer] | None,
+    words: int | None,
+    units: int | None,
+) -> None:
+    ids = np.ascontiguousarray(ids, dtype=np.int64)
+    turns = None
+    if repeats is not None:
+        repeats = np.ascontiguousarray(np.broadcast_to(repeats, ids.shape), dtype=np.int64)
+        turns = repeats.ctypes.data
+    draw(ids.ctypes.data, turns, len(ids), *_words_of(key), purpose, first_block, num_words, words, units, _BEST)

@@ -20,7 +20,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from .parts import in_parts
+from .parts import check_arguments, in_parts
 from .steps import narrowed, pick
 
 _TINY = torch.finfo(torch.float32).tiny
@@ -205,7 +205,6 @@ def solarize(images: Tensor, thresholds: Tensor) -> Tensor:
     return pick(images >= bounds.view(-1, 1, 1, 1), inverted, images)
 
 
-@in_parts
 def posterize(images: Tensor, bits: Tensor) -> Tensor:
     """Keep the highest bits of each value.
 
@@ -213,9 +212,15 @@ def posterize(images: Tensor, bits: Tensor) -> Tensor:
         images: any number of channels.
         bits: [N], integers in [0, 8].
     """
+    check_arguments("posterize", (images, bits))
     bits = bits.to(torch.int32).view(-1, 1, 1, 1)
-    if images.dtype == torch.uint8:
+    if images.dtype == torch.uint8:  # one step, with nothing in between that parts would keep in the caches
         return images & (255 << (8 - bits)).bitwise_and_(255).to(torch.uint8)
+    return _posterized(images, bits)
+
+
+@in_parts
+def _posterized(images: Tensor, bits: Tensor) -> Tensor:
     wide = _widened(images)
     levels = (1 << bits).to(wide.dtype)
     return torch.minimum((wide * levels).floor_().clamp_(min=0), levels - 1).div_(levels).to(images.dtype)

@@ -141,17 +141,17 @@ class Compose(Transform):
     def extra_repr(self) -> str:
         """Return what is done in one pass."""
         names = iter(self._names)
-        everywhere, on_cuda = [], []
+        everywhere, together = [], []
         for stage in self._stages:
             parts = [list(islice(names, len(part))) for part in parts_of(stage)]
             everywhere += [" + ".join(part) for part in parts if len(part) > 1]
             if len(parts) > 1:
-                on_cuda.append(" + ".join(chain.from_iterable(parts)))
+                together.append(" + ".join(chain.from_iterable(parts)))
         lines = []
         if everywhere:
             lines.append(f"in one pass: {'; '.join(everywhere)}")
-        if on_cuda:
-            lines.append(f"in one launch, on CUDA with Triton: {'; '.join(on_cuda)}")
+        if together:
+            lines.append(f"in one launch with Triton, or one native call from uint8: {'; '.join(together)}")
         return "\n".join(lines)
 
 

@@ -17,7 +17,7 @@ import numpy.typing as npt
 import torch
 
 from ..errors import ConfigError
-from ..philox import Words, sample_words, to_unit
+from ..philox import Words, sample_units, sample_words
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 Integers: TypeAlias = npt.NDArray[np.int64]
@@ -174,8 +174,11 @@ class Stream:
 
     def uniform(self, low: float = 0.0, high: float = 1.0, count: int | None = None) -> Floats:
         """Return uniform numbers in [low, high): [N], or [N, count]."""
-        words = self.words(2 * (count or 1))
-        unit = to_unit(words[:, 0::2], words[:, 1::2]) * (high - low) + low
+        draws, num = self._draws, count or 1
+        unit = sample_units(draws.key, draws.ids, self._purpose, num, first_block=self._block, repeats=draws.repeats)
+        self._block += -(-2 * num // 4)
+        if (low, high) != (0.0, 1.0):
+            unit = unit * (high - low) + low
         return unit if count is not None else unit[:, 0]
 
     def integers(self, bound: int | Integers, count: int | None = None) -> Integers:

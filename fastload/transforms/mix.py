@@ -25,8 +25,9 @@ from .base import (
     tensor_of,
 )
 from .draws import Draws, Floats, Integers, Stream
+from .gather import INTEGERS, on_host
 from .params import params_to
-from .parts import in_parts
+from .parts import check_arguments, in_parts
 from .steps import narrowed, pick
 
 
@@ -259,8 +260,27 @@ def _weighted(images: Tensor, weights: Tensor) -> Tensor:
     return narrowed(mixed.round_() if images.dtype == torch.uint8 else mixed, images.dtype)
 
 
-@in_parts
 def _pasted(images: Tensor, boxes: Tensor) -> Tensor:
+    # Others, as FakeTensor, have no values to loop over.
+    if on_host(images) and type(images) is Tensor:
+        return _pasted_one_by_one(images, boxes)
+    return _pasted_at_once(images, boxes)
+
+
+def _pasted_one_by_one(images: Tensor, boxes: Tensor) -> Tensor:
+    check_arguments("CutMix", (images, boxes))
+    found = images.clone()
+    integers = INTEGERS[images.element_size()]
+    source, target = images.view(integers).numpy(), found.view(integers).numpy()
+    for sample, box in enumerate(boxes.clamp(min=0).tolist()):
+        left, top, right, bottom = box
+        partner = min(sample ^ 1, len(images) - 1)
+        target[sample, :, top:bottom, left:right] = source[partner, :, top:bottom, left:right]
+    return found
+
+
+@in_parts
+def _pasted_at_once(images: Tensor, boxes: Tensor) -> Tensor:
     left, top, right, bottom = (side.view(-1, 1, 1, 1) for side in boxes.unbind(1))
     x = torch.arange(images.shape[3], device=images.device)
     y = torch.arange(images.shape[2], device=images.device)[:, None]

@@ -4,7 +4,7 @@
 
     [RandomCrop, RandomHorizontalFlip, ToDtype, Normalize, MixUp]
      └──────────── Gathered ─────────┘ └─ Normalized ─┘ └ Stage ┘     everywhere
-     └───────────────────── OnePass ──────────────────┘ └ Stage ┘     where fused.takes the images
+     └───────────────────── OnePass ──────────────────┘ └ Stage ┘     where fused or native.arrays takes the images
 
 In: transforms in their order. Out: stages in the same order.
 """
@@ -17,10 +17,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..native import arrays
 from . import fused
+from .arguments import fill_numbers
 from .base import Transform, shape_of
 from .chain import Gathered, Stage, compose
-from .gather import Moving
+from .gather import Moving, memory_format_of
 from .recipe import Arithmetic, Operation
 from .values import Normalize, ToDtype, ToNormalized
 
@@ -62,10 +64,12 @@ class OnePass(Stage):
         self._moving = [member for member in self if isinstance(member, Moving)]
         self._fill = next((member.map_fill for member in self._moving if member.map_fill is not None), None)
         self._values = next((stage for stage in stages if _changes_values(stage)), None)
+        self._tables: dict[int, Tensor] = {}
 
     def transform(self, images: Tensor, params: Any) -> Tensor:
         """See :class:`Stage`."""
-        arithmetic = self._arithmetic(images) if fused.takes(images) else None
+        on_device = fused.takes(images)
+        arithmetic = self._arithmetic(images) if on_device or arrays.takes(images) else None
         if arithmetic is None:
             for stage in self.stages:
                 its_params, params = params[: len(stage)], params[len(stage) :]
@@ -79,7 +83,22 @@ class OnePass(Stage):
                 rows += its_rows
                 cols += its_cols
         size = self.shape_after(shape)[2:]
-        return fused.transformed(images, rows, cols, size, self._fill, arithmetic)
+        if on_device:
+            return fused.transformed(images, rows, cols, size, self._fill, arithmetic)
+        memory_format = memory_format_of(images)
+        out = torch.empty((*images.shape[:2], *size), dtype=arithmetic.dtype, memory_format=memory_format)
+        table = None if arithmetic.operation == Operation.COPY else self._table(shape.channels)
+        fill = None if self._fill is None else fill_numbers("fill", self._fill, shape.channels, images.dtype)
+        return arrays.transformed(images, rows, cols, out, fill=fill, table=table)
+
+    def _table(self, channels: int) -> Tensor:
+        """Return [C, 256]: what becomes of each value of uint8, by the stage that changes them."""
+        if channels not in self._tables:
+            assert self._values is not None
+            levels = torch.arange(256, dtype=torch.uint8).expand(1, channels, 1, 256).contiguous()
+            made = self._values.transform(levels, [{} for _ in self._values])
+            self._tables[channels] = made.view(channels, 256)
+        return self._tables[channels]
 
     def _arithmetic(self, images: Tensor) -> Arithmetic | None:
         """Return what becomes of the values; None if the kernel cannot do that, or there is nothing to do at all."""

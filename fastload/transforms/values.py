@@ -9,8 +9,9 @@ from torch import Tensor
 
 from ..errors import ConfigError
 from .base import DTYPES, Layout, Params, Transform, check_number
-from .parts import in_parts
-from .steps import narrowed
+from .gather import memory_format_of
+from .parts import in_parts, slices
+from .steps import eager_on_cpu, narrowed
 
 # torchvision's: floats of [0, 1] are cut off to 256 steps of equal width, and 1.0 belongs to the last.
 _TO_UINT8 = 256 - 1e-3
@@ -111,6 +112,8 @@ class ToNormalized(Transform):
         """Return the normalised images."""
         _check_channels(self, images, self.mean)
         scales, shifts = self.line(images.dtype)
+        if images.dtype == torch.uint8 and eager_on_cpu(images):
+            return _line_of_bytes(images, scales, shifts, self.dtype)
         return _scaled_and_shifted(images, scales=scales, shifts=shifts, dtype=self.dtype)
 
     def line(self, dtype: torch.dtype) -> tuple[tuple[float, ...], tuple[float, ...]]:
@@ -149,6 +152,29 @@ def _scaled_and_shifted(
         place = channel if len(scales) > 1 else 0
         shift = torch.full((), shifts[place], dtype=wide, device=images.device)
         torch.add(shift, images[:, channel], alpha=scales[place], out=out[:, channel])
+    return out
+
+
+def _line_of_bytes(images: Tensor, scales: Sequence[float], shifts: Sequence[float], dtype: torch.dtype) -> Tensor:
+    """Return what :func:`_scaled_and_shifted` does, on the CPU: in parts, each converted into its place.
+
+    Every operation is rounded by itself, so that the values depend neither on where they lie nor on their neighbours.
+    """
+    wide = torch.float64 if dtype == torch.float64 else torch.float32
+    out = torch.empty_like(images, dtype=dtype)
+    source, target = images, out
+    factors, summands = (torch.tensor(values, dtype=wide).view(-1, 1, 1) for values in (scales, shifts))
+    if memory_format_of(images) == torch.channels_last:
+        # Channels side by side are a row of numbers, each with its factor: a broadcast of three of them is slow.
+        num, channels, height, width = images.shape
+        source, target = (one.permute(0, 2, 3, 1).view(num, height, width * channels) for one in (images, out))
+        factors, summands = (values.view(-1).expand(channels).repeat(width) for values in (factors, summands))
+    for part in slices(images):
+        result = target[part]
+        floats = result if dtype == wide else torch.empty_like(result, dtype=wide)
+        floats.copy_(source[part]).mul_(factors).add_(summands)
+        if floats is not result:
+            result.copy_(floats)
     return out
 
 

@@ -1,0 +1,181 @@
+/* Looking up bytes in tables of 256 values: one byte after the other, or 64 at once. */
+#ifndef FASTLOAD_ARRAYS_TABLE_H
+#define FASTLOAD_ARRAYS_TABLE_H
+
+#include "fastload.h"
+
+#include <string.h>
+
+#ifdef FASTLOAD_X86
+#include <immintrin.h>
+/* What looks up bytes in registers came after the rest of AVX-512; measured against a gather of AVX2: 4 times as fast,
+ * and that gather is slower than loads of one value after the other. */
+#define TARGET_VBMI __attribute__((target("avx512f,avx512bw,avx512vl,avx512vbmi")))
+#endif
+
+/* From bytes at a distance of `stride` to values at the same; the others, of 64 at once, have a stride of 1. */
+typedef void look_up_function(const uint8_t *table, const uint8_t *from, int64_t num, int64_t stride, uint8_t *to);
+
+struct lookup {
+    const uint8_t *table; /* [channels, 256] of items */
+    const uint8_t *bytes; /* [channels, 4, 256]: the items' bytes apart */
+    int64_t channels;
+    int64_t item;
+    int same; /* all channels have the same table */
+    look_up_function *one_by_one;
+    look_up_function *at_once; /* takes bytes; NULL: there is none */
+};
+
+/* Unrolled by hand: gcc's -O3 does not, and takes 1.6 times as long. */
+#define LOOK_UP(item)                                                                                                  \
+    static void look_up_##item(const uint8_t *table, const uint8_t *from, int64_t num, int64_t stride, uint8_t *to)    \
+    {                                                                                                                  \
+        int64_t i = 0;                                                                                                 \
+        for (; i + 4 <= num; i += 4, from += 4 * stride, to += 4 * stride * item)                                      \
+            for (int64_t k = 0; k < 4; k++)                                                                            \
+                memcpy(to + k * stride * item, table + from[k * stride] * item, item);                                 \
+        for (; i < num; i++, from += stride, to += stride * item)                                                      \
+            memcpy(to, table + *from * item, item);                                                                    \
+    }
+LOOK_UP(1)
+LOOK_UP(2)
+LOOK_UP(4)
+#undef LOOK_UP
+
+#ifdef FASTLOAD_X86
+/* The 256 bytes of a table are four registers; two instructions each look 7 bits up in two of them. */
+TARGET_VBMI
+static inline __m512i look_up_64(const __m512i table[4], __m512i values)
+{
+    __m512i low = _mm512_permutex2var_epi8(table[0], values, table[1]);
+    return _mm512_mask_mov_epi8(low, _mm512_movepi8_mask(values),
+                                _mm512_permutex2var_epi8(table[2], values, table[3]));
+}
+
+TARGET_VBMI
+static inline __mmask64 first_ones(int64_t num)
+{
+    return num >= 64 ? ~(__mmask64)0 : num <= 0 ? 0 : ((__mmask64)1 << num) - 1;
+}
+
+TARGET_VBMI
+static void look_up_1_vbmi(const uint8_t *bytes, const uint8_t *from, int64_t num, int64_t stride, uint8_t *to)
+{
+    (void)stride;
+    __m512i table[4];
+    for (int part = 0; part < 4; part++)
+        table[part] = _mm512_loadu_si512(bytes + 64 * part);
+    for (int64_t i = 0; i < num; i += 64) {
+        __mmask64 some = first_ones(num - i);
+        _mm512_mask_storeu_epi8(to + i, some, look_up_64(table, _mm512_maskz_loadu_epi8(some, from + i)));
+    }
+}
+
+TARGET_VBMI
+static void look_up_2_vbmi(const uint8_t *bytes, const uint8_t *from, int64_t num, int64_t stride, uint8_t *to)
+{
+    (void)stride;
+    __m512i table[2][4];
+    for (int byte = 0; byte < 2; byte++)
+        for (int part = 0; part < 4; part++)
+            table[byte][part] = _mm512_loadu_si512(bytes + 256 * byte + 64 * part);
+    /* Interleaving works within 128 bits: lanes are put in their order afterwards. */
+    const __m512i first = _mm512_set_epi64(11, 10, 3, 2, 9, 8, 1, 0);
+    const __m512i second = _mm512_set_epi64(15, 14, 7, 6, 13, 12, 5, 4);
+    for (int64_t i = 0; i < num; i += 64) {
+        __m512i values = _mm512_maskz_loadu_epi8(first_ones(num - i), from + i);
+        __m512i low = look_up_64(table[0], values), high = look_up_64(table[1], values);
+        __m512i even = _mm512_unpacklo_epi8(low, high), odd = _mm512_unpackhi_epi8(low, high);
+        _mm512_mask_storeu_epi16(to + 2 * i, (__mmask32)first_ones(num - i),
+                                 _mm512_permutex2var_epi64(even, first, odd));
+        _mm512_mask_storeu_epi16(to + 2 * i + 64, (__mmask32)first_ones(num - i - 32),
+                                 _mm512_permutex2var_epi64(even, second, odd));
+    }
+}
+
+TARGET_VBMI
+static void look_up_4_vbmi(const uint8_t *bytes, const uint8_t *from, int64_t num, int64_t stride, uint8_t *to)
+{
+    (void)stride;
+    __m512i table[4][4];
+    for (int byte = 0; byte < 4; byte++)
+        for (int part = 0; part < 4; part++)
+            table[byte][part] = _mm512_loadu_si512(bytes + 256 * byte + 64 * part);
+    for (int64_t i = 0; i < num; i += 64) {
+        __m512i values = _mm512_maskz_loadu_epi8(first_ones(num - i), from + i);
+        __m512i apart[4], four[4], result[4];
+        for (int byte = 0; byte < 4; byte++)
+            apart[byte] = look_up_64(table[byte], values);
+        __m512i low0 = _mm512_unpacklo_epi8(apart[0], apart[1]), high0 = _mm512_unpackhi_epi8(apart[0], apart[1]);
+        __m512i low1 = _mm512_unpacklo_epi8(apart[2], apart[3]), high1 = _mm512_unpackhi_epi8(apart[2], apart[3]);
+        four[0] = _mm512_unpacklo_epi16(low0, low1);
+        four[1] = _mm512_unpackhi_epi16(low0, low1);
+        four[2] = _mm512_unpacklo_epi16(high0, high1);
+        four[3] = _mm512_unpackhi_epi16(high0, high1);
+        /* Lane k of four[j] has the values 16 * k + 4 * j and on: a matrix of lanes to turn. */
+        __m512i a = _mm512_shuffle_i64x2(four[0], four[1], 0x44), b = _mm512_shuffle_i64x2(four[0], four[1], 0xEE);
+        __m512i c = _mm512_shuffle_i64x2(four[2], four[3], 0x44), d = _mm512_shuffle_i64x2(four[2], four[3], 0xEE);
+        result[0] = _mm512_shuffle_i64x2(a, c, 0x88);
+        result[1] = _mm512_shuffle_i64x2(a, c, 0xDD);
+        result[2] = _mm512_shuffle_i64x2(b, d, 0x88);
+        result[3] = _mm512_shuffle_i64x2(b, d, 0xDD);
+        if (num - i >= 64)
+            for (int part = 0; part < 4; part++)
+                _mm512_storeu_si512(to + 4 * i + 64 * part, result[part]);
+        else
+            for (int part = 0; part < 4; part++)
+                _mm512_mask_storeu_epi32(to + 4 * i + 64 * part, (__mmask16)first_ones(num - i - 16 * part),
+                                         result[part]);
+    }
+}
+#endif
+
+/* How much memory lookup_of needs; a multiple of 64. */
+static size_t lookup_bytes(int64_t channels)
+{
+    return (size_t)channels * 1024;
+}
+
+/* Return how values are looked up. memory: of lookup_bytes(channels). */
+static struct lookup lookup_of(const uint8_t *table, int64_t channels, int64_t item, uint8_t *memory, int wanted)
+{
+    look_up_function *plain = item == 1 ? look_up_1 : item == 2 ? look_up_2 : look_up_4;
+    struct lookup lookup = {table, memory, channels, item, 1, plain, NULL};
+    for (int64_t channel = 1; channel < channels; channel++)
+        lookup.same &= !memcmp(table, table + channel * 256 * item, (size_t)(256 * item));
+#ifdef FASTLOAD_X86
+    if (fastload_level(wanted) == FASTLOAD_AVX512 && __builtin_cpu_supports("avx512vbmi")) {
+        lookup.at_once = item == 1 ? look_up_1_vbmi : item == 2 ? look_up_2_vbmi : look_up_4_vbmi;
+        for (int64_t channel = 0; channel < channels; channel++)
+            for (int64_t byte = 0; byte < item; byte++)
+                for (int64_t value = 0; value < 256; value++)
+                    memory[(channel * 4 + byte) * 256 + value] = table[(channel * 256 + value) * item + byte];
+    }
+#else
+    (void)wanted;
+#endif
+    return lookup;
+}
+
+/* Look up values of one channel, `stride` bytes from one to the next. */
+static inline void look_up(const struct lookup *lookup, int64_t channel, const uint8_t *from, int64_t num,
+                           int64_t stride, uint8_t *to)
+{
+    if (lookup->at_once && stride == 1)
+        lookup->at_once(lookup->bytes + channel * 1024, from, num, 1, to);
+    else
+        lookup->one_by_one(lookup->table + channel * 256 * lookup->item, from, num, stride, to);
+}
+
+/* Look up the values of pixels, in the table of its channel each. */
+static void look_up_pixels(const struct lookup *lookup, const uint8_t *from, int64_t num, uint8_t *to)
+{
+    int64_t channels = lookup->channels;
+    if (lookup->same)
+        look_up(lookup, 0, from, num * channels, 1, to);
+    else
+        for (int64_t channel = 0; channel < channels; channel++)
+            look_up(lookup, channel, from + channel, num, channels, to + channel * lookup->item);
+}
+
+#endif

@@ -1,0 +1,66 @@
+/* What all parts of the native library share: how functions are exported, and which instruction set is used.
+ *
+ * Plain C, no global state that changes, nothing of Python. Every function may be called by many threads at once, as
+ * long as no two of them are given the same memory to write, or the same scratch.
+ */
+#ifndef FASTLOAD_H
+#define FASTLOAD_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* Counted up with each change of an exported function; fastload/native/__init__.py names the one that it speaks. */
+#define FASTLOAD_ABI 1
+
+#define FASTLOAD_EXPORT __attribute__((visibility("default")))
+
+/* fastload_features() */
+#define FASTLOAD_HAS_JPEG 1
+
+/* What an exported function that can fail returns. Positive: this library leaves the image to another decoder. The
+ * numbers are those of fastload/native/jpeg.py. */
+enum fastload_status {
+    FASTLOAD_BAD_ARGUMENT = -1, /* the caller's mistake: nothing was written */
+    FASTLOAD_DONE = 0,
+    FASTLOAD_NOT_JPEG = 1,    /* not a JPEG file, or its headers are damaged or unusual */
+    FASTLOAD_CODING = 2,      /* arithmetic, lossless or hierarchical coding, or not 8 bits a sample */
+    FASTLOAD_COLORS = 3,      /* neither one nor three components: CMYK and the like */
+    FASTLOAD_SAMPLING = 4,    /* components sampled in an uncommon way */
+    FASTLOAD_TOO_LARGE = 5,   /* more pixels than FASTLOAD_MAX_PIXELS */
+    FASTLOAD_DAMAGED = 6,     /* truncated, or what libjpeg warns of */
+    FASTLOAD_NO_MEMORY = 7,
+};
+
+/* Below what Pillow warns of as a possible decompression bomb. */
+#define FASTLOAD_MAX_PIXELS (1 << 26)
+/* The longest side of a result. */
+#define FASTLOAD_MAX_SIDE (1 << 15)
+
+/* Kernels exist in several versions that compute the same bits. A caller names the highest that it wants (tests try
+ * them all), and gets the highest that there is on this processor. */
+enum fastload_level { FASTLOAD_PLAIN = 0, FASTLOAD_AVX2 = 1, FASTLOAD_AVX512 = 2, FASTLOAD_BEST = 2 };
+
+#if defined(__x86_64__)
+#define FASTLOAD_X86 1
+#define FASTLOAD_TARGET_AVX2 __attribute__((target("avx2,fma,f16c")))
+#define FASTLOAD_TARGET_AVX512 \
+    __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vnni,avx2,fma,f16c")))
+#endif
+
+/* The highest level that this processor has, not above `wanted`. */
+static inline int fastload_level(int wanted)
+{
+#ifdef FASTLOAD_X86
+    if (wanted >= FASTLOAD_AVX512 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
+        __builtin_cpu_supports("avx512vbmi") && __builtin_cpu_supports("avx512vnni"))
+        return FASTLOAD_AVX512;
+    if (wanted >= FASTLOAD_AVX2 && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
+        return FASTLOAD_AVX2;
+#else
+    (void)wanted;
+#endif
+    return FASTLOAD_PLAIN;
+}
+
+#endif

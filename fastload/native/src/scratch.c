@@ -1,0 +1,36 @@
+/* See scratch.h. */
+#include "scratch.h"
+
+#include <stdlib.h>
+
+/* Blocks above this are given back after the call: one large image shall not cost every thread its memory for good. */
+#define KEPT ((size_t)16 << 20)
+
+void *reserve(struct block *block, size_t size)
+{
+    if (block->size >= size && (block->size <= KEPT || size > KEPT))
+        return block->data;
+    free(block->data);
+    block->size = 0;
+    size = (size + size / 4 + 63) / 64 * 64;
+    block->data = aligned_alloc(64, size);
+    if (block->data)
+        block->size = size;
+    return block->data;
+}
+
+FASTLOAD_EXPORT struct fastload_scratch *fastload_scratch_new(void)
+{
+    return calloc(1, sizeof(struct fastload_scratch));
+}
+
+FASTLOAD_EXPORT void fastload_scratch_free(struct fastload_scratch *scratch)
+{
+    if (!scratch)
+        return;
+    struct block *all[] = {&scratch->axes[0], &scratch->axes[1], &scratch->tables,  &scratch->rows, &scratch->result,
+                           &scratch->pixels,  &scratch->entropy, &scratch->restarts, &scratch->codes};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        free(all[i]->data);
+    free(scratch);
+}

@@ -1,0 +1,77 @@
+/* A finished row of 8-bit RGB to where and how the caller wants it. See struct target in resample.h. */
+#include "resample.h"
+
+#include <string.h>
+
+#define STORE(TYPE, LOOK_UP)                                                                                           \
+    do {                                                                                                               \
+        for (int c = 0; c < 3; c++) {                                                                                  \
+            uint8_t *to = row + c * target->channel;                                                                   \
+            const TYPE *table = (const TYPE *)target->table + 256 * c;                                                 \
+            const uint8_t *from = line + c;                                                                            \
+            (void)table;                                                                                               \
+            if (target->column == (int64_t)sizeof(TYPE))                                                               \
+                for (int x = 0; x < width; x++)                                                                        \
+                    ((TYPE *)(void *)to)[x] = LOOK_UP(from[3 * x]);                                                    \
+            else                                                                                                       \
+                for (int x = 0; x < width; x++, to += target->column)                                                  \
+                    *(TYPE *)(void *)to = LOOK_UP(from[3 * x]);                                                        \
+        }                                                                                                              \
+    } while (0)
+#define LEVEL(value) (value)
+#define FROM_TABLE(value) table[value]
+
+#ifdef FASTLOAD_X86
+#include <immintrin.h>
+
+/* Pixels of three bytes to three planes, 16 at a time. Returns how many pixels it took. */
+FASTLOAD_TARGET_AVX2 static int planes_avx2(const struct target *target, uint8_t *row, const uint8_t *line, int width)
+{
+    /* Which byte of each third of 48 bytes goes where in each plane; -1: it is in another third. */
+    int8_t order[3][3][16];
+    memset(order, -1, sizeof order);
+    for (int byte = 0; byte < 48; byte++)
+        order[byte % 3][byte / 16][byte / 3] = (int8_t)(byte % 16);
+    int x = 0;
+    for (; x + 16 <= width; x += 16) {
+        __m128i third[3];
+        for (int i = 0; i < 3; i++)
+            third[i] = _mm_loadu_si128((const __m128i *)(line + 3 * x + 16 * i));
+        for (int c = 0; c < 3; c++) {
+            __m128i plane = _mm_setzero_si128();
+            for (int i = 0; i < 3; i++)
+                plane = _mm_or_si128(plane,
+                                     _mm_shuffle_epi8(third[i], _mm_loadu_si128((const __m128i *)order[c][i])));
+            _mm_storeu_si128((__m128i *)(row + c * target->channel + x), plane);
+        }
+    }
+    return x;
+}
+#endif
+
+void store_row(const struct target *target, int level, int y, const uint8_t *line, int width)
+{
+    uint8_t *row = target->data + y * target->row;
+    if (!target->table) {
+        if (target->channel == 1 && target->column == 3) {
+            memcpy(row, line, (size_t)3 * width);
+            return;
+        }
+#ifdef FASTLOAD_X86
+        if (level != FASTLOAD_PLAIN && target->column == 1) {
+            const int done = planes_avx2(target, row, line, width);
+            row += done;
+            line += 3 * done;
+            width -= done;
+        }
+#else
+        (void)level;
+#endif
+        STORE(uint8_t, LEVEL);
+    } else if (target->element == 1)
+        STORE(uint8_t, FROM_TABLE);
+    else if (target->element == 2)
+        STORE(uint16_t, FROM_TABLE);
+    else
+        STORE(uint32_t, FROM_TABLE);
+}

@@ -1,0 +1,86 @@
+"""The library is found, checked and switched off as documented."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fastload import native
+
+without_library = pytest.mark.without_library
+
+
+def python(code: str, **environment: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code],
+        capture_output=True,
+        text=True,
+        env={**os.environ, **environment},
+        check=True,
+    )
+    return done.stdout
+
+
+def test_a_built_library_is_available():
+    assert native.available()
+    assert native.why_not() is None
+    assert native.processor_level() in native.LEVELS
+
+
+@without_library
+def test_an_environment_variable_switches_the_library_off():
+    said = python("from fastload import native; print(native.available(), native.why_not())", FASTLOAD_NATIVE="0")
+    assert said == "False FASTLOAD_NATIVE=0 switches it off\n"
+
+
+@without_library
+def test_a_function_of_a_missing_library_says_why():
+    code = (
+        "from fastload import native\n"
+        "try:\n    native.processor_level()\n"
+        "except RuntimeError as error:\n    print(error)"
+    )
+    said = python(code, FASTLOAD_NATIVE="0")
+    assert said.startswith("fastload's native library has no fastload_processor_level: FASTLOAD_NATIVE=0")
+
+
+def test_a_library_of_another_version_is_refused(monkeypatch):
+    monkeypatch.setattr(native, "ABI", native.ABI + 1)
+    loaded = native._load.__wrapped__()
+    assert loaded.library is None
+    assert f"another version ({native.ABI - 1}, not {native.ABI})" in loaded.reason
+
+
+@without_library
+def test_a_file_that_is_no_library_is_refused(monkeypatch, tmp_path: Path):
+    broken = tmp_path / "_fastload.so"
+    broken.write_bytes(b"not a library")
+    monkeypatch.setattr(native, "LIBRARY", broken)
+    loaded = native._load.__wrapped__()
+    assert loaded.library is None
+    assert loaded.reason.startswith("it cannot be loaded")
+
+
+@without_library
+def test_a_missing_file_is_told_apart(monkeypatch, tmp_path: Path):
+    monkeypatch.setattr(native, "LIBRARY", tmp_path / "_fastload.so")
+    assert native._load.__wrapped__().reason.startswith("it was not built")
+
+
+def test_types_declared_by_one_caller_do_not_reach_another():
+    first = native.function("fastload_abi", ctypes.c_int)
+    second = native.function("fastload_abi", ctypes.c_double)
+    assert first.restype is ctypes.c_int
+    assert second.restype is ctypes.c_double
+    assert first() == native.ABI
+
+
+@without_library
+def test_importing_the_package_does_not_load_the_library():
+    said = python("import fastload, sys; from fastload import native; print(native._load.cache_info().misses)")
+    assert said == "0\n"

@@ -1,0 +1,83 @@
+"""The native library draws the words that NumPy's way draws."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fastload import native, philox
+from fastload.philox import reference_words, sample_units, sample_words, to_unit
+
+KEYS = st.binary(min_size=8, max_size=16)
+
+
+@st.composite
+def draws(draw):
+    """Return (key, ids, purpose, first_block, repeats)."""
+    ids = np.array(draw(st.lists(st.integers(-(2**63), 2**63 - 1), max_size=21)), dtype=np.int64)
+    repeats = None
+    if draw(st.booleans()):
+        dtype = draw(st.sampled_from([np.int64, np.int32, np.uint64]))
+        repeats = np.array([draw(st.integers(0, 2**31 - 1)) for _ in ids], dtype=dtype)
+    return draw(KEYS), ids, draw(st.integers(0, 2**32 - 1)), draw(st.integers(0, 4000)), repeats
+
+
+@pytest.fixture(autouse=True, params=range(len(native.LEVELS)), ids=native.LEVELS)
+def _level(request, monkeypatch):
+    monkeypatch.setattr(philox, "_BEST", request.param)
+
+
+@given(drawn=draws(), num_words=st.integers(1, 13))
+def test_words_are_those_of_the_reference(drawn, num_words):
+    key, ids, purpose, first_block, repeats = drawn
+    found = sample_words(key, ids, purpose, num_words, first_block=first_block, repeats=repeats)
+    expected = reference_words(key, ids, purpose, num_words, first_block=first_block, repeats=repeats)
+    assert found.dtype == expected.dtype
+    assert np.array_equal(found, expected)
+
+
+@given(drawn=draws(), num_units=st.integers(1, 9))
+def test_units_are_made_of_the_words_of_the_reference(drawn, num_units):
+    key, ids, purpose, first_block, repeats = drawn
+    found = sample_units(key, ids, purpose, num_units, first_block=first_block, repeats=repeats)
+    words = reference_words(key, ids, purpose, 2 * num_units, first_block=first_block, repeats=repeats)
+    assert found.dtype == np.float64
+    assert np.array_equal(found, to_unit(words[:, 0::2], words[:, 1::2]))
+
+
+@given(step=st.integers(2, 3), num=st.integers(1, 20))
+def test_ids_may_lie_apart_from_each_other(step, num):
+    ids = np.arange(step * num)[::step]
+    assert not num > 1 or not ids.flags.c_contiguous
+    assert np.array_equal(sample_words(b"key of 8", ids, 1, 5), reference_words(b"key of 8", ids.copy(), 1, 5))
+
+
+def test_more_blocks_than_a_sample_has_are_an_error():
+    for function in (sample_words, sample_units):
+        with pytest.raises(ValueError, match="4096 blocks of words for each purpose, got first_block=4096"):
+            function(b"key of 8", np.arange(3), 1, 1, first_block=4096)
+
+
+def test_words_do_not_depend_on_whether_the_library_is_there():
+    code = (
+        "import numpy as np; from fastload.philox import sample_words, sample_units; ids = np.arange(1000) * 10**15\n"
+        "print(sample_words(b'key of 8', ids, 5, 7).tolist(), sample_units(b'key of 8', ids, 5, 3).tolist())"
+    )
+    said = [
+        subprocess.run(
+            [sys.executable, "-c", code],
+            capture_output=True,
+            text=True,
+            check=True,
+            env={**os.environ, "FASTLOAD_NATIVE": wish, "LD_PRELOAD": ""},
+        ).stdout
+        for wish in ("0", "1")
+    ]
+    assert said[0] == said[1]
+    assert len(said[0]) > 10_000
