@@ -46,6 +46,8 @@ ORDER = [
     "workers.threads",
     "workers.processes",
     "native",
+    "native.rows",
+    "native.jpeg",
     "transforms.draws",
     "transforms.base",
     "batch_keys",

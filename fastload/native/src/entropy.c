@@ -9,37 +9,34 @@
 /* Zeros behind the data: an MCU of ten blocks cannot read further than this before the end is looked at. */
 #define PADDING 4096
 
-/* A word of struct codes.look. Zero in all: the code is longer than LOOK_BITS.
- *   bits 0..5: how many bits it is about: the code, and the value's where VALUE is set
- *   bits 6..9: the run of zeros before the value
- *   bits 10..13: the value's size in bits; of DC, up to 15
- *   bit 14: VALUE: the value's bits were among those looked at
- *   bit 15: LAST: the rest of the block is zero
- *   bits 16..31: the value */
+/* A word of struct codes.look. Zero in all: the code is longer than LOOK_BITS, or none.
+ *   bits 0..5: bits of the code and of the value behind it
+ *   bits 6..10: bits of the code
+ *   bits 11..14: bits of the value
+ *   bits 15..18: the run of zeros before it
+ *   bit 19: LAST: the rest of the block is zero */
 #define LENGTH(word) ((int)((word) & 63))
-#define RUN(word) ((int)((word) >> 6 & 15))
-#define SIZE(word) ((int)((word) >> 10 & 15))
-#define VALUE (1u << 14)
-#define LAST (1u << 15)
+#define CODE(word) ((int)((word) >> 6 & 31))
+#define SIZE(word) ((int)((word) >> 11 & 15))
+#define RUN(word) ((int)((word) >> 15 & 15))
+#define LAST (1u << 19)
+/* Of AC values, in files of 8 bits a sample. So two of them, with codes of 16 bits, fit the 56 bits of a refill. */
+#define MOST_AC_BITS 10
+#define MOST_DC_BITS 15
 
 static const uint8_t NATURAL[64] = {
     0,  1,  8,  16, 9,  2,  3,  10, 17, 24, 32, 25, 18, 11, 4,  5,  12, 19, 26, 33, 40, 48,
     41, 34, 27, 20, 13, 6,  7,  14, 21, 28, 35, 42, 49, 56, 57, 50, 43, 36, 29, 22, 15, 23,
     30, 37, 44, 51, 58, 59, 52, 45, 38, 31, 39, 46, 53, 60, 61, 54, 47, 55, 62, 63};
 
-/* The value of `size` bits: those that begin with 0 are negative. */
-static inline int32_t extend(uint32_t bits, int size)
-{
-    return (int32_t)bits - (int32_t)((1u << size) - 1) * (int32_t)(1 - (bits >> (size - 1)));
-}
-
 static uint32_t describe(int symbol, int length, int is_dc)
 {
     const int run = is_dc ? 0 : symbol >> 4, size = is_dc ? symbol : symbol & 15;
-    uint32_t word = (uint32_t)length | (uint32_t)run << 6 | (uint32_t)size << 10;
-    if (!is_dc && size == 0)
-        word |= run == 15 ? VALUE : LAST; /* sixteen zeros: a run of 15 and the value 0 */
-    return word;
+    if (size > (is_dc ? MOST_DC_BITS : MOST_AC_BITS))
+        return 0;
+    /* No value and a run of 15 are sixteen zeros: a run of 15, and the value 0. */
+    const uint32_t last = !is_dc && size == 0 && run != 15 ? LAST : 0;
+    return (uint32_t)(length + size) | (uint32_t)length << 6 | (uint32_t)size << 11 | (uint32_t)run << 15 | last;
 }
 
 /* Makes tables from counts and symbols, whose sense libjpeg has checked. Returns 0 if they make none. */
@@ -57,19 +54,14 @@ static int make_codes(struct codes *codes, const JHUFF_TBL *from, int is_dc)
     for (int length = 1; length <= 16; length++, code <<= 1) {
         codes->offset[length] = next - (int32_t)code;
         for (int i = 0; i < codes->counts[length]; i++, code++, next++) {
-            if (next > 255 || code >= 1u << length || (is_dc && codes->symbols[next] > 15))
+            if (next > 255 || code >= 1u << length)
                 return 0;
             if (length > LOOK_BITS)
                 continue;
             const uint32_t word = describe(codes->symbols[next], length, is_dc);
-            const int size = SIZE(word), spare = LOOK_BITS - length;
-            for (uint32_t rest = 0; rest < 1u << spare; rest++) {
-                uint32_t *to = &codes->look[code << spare | rest];
-                *to = word;
-                if (size > 0 && size <= spare)
-                    *to = ((word & ~63u) | VALUE | (uint32_t)(length + size)) +
-                          ((uint32_t)extend(rest >> (spare - size), size) << 16);
-            }
+            const int spare = LOOK_BITS - length;
+            for (uint32_t rest = 0; rest < 1u << spare; rest++)
+                codes->look[code << spare | rest] = word;
         }
         codes->limit[length] = code << (16 - length);
     }
@@ -80,7 +72,7 @@ static int make_codes(struct codes *codes, const JHUFF_TBL *from, int is_dc)
 }
 
 /* At least 56 bits. Reads up to 8 bytes ahead. */
-static inline void refill(struct entropy *e)
+static inline __attribute__((always_inline)) void refill(struct reader *e)
 {
     uint64_t next;
     memcpy(&next, e->at, 8);
@@ -90,12 +82,6 @@ static inline void refill(struct entropy *e)
     e->bits |= next >> e->num_bits;
     e->at += (63 - e->num_bits) >> 3;
     e->num_bits |= 56;
-}
-
-static inline void drop(struct entropy *e, int num)
-{
-    e->bits <<= num;
-    e->num_bits -= num;
 }
 
 /* A code longer than LOOK_BITS: the word that describes it, or 0 if it is none. */
@@ -111,87 +97,118 @@ static __attribute__((noinline)) uint32_t long_code(const struct codes *codes, u
     return place < 0 || place > 255 ? 0 : describe(codes->symbols[place], length, codes->is_dc);
 }
 
-/* Decodes a block; `block` is zero, or NULL where only the place behind it is wanted. Returns 0 for damage. */
-static inline int decode_block(struct entropy *e, const struct codes *dc, const struct codes *ac, int32_t *previous,
-                               JCOEF *block)
+/* What the next code says, taken from the bits with the value behind it. Returns the word, or 0 if it is no code. */
+static inline __attribute__((always_inline)) uint32_t take(struct reader *e, const struct codes *codes, int32_t *value)
 {
+    uint32_t word = codes->look[e->bits >> (64 - LOOK_BITS)];
+    if (__builtin_expect(!word, 0))
+        word = long_code(codes, e->bits);
+    const uint64_t rest = e->bits << CODE(word);
+    const int size = SIZE(word);
+    /* Values that begin with 0 are negative. Without branches: which way they go is a matter of chance. */
+    const uint64_t negative = (rest >> 63) - 1;
+    *value = (int32_t)(rest >> 1 >> (63 - size)) - (int32_t)(negative & ((1u << size) - 1));
+    e->bits <<= LENGTH(word);
+    e->num_bits -= LENGTH(word);
+    return word;
+}
+
+/* Decodes a block; `block` is zero, or NULL where only the place behind it is wanted. Returns 0 for damage. */
+static inline __attribute__((always_inline)) int decode_block(struct reader *e, const struct codes *dc,
+                                                              const struct codes *ac, int32_t *previous, JCOEF *block)
+{
+    int32_t value;
     refill(e);
-    uint32_t word = dc->look[e->bits >> (64 - LOOK_BITS)];
-    if (!word && !(word = long_code(dc, e->bits)))
+    if (!take(e, dc, &value))
         return 0;
-    drop(e, LENGTH(word));
-    int32_t value = (int16_t)(word >> 16);
-    if (!(word & VALUE) && SIZE(word)) {
-        value = extend((uint32_t)(e->bits >> (64 - SIZE(word))), SIZE(word));
-        drop(e, SIZE(word));
-    }
     *previous += value;
     if (*previous != (int16_t)*previous)
         return 0;
     if (block)
         block[0] = (JCOEF)*previous;
-    for (int k = 1; k < 64; k++) {
-        if (e->num_bits < 32)
-            refill(e);
-        word = ac->look[e->bits >> (64 - LOOK_BITS)];
-        if (!word && !(word = long_code(ac, e->bits)))
-            return 0;
-        drop(e, LENGTH(word));
-        if (word & LAST)
-            break;
-        k += RUN(word);
-        value = (int16_t)(word >> 16);
-        if (!(word & VALUE)) {
-            value = extend((uint32_t)(e->bits >> (64 - SIZE(word))), SIZE(word));
-            drop(e, SIZE(word));
+    for (int k = 1; k < 64;) {
+        refill(e);
+        for (int twice = 0; twice < 2 && k < 64; twice++, k++) {
+            const uint32_t word = take(e, ac, &value);
+            k += RUN(word);
+            if (word & LAST)
+                return 1;
+            if (!word || k > 63)
+                return 0;
+            if (block)
+                block[NATURAL[k]] = (JCOEF)value;
         }
-        if (k > 63)
-            return 0;
-        if (block)
-            block[NATURAL[k]] = (JCOEF)value;
     }
     return 1;
 }
 
-/* Bytes of which all bits were used, or at least one. */
-static const uint8_t *used(const struct entropy *e)
+/* Behind the bytes of which at least one bit was used. */
+static const uint8_t *used(const struct reader *e)
 {
     return e->at - e->num_bits / 8;
 }
 
 static void start_interval(struct entropy *e, uint32_t restart)
 {
-    e->at = e->data + (restart ? e->restarts[restart - 1] : 0);
+    e->reader.at = e->data + (restart ? e->restarts[restart - 1] : 0);
+    e->reader.bits = 0;
+    e->reader.num_bits = 0;
     e->end = e->data + e->restarts[restart];
     e->restart = restart;
-    e->bits = 0;
-    e->num_bits = 0;
     memset(e->previous, 0, sizeof e->previous);
 }
 
-/* What libjpeg calls for each MCU. */
-static boolean decode_mcu(j_decompress_ptr cinfo, JBLOCKROW *blocks)
+static void next_interval(j_decompress_ptr cinfo, struct entropy *e)
 {
-    struct entropy *shared = cinfo->client_data;
-    if (cinfo->restart_interval && shared->left == 0) {
-        /* Each interval has just the bytes that its MCUs need. */
-        if (used(shared) != shared->end || shared->restart + 1 >= shared->num_restarts)
-            ERREXIT(cinfo, JERR_BAD_STATE);
-        start_interval(shared, shared->restart + 1);
-        shared->left = cinfo->restart_interval;
-    }
-    struct entropy e = *shared;
+    /* Each interval has just the bytes that its MCUs need. */
+    if (used(&e->reader) != e->end || e->restart + 1 >= e->num_restarts)
+        ERREXIT(cinfo, JERR_BAD_STATE);
+    start_interval(e, e->restart + 1);
+    e->left = cinfo->restart_interval;
+}
+
+static inline __attribute__((always_inline)) void decode_blocks(j_decompress_ptr cinfo, struct entropy *e,
+                                                                JBLOCKROW *blocks)
+{
+    struct reader reader = e->reader;
     for (int i = 0; i < cinfo->blocks_in_MCU; i++) {
         const int c = cinfo->MCU_membership[i];
-        if (!decode_block(&e, e.dc[c], e.ac[c], &e.previous[c], blocks ? blocks[i][0] : NULL))
+        if (!decode_block(&reader, e->dc[c], e->ac[c], &e->previous[c], blocks ? blocks[i][0] : NULL))
             ERREXIT(cinfo, JERR_BAD_STATE);
     }
-    if (used(&e) > e.end)
+    if (used(&reader) > e->end)
         ERREXIT(cinfo, JERR_BAD_STATE);
-    e.left--;
-    *shared = e;
+    e->reader = reader;
+}
+
+static inline __attribute__((always_inline)) boolean decode_mcu(j_decompress_ptr cinfo, JBLOCKROW *blocks)
+{
+    struct entropy *e = cinfo->client_data;
+    if (cinfo->restart_interval && e->left-- == 0) {
+        next_interval(cinfo, e);
+        e->left--;
+    }
+    if (blocks)
+        decode_blocks(cinfo, e, blocks);
+    else
+        decode_blocks(cinfo, e, NULL);
     return TRUE;
 }
+
+/* What libjpeg calls for each MCU; the same, for two levels of processor. */
+static boolean decode_mcu_plain(j_decompress_ptr cinfo, JBLOCKROW *blocks)
+{
+    return decode_mcu(cinfo, blocks);
+}
+
+#ifdef FASTLOAD_X86
+FASTLOAD_TARGET_AVX2 static boolean decode_mcu_avx2(j_decompress_ptr cinfo, JBLOCKROW *blocks)
+{
+    return decode_mcu(cinfo, blocks);
+}
+#else
+#define decode_mcu_avx2 decode_mcu_plain
+#endif
 
 /* Copies coded data without the zeros stuffed behind 0xFF, and notes where restart markers stood. */
 static int unstuff(struct entropy *e, const uint8_t *from, size_t length, struct fastload_scratch *scratch)
@@ -228,7 +245,7 @@ static int unstuff(struct entropy *e, const uint8_t *from, size_t length, struct
     return FASTLOAD_DONE;
 }
 
-int take_over_entropy(j_decompress_ptr cinfo, struct entropy *e, struct fastload_scratch *scratch)
+int take_over_entropy(j_decompress_ptr cinfo, struct entropy *e, struct fastload_scratch *scratch, int level)
 {
     memset(e, 0, sizeof *e);
     if (cinfo->src->bytes_in_buffer > UINT32_MAX / 2)
@@ -257,7 +274,7 @@ int take_over_entropy(j_decompress_ptr cinfo, struct entropy *e, struct fastload
     start_interval(e, 0);
     e->left = cinfo->restart_interval;
     cinfo->client_data = e;
-    cinfo->entropy->decode_mcu = decode_mcu;
+    cinfo->entropy->decode_mcu = level == FASTLOAD_PLAIN ? decode_mcu_plain : decode_mcu_avx2;
     return FASTLOAD_DONE;
 }
 

@@ -24,10 +24,15 @@ struct codes {
     int32_t offset[17]; /* of the symbol of a code of each length */
 };
 
+struct reader {
+    const uint8_t *at; /* what comes after the bits */
+    uint64_t bits;     /* the next bits, from the top */
+    int num_bits;      /* how many of them are there */
+};
+
 struct entropy {
-    const uint8_t *at, *end; /* what was read, and the end of the restart interval */
-    uint64_t bits;           /* the next bits, from the top */
-    int num_bits;            /* how many of them are there */
+    struct reader reader;
+    const uint8_t *end; /* of the restart interval */
     int32_t previous[MAX_COMPS_IN_SCAN]; /* DC values */
     const struct codes *dc[MAX_COMPS_IN_SCAN], *ac[MAX_COMPS_IN_SCAN];
     const uint8_t *data;       /* coded data without stuffing */
@@ -37,8 +42,9 @@ struct entropy {
 };
 
 /* Takes over decoding from a started decompressor, whose next bytes are the scan's first. `entropy` must live until
- * decoding ends; cinfo->client_data points to it. Returns enum fastload_status: FASTLOAD_DAMAGED also for data that are
+ * decoding ends; cinfo->client_data points to it. `level`: one that fastload_level() gave. Returns enum fastload_status: FASTLOAD_DAMAGED also for data that are
  * not one complete scan with an end-of-image marker behind it. */
-int take_over_entropy(j_decompress_ptr cinfo, struct entropy *entropy, struct fastload_scratch *scratch);
+int take_over_entropy(j_decompress_ptr cinfo, struct entropy *entropy, struct fastload_scratch *scratch,
+                      int level);
 
 #endif

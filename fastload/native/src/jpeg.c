@@ -18,8 +18,6 @@
 #define MARGIN 4
 /* Fewer columns are not worth the cutting, and libjpeg treats components narrower than two samples apart. */
 #define LEAST_WIDTH 32
-/* Rows decoded before they are resized: what libjpeg makes of a row of MCUs, at most. */
-#define ROWS_AT_ONCE 16
 /* More scans are no image but an attempt to cost time. */
 #define MOST_SCANS 256
 
@@ -87,7 +85,7 @@ static int decode(struct job *job, struct fastload_scratch *scratch, const uint8
         if (!is_complete(cinfo))
             return FASTLOAD_DAMAGED;
     } else {
-        const int status = take_over_entropy(cinfo, &job->entropy, scratch);
+        const int status = take_over_entropy(cinfo, &job->entropy, scratch, job->resizer.level);
         if (status != FASTLOAD_DONE)
             return status;
     }
@@ -114,12 +112,14 @@ static int decode(struct job *job, struct fastload_scratch *scratch, const uint8
         return FASTLOAD_DAMAGED;
     for (int left = box[2]; left > 0;) {
         const int wanted = left < ROWS_AT_ONCE ? left : ROWS_AT_ONCE;
-        const int come = (int)jpeg_read_scanlines(cinfo, rows, (JDIMENSION)wanted);
-        if (come <= 0)
-            return FASTLOAD_DAMAGED;
-        for (int i = 0; i < come; i++)
-            resizer_push(&job->resizer, rows[i] + shift);
-        left -= come;
+        for (int come = 0; come < wanted;) {
+            const JDIMENSION more = jpeg_read_scanlines(cinfo, rows + come, (JDIMENSION)(wanted - come));
+            if (more == 0)
+                return FASTLOAD_DAMAGED;
+            come += (int)more;
+        }
+        resizer_push(&job->resizer, pixels + shift, stride, wanted);
+        left -= wanted;
     }
     return FASTLOAD_DONE;
 }
