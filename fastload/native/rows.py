@@ -30,6 +30,7 @@ Box: TypeAlias = Sequence[int]
 FILTERS = ("bilinear", "bicubic")
 MOST_SIDE = 1 << 15
 
+_MOST_INT = (1 << 31) - 1
 _DTYPES = (torch.uint8, torch.float32, torch.bfloat16, torch.float16)
 _POINTER, _INT, _LONG = ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64
 # What every function that writes a row has at its end: box to level.
@@ -131,14 +132,18 @@ class Target:
         self._tail = *strides, size, table_address
 
     def arguments(self, row: int, box: Box, flip: bool, level: str = LEVELS[-1]) -> tuple[Any, ...]:
-        """Return what a function of the library wants from the box on. Negative rows are not meant.
+        """Return what a function of the library wants from the box on.
 
         Raises:
             IndexError: there is no such row.
+            ValueError: that is no box.
         """
         if not 0 <= row < len(self.batch):
             raise IndexError(f"the batch has {len(self.batch)} rows, got row {row}")
-        place = (_INT * 4)(*box)
+        sides = [int(side) for side in box]
+        if len(sides) != 4 or min(sides) < 0 or max(sides) > _MOST_INT:
+            raise ValueError(f"a box is top, left, height and width, none of them negative, got {tuple(box)}")
+        place = (_INT * 4)(*sides)
         return place, *self._sizes, int(flip), self._start + row * self._step, *self._tail, LEVELS.index(level)
 
 
@@ -151,7 +156,7 @@ def _check_batch(batch: Tensor, table: Tensor | None) -> None:
         raise ValueError("rows are written past autograd: the batch must not require grad")
     if batch.dtype not in _DTYPES:
         raise ValueError(f"rows are of {', '.join(map(str, _DTYPES))}, got {batch.dtype}")
-    for dim in range(1, 4):
+    for dim in range(4):
         if batch.shape[dim] > 1 and batch.stride(dim) == 0:
             raise ValueError(f"the batch repeats itself along dimension {dim} (stride 0), it cannot be written")
     if table is None:

@@ -64,9 +64,7 @@ int read_jpeg_header(const uint8_t *bytes, size_t length, struct jpeg_header *he
             if (found >= 0)
                 header->status = found;
             break;
-        } else if (marker == DAC) {
-            break;
-        } else if (marker != DHT && marker != DQT && marker != DRI && marker != COM &&
+        } else if (marker != DHT && marker != DQT && marker != DRI && marker != DAC && marker != COM &&
                    (marker < APP0 || marker > APP15)) {
             break;
         }
