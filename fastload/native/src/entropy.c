@@ -89,6 +89,8 @@ static __attribute__((noinline)) uint32_t long_code(const struct codes *codes, u
 {
     const uint32_t ahead = (uint32_t)(bits >> 48);
     int length = LOOK_BITS + 1;
+    if (ahead < codes->limit[LOOK_BITS])
+        return 0; /* a short code, of a symbol that is none */
     while (ahead >= codes->limit[length])
         length++;
     if (length > 16)
