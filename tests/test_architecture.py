@@ -22,6 +22,8 @@ ORDER = [
     "at_exit",
     "seeding",
     "native",
+    "native.rows",
+    "native.jpeg",
     "philox",
     "order",
     "shard",
