@@ -1,0 +1,230 @@
+"""One leaf at work: its samples through its stages.
+
+In: indices of the leaf, and what each sample is given. Out: images, written into a batch or as they are.
+"""
+
+# N samples, C channels, H and W of the images.
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import PIL.Image
+import torch
+from torch import Tensor
+from torchvision import tv_tensors
+
+from ..transforms.chain import compose
+from .parameters import Drawing
+from .plan import Part
+from .readers import ArrayReader, FileReader, Pixels
+from .recognition import members_of
+from .rows import RowMaker, cut_of, opened
+from .step import Drawn, Kind, Sizes
+from .value_steps import RandomErasing, ToImage, ToTensor
+from .values import Values
+
+Given = tuple[Any, ...]
+
+
+class Runner:
+    """Makes the images of a leaf.
+
+    Args:
+        dataset: the leaf.
+        part: its plan.
+        rows: what makes rows of files.
+    """
+
+    def __init__(self, dataset: Any, part: Part, rows: RowMaker) -> None:
+        self.part = part
+        self.dataset = dataset
+        self.steps, self.states, self.stages = part.steps, part.states, part.stages
+        self.drawing = Drawing(self.steps)
+        self._rows = rows
+        self.reader: FileReader | ArrayReader
+        if part.source.size is None:
+            self.reader = FileReader(dataset)
+        else:
+            self.reader = ArrayReader(dataset)
+        # The rest is called as the dataset calls it, one after the other.
+        self.rest = members_of(dataset.transform)[len(part.pipeline.steps) :] if part.pipeline.rest else []
+        stages = self.stages
+        self._values: Values | None = None
+        if stages.direct and not self.states[stages.alone].dtype.is_floating_point:
+            self._values = Values(self.steps[stages.alone : stages.values], self.states[stages.alone])
+        self._gathered = stages.direct and part.source.size is not None and stages.head == stages.alone
+        if self._gathered:
+            pairs = zip(self.steps[: stages.head], self.states, strict=False)
+            self._moves = [(place, one) for place, pair in enumerate(pairs) for one in _batched(*pair)]
+            self._chain = compose([one for _, one in self._moves]) if self._moves else []
+
+    def raw(self, indices: Sequence[Any]) -> list[bytes] | None:
+        """Return the samples' files; None if they are no files.
+
+        Raises:
+            OSError: one cannot be read.
+        """
+        reader = self.reader
+        return [reader.data(index) for index in indices] if isinstance(reader, FileReader) else None
+
+    def sizes(self, indices: Sequence[Any], raw: Sequence[bytes] | None) -> Sizes:
+        """Return the sizes of the images, as they are in the dataset."""
+        if raw is None:
+            assert self.part.source.size is not None
+            return Sizes.of([self.part.source.size] * len(indices))
+        return Sizes.of([self._named(index, self._rows.size, data) for index, data in zip(indices, raw, strict=True)])
+
+    def write(
+        self,
+        indices: Sequence[Any],
+        raw: Sequence[bytes] | None,
+        sizes: Sizes,
+        drawn: Sequence[Drawn],
+        out: Sequence[Tensor] | Tensor,
+    ) -> None:
+        """Write images into a batch.
+
+        Args:
+            indices: of the samples.
+            raw: what :meth:`raw` gave.
+            sizes: what :meth:`sizes` gave.
+            drawn: their parameters.
+            out: [N, C, H, W], or N times [C, H, W].
+        """
+        given = self.drawing.given(drawn, len(indices)) if raw is not None or not self._only_blocks else []
+        if self._gathered:
+            self._write_block(indices, drawn, out)
+        else:
+            pixels = None
+            for row, index in enumerate(indices):
+                data, size = None if raw is None else raw[row], (int(sizes.height[row]), int(sizes.width[row]))
+                pixels = self._named(index, self._write_one, index, data, size, given[row], out[row], pixels)
+        for place in range(self.stages.values, len(self.steps)):
+            step = self.steps[place]
+            if self._values is not None and isinstance(step, RandomErasing):
+                for row, image in enumerate(out):
+                    box = given[row][place]
+                    if box is not None:
+                        top, left, height, width, _ = box
+                        image[:, top : top + height, left : left + width] = step.values(tuple(image.shape), box)
+
+    @property
+    def _only_blocks(self) -> bool:
+        """Whether nothing is asked of a single sample."""
+        return self._gathered and self.stages.values == len(self.steps)
+
+    def _write_block(self, indices: Sequence[Any], drawn: Sequence[Drawn], out: Any) -> None:
+        assert isinstance(self.reader, ArrayReader)
+        images = self.reader.block(indices)
+        params: list[Any] = [
+            {name: torch.as_tensor(values) for name, values in drawn[place].items()} for place, _ in self._moves
+        ]
+        for stage in self._chain:
+            images = stage.transform(images, params[: len(stage)])
+            params = params[len(stage) :]
+        assert self._values is not None
+        if isinstance(out, Tensor):
+            self._values.write(images, out)
+        else:
+            for image, row in zip(images, out, strict=True):
+                self._values.write(image, row)
+
+    def _write_one(
+        self, index: Any, data: bytes | None, size: tuple[int, int], given: Given, out: Tensor, scratch: Pixels | None
+    ) -> Pixels | None:
+        """Write one image; returns memory that the next may use."""
+        stages = self.stages
+        image: Any
+        if data is not None:
+            scratch = image = self._head(data, size, given, scratch)
+        else:
+            image = self.image(index, None)
+        if stages.alone > stages.head:
+            if isinstance(image, np.ndarray):
+                image = _as(image, self.states[stages.head].kind)
+            for step, values in zip(self.steps[stages.head : stages.alone], given[stages.head :], strict=False):
+                image = step.apply(image, values)
+        if self._values is None:
+            out.copy_(image)
+            return scratch
+        self._values.write(_tensor(image), out)
+        return scratch
+
+    def _head(self, data: bytes, size: tuple[int, int], given: Given, scratch: Pixels | None = None) -> Pixels:
+        """Return the pixels that a row makes of a file: [H, W, C]."""
+        head = self.steps[: self.stages.head]
+        cut = cut_of(head, given[: len(head)], *size)
+        if cut is not None:
+            shape = (*cut.window[2:], self.part.source.channels)
+            if scratch is None or scratch.shape != shape:
+                scratch = np.empty(shape, dtype=np.uint8)
+            self._rows.row(data, cut, scratch)
+            return scratch
+        image: Any = opened(data)  # which is padded
+        for step, values in zip(head, given, strict=False):
+            image = step.apply(image, values)
+        return np.array(_tensor(image).permute(1, 2, 0))
+
+    def image(self, index: Any, data: bytes | None) -> PIL.Image.Image:
+        """Return the image that the dataset hands its transform."""
+        if data is not None:
+            return opened(data)
+        assert isinstance(self.reader, ArrayReader)
+        pixels = self.reader.pixels(index)
+        return PIL.Image.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels)
+
+    def each(self, index: Any, data: bytes | None, size: tuple[int, int], given: Given) -> Any:
+        """Return one image after all known steps, of the type, dtype and strides that it has without fusion."""
+        return self._named(index, self._each, index, data, size, given)
+
+    def _each(self, index: Any, data: bytes | None, size: tuple[int, int], given: Given) -> Any:
+        head = 0 if self.stages.direct else self.stages.head
+        # A row has no "info"; where the image goes on as a PIL image, to the user's code, it is to have one.
+        if data is None or not head or self.states[-1].kind == "PIL":
+            return self._stepped(self.image(index, data), 0, given)
+        pixels = self._head(data, size, given)
+        step = self.steps[head] if head < len(self.steps) else None
+        if isinstance(step, (ToTensor, ToImage)):
+            return self._stepped(step.from_array(pixels), head + 1, given)
+        return self._stepped(_as(pixels, "PIL"), head, given)
+
+    def _stepped(self, image: Any, first: int, given: Given) -> Any:
+        for step, values in zip(self.steps[first:], given[first:], strict=True):
+            image = step.apply(image, values)
+        return image
+
+    def _named(self, index: Any, function: Any, *args: Any) -> Any:
+        """Call a function; an error names the file."""
+        try:
+            return function(*args)
+        except Exception as error:
+            if isinstance(self.reader, FileReader):
+                error.add_note(f"at index {index!r}: {self.reader.path(index)}")
+            raise
+
+
+def _batched(step: Any, state: Any) -> Any:
+    return step.batched(state) or []
+
+
+def _as(pixels: Pixels, kind: Kind) -> Any:
+    """Return pixels as an image of a kind."""
+    if kind == "PIL":
+        return PIL.Image.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels)
+    tensor = torch.from_numpy(pixels).permute(2, 0, 1)
+    return tv_tensors.Image(tensor) if kind == "Image" else tensor
+
+
+def _tensor(image: Any) -> Tensor:
+    """Return the pixels of an image as a plain tensor: [C, H, W]."""
+    if isinstance(image, Tensor):
+        return image.as_subclass(Tensor)
+    pixels = np.array(image) if isinstance(image, PIL.Image.Image) else image
+    pixels = pixels[..., None] if pixels.ndim == 2 else pixels
+    return torch.from_numpy(pixels).permute(2, 0, 1)
+
+
+__all__ = ["Given", "Runner"]
