@@ -245,4 +245,7 @@ def _named(choice: Any) -> list[tuple[str, int, float]]:
     return list(zip(operations, choice.bin.tolist(), choice.sign.tolist(), strict=True))
 
 
-__all__ = ["ColorJitter", "RandAugment", "RandomGrayscale", "TrivialAugmentWide"]
+COLORS = (ColorJitter, RandAugment, RandomGrayscale, TrivialAugmentWide)
+"""All of this module."""
+
+__all__ = ["COLORS", "ColorJitter", "RandAugment", "RandomGrayscale", "TrivialAugmentWide"]

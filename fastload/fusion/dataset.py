@@ -122,8 +122,11 @@ class FusedDataset:
             sizes = runner.sizes(places, raw)
             drawn = runner.drawing.draw(draws if len(places) == len(indices) else draws.of(rows), sizes)
             if self._direct:
-                into = images if len(places) == len(indices) else [images[row] for row in rows]
+                whole = len(places) == len(indices)
+                into = images if whole else images.new_empty((len(places), *images.shape[1:]))
                 runner.write(places, raw, sizes, drawn, into)
+                if not whole:
+                    images[rows] = into
             else:
                 given = runner.drawing.given(drawn, len(places))
                 for place, row in enumerate(rows):

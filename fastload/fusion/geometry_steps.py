@@ -144,6 +144,11 @@ class RandomResizedCrop(Step):
             image, *given, list(self.size), InterpolationMode(self.interpolation), antialias=self.antialias
         )
 
+    def resized(self, part: Any) -> Any:
+        """Return what torchvision's function makes of the part that was cropped already."""
+        mode = InterpolationMode(self.interpolation)
+        return self.functional.resize(part, list(self.size), mode, antialias=self.antialias)
+
     def batched(self, before: State) -> list[Transform] | None:
         """See :class:`Step`."""
         if before.kind == "PIL" or self.interpolation not in BATCHED_INTERPOLATIONS:

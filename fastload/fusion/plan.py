@@ -14,10 +14,15 @@ import torch
 
 from ..transforms.base import Transform
 from ..transforms.compose import Compose
+from .color_steps import COLORS
+from .geometry_steps import RandomResizedCrop, Resize
 from .recognition import Pipeline, recognise_transform
 from .sources import NotKnown, Source, leaves, source_of
 from .stages import Stages, fits, names_of, size_after, stages_of
 from .step import Kind, State, Step
+
+# Columns that the name of a stage may take.
+_WIDEST = 58
 
 
 class Yields(NamedTuple):
@@ -190,7 +195,7 @@ class Plan:
             yield Line("image", "", f"{'' if stages.direct else 'not written into the batch directly: '}{whole}")
 
     def __str__(self) -> str:
-        lines = [Line("stage", "runs", "note"), *self.lines()]
+        lines = [Line("stage", "runs", "note"), *(line._replace(stage=_cut_off(line.stage)) for line in self.lines())]
         widths = [max(len(line[column]) for line in lines) for column in range(2)]
         return "\n".join(f"{line.stage:<{widths[0]}}  {line.runs:<{widths[1]}}  {line.note}".rstrip() for line in lines)
 
@@ -242,6 +247,10 @@ def _tail(part: Part) -> tuple[tuple[Step, State, str], ...]:
     return tuple(zip(steps[first:], states[first:-1], names_of(steps)[first:], strict=True))
 
 
+def _cut_off(text: str) -> str:
+    return text if len(text) <= _WIDEST else text[: _WIDEST - 3] + "..."
+
+
 def _alike(one: Part, other: Part) -> bool:
     return replace(one, source=replace(one.source, count=0)) == replace(other, source=replace(other.source, count=0))
 
@@ -262,9 +271,15 @@ def _why_alone(part: Part, place: int) -> str:
         return f"on its own, so that {part.pipeline.rest[0]} gets what it would get"
     if not part.stages.direct:
         return "images of different sizes" if state.kind != "PIL" else "the samples are no tensors of one size"
-    if state.kind == "PIL":
-        return "Pillow's own arithmetic"
-    return "torch's own arithmetic"
+    if place == part.stages.head and part.stages.cropped:
+        return "the row crops, and torch resizes the tensor"
+    step = part.steps[place]
+    if isinstance(step, (RandomResizedCrop, Resize, *COLORS)):
+        return "Pillow's own arithmetic" if state.kind == "PIL" else "torch's own arithmetic"
+    before = next(
+        (one for one in part.steps[place - 1 :: -1] if isinstance(one, (RandomResizedCrop, Resize, *COLORS))), None
+    )
+    return f"comes after {type(before).__name__}" if before is not None and place else "padded, each by its own size"
 
 
 __all__ = ["FusedTail", "Line", "Part", "Plan", "Yields", "recognise"]

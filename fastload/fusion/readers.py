@@ -63,7 +63,8 @@ class ArrayReader:
 
     def pixels(self, index: Any) -> Pixels:
         """Return an image: [H, W, C], a view."""
-        return self._planes[index].transpose(1, 2, 0)
+        image: Pixels = self._planes[index]
+        return image.transpose(1, 2, 0)
 
     def block(self, indices: Sequence[Any]) -> torch.Tensor:
         """Return images: [N, C, H, W], uint8, a copy.

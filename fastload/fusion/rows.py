@@ -142,7 +142,7 @@ def num_cut(steps: Sequence[Step], states: Sequence[State], *, through: bool) ->
     return len(steps)
 
 
-def cut_of(steps: Sequence[Step], given: Sequence[Any], height: int, width: int) -> Cut | None:
+def cut_of(steps: Sequence[Step], given: Sequence[Any], height: int, width: int, part: Box | None = None) -> Cut | None:
     """Return the cut that steps are for an image of this size; None if one of them pads it.
 
     Args:
@@ -150,6 +150,7 @@ def cut_of(steps: Sequence[Step], given: Sequence[Any], height: int, width: int)
         given: the parameters of each.
         height: of the image, in pixels.
         width: likewise.
+        part: of what the steps leave, where they resize nothing: all that is needed.
     """
     box: Box = (0, 0, height, width)
     size: tuple[int, int] | None = None
@@ -173,6 +174,8 @@ def cut_of(steps: Sequence[Step], given: Sequence[Any], height: int, width: int)
             else:  # rounded as torchvision rounds
                 top, left = (round((side - kept) / 2) for side, kept in zip(sides, step.size, strict=True))
             box = _inside(box, (top, left, *step.size), flips)
+    if part is not None:
+        box = _inside(box, part, flips)
     if size is None:
         return Cut(box, box[2:], interpolation, (0, 0, *box[2:]), (flips[0], flips[1]))
     return Cut(before, size, interpolation, box, (flips[0], flips[1]))

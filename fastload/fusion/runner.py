@@ -7,6 +7,7 @@ In: indices of the leaf, and what each sample is given. Out: images, written int
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
 from typing import Any
 
@@ -23,10 +24,12 @@ from .readers import ArrayReader, FileReader, Pixels
 from .recognition import members_of
 from .rows import RowMaker, cut_of, opened
 from .step import Drawn, Kind, Sizes
-from .value_steps import RandomErasing, ToImage, ToTensor
+from .value_steps import PILToTensor, RandomErasing, ToImage, ToTensor
 from .values import Values
 
 Given = tuple[Any, ...]
+
+_JPEG = b"\xff\xd8"
 
 
 class Runner:
@@ -55,11 +58,9 @@ class Runner:
         self._values: Values | None = None
         if stages.direct and not self.states[stages.alone].dtype.is_floating_point:
             self._values = Values(self.steps[stages.alone : stages.values], self.states[stages.alone])
-        self._gathered = stages.direct and part.source.size is not None and stages.head == stages.alone
-        if self._gathered:
-            pairs = zip(self.steps[: stages.head], self.states, strict=False)
-            self._moves = [(place, one) for place, pair in enumerate(pairs) for one in _batched(*pair)]
-            self._chain = compose([one for _, one in self._moves]) if self._moves else []
+        pairs = zip(self.steps[: stages.head], self.states, strict=False)
+        self._moves = [(place, one) for place, pair in enumerate(pairs) for one in _batched(*pair)]
+        self._chain = compose([one for _, one in self._moves]) if self._moves and part.source.size is not None else []
 
     def raw(self, indices: Sequence[Any]) -> list[bytes] | None:
         """Return the samples' files; None if they are no files.
@@ -74,8 +75,9 @@ class Runner:
         """Return the sizes of the images, as they are in the dataset."""
         if raw is None:
             assert self.part.source.size is not None
-            return Sizes.of([self.part.source.size] * len(indices))
-        return Sizes.of([self._named(index, self._rows.size, data) for index, data in zip(indices, raw, strict=True)])
+            return Sizes(*(np.full(len(indices), side, dtype=np.int64) for side in self.part.source.size))
+        sizes = [self._named(index, self._rows.size, data) for index, data in zip(indices, raw, strict=True)]
+        return Sizes.of(sizes)
 
     def write(
         self,
@@ -83,7 +85,7 @@ class Runner:
         raw: Sequence[bytes] | None,
         sizes: Sizes,
         drawn: Sequence[Drawn],
-        out: Sequence[Tensor] | Tensor,
+        out: Tensor,
     ) -> None:
         """Write images into a batch.
 
@@ -92,31 +94,42 @@ class Runner:
             raw: what :meth:`raw` gave.
             sizes: what :meth:`sizes` gave.
             drawn: their parameters.
-            out: [N, C, H, W], or N times [C, H, W].
+            out: [N, C, H, W].
         """
-        given = self.drawing.given(drawn, len(indices)) if raw is not None or not self._only_blocks else []
-        if self._gathered:
-            self._write_block(indices, drawn, out)
+        stages = self.stages
+        # Nothing is asked of a single sample where all of them go through as one block.
+        if raw is not None or stages.values < len(self.steps) or stages.alone > stages.head:
+            given = self.drawing.given(drawn, len(indices))
         else:
-            pixels = None
+            given = []
+        if raw is not None:
+            scratch: Pixels | None = None
             for row, index in enumerate(indices):
-                data, size = None if raw is None else raw[row], (int(sizes.height[row]), int(sizes.width[row]))
-                pixels = self._named(index, self._write_one, index, data, size, given[row], out[row], pixels)
-        for place in range(self.stages.values, len(self.steps)):
-            step = self.steps[place]
-            if self._values is not None and isinstance(step, RandomErasing):
-                for row, image in enumerate(out):
-                    box = given[row][place]
-                    if box is not None:
-                        top, left, height, width, _ = box
-                        image[:, top : top + height, left : left + width] = step.values(tuple(image.shape), box)
+                size = int(sizes.height[row]), int(sizes.width[row])
+                scratch = self._named(index, self._head, raw[row], size, given[row], scratch)
+                self._write_one(scratch, given[row], out[row])
+        else:
+            images = self._block(indices, drawn)
+            if self._values is not None and stages.alone == stages.head:
+                self._values.write(images, out)
+            else:
+                for row, image in enumerate(images.permute(0, 2, 3, 1)):
+                    self._write_one(np.ascontiguousarray(image.numpy()), given[row], out[row])
+        if self._values is not None:
+            for place in range(stages.values, len(self.steps)):
+                self._erase(place, given, out)
 
-    @property
-    def _only_blocks(self) -> bool:
-        """Whether nothing is asked of a single sample."""
-        return self._gathered and self.stages.values == len(self.steps)
+    def _erase(self, place: int, given: Sequence[Given], out: Tensor) -> None:
+        step = self.steps[place]
+        assert isinstance(step, RandomErasing)
+        for row, values in enumerate(given):
+            box = values[place]
+            if box is not None:
+                top, left, height, width, _ = box
+                out[row, :, top : top + height, left : left + width] = step.values(tuple(out.shape[1:]), box)
 
-    def _write_block(self, indices: Sequence[Any], drawn: Sequence[Drawn], out: Any) -> None:
+    def _block(self, indices: Sequence[Any], drawn: Sequence[Drawn]) -> Tensor:
+        """Return images after the head: [N, C, H, W], uint8."""
         assert isinstance(self.reader, ArrayReader)
         images = self.reader.block(indices)
         params: list[Any] = [
@@ -125,38 +138,29 @@ class Runner:
         for stage in self._chain:
             images = stage.transform(images, params[: len(stage)])
             params = params[len(stage) :]
-        assert self._values is not None
-        if isinstance(out, Tensor):
-            self._values.write(images, out)
-        else:
-            for image, row in zip(images, out, strict=True):
-                self._values.write(image, row)
+        return images
 
-    def _write_one(
-        self, index: Any, data: bytes | None, size: tuple[int, int], given: Given, out: Tensor, scratch: Pixels | None
-    ) -> Pixels | None:
-        """Write one image; returns memory that the next may use."""
-        stages = self.stages
-        image: Any
-        if data is not None:
-            scratch = image = self._head(data, size, given, scratch)
-        else:
-            image = self.image(index, None)
-        if stages.alone > stages.head:
-            if isinstance(image, np.ndarray):
-                image = _as(image, self.states[stages.head].kind)
-            for step, values in zip(self.steps[stages.head : stages.alone], given[stages.head :], strict=False):
-                image = step.apply(image, values)
+    def _write_one(self, pixels: Pixels, given: Given, out: Tensor) -> None:
+        """Write the image that the head gave."""
+        stages, first = self.stages, self.stages.head
+        image: Any = pixels
+        if stages.alone > first:
+            image = _as(pixels, self.states[first].kind)
+            if stages.cropped:
+                image = self.steps[first].resized(image)  # type: ignore[attr-defined]  # a RandomResizedCrop
+                first += 1
+            image = self._stepped(image, first, given, stages.alone)
         if self._values is None:
             out.copy_(image)
-            return scratch
-        self._values.write(_tensor(image), out)
-        return scratch
+        else:
+            self._values.write(_tensor(image), out)
 
     def _head(self, data: bytes, size: tuple[int, int], given: Given, scratch: Pixels | None = None) -> Pixels:
         """Return the pixels that a row makes of a file: [H, W, C]."""
-        head = self.steps[: self.stages.head]
-        cut = cut_of(head, given[: len(head)], *size)
+        stages = self.stages
+        head = self.steps[: stages.head]
+        part = given[stages.head] if stages.cropped else None
+        cut = cut_of(head, given[: stages.head], *size, part)
         if cut is not None:
             shape = (*cut.window[2:], self.part.source.channels)
             if scratch is None or scratch.shape != shape:
@@ -164,9 +168,11 @@ class Runner:
             self._rows.row(data, cut, scratch)
             return scratch
         image: Any = opened(data)  # which is padded
-        for step, values in zip(head, given, strict=False):
-            image = step.apply(image, values)
-        return np.array(_tensor(image).permute(1, 2, 0))
+        pixels = _tensor(self._stepped(image, 0, given, stages.head))
+        if part is not None:
+            top, left, height, width = part
+            pixels = pixels[:, top : top + height, left : left + width]
+        return np.array(pixels.permute(1, 2, 0))
 
     def image(self, index: Any, data: bytes | None) -> PIL.Image.Image:
         """Return the image that the dataset hands its transform."""
@@ -182,17 +188,23 @@ class Runner:
 
     def _each(self, index: Any, data: bytes | None, size: tuple[int, int], given: Given) -> Any:
         head = 0 if self.stages.direct else self.stages.head
-        # A row has no "info"; where the image goes on as a PIL image, to the user's code, it is to have one.
-        if data is None or not head or self.states[-1].kind == "PIL":
+        # A row has no "info". Where the user's code gets a PIL image, it comes from the header of the file: that of a
+        # JPEG file has all of it.
+        info = self.states[-1].kind == "PIL"
+        if data is None or not head or (info and not data.startswith(_JPEG)):
             return self._stepped(self.image(index, data), 0, given)
         pixels = self._head(data, size, given)
         step = self.steps[head] if head < len(self.steps) else None
-        if isinstance(step, (ToTensor, ToImage)):
+        if isinstance(step, (ToTensor, PILToTensor, ToImage)):
             return self._stepped(step.from_array(pixels), head + 1, given)
-        return self._stepped(_as(pixels, "PIL"), head, given)
+        image = _as(pixels, "PIL")
+        if info:
+            with PIL.Image.open(io.BytesIO(data)) as header:
+                image.info = dict(header.info)
+        return self._stepped(image, head, given)
 
-    def _stepped(self, image: Any, first: int, given: Given) -> Any:
-        for step, values in zip(self.steps[first:], given[first:], strict=True):
+    def _stepped(self, image: Any, first: int, given: Given, last: int | None = None) -> Any:
+        for step, values in zip(self.steps[first:last], given[first:last], strict=True):
             image = step.apply(image, values)
         return image
 

@@ -2,8 +2,8 @@
 
 ::
 
-    files    [ row: decode, crop, resize, flip ] [ alone, one by one ] [ values ] [ erasing ]
-    arrays   [ block: crops and flips of a chunk ] ─────────────────── [ values ] [ erasing ]
+    files    [ row: decode, crop, resize, flip ]   [ alone, one by one ] [ values ] [ erasing ]
+    arrays   [ block: crops and flips of a chunk ] [ alone, one by one ] [ values ] [ erasing ]
 
 In: what a dataset's images are, and the steps. Out: where one stage ends and the next begins. Pure.
 """
@@ -32,6 +32,8 @@ class Stages(NamedTuple):
 
     head: int
     """Those of the row, or of the block."""
+    cropped: bool
+    """Whether the first one after them is a random crop of a tensor, resized, of which the row does the crop."""
     alone: int
     """Those that torchvision's functions do, sample by sample."""
     values: int
@@ -52,7 +54,7 @@ def stages_of(source: Source, steps: Sequence[Step], states: Sequence[State], *,
     count = len(steps)
     if not whole or size_after(source, steps) is None:
         head = num_cut(steps, states, through=False) if source.size is None else 0
-        return Stages(head, count, count, direct=False)
+        return Stages(head, False, count, count, direct=False)
     values = count
     while values and isinstance(steps[values - 1], RandomErasing):
         values -= 1
@@ -65,9 +67,15 @@ def stages_of(source: Source, steps: Sequence[Step], states: Sequence[State], *,
         head = num_cut(steps, states, through=True)
     else:
         head = _num_gathered(source, steps, states)
-        head = head if head >= alone else 0
     head = min(head, values)
-    return Stages(head, max(alone, head), values, direct=True)
+    cropped = (
+        source.size is None
+        and head < alone
+        and isinstance(steps[head], RandomResizedCrop)
+        and states[head].kind != "PIL"
+        and not any(isinstance(step, (RandomResizedCrop, Resize)) for step in steps[:head])
+    )
+    return Stages(head, cropped, max(alone, head), values, direct=True)
 
 
 def size_after(source: Source, steps: Sequence[Step]) -> tuple[int, int] | None:
