@@ -22,7 +22,7 @@ from .parameters import Drawing
 from .plan import Part
 from .readers import ArrayReader, FileReader, Pixels
 from .recognition import members_of
-from .rows import RowMaker, cut_of, opened
+from .rows import Cut, RowMaker, cut_of, opened
 from .step import Drawn, Kind, Sizes
 from .value_steps import PILToTensor, RandomErasing, ToImage, ToTensor
 from .values import Values
@@ -155,24 +155,27 @@ class Runner:
         else:
             self._values.write(_tensor(image), out)
 
+    def _cut(self, size: tuple[int, int], given: Given) -> Cut | None:
+        """Return what a row makes of an image of this size; None if it cannot: the image is padded."""
+        stages = self.stages
+        part = given[stages.head] if stages.cropped else None
+        return cut_of(self.steps[: stages.head], given[: stages.head], *size, part)
+
     def _head(self, data: bytes, size: tuple[int, int], given: Given, scratch: Pixels | None = None) -> Pixels:
         """Return the pixels that a row makes of a file: [H, W, C]."""
-        stages = self.stages
-        head = self.steps[: stages.head]
-        part = given[stages.head] if stages.cropped else None
-        cut = cut_of(head, given[: stages.head], *size, part)
+        cut = self._cut(size, given)
         if cut is not None:
             shape = (*cut.window[2:], self.part.source.channels)
             if scratch is None or scratch.shape != shape:
                 scratch = np.empty(shape, dtype=np.uint8)
             self._rows.row(data, cut, scratch)
             return scratch
-        image: Any = opened(data)  # which is padded
-        pixels = _tensor(self._stepped(image, 0, given, stages.head))
-        if part is not None:
-            top, left, height, width = part
+        stages = self.stages
+        pixels = _tensor(self._stepped(opened(data), 0, given, stages.head))
+        if stages.cropped:
+            top, left, height, width = given[stages.head]
             pixels = pixels[:, top : top + height, left : left + width]
-        return np.array(pixels.permute(1, 2, 0))
+        return np.ascontiguousarray(pixels.permute(1, 2, 0).numpy())
 
     def image(self, index: Any, data: bytes | None) -> PIL.Image.Image:
         """Return the image that the dataset hands its transform."""
@@ -191,7 +194,7 @@ class Runner:
         # A row has no "info". Where the user's code gets a PIL image, it comes from the header of the file: that of a
         # JPEG file has all of it.
         info = self.states[-1].kind == "PIL"
-        if data is None or not head or (info and not data.startswith(_JPEG)):
+        if data is None or not head or (info and not data.startswith(_JPEG)) or self._cut(size, given) is None:
             return self._stepped(self.image(index, data), 0, given)
         pixels = self._head(data, size, given)
         step = self.steps[head] if head < len(self.steps) else None
