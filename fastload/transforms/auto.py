@@ -12,7 +12,7 @@ see :mod:`fastload.transforms.color` and :mod:`fastload.transforms.auto_geometry
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -58,6 +58,17 @@ _KINDS = {
     "autocontrast": (_AUTOCONTRAST, _AUTOCONTRAST),
     "equalize": (_EQUALIZE, _EQUALIZE),
 }
+
+
+class Choice(NamedTuple):
+    """What a step does to each of N samples."""
+
+    operation: Integers
+    """[N], in :data:`OPERATIONS`."""
+    bin: Integers
+    """[N]: which of the operation's magnitudes."""
+    sign: Floats
+    """[N]: 1 or -1."""
 
 
 class _Policy(Transform):
@@ -160,12 +171,20 @@ class RandAugment(_Policy):
         table = _magnitudes(
             self.num_magnitude_bins, 0.3, (share * shape.width, share * shape.height), 30.0, 0.9, bits=(8, 4)
         )
-        steps = []
+        steps = [
+            self._step(operations, signs * table[operations, bins], shape)
+            for operations, bins, signs in self.choices(stream)
+        ]
+        return {"steps": steps}  # type: ignore[dict-item]  # nested, as params_to takes them
+
+    def choices(self, stream: Stream) -> list[Choice]:
+        """Return what is done in each step, whatever the size of the images."""
+        choices = []
         for _ in range(self.num_ops):
             operations = stream.integers(len(OPERATIONS))
-            signs = _signs(stream, operations)
-            steps.append(self._step(operations, signs * table[operations, self.magnitude], shape))
-        return {"steps": steps}  # type: ignore[dict-item]  # nested, as params_to takes them
+            bins = np.full(len(stream), self.magnitude)
+            choices.append(Choice(operations, bins, _signs(stream, operations)))
+        return choices
 
     def transform(self, images: Tensor, params: Any) -> Tensor:
         """Return the images after all steps."""
@@ -208,9 +227,14 @@ class TrivialAugmentWide(_Policy):
     def draw(self, stream: Stream, shape: BatchShape) -> Params:
         """Return the step."""
         table = _magnitudes(self.num_magnitude_bins, 0.99, (32.0, 32.0), 135.0, 0.99, bits=(8, 2))
+        operations, bins, signs = self.choice(stream)
+        return self._step(operations, signs * table[operations, bins], shape)
+
+    def choice(self, stream: Stream) -> Choice:
+        """Return what is done, whatever the size of the images."""
         operations = stream.integers(len(OPERATIONS))
         bins = stream.integers(self.num_magnitude_bins)
-        return self._step(operations, _signs(stream, operations) * table[operations, bins], shape)
+        return Choice(operations, bins, _signs(stream, operations))
 
     def transform(self, images: Tensor, params: Params) -> Tensor:
         """Return the images after the step."""
@@ -333,4 +357,4 @@ def _check_integer(name: str, value: object, low: int | None, high: int | None =
     return int(value)
 
 
-__all__ = ["OPERATIONS", "AugMix", "RandAugment", "TrivialAugmentWide"]
+__all__ = ["OPERATIONS", "AugMix", "Choice", "RandAugment", "TrivialAugmentWide"]

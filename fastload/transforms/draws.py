@@ -183,9 +183,7 @@ class Stream:
 
     def integers(self, bound: int | Integers, count: int | None = None) -> Integers:
         """Return uniform integers in [0, bound): [N], or [N, count]. ``bound`` is a number, or one for each of them."""
-        drawn = np.floor(self.uniform(count=count) * bound).astype(np.int64)
-        least: Integers = np.minimum(drawn, np.asarray(bound) - 1)  # a product may be rounded up to the bound
-        return least
+        return to_integers(self.uniform(count=count), bound)
 
     def chance(self, probability: float) -> Flags:
         """Return [N]: whether, with this probability."""
@@ -253,6 +251,13 @@ class Stream:
         return np.asarray(found + added)
 
 
+def to_integers(unit: Floats, bound: int | Integers) -> Integers:
+    """Return uniform integers in [0, bound), from uniform numbers in [0, 1)."""
+    drawn = np.floor(unit * bound).astype(np.int64)
+    least: Integers = np.minimum(drawn, np.asarray(bound) - 1)  # a product may be rounded up to the bound
+    return least
+
+
 def _johnk(alpha: float, first: Floats, second: Floats) -> tuple[Floats, Flags]:
     # In logarithms: U ** (1 / alpha) is 0 for many U where alpha is small.
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -272,4 +277,4 @@ def _cheng(alpha: float, first: Floats, second: Floats) -> tuple[Floats, Flags]:
         return w / (alpha + w), accepted & np.isfinite(w)
 
 
-__all__ = ["Draws", "Flags", "Floats", "Integers", "Stream"]
+__all__ = ["Draws", "Flags", "Floats", "Integers", "Stream", "to_integers"]

@@ -8,7 +8,7 @@ In: images, or the parameters drawn for them. Out: images of one size. How value
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -17,7 +17,7 @@ from torch import Tensor
 from ..errors import ConfigError
 from .arguments import check_interpolation, check_range
 from .base import BatchShape, Layout, Params, check_size, shape_of, tensor_of
-from .draws import Stream
+from .draws import Floats, Integers, Stream, to_integers
 from .gather import IndexMap, Moving, on_host
 from .resampling import Boxes, nearest_places, resample, resize_boxes, resize_natively, whole_box
 
@@ -123,6 +123,19 @@ class Resize(_Resizing):
         return whole_box(shape.height, shape.width, device)
 
 
+class Attempts(NamedTuple):
+    """What a :class:`RandomResizedCrop` draws for N samples, whatever the sizes of their images."""
+
+    share: Floats
+    """[N, 10]: areas, in proportion to the image's."""
+    ratio: Floats
+    """[N, 10]: widths in proportion to the heights."""
+    down: Floats
+    """[N], in [0, 1): how far down the part is, of where it can be."""
+    across: Floats
+    """[N], in [0, 1): likewise, to the right."""
+
+
 class RandomResizedCrop(_Resizing):
     """Crop a random part of each image, of random size and shape, and resize it.
 
@@ -162,29 +175,52 @@ class RandomResizedCrop(_Resizing):
 
     def draw(self, stream: Stream, shape: BatchShape) -> Params:
         """Return the parts."""
-        sides = shape.height, shape.width
-        area = sides[0] * sides[1] * stream.uniform(*self.scale, count=_ATTEMPTS)
-        ratio = np.exp(stream.uniform(math.log(self.ratio[0]), math.log(self.ratio[1]), count=_ATTEMPTS))
-        heights, widths = np.rint(np.sqrt(area / ratio)), np.rint(np.sqrt(area * ratio))
+        parts = self.parts(self.attempts(stream), shape.height, shape.width)
+        return {name: tensor_of(values, torch.int64) for name, values in parts.items()}
+
+    def attempts(self, stream: Stream) -> Attempts:
+        """Return what is drawn before the images' sizes are known."""
+        return Attempts(
+            stream.uniform(*self.scale, count=_ATTEMPTS),
+            np.exp(stream.uniform(math.log(self.ratio[0]), math.log(self.ratio[1]), count=_ATTEMPTS)),
+            stream.uniform(),
+            stream.uniform(),
+        )
+
+    def parts(self, attempts: Attempts, height: int | Integers, width: int | Integers) -> dict[str, Integers]:
+        """Return the parts that attempts are in images of these sizes: as :meth:`draw` gives them, but as arrays.
+
+        Args:
+            attempts: of N samples.
+            height: of the images, in pixels: one number, or [N].
+            width: likewise.
+        """
+        sides = np.asarray(height)[..., None], np.asarray(width)[..., None]
+        area = sides[0] * sides[1] * attempts.share
+        heights, widths = np.rint(np.sqrt(area / attempts.ratio)), np.rint(np.sqrt(area * attempts.ratio))
         fits = (heights > 0) & (heights <= sides[0]) & (widths > 0) & (widths <= sides[1])
         first = fits.argmax(axis=1)[:, None]
         found = fits.any(axis=1)
-        middle = self._largest(*sides)
-        boxes: Params = {}
-        for name, start, side, lengths, length in zip(
-            ("height", "width"), ("top", "left"), sides, (heights, widths), middle, strict=True
+        parts = {}
+        for name, start, side, lengths, length, unit in zip(
+            ("height", "width"),
+            ("top", "left"),
+            (np.asarray(height), np.asarray(width)),
+            (heights, widths),
+            self._largest(np.asarray(height), np.asarray(width)),
+            (attempts.down, attempts.across),
+            strict=True,
         ):
             chosen = np.where(found, np.take_along_axis(lengths, first, axis=1)[:, 0], length).astype(np.int64)
-            begin = np.where(found, stream.integers(side - chosen + 1), (side - length) // 2)
-            boxes |= {start: tensor_of(begin, torch.int64), name: tensor_of(chosen, torch.int64)}
-        return boxes
+            parts[start] = np.where(found, to_integers(unit, side - chosen + 1), (side - length) // 2).astype(np.int64)
+            parts[name] = chosen
+        return parts
 
-    def _largest(self, height: int, width: int) -> tuple[int, int]:
-        if width / height < self.ratio[0]:
-            return max(round(width / self.ratio[0]), 1), width
-        if width / height > self.ratio[1]:
-            return height, max(round(height * self.ratio[1]), 1)
-        return height, width
+    def _largest(self, height: Integers, width: Integers) -> tuple[Integers, Integers]:
+        """Return the height and width of the largest part with a ratio within the bounds."""
+        ratio, (low, high) = width / height, self.ratio
+        lowest, widest = (np.maximum(np.rint(side), 1).astype(np.int64) for side in (width / low, height * high))
+        return np.where(ratio < low, lowest, height), np.where(ratio > high, widest, width)
 
     def transform(self, images: Tensor, params: Params) -> Tensor:
         """Return the parts, resized."""
@@ -214,4 +250,4 @@ class RandomResizedCrop(_Resizing):
         return Boxes(params["top"], params["left"], params["height"], params["width"])
 
 
-__all__ = ["RandomResizedCrop", "Resize"]
+__all__ = ["Attempts", "RandomResizedCrop", "Resize"]

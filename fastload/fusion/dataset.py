@@ -1,0 +1,226 @@
+"""A dataset whose transform is fused: the same samples, given the same parameters.
+
+::
+
+    indices ─> leaves ─> bytes or pixels ─┐
+    ids, epoch ─> parameters ─────────────┴─> row or block ─> values ─> rows of the batch ─> (unknown transforms)
+
+In: indices and ids of a chunk's samples. Out: their images, written where the batch is, and their targets. Unknown
+transforms and target_transform run as they are, sample by sample, with the generators seeded as without fusion.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torchvision import tv_tensors
+
+from ..errors import ConfigError
+from ..seeding import SAMPLE, Keys, seed_global_generators
+from .parameters import draws_of
+from .plan import Plan
+from .rows import PillowRows, RowMaker
+from .runner import Given, Runner
+from .sources import Router, leaves
+from .step import Kind
+
+
+class Loaded(NamedTuple):
+    """A chunk of samples."""
+
+    images: Tensor | list[Any]
+    """[N, C, H, W], if the plan is direct; else one of each sample."""
+    targets: list[Any]
+    kind: Kind | None
+    """What each image is to be, where they are one tensor."""
+
+    def samples(self) -> list[tuple[Any, Any]]:
+        """Return the samples as the dataset gives them: pairs of image and target."""
+        images: Iterable[Any] = self.images
+        if self.kind == "Image":
+            images = (tv_tensors.Image(image) for image in self.images)
+        return list(zip(images, self.targets, strict=True))
+
+
+class FusedDataset:
+    """A map-style dataset with its transform fused.
+
+    Args:
+        dataset: the one that the plan was made of.
+        plan: what is done here: the first half of :meth:`Plan.split`.
+        seed: of the samples' keys: the loader's, or its base seed.
+        rows: what makes rows of files.
+
+    It can be pickled wherever the dataset can. Threads may share it, if ``rows`` can be shared.
+
+    Raises:
+        ConfigError: the plan is of another dataset, or fuses nothing.
+    """
+
+    def __init__(self, dataset: Any, plan: Plan, seed: int, rows: RowMaker | None = None) -> None:
+        if not plan.fused:
+            raise ConfigError(f"there is nothing to fuse in a {plan.dataset}: {plan.reason}")
+        self.dataset = dataset
+        self.plan = plan
+        self.seed = seed
+        self.rows = PillowRows() if rows is None else rows
+        found = list(leaves(dataset))
+        if len(found) != len(plan.parts):
+            raise ConfigError(f"the plan is of {len(plan.parts)} datasets, got {len(found)}: make it of this dataset")
+        self._router = Router(dataset)
+        self._runners = [Runner(leaf, part, self.rows) for leaf, part in zip(found, plan.parts, strict=True)]
+        self._direct = plan.direct
+        self._keys: tuple[int, Keys] | None = None
+
+    def __getstate__(self) -> tuple[Any, ...]:
+        return self.dataset, self.plan, self.seed, self.rows
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        self.__init__(*state)  # type: ignore[misc]  # what is not pickled is made anew
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def __getitem__(self, index: Any) -> tuple[Any, Any]:
+        """Return the sample of an index as it is in epoch 0, where its id is its index."""
+        return self.load([index], [int(index)], 0).samples()[0]
+
+    def load(
+        self,
+        indices: Sequence[Any],
+        ids: Iterable[int],
+        epoch: int,
+        *,
+        out: Tensor | None = None,
+        seed: Callable[[bytes], None] = seed_global_generators,
+    ) -> Loaded:
+        """Load a chunk of samples.
+
+        Args:
+            indices: of the samples.
+            ids: their names, as :func:`fastload.seeding.sample_id` gives them.
+            epoch: 0, 1, ...
+            out: rows to write images into: [N, C, H, W], contiguous, as the plan's ``yields`` says; None: new ones.
+                For direct plans only.
+            seed: seeds the generators that the user's transforms draw from, given a sample's key.
+
+        Raises:
+            IndexError: there is no such index.
+            Exception: what the dataset raises for a file that cannot be read, or what the user's transforms raise.
+        """
+        ids = list(ids)
+        draws = draws_of(self.seed, epoch, ids)
+        images: Any = [None] * len(indices)
+        if self._direct:
+            images = self._room(len(indices), out)
+        targets: list[Any] = [None] * len(indices)
+        for runner, places, rows in self._routed(indices):
+            raw = runner.raw(places)
+            sizes = runner.sizes(places, raw)
+            drawn = runner.drawing.draw(draws if len(places) == len(indices) else draws.of(rows), sizes)
+            if self._direct:
+                whole = len(places) == len(indices)
+                into = images if whole else images.new_empty((len(places), *images.shape[1:]))
+                runner.write(places, raw, sizes, drawn, into)
+                if not whole:
+                    images[rows] = into
+            else:
+                given = runner.drawing.given(drawn, len(places))
+                for place, row in enumerate(rows):
+                    data = None if raw is None else raw[place]
+                    size = int(sizes.height[place]), int(sizes.width[place])
+                    images[row] = runner.each(places[place], data, size, given[place])
+            for place, row in enumerate(rows):
+                targets[row] = runner.reader.target(places[place])
+        if self.plan.calls_user_code:
+            self._finish(indices, ids, epoch, images, targets, seed)
+        yields = self.plan.yields
+        return Loaded(images, targets, yields.kind if self._direct and yields is not None else None)
+
+    def parameters(self, indices: Sequence[Any], ids: Iterable[int], epoch: int) -> list[Given]:
+        """Return what each sample is given: for each of its leaf's steps the parameters, None where there are none."""
+        draws = draws_of(self.seed, epoch, ids)
+        found: list[Any] = [None] * len(indices)
+        for runner, places, rows in self._routed(indices):
+            sizes = runner.sizes(places, runner.raw(places))
+            drawn = runner.drawing.draw(draws.of(rows), sizes)
+            for row, given in zip(rows, runner.drawing.given(drawn, len(rows)), strict=True):
+                found[row] = given
+        return found
+
+    def reference(self, index: Any, given: Given) -> tuple[Any, Any]:
+        """Return a sample by torchvision's own functions, one after the other: what the fused one is to equal.
+
+        The user's transforms are called as well, and nothing is seeded for them. Files are opened by the dataset's own
+        loader.
+        """
+        leaf, place = self._router.find(index)
+        runner = self._runners[leaf]
+        dataset = runner.dataset
+        if runner.part.source.size is None:
+            image = dataset.loader(dataset.samples[place][0])
+        else:
+            image = runner.image(place, None)
+        for step, values in zip(runner.steps, given, strict=True):
+            image = step.apply(image, values)
+        return self._finished(runner, image, runner.reader.target(place))
+
+    def _room(self, count: int, out: Tensor | None) -> Tensor:
+        yields = self.plan.yields
+        assert yields is not None
+        assert yields.shape is not None
+        if out is None:
+            return torch.empty((count, *yields.shape), dtype=yields.dtype)
+        if out.shape != (count, *yields.shape) or out.dtype != yields.dtype:
+            raise ValueError(
+                f"rows for {count} samples must be {yields.dtype} {(count, *yields.shape)}, got {out.dtype} "
+                f"{tuple(out.shape)}"
+            )
+        return out
+
+    def _routed(self, indices: Sequence[Any]) -> list[tuple[Runner, list[Any], list[int]]]:
+        """Return for each leaf the samples it has: (its runner, indices in it, places among all)."""
+        if len(self._runners) == 1:
+            places = [self._router.find(index)[1] for index in indices]
+            return [(self._runners[0], places, list(range(len(places))))]
+        by_leaf: dict[int, tuple[list[Any], list[int]]] = {}
+        for row, index in enumerate(indices):
+            leaf, place = self._router.find(index)
+            places, rows = by_leaf.setdefault(leaf, ([], []))
+            places.append(place)
+            rows.append(row)
+        return [(self._runners[leaf], *found) for leaf, found in by_leaf.items()]
+
+    def _finish(
+        self,
+        indices: Sequence[Any],
+        ids: Sequence[int],
+        epoch: int,
+        images: Any,
+        targets: list[Any],
+        seed: Callable[[bytes], None],
+    ) -> None:
+        """Call the user's transforms on each sample, seeded by its key."""
+        if self._keys is None or self._keys[0] != epoch:
+            self._keys = epoch, Keys(self.seed, epoch, SAMPLE)
+        keys = self._keys[1]
+        for row, index in enumerate(indices):
+            runner = self._runners[self._router.find(index)[0]]
+            seed(keys.key(ids[row]))
+            image, targets[row] = self._finished(runner, images[row], targets[row])
+            if not self._direct:
+                images[row] = image
+
+    @staticmethod
+    def _finished(runner: Runner, image: Any, target: Any) -> tuple[Any, Any]:
+        for transform in runner.rest:
+            image = transform(image)
+        if runner.dataset.target_transform is not None:
+            target = runner.dataset.target_transform(target)
+        return image, target
+
+
+__all__ = ["FusedDataset", "Loaded"]

@@ -1,0 +1,70 @@
+"""The parameters of a chunk of samples, from their keys: drawn by one vectorised call a step.
+
+In: the names of samples, and the sizes of their images. Out: what each step needs for each of them, the same in
+whatever chunk, batch or worker a sample is made, by whatever executor, and on the host as on the device. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..seeding import BATCH, Keys
+from ..transforms.draws import Draws
+from .stages import names_of
+from .step import Drawn, Sizes, Step
+
+_LOW = (1 << 64) - 1
+
+
+def draws_of(seed: int, epoch: int, ids: Iterable[int]) -> Draws:
+    """Return the draws of samples: those that a batch of them has in the loader.
+
+    Args:
+        seed: the loader's, or its base seed.
+        epoch: 0, 1, ...
+        ids: of the samples, as :func:`fastload.seeding.sample_id` gives them.
+    """
+    names = list(ids)
+    low = np.array([name & _LOW for name in names], dtype=np.uint64).astype(np.int64)
+    repeats = np.array([name >> 64 for name in names], dtype=np.int64)
+    return Draws(Keys(seed, epoch, BATCH).key(0), low, repeats if repeats.any() else None)
+
+
+class Drawing:
+    """Draws for all steps.
+
+    Args:
+        steps: of a pipeline, those included that are moved to a device, whose names come after theirs.
+    """
+
+    def __init__(self, steps: Sequence[Step]) -> None:
+        self._steps = list(zip(steps, [step.twin() for step in steps], names_of(steps), strict=True))
+
+    def draw(self, draws: Draws, sizes: Sizes) -> list[Drawn]:
+        """Return the parameters of N samples, for each step.
+
+        Args:
+            draws: of the samples.
+            sizes: of the images that the first step gets.
+
+        Raises:
+            ValueError: an image is too small for a step.
+        """
+        drawn = []
+        for step, twin, name in self._steps:
+            drawn.append(step.draw(twin, draws, name, sizes) if step.random else {})
+            sizes = sizes.after(step)
+        return drawn
+
+    def given(self, drawn: Sequence[Drawn], count: int) -> list[tuple[Any, ...]]:
+        """Return what each of N samples is given, for each step."""
+        if not self._steps:
+            return [()] * count
+        each = [step.given(values, count) for (step, _, _), values in zip(self._steps, drawn, strict=True)]
+        return list(zip(*each, strict=True))
+
+
+__all__ = ["Drawing", "draws_of"]

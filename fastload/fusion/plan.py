@@ -1,0 +1,285 @@
+"""The plan of a dataset: what runs where, and why something was not fused.
+
+In: a dataset. Out: a :class:`Plan`, plain data that is printed as a table, compared and pickled; nothing of the
+dataset's is called, nothing read and nothing drawn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import torch
+
+from ..transforms.base import Transform
+from ..transforms.compose import Compose
+from .color_steps import COLORS
+from .geometry_steps import RandomResizedCrop, Resize
+from .recognition import Pipeline, recognise_transform
+from .sources import NotKnown, Source, leaves, source_of
+from .stages import Stages, fits, names_of, size_after, stages_of
+from .step import Kind, State, Step
+
+# Columns that the name of a stage may take.
+_WIDEST = 58
+
+
+class Yields(NamedTuple):
+    """What a sample's image is, before collation."""
+
+    kind: Kind
+    dtype: torch.dtype
+    shape: tuple[int, int, int] | None
+    """[C, H, W]; None: each has its own."""
+
+    def __str__(self) -> str:
+        shape = "each of its own size" if self.shape is None else str(list(self.shape))
+        return f"{State(self.kind, self.dtype, 3 if self.shape is None else self.shape[0])} {shape}"
+
+
+class Line(NamedTuple):
+    """A line of the table."""
+
+    stage: str
+    runs: str
+    note: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """The plan of one of the datasets that a dataset is made of."""
+
+    source: Source
+    pipeline: Pipeline
+    moved: int = 0
+    """How many of the last steps a batched transform does."""
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """Those that are done sample by sample, or chunk by chunk, in the workers."""
+        return self.pipeline.steps[: len(self.pipeline.steps) - self.moved]
+
+    @property
+    def states(self) -> tuple[State, ...]:
+        """What the image is before each of these, and after the last."""
+        return self.pipeline.states[: len(self.steps) + 1]
+
+    @property
+    def stages(self) -> Stages:
+        """Which of these are done together."""
+        whole = not self.pipeline.rest and (self.moved > 0 or self.states[-1].kind != "PIL")
+        return stages_of(self.source, self.steps, self.states, whole=whole)
+
+    @property
+    def yields(self) -> Yields | None:
+        """What the workers give; None if an unknown transform has the last word."""
+        if self.pipeline.rest:
+            return None
+        state, size = self.states[-1], size_after(self.source, self.steps)
+        kind: Kind = "tensor" if self.moved else state.kind
+        return Yields(kind, state.dtype, None if size is None or kind == "PIL" else (state.channels, *size))
+
+
+class FusedTail(Compose):
+    """The last steps, batched: draws what the same steps would draw sample by sample.
+
+    Args:
+        transforms: of :mod:`fastload.transforms`.
+        names: of their streams.
+    """
+
+    def __init__(self, transforms: Sequence[Transform], names: Sequence[str]) -> None:
+        super().__init__(transforms)
+        self._names = list(names)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What runs where, and why not."""
+
+    dataset: str
+    """The dataset's class."""
+    parts: tuple[Part, ...]
+    reason: str | None
+    """Why the dataset is not fused; None if it is."""
+    executor: str = "Pillow"
+    """What makes rows of files."""
+
+    @property
+    def fused(self) -> bool:
+        """Whether there is anything that is not done as ever."""
+        return self.reason is None
+
+    @property
+    def yields(self) -> Yields | None:
+        """What the image of a sample is, if it is the same for all."""
+        each = {part.yields for part in self.parts}
+        return each.pop() if len(each) == 1 else None
+
+    @property
+    def direct(self) -> bool:
+        """Whether images can be written into a batch: all are of one dtype and shape, and nothing unknown is done."""
+        return self.fused and self.yields is not None and all(part.stages.direct for part in self.parts)
+
+    @property
+    def calls_user_code(self) -> bool:
+        """Whether a transform or target_transform of the user's is called, for which generators are to be seeded."""
+        return any(part.pipeline.rest or part.source.target_transform for part in self.parts)
+
+    def split(self, device: bool) -> tuple[Plan, Compose | None]:
+        """Return the plan of what the workers do, and what a device does with whole batches after them.
+
+        Args:
+            device: whether there is one.
+
+        Returns:
+            (plan, transform): the transform takes the batch of what the plan yields, [N, C, H, W], and gives what this
+            plan yields: the same for uint8 and for pixels that move, within the tolerance of
+            :class:`fastload.transforms.Compose` for the rest. (this plan, None) if nothing is moved.
+        """
+        moved = {_num_moved(part) for part in self.parts}
+        if not device or not self.fused or len(moved) != 1:
+            return self, None
+        count = moved.pop()
+        parts = tuple(replace(part, moved=count) for part in self.parts)
+        tails = {_tail(part) for part in parts}
+        plan = replace(self, parts=parts)
+        if not count or len(tails) != 1 or plan.yields is None:
+            return self, None
+        transforms: list[Transform] = []
+        names: list[str] = []
+        for step, state, name in tails.pop():
+            made = step.batched(state) or []
+            transforms += made
+            names += [name] * len(made)
+        return (plan, FusedTail(transforms, names)) if transforms else (self, None)
+
+    def lines(self) -> Iterator[Line]:
+        """Return the table's lines."""
+        if not self.parts:
+            yield Line(self.dataset, "as it is", self.reason or "")
+            return
+        for part in _different(self.parts):
+            yield from self._lines_of(part)
+
+    def _lines_of(self, part: Part) -> Iterator[Line]:
+        source, pipeline, stages = part.source, part.pipeline, part.stages
+        count = sum(other.source.count for other in self.parts if _alike(other, part))
+        files = source.size is None
+        together = f"one row ({self.executor})" if files else "one gather of the chunk"
+        yield Line(str(replace(source, count=count)), "", self.reason or "")
+        if files:
+            yield Line("read, decode", together if stages.head else self.executor, "")
+        for place, step in enumerate(pipeline.steps):
+            note = ""
+            if place >= len(part.steps):
+                runs = "device, in batches"
+            elif place < stages.head:
+                runs = together
+            elif place < stages.alone:
+                runs, note = "torchvision, one by one", _why_alone(part, place)
+            elif place < stages.values:
+                runs = "one pass over the values"
+            else:
+                runs = "in place"
+            yield Line(str(step), runs, note)
+        for place, name in enumerate(pipeline.rest):
+            yield Line(name, "as it is", f"{pipeline.reason}" if place == 0 else f"comes after {pipeline.rest[0]}")
+        if source.target_transform is not None:
+            yield Line(f"target_transform {source.target_transform}", "as it is", "")
+        if pipeline.rest:
+            yield Line("image", "", f"{pipeline.rest[0]} gets a {pipeline.state}")
+        else:
+            whole = replace(part, moved=0).yields
+            yield Line("image", "", f"{'' if stages.direct else 'not written into the batch directly: '}{whole}")
+
+    def __str__(self) -> str:
+        lines = [Line("stage", "runs", "note"), *(line._replace(stage=_cut_off(line.stage)) for line in self.lines())]
+        widths = [max(len(line[column]) for line in lines) for column in range(2)]
+        return "\n".join(f"{line.stage:<{widths[0]}}  {line.runs:<{widths[1]}}  {line.note}".rstrip() for line in lines)
+
+    def table(self) -> Any:
+        """Return the table for ``rich``."""
+        from rich.table import Table
+
+        table = Table("stage", "runs", "note", box=None, pad_edge=False)
+        for line in self.lines():
+            table.add_row(*line, style="bold" if not line.runs and line.stage != "image" else None)
+        return table
+
+
+def recognise(dataset: Any) -> Plan:
+    """Return the plan of a dataset: known or not, it can be printed.
+
+    Args:
+        dataset: any; it is looked at, nothing of it is called.
+    """
+    name = type(dataset).__name__
+    try:
+        found = list(leaves(dataset))
+        parts = []
+        for leaf in found:
+            source = source_of(leaf)
+            parts.append(Part(source=source, pipeline=recognise_transform(leaf.transform, source.state)))
+    except NotKnown as why:
+        return Plan(dataset=name, parts=(), reason=str(why))
+    reason = None if any(part.steps for part in parts) else "no transform of it is known"
+    return Plan(dataset=name, parts=tuple(parts), reason=reason if parts else "it is made of no datasets")
+
+
+def _num_moved(part: Part) -> int:
+    """Return how many of the last steps can be batched, beyond those of the row."""
+    steps, states = part.pipeline.steps, part.pipeline.states
+    if part.pipeline.rest or not part.stages.direct:
+        return 0
+    least = part.stages.head if part.source.size is None else 0
+    first = len(steps)
+    while first > least and fits(steps[first - 1], states[first - 1], size_after(part.source, steps[: first - 1])):
+        first -= 1
+    return len(steps) - first
+
+
+def _tail(part: Part) -> tuple[tuple[Step, State, str], ...]:
+    """Return the moved steps, what each gets, and their names."""
+    first = len(part.steps)
+    steps, states = part.pipeline.steps, part.pipeline.states
+    return tuple(zip(steps[first:], states[first:-1], names_of(steps)[first:], strict=True))
+
+
+def _cut_off(text: str) -> str:
+    return text if len(text) <= _WIDEST else text[: _WIDEST - 3] + "..."
+
+
+def _alike(one: Part, other: Part) -> bool:
+    return replace(one, source=replace(one.source, count=0)) == replace(other, source=replace(other.source, count=0))
+
+
+def _different(parts: Sequence[Part]) -> list[Part]:
+    """Return the parts of which no two are alike."""
+    found: list[Part] = []
+    for part in parts:
+        if not any(_alike(part, other) for other in found):
+            found.append(part)
+    return found
+
+
+def _why_alone(part: Part, place: int) -> str:
+    """Return why a step is not done together with others."""
+    state = part.states[place]
+    if part.pipeline.rest:
+        return f"on its own, so that {part.pipeline.rest[0]} gets what it would get"
+    if not part.stages.direct:
+        return "images of different sizes" if state.kind != "PIL" else "the samples are no tensors of one size"
+    if place == part.stages.head and part.stages.cropped:
+        return "the row crops, and torch resizes the tensor"
+    step = part.steps[place]
+    if isinstance(step, (RandomResizedCrop, Resize, *COLORS)):
+        return "Pillow's own arithmetic" if state.kind == "PIL" else "torch's own arithmetic"
+    before = next(
+        (one for one in part.steps[place - 1 :: -1] if isinstance(one, (RandomResizedCrop, Resize, *COLORS))), None
+    )
+    return f"comes after {type(before).__name__}" if before is not None and place else "padded, each by its own size"
+
+
+__all__ = ["FusedTail", "Line", "Part", "Plan", "Yields", "recognise"]

@@ -1,0 +1,245 @@
+"""One leaf at work: its samples through its stages.
+
+In: indices of the leaf, and what each sample is given. Out: images, written into a batch or as they are.
+"""
+
+# N samples, C channels, H and W of the images.
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import PIL.Image
+import torch
+from torch import Tensor
+from torchvision import tv_tensors
+
+from ..transforms.chain import compose
+from .parameters import Drawing
+from .plan import Part
+from .readers import ArrayReader, FileReader, Pixels
+from .recognition import members_of
+from .rows import Cut, RowMaker, cut_of, opened
+from .step import Drawn, Kind, Sizes
+from .value_steps import PILToTensor, RandomErasing, ToImage, ToTensor
+from .values import Values
+
+Given = tuple[Any, ...]
+
+_JPEG = b"\xff\xd8"
+
+
+class Runner:
+    """Makes the images of a leaf.
+
+    Args:
+        dataset: the leaf.
+        part: its plan.
+        rows: what makes rows of files.
+    """
+
+    def __init__(self, dataset: Any, part: Part, rows: RowMaker) -> None:
+        self.part = part
+        self.dataset = dataset
+        self.steps, self.states, self.stages = part.steps, part.states, part.stages
+        self.drawing = Drawing(self.steps)
+        self._rows = rows
+        self.reader: FileReader | ArrayReader
+        if part.source.size is None:
+            self.reader = FileReader(dataset)
+        else:
+            self.reader = ArrayReader(dataset)
+        # The rest is called as the dataset calls it, one after the other.
+        self.rest = members_of(dataset.transform)[len(part.pipeline.steps) :] if part.pipeline.rest else []
+        stages = self.stages
+        self._values: Values | None = None
+        if stages.direct and not self.states[stages.alone].dtype.is_floating_point:
+            self._values = Values(self.steps[stages.alone : stages.values], self.states[stages.alone])
+        pairs = zip(self.steps[: stages.head], self.states, strict=False)
+        self._moves = [(place, one) for place, pair in enumerate(pairs) for one in _batched(*pair)]
+        self._chain = compose([one for _, one in self._moves]) if self._moves and part.source.size is not None else []
+
+    def raw(self, indices: Sequence[Any]) -> list[bytes] | None:
+        """Return the samples' files; None if they are no files.
+
+        Raises:
+            OSError: one cannot be read.
+        """
+        reader = self.reader
+        return [reader.data(index) for index in indices] if isinstance(reader, FileReader) else None
+
+    def sizes(self, indices: Sequence[Any], raw: Sequence[bytes] | None) -> Sizes:
+        """Return the sizes of the images, as they are in the dataset."""
+        if raw is None:
+            assert self.part.source.size is not None
+            return Sizes(*(np.full(len(indices), side, dtype=np.int64) for side in self.part.source.size))
+        sizes = [self._named(index, self._rows.size, data) for index, data in zip(indices, raw, strict=True)]
+        return Sizes.of(sizes)
+
+    def write(
+        self,
+        indices: Sequence[Any],
+        raw: Sequence[bytes] | None,
+        sizes: Sizes,
+        drawn: Sequence[Drawn],
+        out: Tensor,
+    ) -> None:
+        """Write images into a batch.
+
+        Args:
+            indices: of the samples.
+            raw: what :meth:`raw` gave.
+            sizes: what :meth:`sizes` gave.
+            drawn: their parameters.
+            out: [N, C, H, W].
+        """
+        stages = self.stages
+        # Nothing is asked of a single sample where all of them go through as one block.
+        if raw is not None or stages.values < len(self.steps) or stages.alone > stages.head:
+            given = self.drawing.given(drawn, len(indices))
+        else:
+            given = []
+        if raw is not None:
+            scratch: Pixels | None = None
+            for row, index in enumerate(indices):
+                size = int(sizes.height[row]), int(sizes.width[row])
+                scratch = self._named(index, self._head, raw[row], size, given[row], scratch)
+                self._write_one(scratch, given[row], out[row])
+        else:
+            images = self._block(indices, drawn)
+            if self._values is not None and stages.alone == stages.head:
+                self._values.write(images, out)
+            else:
+                for row, image in enumerate(images.permute(0, 2, 3, 1)):
+                    self._write_one(np.ascontiguousarray(image.numpy()), given[row], out[row])
+        if self._values is not None:
+            for place in range(stages.values, len(self.steps)):
+                self._erase(place, given, out)
+
+    def _erase(self, place: int, given: Sequence[Given], out: Tensor) -> None:
+        step = self.steps[place]
+        assert isinstance(step, RandomErasing)
+        for row, values in enumerate(given):
+            box = values[place]
+            if box is not None:
+                top, left, height, width, _ = box
+                out[row, :, top : top + height, left : left + width] = step.values(tuple(out.shape[1:]), box)
+
+    def _block(self, indices: Sequence[Any], drawn: Sequence[Drawn]) -> Tensor:
+        """Return images after the head: [N, C, H, W], uint8."""
+        assert isinstance(self.reader, ArrayReader)
+        images = self.reader.block(indices)
+        params: list[Any] = [
+            {name: torch.as_tensor(values) for name, values in drawn[place].items()} for place, _ in self._moves
+        ]
+        for stage in self._chain:
+            images = stage.transform(images, params[: len(stage)])
+            params = params[len(stage) :]
+        return images
+
+    def _write_one(self, pixels: Pixels, given: Given, out: Tensor) -> None:
+        """Write the image that the head gave."""
+        stages, first = self.stages, self.stages.head
+        image: Any = pixels
+        if stages.alone > first:
+            image = _as(pixels, self.states[first].kind)
+            if stages.cropped:
+                image = self.steps[first].resized(image)  # type: ignore[attr-defined]  # a RandomResizedCrop
+                first += 1
+            image = self._stepped(image, first, given, stages.alone)
+        if self._values is None:
+            out.copy_(image)
+        else:
+            self._values.write(_tensor(image), out)
+
+    def _cut(self, size: tuple[int, int], given: Given) -> Cut | None:
+        """Return what a row makes of an image of this size; None if it cannot: the image is padded."""
+        stages = self.stages
+        part = given[stages.head] if stages.cropped else None
+        return cut_of(self.steps[: stages.head], given[: stages.head], *size, part)
+
+    def _head(self, data: bytes, size: tuple[int, int], given: Given, scratch: Pixels | None = None) -> Pixels:
+        """Return the pixels that a row makes of a file: [H, W, C]."""
+        cut = self._cut(size, given)
+        if cut is not None:
+            shape = (*cut.window[2:], self.part.source.channels)
+            if scratch is None or scratch.shape != shape:
+                scratch = np.empty(shape, dtype=np.uint8)
+            self._rows.row(data, cut, scratch)
+            return scratch
+        stages = self.stages
+        pixels = _tensor(self._stepped(opened(data), 0, given, stages.head))
+        if stages.cropped:
+            top, left, height, width = given[stages.head]
+            pixels = pixels[:, top : top + height, left : left + width]
+        return np.ascontiguousarray(pixels.permute(1, 2, 0).numpy())
+
+    def image(self, index: Any, data: bytes | None) -> PIL.Image.Image:
+        """Return the image that the dataset hands its transform."""
+        if data is not None:
+            return opened(data)
+        assert isinstance(self.reader, ArrayReader)
+        pixels = self.reader.pixels(index)
+        return PIL.Image.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels)
+
+    def each(self, index: Any, data: bytes | None, size: tuple[int, int], given: Given) -> Any:
+        """Return one image after all known steps, of the type, dtype and strides that it has without fusion."""
+        return self._named(index, self._each, index, data, size, given)
+
+    def _each(self, index: Any, data: bytes | None, size: tuple[int, int], given: Given) -> Any:
+        head = 0 if self.stages.direct else self.stages.head
+        # A row has no "info". Where the user's code gets a PIL image, it comes from the header of the file: that of a
+        # JPEG file has all of it.
+        info = self.states[-1].kind == "PIL"
+        if data is None or not head or (info and not data.startswith(_JPEG)) or self._cut(size, given) is None:
+            return self._stepped(self.image(index, data), 0, given)
+        pixels = self._head(data, size, given)
+        step = self.steps[head] if head < len(self.steps) else None
+        if isinstance(step, (ToTensor, PILToTensor, ToImage)):
+            return self._stepped(step.from_array(pixels), head + 1, given)
+        image = _as(pixels, "PIL")
+        if info:
+            with PIL.Image.open(io.BytesIO(data)) as header:
+                image.info = dict(header.info)
+        return self._stepped(image, head, given)
+
+    def _stepped(self, image: Any, first: int, given: Given, last: int | None = None) -> Any:
+        for step, values in zip(self.steps[first:last], given[first:last], strict=True):
+            image = step.apply(image, values)
+        return image
+
+    def _named(self, index: Any, function: Any, *args: Any) -> Any:
+        """Call a function; an error names the file."""
+        try:
+            return function(*args)
+        except Exception as error:
+            if isinstance(self.reader, FileReader):
+                error.add_note(f"at index {index!r}: {self.reader.path(index)}")
+            raise
+
+
+def _batched(step: Any, state: Any) -> Any:
+    return step.batched(state) or []
+
+
+def _as(pixels: Pixels, kind: Kind) -> Any:
+    """Return pixels as an image of a kind."""
+    if kind == "PIL":
+        return PIL.Image.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels)
+    tensor = torch.from_numpy(pixels).permute(2, 0, 1)
+    return tv_tensors.Image(tensor) if kind == "Image" else tensor
+
+
+def _tensor(image: Any) -> Tensor:
+    """Return the pixels of an image as a plain tensor: [C, H, W]."""
+    if isinstance(image, Tensor):
+        return image.as_subclass(Tensor)
+    pixels = np.array(image) if isinstance(image, PIL.Image.Image) else image
+    pixels = pixels[..., None] if pixels.ndim == 2 else pixels
+    return torch.from_numpy(pixels).permute(2, 0, 1)
+
+
+__all__ = ["Given", "Runner"]

@@ -1,0 +1,137 @@
+"""Which steps are done together, and where.
+
+::
+
+    files    [ row: decode, crop, resize, flip ]   [ alone, one by one ] [ values ] [ erasing ]
+    arrays   [ block: crops and flips of a chunk ] [ alone, one by one ] [ values ] [ erasing ]
+
+In: what a dataset's images are, and the steps. Out: where one stage ends and the next begins. Pure.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from ..transforms.base import BatchShape
+from ..transforms.draws import Draws
+from ..transforms.gather import Moving
+from .geometry_steps import CenterCrop, RandomCrop, RandomResizedCrop, Resize
+from .rows import num_cut
+from .sources import Source
+from .step import State, Step
+from .value_steps import RandomErasing
+from .values import POINTWISE
+
+
+class Stages(NamedTuple):
+    """Numbers of steps: each stage begins where the one before it ends."""
+
+    head: int
+    """Those of the row, or of the block."""
+    cropped: bool
+    """Whether the first one after them is a random crop of a tensor, resized, of which the row does the crop."""
+    alone: int
+    """Those that torchvision's functions do, sample by sample."""
+    values: int
+    """Those that are one function of a value."""
+    direct: bool
+    """Whether the result is written into the batch: all steps are known, and all images of one size in the end."""
+
+
+def stages_of(source: Source, steps: Sequence[Step], states: Sequence[State], *, whole: bool) -> Stages:
+    """Return which steps are done together.
+
+    Args:
+        source: where the images come from.
+        steps: that are to be done here.
+        states: before each of them, and after the last.
+        whole: no unknown transform follows, and what comes out is to be a tensor.
+    """
+    count = len(steps)
+    if not whole or size_after(source, steps) is None:
+        head = num_cut(steps, states, through=False) if source.size is None else 0
+        return Stages(head, False, count, count, direct=False)
+    values = count
+    while values and isinstance(steps[values - 1], RandomErasing):
+        values -= 1
+    alone = values
+    while alone and isinstance(steps[alone - 1], POINTWISE):
+        alone -= 1
+    if states[alone].dtype.is_floating_point:  # values are a function of 256 levels
+        alone = values = count
+    if source.size is None:
+        head = num_cut(steps, states, through=True)
+    else:
+        head = _num_gathered(source, steps, states)
+    head = min(head, values)
+    cropped = (
+        source.size is None
+        and head < alone
+        and isinstance(steps[head], RandomResizedCrop)
+        and states[head].kind != "PIL"
+        and not any(isinstance(step, (RandomResizedCrop, Resize)) for step in steps[:head])
+    )
+    return Stages(head, cropped, max(alone, head), values, direct=True)
+
+
+def size_after(source: Source, steps: Sequence[Step]) -> tuple[int, int] | None:
+    """Return the size of all images after these steps; None if they may differ."""
+    size = source.size
+    for step in steps:
+        if size is not None:
+            size = step.size_after(*size)
+        elif isinstance(step, (RandomCrop, CenterCrop, RandomResizedCrop, Resize)) and isinstance(step.size, tuple):
+            size = step.size
+    return size
+
+
+def _num_gathered(source: Source, steps: Sequence[Step], states: Sequence[State]) -> int:
+    """Return how many of the first steps only move pixels of the whole array."""
+    size = source.size
+    for place, (step, state) in enumerate(zip(steps, states, strict=False)):
+        if state.dtype.is_floating_point or size is None or not moves(step, state, size):
+            return place
+        size = step.size_after(*size)
+    return len(steps)
+
+
+def moves(step: Step, state: State, size: tuple[int, int]) -> bool:
+    """Return whether a step only moves pixels, of images of this size, and can be batched."""
+    if isinstance(step, RandomErasing) or not fits(step, state, size):
+        return False
+    batched = step.batched(state) or []
+    same = step.after(state)[1:] == state[1:]
+    return same and all(isinstance(transform, Moving) and transform.only_moves for transform in batched)
+
+
+def fits(step: Step, state: State, size: tuple[int, int] | None) -> bool:
+    """Return whether a step can be batched, for images of this size."""
+    batched = step.batched(state)
+    if batched is None or size is None:
+        return False
+    try:
+        for transform in batched:
+            # Says what it cannot do to images of this shape; what it draws is thrown away.
+            draws = Draws(bytes(8), np.zeros(1, dtype=np.int64))
+            transform.draw(draws.stream(""), BatchShape(1, state.channels, *size))
+    except ValueError:
+        return False
+    return True
+
+
+def names_of(steps: Sequence[Step]) -> list[str]:
+    """Return the names of the steps' streams, of which no two are the same, nor one of any other transform's."""
+    count: Counter[str] = Counter()
+    names = []
+    for step in steps:
+        name = f"fused {type(step).__name__}"
+        count[name] += 1
+        names.append(name if count[name] == 1 else f"{name} {count[name]}")
+    return names
+
+
+__all__ = ["Stages", "fits", "moves", "names_of", "size_after", "stages_of"]

@@ -1,0 +1,207 @@
+"""Given the same parameters, a fused sample equals what torchvision's own objects make, bit for bit."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from fusion_tools import MEAN, PIPELINES, STD, cifar, files, folder, forced, fused, mnist, planes, same, unfused
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.utils.data import ConcatDataset, Subset
+from torchvision import datasets
+from torchvision import transforms as v1
+from torchvision.transforms import v2
+
+from fastload.fusion import FusedDataset, recognise
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    return tmp_path_factory.mktemp("images")
+
+
+def compared(dataset, *, epoch=0, leaf=None):
+    """Compare all samples; returns how many there were."""
+    one = fused(dataset)
+    indices = list(range(len(dataset)))
+    samples = one.load(indices, indices, epoch).samples()
+    parameters = one.parameters(indices, indices, epoch)
+    for index, ((image, target), values) in enumerate(zip(samples, parameters, strict=True)):
+        expected = unfused(dataset, dataset if leaf is None else leaf, index, values)
+        assert same(image, expected), (index, values)
+        by_functions, its_target = one.reference(index, values)
+        assert same(by_functions, expected), (index, values)
+        assert target == its_target
+    return len(indices)
+
+
+@pytest.mark.parametrize("name", PIPELINES)
+def test_files_equal_torchvisions_samples(name, root):
+    assert compared(folder(root, v1.Compose(PIPELINES[name])), epoch=1) == 25
+
+
+@pytest.mark.parametrize("name", PIPELINES)
+def test_arrays_equal_torchvisions_samples(name):
+    compared(cifar(v1.Compose(PIPELINES[name]), size=(21, 37)), epoch=3)
+
+
+@given(
+    name=st.sampled_from(sorted(PIPELINES)),
+    size=st.tuples(st.integers(1, 45), st.integers(1, 45)),
+    epoch=st.integers(0, 1000),
+)
+@settings(max_examples=150)
+def test_images_of_any_size_equal_torchvisions_samples(name, size, epoch):
+    transform = v1.Compose(PIPELINES[name])
+    dataset = cifar(transform, size=size, count=2, seed=epoch)
+    try:
+        compared(dataset, epoch=epoch)
+    except (
+        ValueError,
+        IndexError,
+        RuntimeError,
+        ZeroDivisionError,
+    ) as error:  # too small for the crop, or for the padding
+        with pytest.raises(type(error)):
+            for _ in range(20):  # where it depends on what is drawn
+                dataset[0], dataset[1]
+
+
+@given(
+    padding=st.integers(0, 5),
+    mode=st.sampled_from(["constant", "edge", "reflect", "symmetric"]),
+    module=st.sampled_from([v1, v2]),
+    flips=st.lists(st.sampled_from(["RandomHorizontalFlip", "RandomVerticalFlip"]), max_size=3),
+    size=st.tuples(st.integers(1, 9), st.integers(1, 9)),
+)
+@settings(max_examples=100)
+def test_gathered_crops_and_flips_equal_torchvisions(padding, mode, module, flips, size):
+    crop = module.RandomCrop(size, padding=padding, padding_mode=mode)
+    steps = [crop, *(getattr(module, flip)() for flip in flips), module.PILToTensor()]
+    dataset = cifar(module.Compose(steps), size=(9, 11), count=3)
+    assert fused(dataset).plan.parts[0].stages.head == len(steps)
+    compared(dataset)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda t: mnist(t),
+        lambda t: mnist(t, kind=datasets.FashionMNIST),
+        lambda t: planes(datasets.SVHN, t),
+        lambda t: planes(datasets.STL10, t),
+        lambda t: planes(datasets.STL10, t, labels=False),
+    ],
+)
+@pytest.mark.parametrize("module", [v1, v2])
+def test_all_sources_equal_torchvisions_samples(make, module):
+    crop = [module.RandomCrop(28, padding=4), module.RandomHorizontalFlip()]
+    compared(make(module.Compose([*crop, module.PILToTensor(), module.ConvertImageDtype(torch.float32)])))
+    compared(make(module.Compose([*crop, module.ColorJitter(0.3, 0.3, 0.3, 0.1), module.PILToTensor()])))
+    compared(make(module.Compose([module.RandomResizedCrop(20), module.TrivialAugmentWide(), module.PILToTensor()])))
+
+
+@pytest.mark.parametrize("compat", [True, False])
+def test_qmnist_gives_the_targets_that_it_gives(compat):
+    dataset = mnist(v1.ToTensor(), kind=datasets.QMNIST, compat=compat)
+    dataset.targets = torch.arange(12 * 8).view(12, 8)
+    for index in range(12):
+        target, expected = fused(dataset)[index][1], dataset[index][1]
+        assert type(target) is type(expected)
+        assert np.array_equal(target, expected)
+
+
+@pytest.mark.parametrize("name", ["v1, resized crop, flip", "v2, eval", "tensors, jitter"])
+def test_nested_datasets_give_the_leaves_samples(name, root):
+    transform = v1.Compose(PIPELINES[name])
+    photos, small = folder(root, transform), cifar(transform, size=(40, 41))
+    dataset = ConcatDataset([Subset(photos, [5, 3, 3]), Subset(ConcatDataset([small, photos]), [30, 0, 11]), small])
+    leaves = [(photos, 5), (photos, 3), (photos, 3), (photos, 18), (small, 0), (small, 11)]
+    leaves += [(small, index) for index in range(12)]
+    one = fused(dataset)
+    indices = [17, 3, *range(17), -1, -18]
+    samples = one.load(indices, range(19 + 2), 2).samples()
+    parameters = one.parameters(indices, range(19 + 2), 2)
+    for index, (image, target), values in zip(indices, samples, parameters, strict=True):
+        leaf, place = leaves[index]
+        assert same(image, unfused(dataset, leaf, place, values))
+        assert target == leaf[place][1] == dataset[index][1]
+
+
+def test_parts_of_different_transforms_and_types_are_loaded_together(root):
+    dataset = ConcatDataset([folder(root, v1.Resize((4, 5))), cifar(v2.ToImage()), mnist(v1.ToTensor())])
+    one = fused(dataset)
+    assert one.plan.yields is None
+    for index in [0, 24, 25, 36, 37, 48]:
+        assert same(one[index][0], dataset[index][0], layout=True)
+
+
+def test_row_and_tensor_have_the_layout_of_the_unfused_sample(root):
+    for steps in PIPELINES.values():
+        dataset = folder(root, v1.Compose([*steps, v2.Lambda(lambda image: image)]))
+        one = fused(dataset)
+        values = one.parameters([4], [4], 0)[0]
+        image = one[4][0]
+        expected = dataset.loader(dataset.samples[4][0])
+        for transform, given_ in zip(steps, values, strict=True):
+            expected = forced(transform, expected, given_)
+        assert same(image, expected, layout=True)
+
+
+def test_without_antialiasing_a_tensor_is_resized_without_it_and_a_pil_image_with_it(root):
+    on_tensor = folder(root, v2.Compose([v2.ToImage(), v2.RandomResizedCrop(20, antialias=False)]))
+    compared(on_tensor)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torchvision says that it is always applied to PIL images
+        compared(folder(root, v2.Compose([v2.RandomResizedCrop(20, antialias=False), v2.ToImage()])))
+
+
+@pytest.mark.parametrize("mode", ["box", "hamming", "lanczos", "nearest-exact"])
+def test_pillows_other_interpolations_are_done_as_torchvision_does_them(mode, root):
+    mode = v1.InterpolationMode(mode)
+    compared(folder(root, v1.Compose([v1.RandomResizedCrop(20, interpolation=mode), v1.PILToTensor()])))
+
+
+def test_a_file_that_cannot_be_read_raises_what_the_dataset_raises_and_names_it(root, tmp_path):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "no_image.jpg").write_bytes(b"nothing")
+    (tmp_path / "a" / "cut.jpg").write_bytes(files()["size7.jpg"][:900])
+    dataset = folder(tmp_path, v1.Compose([v1.RandomResizedCrop(8), v1.ToTensor()]))
+    one = fused(dataset)
+    for index, (path, _) in enumerate(dataset.samples):
+        with pytest.raises(OSError) as expected:
+            dataset[index]
+        with pytest.raises(type(expected.value)) as found:
+            one[index]
+        assert any(path in note for note in found.value.__notes__)
+    (tmp_path / "a" / "cut.jpg").unlink()
+    with pytest.raises(FileNotFoundError):
+        one[[path.endswith("cut.jpg") for path, _ in dataset.samples].index(True)]
+
+
+def test_an_index_beyond_the_end_is_an_index_error(root):
+    for dataset in (cifar(v1.ToTensor()), folder(root, v1.Compose(PIPELINES["v1, eval"]))):
+        with pytest.raises(IndexError):
+            fused(dataset)[len(dataset)]
+        with pytest.raises(IndexError):
+            fused(Subset(dataset, [0]))[1]
+        with pytest.raises(IndexError):
+            fused(ConcatDataset([dataset]))[len(dataset)]
+
+
+def test_rows_are_written_into_the_tensor_that_is_given(root):
+    dataset = folder(root, v1.Compose([v1.RandomResizedCrop(8), v1.ToTensor(), v1.Normalize(MEAN, STD)]))
+    one = FusedDataset(dataset, recognise(dataset), 7)
+    slot = torch.full((10, 3, 8, 8), torch.nan)
+    loaded = one.load([4, 2], [4, 2], 0, out=slot[3:5])
+    assert loaded.images.data_ptr() == slot[3:5].data_ptr()
+    assert torch.equal(slot[3], one[4][0])
+    assert torch.equal(slot[4], one[2][0])
+    assert slot.isnan().sum() == 8 * 3 * 8 * 8
+    with pytest.raises(ValueError, match="rows for 2 samples must be"):
+        one.load([4, 2], [4, 2], 0, out=slot[:3])
+    with pytest.raises(ValueError, match="float64"):
+        one.load([4, 2], [4, 2], 0, out=slot[:2].double())

@@ -1,0 +1,242 @@
+"""Parameters belong to the sample, whatever chunk, process or device it is in, and are as likely as torchvision's."""
+
+from __future__ import annotations
+
+import itertools
+import multiprocessing
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from fusion_tools import MEAN, PIPELINES, STD, cifar, folder, fused, same
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.utils.data import ConcatDataset, Subset
+from torchvision import transforms as v1
+from torchvision.transforms import v2
+
+from fastload.batch_keys import BatchKeys, Origin
+from fastload.fusion import FusedDataset, recognise
+from fastload.fusion.step import Sizes
+from fastload.seeding import sample_id
+from fastload.transforms.base import BatchShape
+from fastload.transforms.draws import Draws
+from fastload.transforms.resize import RandomResizedCrop
+
+NAMES = ["v1, resized crop, flip", "v2, pad if needed", "tensors, rand augment", "v1, erase by noise", "v2, jitter"]
+
+
+@given(
+    name=st.sampled_from(NAMES),
+    indices=st.lists(st.integers(0, 23), min_size=1, max_size=9),
+    cuts=st.lists(st.integers(0, 9), max_size=3),
+    epoch=st.integers(0, 5),
+)
+@settings(max_examples=80)
+def test_a_sample_is_the_same_in_whatever_chunk(name, indices, cuts, epoch):
+    transform = v1.Compose(PIPELINES[name])
+    one = fused(ConcatDataset([cifar(transform, size=(25, 33)), cifar(transform, size=(40, 19), seed=1)]))
+    whole = one.load(indices, indices, epoch)
+    bounds = sorted({0, len(indices), *(cut for cut in cuts if cut < len(indices))})
+    parts = [
+        one.load(indices[first:last], indices[first:last], epoch).images for first, last in itertools.pairwise(bounds)
+    ]
+    assert torch.equal(whole.images, torch.cat(parts))
+
+
+def test_epochs_seeds_ids_and_repeats_give_other_parameters():
+    dataset = cifar(v1.Compose([v1.RandomResizedCrop(9), v1.ToTensor()]))
+    drawn = {
+        fused(dataset, seed).parameters([3], [identity], epoch)[0][0]
+        for seed in (0, 1)
+        for epoch in (0, 1)
+        for identity in (3, 4, sample_id(3, 20, 12))
+    }
+    assert len(drawn) == 12
+
+
+def test_two_steps_of_a_kind_draw_independently():
+    dataset = cifar(v1.Compose([v1.RandomHorizontalFlip(), v1.RandomHorizontalFlip(), v1.ToTensor()]))
+    given_ = fused(dataset).parameters([0] * 400, range(400), 0)
+    first, second = (np.array([values[place] for values in given_]) for place in (0, 1))
+    assert 140 < (first == second).sum() < 260
+
+
+@given(
+    sizes=st.lists(st.tuples(st.integers(1, 600), st.integers(1, 600)), min_size=1, max_size=20),
+    scale=st.sampled_from([(0.08, 1.0), (0.9, 1.0), (1.0, 1.0)]),
+    ratio=st.sampled_from([(3 / 4, 4 / 3), (0.95, 1.05), (2.0, 3.0)]),
+)
+def test_parts_of_images_of_many_sizes_are_those_drawn_for_each_alone(sizes, scale, ratio):
+    transform = RandomResizedCrop(8, scale, ratio)
+    draws = Draws(b"a key of bytes..", np.arange(len(sizes)))
+    both = Sizes.of(sizes)
+    parts = transform.parts(transform.attempts(draws.stream("x")), both.height, both.width)
+    for row, (height, width) in enumerate(sizes):
+        alone = transform.draw(draws.of([row]).stream("x"), BatchShape(1, 3, height, width))
+        assert {name: values[row] for name, values in parts.items()} == {
+            name: one.item() for name, one in alone.items()
+        }
+
+
+@pytest.mark.parametrize("name", [*NAMES, "tensors, trivial augment", "v2, pad", "floats, crop"])
+@pytest.mark.parametrize("nested", [False, True])
+def test_what_the_device_does_draws_what_the_worker_would(name, nested, tmp_path):
+    transform = v1.Compose(PIPELINES[name])
+    dataset = cifar(transform, size=(33, 40))
+    if nested:
+        dataset = ConcatDataset([Subset(dataset, [3, 1, 4, 1, 5]), cifar(transform, size=(33, 40), seed=5)])
+    plan = recognise(dataset)
+    here, tail = plan.split(device=True)
+    assert tail is not None
+    indices, positions = [2, 0, 4, 3], [40, 41, 42, 43]
+    keys = BatchKeys(seed=7, ids_are_indices=True, stride=1, length=41)
+    ids = [sample_id(index, position, 41) for index, position in zip(indices, positions, strict=True)]
+    whole = FusedDataset(dataset, plan, 7).load(indices, ids, 3)
+    part = FusedDataset(dataset, here, 7).load(indices, ids, 3)
+    assert type(part.images) is torch.Tensor
+    assert part.kind == "tensor"
+    batch = tail(part.images, draws=keys.draws(Origin(3, 40, indices)))
+    assert batch.dtype == whole.images.dtype
+    assert batch.shape == whole.images.shape
+    assert batch.is_contiguous()
+    # Of a warped image a pixel at the border between two may be the other one.
+    apart = (batch - whole.images).abs() > 1e-5
+    assert apart.float().mean() < (0.01 if "augment" in name else 1e-9)
+
+
+def test_nothing_is_moved_without_a_device_or_where_it_would_not_be_equal(tmp_path):
+    for steps in ([v1.ToTensor(), abs], [v1.Resize(9), v1.ToTensor()], [v1.CenterCrop(9)], [v1.ToTensor()]):
+        plan = recognise(folder(tmp_path, v1.Compose(steps)))
+        assert plan.split(device=True) == (plan, None)
+    plan = recognise(cifar(v1.Compose(PIPELINES["v1, pad"])))
+    assert plan.split(device=False) == (plan, None)
+    # Pillow's arithmetic is not the tensors'.
+    here, tail = recognise(cifar(v1.Compose(PIPELINES["v1, jitter"]))).split(device=True)
+    assert [type(step).__name__ for step in here.parts[0].steps] == [
+        "RandomResizedCrop",
+        "ColorJitter",
+        "RandomGrayscale",
+    ]
+    assert tail is not None
+
+
+def test_parts_that_end_differently_are_not_moved():
+    flip, norm = v1.RandomHorizontalFlip(), v1.Normalize(MEAN, STD)
+    one, other = cifar(v1.Compose([flip, v1.ToTensor(), norm])), cifar(v1.Compose([flip, v1.ToTensor()]))
+    plan = recognise(ConcatDataset([one, other]))
+    assert plan.split(device=True) == (plan, None)
+    # The second flip of one is the first of the other: they draw from streams of different names.
+    twice = cifar(v1.Compose([v1.ColorJitter(0.1), flip, v1.ToTensor()]))
+    thrice = cifar(v1.Compose([flip, v1.ColorJitter(0.1), flip, v1.ToTensor()]))
+    plan = recognise(ConcatDataset([twice, thrice]))
+    assert plan.split(device=True) == (plan, None)
+
+
+def in_a_worker(pickled, queue):
+    one = pickle.loads(pickled)
+    queue.put(one.load([3, 1], [3, 1], 2).images.numpy())
+
+
+@pytest.mark.parametrize("arrays", [True, False])
+def test_it_can_be_pickled_to_another_process(arrays, tmp_path):
+    transform = v1.Compose(PIPELINES["v1, erase by noise"])
+    one = fused(cifar(transform) if arrays else folder(tmp_path, transform))
+    one.load([0], [0], 0)
+    pickled = pickle.dumps(one)
+    context = multiprocessing.get_context("fork")
+    queue = context.SimpleQueue()
+    process = context.Process(target=in_a_worker, args=(pickled, queue))
+    process.start()
+    found = queue.get()
+    process.join()
+    process.close()
+    queue.close()
+    assert np.array_equal(found, one.load([3, 1], [3, 1], 2).images.numpy())
+    plan = pickle.loads(pickle.dumps(one.plan))
+    assert plan == one.plan
+    assert str(plan) == str(one.plan)
+
+
+def test_a_drawn_sample_can_be_looked_at_again(tmp_path):
+    dataset = folder(tmp_path, v1.Compose(PIPELINES["v2, jitter"]))
+    one = fused(dataset)
+    given_ = one.parameters([8], [8], 4)[0]
+    assert same(one.reference(8, given_)[0], one.load([8], [8], 4).samples()[0][0])
+
+
+def distance(one, other):
+    """Return the largest distance of two distributions' functions, after Kolmogorov and Smirnov."""
+    both = np.concatenate([one, other])
+    shares = [np.searchsorted(np.sort(some), both, "right") / len(some) for some in (one, other)]
+    return np.abs(shares[0] - shares[1]).max()
+
+
+COUNT = 4000
+# Exceeded once in a million draws.
+LIMIT = 2.7 * np.sqrt(2 / COUNT)
+
+
+def drawn_by_fusion(step, size=(60, 83)):
+    state = [v1.ToTensor()] if isinstance(step, v1.RandomErasing) else []
+    dataset = cifar(v1.Compose([*state, step, v1.PILToTensor()]), size=size, count=1)
+    return [values[len(state)] for values in fused(dataset).parameters([0] * COUNT, range(COUNT), 0)]
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        v1.RandomResizedCrop(9),
+        v1.RandomResizedCrop(9, (0.7, 1.0), (0.5, 2.0)),
+        v1.RandomCrop((20, 30)),
+        v1.RandomErasing(1.0),
+    ],
+)
+def test_boxes_are_as_likely_as_torchvisions(step):
+    torch.manual_seed(1)
+    image = torch.zeros(3, 60, 83)
+    if isinstance(step, v1.RandomResizedCrop):
+        theirs = [step.get_params(image, step.scale, step.ratio) for _ in range(COUNT)]
+    elif isinstance(step, v1.RandomErasing):
+        theirs = [step.get_params(image, step.scale, step.ratio, [0.0])[:4] for _ in range(COUNT)]
+    else:
+        theirs = [step.get_params(image, step.size)[:2] for _ in range(COUNT)]
+    ours = np.array([box[:4] for box in drawn_by_fusion(step)], dtype=float)
+    for place in range(ours.shape[1]):
+        assert distance(ours[:, place], np.array(theirs, dtype=float)[:, place]) < LIMIT
+
+
+def test_colors_are_as_likely_as_torchvisions():
+    torch.manual_seed(1)
+    step = v1.ColorJitter(0.4, (0.5, 2.0), 0.3, 0.2)
+    theirs = [step.get_params(step.brightness, step.contrast, step.saturation, step.hue) for _ in range(COUNT)]
+    ours = drawn_by_fusion(step)
+    names = ("brightness", "contrast", "saturation", "hue")
+    for place, name in enumerate(names):
+        factors = np.array([dict(turns)[name] for turns in ours])
+        assert distance(factors, np.array([params[1 + place] for params in theirs])) < LIMIT
+        turn = np.array([[what for what, _ in turns].index(name) for turns in ours], dtype=float)
+        assert distance(turn, np.array([params[0].tolist().index(place) for params in theirs], dtype=float)) < LIMIT
+
+
+@pytest.mark.parametrize(
+    ("step", "probability"),
+    [(v1.RandomHorizontalFlip(0.3), 0.3), (v2.RandomVerticalFlip(0.5), 0.5), (v1.RandomGrayscale(0.1), 0.1)],
+)
+def test_choices_are_as_likely_as_they_should_be(step, probability):
+    share = np.mean(drawn_by_fusion(step))
+    assert abs(share - probability) < 5 * np.sqrt(probability * (1 - probability) / COUNT)
+
+
+@pytest.mark.parametrize("step", [v1.RandAugment(1), v2.TrivialAugmentWide()])
+def test_operations_bins_and_signs_are_uniform(step):
+    turns = [turns[0] for turns in drawn_by_fusion(step)]
+    operations, counts = np.unique([operation for operation, _, _ in turns], return_counts=True)
+    assert len(operations) == 14
+    assert abs(counts - COUNT / 14).max() < 5 * np.sqrt(COUNT / 14)
+    signed = [sign for operation, _, sign in turns if operation == "Rotate"]
+    assert abs(np.mean(signed)) < 5 / np.sqrt(len(signed))
+    assert {sign for operation, _, sign in turns if operation in ("Solarize", "Identity")} == {1.0}
+    bins = {place for _, place, _ in turns}
+    assert bins == ({9} if isinstance(step, v1.RandAugment) else set(range(31)))

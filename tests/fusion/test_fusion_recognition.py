@@ -1,0 +1,298 @@
+"""What is recognised and what is not, with the reason; and that nothing is called for it."""
+
+from __future__ import annotations
+
+import random
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from fusion_tools import MEAN, STD, cifar, folder, made, mnist, pixels, planes
+from torch import nn
+from torch.utils.data import ConcatDataset, StackDataset, Subset, TensorDataset
+from torchvision import datasets, tv_tensors
+from torchvision import transforms as v1
+from torchvision.datasets.folder import pil_loader
+from torchvision.transforms import v2
+
+from fastload.fusion import recognise
+from fastload.fusion.recognition import recognise_transform
+from fastload.fusion.step import State
+
+PIL_RGB = State("PIL", torch.uint8, 3)
+UINT8 = State("tensor", torch.uint8, 3)
+FLOAT = State("tensor", torch.float32, 3)
+IMAGE = State("Image", torch.uint8, 3)
+
+BOTH = [
+    ("RandomCrop", (32, 4), PIL_RGB, "RandomCrop((32, 32), padding=(4, 4, 4, 4))"),
+    ("RandomCrop", ((8, 9), (1, 2)), UINT8, "RandomCrop((8, 9), padding=(1, 2, 1, 2))"),
+    ("RandomCrop", (8, None, True, 7), UINT8, "RandomCrop((8, 8), pad_if_needed=True, fill=7)"),
+    ("RandomCrop", (8, (1, 2, 3, 4)), UINT8, "RandomCrop((8, 8), padding=(1, 2, 3, 4))"),
+    ("CenterCrop", ([5],), PIL_RGB, "CenterCrop((5, 5))"),
+    ("RandomResizedCrop", (224,), PIL_RGB, "RandomResizedCrop((224, 224))"),
+    ("RandomResizedCrop", ((4, 5), (0.5, 1), (1, 1)), UINT8, "RandomResizedCrop((4, 5), scale=(0.5, 1), ratio=(1, 1))"),
+    ("Resize", (256,), PIL_RGB, "Resize(256)"),
+    ("Resize", ([256],), PIL_RGB, "Resize(256)"),
+    ("Resize", ((2, 3),), IMAGE, "Resize((2, 3))"),
+    ("RandomHorizontalFlip", (), PIL_RGB, "RandomHorizontalFlip()"),
+    ("RandomVerticalFlip", (0.1,), UINT8, "RandomVerticalFlip(p=0.1)"),
+    ("PILToTensor", (), PIL_RGB, "PILToTensor()"),
+    ("ConvertImageDtype", (torch.float64,), UINT8, "ConvertImageDtype(dtype=float64)"),
+    ("Normalize", (MEAN, STD), FLOAT, "Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))"),
+    ("Normalize", ([0.5], [0.25]), FLOAT, "Normalize((0.5), (0.25))"),
+    ("ColorJitter", (0.5, (0.1, 0.2)), PIL_RGB, "ColorJitter(brightness=(0.5, 1.5), contrast=(0.1, 0.2))"),
+    ("RandomGrayscale", (0.3,), UINT8, "RandomGrayscale(p=0.3)"),
+    ("RandAugment", (3, 5), PIL_RGB, "RandAugment(num_ops=3, magnitude=5)"),
+    ("TrivialAugmentWide", (), UINT8, "TrivialAugmentWide()"),
+    ("RandomErasing", (), FLOAT, "RandomErasing()"),
+    ("RandomErasing", (0.1, (0.1, 0.2)), FLOAT, "RandomErasing(p=0.1, scale=(0.1, 0.2))"),
+    ("RandomErasing", (0.5, (0.02, 0.33), (1, 2), "random"), FLOAT, "RandomErasing(ratio=(1, 2), value=None)"),
+]
+
+ONE = [
+    (v1.ToTensor(), PIL_RGB, "ToTensor()"),
+    (v2.ToImage(), PIL_RGB, "ToImage()"),
+    (v2.ToImage(), UINT8, "ToImage()"),
+    (v2.ToPureTensor(), IMAGE, "ToPureTensor()"),
+    (v2.ToDtype(torch.float32, scale=True), IMAGE, "ToDtype(float32, scale=True)"),
+    (v2.ToDtype({tv_tensors.Image: torch.float32, "others": None}, scale=True), IMAGE, "ToDtype(float32, scale=True)"),
+    (v2.ToDtype({torch.Tensor: torch.float16, "others": None}), UINT8, "ToDtype(float16)"),
+    (v2.RandomCrop(9, fill={tv_tensors.Image: 7, "others": 3}), IMAGE, "RandomCrop((9, 9), fill=7)"),
+    (v2.RandomCrop(9, fill={tv_tensors.Image: 7, "others": 3}), PIL_RGB, "RandomCrop((9, 9), fill=3)"),
+    (v2.Resize(None, max_size=5), UINT8, "Resize(None, max_size=5)"),
+    (nn.Identity(), IMAGE, "Identity()"),
+    (v2.Identity(), PIL_RGB, "Identity()"),
+    # v2 passes by what it does not take.
+    (v2.ToDtype(torch.float32), PIL_RGB, "ToDtype()"),
+    (v2.ToPureTensor(), UINT8, "ToPureTensor()"),
+    (v2.PILToTensor(), IMAGE, "PILToTensor()"),
+]
+
+
+@pytest.mark.parametrize("module", [v1, v2])
+@pytest.mark.parametrize(("name", "args", "state", "shown"), BOTH)
+def test_transforms_of_both_versions_are_known(module, name, args, state, shown):
+    if module is v1 and state is IMAGE:
+        state = UINT8
+    found = recognise_transform(getattr(module, name)(*args), state)
+    assert (found.reason, found.rest) == (None, ())
+    assert [str(step) for step in found.steps] == [shown]
+    assert found.steps[0].version == ("v1" if module is v1 else "v2")
+    assert hash(found.steps) == hash(recognise_transform(getattr(module, name)(*args), state).steps)
+
+
+@pytest.mark.parametrize(("transform", "state", "shown"), ONE)
+def test_transforms_of_one_version_are_known(transform, state, shown):
+    found = recognise_transform(transform, state)
+    assert [str(step) for step in found.steps] == [shown]
+
+
+def test_the_deprecated_to_tensor_of_v2_is_known():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        transform = v2.ToTensor()
+    assert str(recognise_transform(transform, PIL_RGB).steps[0]) == "ToTensor()"
+
+
+def test_containers_are_opened():
+    inner = nn.Sequential(v1.RandomHorizontalFlip(), v1.RandomVerticalFlip())
+    transform = v2.Compose([v1.Compose([v1.Resize(5), inner]), v1.ToTensor()])
+    found = recognise_transform(transform, PIL_RGB)
+    assert [type(step).__name__ for step in found.steps] == [
+        "Resize", "RandomHorizontalFlip", "RandomVerticalFlip", "ToTensor",
+    ]  # fmt: skip
+    assert found.state == State("tensor", torch.float32, 3)
+
+
+class MyCrop(v1.RandomCrop):
+    pass
+
+
+class MyCompose(v1.Compose):
+    pass
+
+
+def hooked():
+    flip = v2.RandomHorizontalFlip()
+    flip.register_forward_pre_hook(lambda module, args: None)
+    return flip
+
+
+def replaced():
+    crop = v1.RandomCrop(3)
+    crop.get_params = lambda *args: (0, 0, 3, 3)
+    return crop
+
+
+UNKNOWN = [
+    (MyCrop(3), PIL_RGB, "a subclass of RandomCrop"),
+    (MyCompose([v1.ToTensor()]), PIL_RGB, "not one of the known transforms"),
+    (v1.Lambda(abs), PIL_RGB, "not one of the known transforms"),
+    (abs, PIL_RGB, "not one of the known transforms"),
+    (v1.RandomApply([v1.ToTensor()]), PIL_RGB, "not one of the known transforms"),
+    (hooked(), PIL_RGB, "it has hooks"),
+    (v2.Compose([hooked()]), PIL_RGB, "it has hooks"),
+    (replaced(), PIL_RGB, "its get_params was replaced"),
+    (v1.Normalize(MEAN, STD), PIL_RGB, "takes a tensor, and gets a PIL image"),
+    (v2.Normalize(MEAN, STD), UINT8, "takes floats, and gets uint8"),
+    (v2.Normalize(MEAN, STD), State("tensor", torch.float32, 1), "3 channels, and the image has 1"),
+    (v1.Normalize(MEAN, (0, 1, 1)), FLOAT, "std must not be 0"),
+    (v1.ToTensor(), UINT8, "ToTensor does not take a tensor of uint8"),
+    (v1.RandomHorizontalFlip(), IMAGE, "of v1 on a tv_tensors.Image"),
+    (v2.RandomErasing(), PIL_RGB, "RandomErasing of a PIL image"),
+    (v2.RandomErasing(value="random"), UINT8, "with noise, of integers"),
+    (v2.RandomErasing(value=(1, 2)), FLOAT, "2 channels, and the image has 3"),
+    (v1.RandomCrop(5, fill=(1, 2)), PIL_RGB, "fill for 2 channels"),
+    (v1.RandomCrop(5, padding=-1), PIL_RGB, "padding must be"),
+    (v1.Resize(10, max_size=5), PIL_RGB, "max_size must be more than size"),
+    (v2.Resize(10, "lanczos"), UINT8, "interpolation must be one of"),
+    (v2.RandAugment(magnitude=31), PIL_RGB, "magnitude must be"),
+    (v2.ToDtype({tv_tensors.Mask: torch.int64}), IMAGE, "no dtype is given for Image"),
+    (v2.ToDtype(torch.int64, scale=True), FLOAT, "torchvision refuses it"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("transform", "state", "reason"), UNKNOWN)
+def test_what_is_not_known_stays_with_all_after_it_and_says_why(transform, state, reason):
+    found = recognise_transform(nn.Sequential(v2.Identity(), nn.Identity()), state)
+    assert len(found.steps) == 2
+    found = recognise_transform(v1.Compose([v2.Identity(), transform, v2.Identity()]), state)
+    assert len(found.steps) == 1
+    assert len(found.rest) == 2
+    assert reason in found.reason
+
+
+class Plain(datasets.CIFAR10):
+    def class_names(self):
+        return self.classes
+
+
+class Overriding(datasets.CIFAR10):
+    def __getitem__(self, index):
+        return super().__getitem__(index)
+
+
+class Batching(datasets.CIFAR10):
+    def __getitems__(self, indices):
+        return [self[index] for index in indices]
+
+
+class Computing(datasets.ImageFolder):
+    @property
+    def loader(self):
+        return pil_loader
+
+    @loader.setter
+    def loader(self, value):
+        pass
+
+
+class Mixed(Plain):
+    targets = property(lambda self: [0])
+
+
+class MySubset(Subset):
+    def __getitem__(self, index):
+        return super().__getitem__(index)
+
+    def __getitems__(self, indices):
+        return super().__getitems__(indices)
+
+
+SOURCES = [
+    (lambda t: cifar(t), "CIFAR10: 12 images of 32 x 32, RGB"),
+    (lambda t: made(datasets.CIFAR100, t, data=pixels(2, 32, 32, 3), targets=[0, 1]), "CIFAR100: 2 images"),
+    (lambda t: made(Plain, t, data=pixels(2, 32, 32, 3), targets=[0, 1]), "Plain: 2 images"),
+    (lambda t: mnist(t), "MNIST: 12 images of 28 x 28, L"),
+    (lambda t: mnist(t, kind=datasets.FashionMNIST), "FashionMNIST"),
+    (lambda t: mnist(t, kind=datasets.KMNIST), "KMNIST"),
+    (lambda t: mnist(t, kind=datasets.EMNIST), "EMNIST"),
+    (lambda t: mnist(t, kind=datasets.QMNIST, compat=True), "QMNIST"),
+    (lambda t: planes(datasets.SVHN, t), "SVHN: 12 images of 32 x 32, RGB"),
+    (lambda t: planes(datasets.STL10, t), "STL10: 12 images of 96 x 96, RGB"),
+]
+
+
+@pytest.mark.parametrize("module", [v1, v2])
+@pytest.mark.parametrize(("make", "shown"), SOURCES)
+def test_sources_are_known(make, shown, module):
+    dataset = make(module.PILToTensor())
+    plan = recognise(dataset)
+    assert plan.fused
+    assert str(plan.parts[0].source).startswith(shown)
+    assert len(recognise(ConcatDataset([dataset, Subset(dataset, [1])])).parts) == 2
+
+
+@pytest.mark.parametrize("kind", [datasets.ImageFolder, datasets.DatasetFolder])
+def test_folders_are_known_by_their_loader(kind, tmp_path):
+    folder(tmp_path)
+    more = {} if kind is datasets.ImageFolder else {"extensions": (".jpg", ".png")}
+    known = kind(tmp_path, transform=v1.ToTensor(), loader=pil_loader, **more)
+    assert str(recognise(known).parts[0].source) == f"{kind.__name__}: 25 files"
+    other = kind(tmp_path, transform=v1.ToTensor(), loader=lambda path: pil_loader(path), **more)
+    assert "its loader is '" in recognise(other).reason
+
+
+def test_another_image_backend_is_not_known(tmp_path, monkeypatch):
+    monkeypatch.setattr("torchvision.get_image_backend", lambda: "accimage")
+    assert "'accimage', not 'PIL'" in recognise(folder(tmp_path, v1.ToTensor())).reason
+
+
+def of(kind, data, targets=None):
+    return lambda: made(kind, v1.ToTensor(), data=data, targets=targets)
+
+
+RGB = pixels(2, 32, 32, 3)
+
+REFUSED = [
+    (of(Overriding, RGB), "Overriding overrides __getitem__ of CIFAR10"),
+    (of(Batching, RGB), "Batching overrides __getitems__ of CIFAR10"),
+    (lambda: made(Mixed, v1.ToTensor(), data=RGB), "Mixed overrides targets of CIFAR10"),
+    (lambda: TensorDataset(torch.zeros(3)), "TensorDataset is not one of the known datasets"),
+    (lambda: MySubset(cifar(v1.ToTensor()), [0]), "MySubset overrides __getitem__, __getitems__ of Subset"),
+    (lambda: ConcatDataset([cifar(v1.ToTensor()), TensorDataset(torch.zeros(3))]), "TensorDataset is not"),
+    (lambda: StackDataset(cifar(v1.ToTensor())), "StackDataset is not"),
+    (of(datasets.CIFAR10, RGB.astype(float)), "its data are float64 (2, 32, 32, 3), not images of uint8"),
+    (of(datasets.CIFAR10, RGB[..., :2]), "its data are uint8 (2, 32, 32, 2), not images of uint8"),
+    (of(datasets.CIFAR10, torch.from_numpy(RGB)), "its data is a Tensor, not a ndarray"),
+    (of(datasets.CIFAR10, RGB, np.arange(2)), "its targets is a ndarray, not a list"),
+    (of(datasets.MNIST, torch.zeros(2, 28, 28, dtype=torch.uint8, device="meta")), "its data are on meta"),
+    (lambda: cifar(), "no transform of it is known"),
+    (lambda: cifar(abs), "no transform of it is known"),
+]
+
+
+@pytest.mark.parametrize(("make", "reason"), REFUSED)
+def test_what_is_not_known_is_refused_with_the_reason(make, reason):
+    plan = recognise(make())
+    assert not plan.fused
+    assert reason in plan.reason
+    assert reason in str(plan)
+    assert plan.split(device=True) == (plan, None)
+
+
+def test_a_subclass_with_a_property_in_an_attributes_place_is_refused(tmp_path):
+    folder(tmp_path)
+    assert "Computing overrides loader of ImageFolder" in recognise(Computing(tmp_path, v1.ToTensor())).reason
+
+
+class Counting:
+    def __init__(self):
+        self.calls = 0
+
+    def __call__(self, value):
+        self.calls += 1
+        return value
+
+
+def test_recognition_calls_nothing_and_draws_nothing(tmp_path):
+    transform, target = Counting(), Counting()
+    dataset = folder(tmp_path, v1.Compose([v1.RandomResizedCrop(9), transform]), target_transform=target)
+    before = random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()
+    plan = recognise(dataset)
+    plan.split(device=True)
+    str(plan)
+    assert (random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()) == before
+    assert transform.calls == target.calls == 0
