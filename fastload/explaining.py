@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from .decisions import Decisions, decide
+from .fusing import plan_of
 from .memory import in_words
 
 
@@ -18,6 +19,10 @@ def explain(loader: Any) -> str:
     lines: list[tuple[str, str]] = []
     if loader.resident is not None:
         lines.append(("resident", _resident(loader, statistics)))
+    plan = plan_of(loader)
+    if plan is not None:
+        table = str(plan).splitlines()
+        lines += [("fusion", table[0]), *(("", line) for line in table[1:])]
     lines += _workers(loader, decisions, statistics)
     lines.append(("order", decisions.order_reason))
     lines.append(("seeding", decisions.seeding_reason))

@@ -26,6 +26,7 @@ from .decisions import Decisions, decide, ids_are_indices
 from .delivery import Counts, Delivery, Upcoming
 from .device import DeviceAhead, Loaded, Mover
 from .errors import LoadTimeout, NotReady, WorkerDied
+from .fusing import fused_of
 from .layout_book import LayoutBook
 from .library_generators import LibraryGenerators
 from .page_lock import PageLock
@@ -107,6 +108,7 @@ def _make_job(loader: Any, decisions: Decisions, begun: Pass, iterator: Any, sha
         num_workers=loader.num_workers,
         shared_seed=iterator._shared_seed,
         worker_init_fn=init_fn,
+        fused=fused_of(loader, seed),
         replicas=replicas["states"] if replicas is not None else (),
     )
 

@@ -150,6 +150,21 @@ class Layout:
         _write(self.root, samples, rows[::-1], objects)
         return objects
 
+    def write_column(self, place: int, column: Sequence[Any], rows: list[torch.Tensor]) -> list[Sequence[Any]]:
+        """Write one part of samples that are lists or tuples; see :meth:`write_into`.
+
+        Args:
+            place: of the part in a sample.
+            column: that part of each sample.
+            rows: those of all leaves.
+        """
+        assert isinstance(self.root, Row)
+        before = sum(len(_tensor_leaves(child)) for child in self.root.children[:place])
+        own = rows[before : before + len(_tensor_leaves(self.root.children[place]))]
+        objects: list[Sequence[Any]] = []
+        _write(self.root.children[place], column, own[::-1], objects)
+        return objects
+
     def copy_rows(self, source: Buffer, count: int, buffer: Buffer, num_rows: int, row: int) -> None:
         """Copy a buffer of ``count`` rows into rows ``row``, ``row + 1``, ... of a buffer of ``num_rows``."""
         for chunk, batch in zip(self.tensors(source, count), self.tensors(buffer, num_rows), strict=True):

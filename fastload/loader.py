@@ -17,6 +17,7 @@ from .adapters import adapt_loaded_libraries
 from .device import Mover, check_count, check_paths
 from .errors import ConfigError
 from .explaining import explain
+from .fusing import check_can_fuse
 from .iteration import InlineIterator, Residents, Runtime, WorkerIterator
 from .page_lock import PageLock, pages_of
 from .passes import Epochs, Pass, Resume, epoch_owner, known_batches, samplers_of, seed_of
@@ -121,6 +122,9 @@ class DataLoader(compat.TorchDataLoader[T]):
             room, or neither. Order and parameters are those that there would be without it; the workers only read.
             For datasets of tensors, numbers and strings of one shape that draw no random numbers, with torch's
             default collation; each rank keeps all of it. :meth:`close` gives the memory back.
+        fuse: make the samples of a torchvision dataset with torchvision transforms in fewer steps, the same as ever
+            given the same parameters; these come from each sample's key. What is not known stays as it is;
+            :meth:`explain` says what is done, and why not more.
 
     Where it differs from torch, on purpose:
 
@@ -174,6 +178,7 @@ class DataLoader(compat.TorchDataLoader[T]):
         fixed_buffers: bool = False,
         batch_transform: Callable[[Any], Any] | None = None,
         resident: Resident | None = None,
+        fuse: bool = False,
     ) -> None:
         adapt_loaded_libraries()
         self.worker_method = worker_method
@@ -188,6 +193,7 @@ class DataLoader(compat.TorchDataLoader[T]):
         self.fixed_buffers = fixed_buffers
         self.batch_transform = batch_transform
         self.resident = resident
+        self.fuse = fuse
         self._runtime = Runtime()
         self._epochs = Epochs()
         self._pass: Pass | None = None
@@ -217,6 +223,7 @@ class DataLoader(compat.TorchDataLoader[T]):
             pin_memory_device=pin_memory_device,
             in_order=in_order,
         )
+        check_can_fuse(self)
         _check(worker_method, seed, seeding, chunk_size, multiprocessing_context)  # after torch's own checks
         self._check_device_stage()
         if isinstance(batch_sampler, DistributedBatchSampler):

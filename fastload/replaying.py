@@ -16,6 +16,7 @@ from . import seeding
 from .batch_keys import BatchKeys, Origin
 from .decisions import decide, ids_are_indices
 from .errors import ConfigError
+from .fusing import fused_of
 from .library_generators import LibraryGenerators
 from .passes import KnownBatches, known_batches, seed_of
 from .resuming import repeats_from
@@ -123,6 +124,7 @@ def _job_of(loader: Any, seed: int, known: KnownBatches | None) -> Job:
         num_workers=0,
         shared_seed=None,
         worker_init_fn=None,
+        fused=fused_of(loader, seed),
     )
 
 

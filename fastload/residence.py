@@ -192,6 +192,7 @@ def _batches(
         in_order=True,
         seed=0,
         seeding="sample",
+        fuse=loader.fuse and dataset is loader.dataset,
         device=None,
         batch_transform=None,
         resident=None,

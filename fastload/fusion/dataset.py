@@ -19,6 +19,7 @@ from torch import Tensor
 from torchvision import tv_tensors
 
 from ..errors import ConfigError
+from ..layout import Layout, Row, TensorLeaf
 from ..seeding import SAMPLE, Keys, seed_global_generators
 from .parameters import draws_of
 from .plan import Plan
@@ -139,6 +140,48 @@ class FusedDataset:
             self._finish(indices, ids, epoch, images, targets, seed)
         yields = self.plan.yields
         return Loaded(images, targets, yields.kind if self._direct and yields is not None else None)
+
+    def samples(
+        self, indices: Sequence[Any], ids: Iterable[int], epoch: int, seed: Callable[[bytes], None]
+    ) -> list[tuple[Any, Any]]:
+        """Return samples as the dataset gives them; the arguments are those of :meth:`load`."""
+        return self.load(indices, ids, epoch, seed=seed).samples()
+
+    def fits(self, layout: Layout) -> bool:
+        """Whether samples can be written into rows of this layout."""
+        yields, root = self.plan.yields, layout.root
+        if not self._direct or yields is None or not isinstance(root, Row) or root.kind is not tuple:
+            return False
+        image = root.children[0]
+        return isinstance(image, TensorLeaf) and (image.dtype, image.shape) == (yields.dtype, yields.shape)
+
+    def write(
+        self,
+        indices: Sequence[Any],
+        ids: Iterable[int],
+        epoch: int,
+        seed: Callable[[bytes], None],
+        layout: Layout,
+        rows: list[Tensor],
+    ) -> list[Sequence[Any]]:
+        """Write samples into rows of a batch.
+
+        Args:
+            indices: as in :meth:`load`, and so the next three.
+            ids: likewise.
+            epoch: likewise.
+            seed: likewise.
+            layout: one that :meth:`fits`.
+            rows: of each of its tensor leaves, [N, ...].
+
+        Returns:
+            For each object leaf, in order, the samples' objects.
+
+        Raises:
+            DoesNotFit: the targets are not of the layout.
+        """
+        loaded = self.load(indices, ids, epoch, out=rows[0], seed=seed)
+        return layout.write_column(1, loaded.targets, rows)
 
     def parameters(self, indices: Sequence[Any], ids: Iterable[int], epoch: int) -> list[Given]:
         """Return what each sample is given: for each of its leaf's steps the parameters, None where there are none."""

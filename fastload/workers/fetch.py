@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
+import numpy as np
 from torch import Tensor
 from torch.utils.data import Subset
 
@@ -71,6 +72,33 @@ class Sink(Protocol):
         """Let the rows of an item be written in its slot; return what must travel beside them."""
 
 
+class Fused(Protocol):
+    """A dataset whose transform is fused: see :class:`fastload.fusion.FusedDataset`."""
+
+    def samples(
+        self, indices: Sequence[Any], ids: Iterable[int], epoch: int, seed: Callable[[bytes], None]
+    ) -> list[Any]:
+        """Return the samples as the dataset gives them."""
+
+    def fits(self, layout: Layout) -> bool:
+        """Whether the samples can be written into rows of this layout."""
+
+    def write(
+        self,
+        indices: Sequence[Any],
+        ids: Iterable[int],
+        epoch: int,
+        seed: Callable[[bytes], None],
+        layout: Layout,
+        rows: list[Tensor],
+    ) -> list[Sequence[Any]]:
+        """Write the samples into rows of such a layout, as :meth:`Layout.write_into` does.
+
+        Raises:
+            DoesNotFit: they turned out to be others.
+        """
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
     """What all workers of a pool have in common: the dataset and how to use it."""
@@ -95,6 +123,8 @@ class Job:
     shared_seed: int | None
     """Seed that IterDataPipes share."""
     worker_init_fn: Callable[[int], Any] | None
+    fused: Fused | None = None
+    """What loads the samples in the dataset's place."""
     replicas: Sequence[Any] = ()
     """Of an IterableDataset: where each worker's replica begins; None or empty: at its start."""
 
@@ -119,6 +149,7 @@ class Fetcher:
         self._subset = _per_sample_subset(job.dataset)
         self._keys: tuple[int, Keys, Keys] | None = None
         self._iterator: Any = None
+        self._layout: Layout | None = None
         self._ended = False
         if job.iterable:
             self._begin_replica(job.replicas[worker_id] if job.replicas else None)
@@ -135,15 +166,34 @@ class Fetcher:
             elif layout == WHOLE_BATCH:
                 status, payload = self._whole(item)
             else:
-                samples = self.load(item.indices, item.epoch, item.position)
-                if type(samples) is list and len(samples) == len(item.indices):
-                    status, layout, payload = _rows(samples, item, sink)
-                else:  # a __getitems__ may give anything
-                    status, payload = WHOLE, self._collated(samples)
+                status, layout, payload = self._written(item, sink) or self._chunk(item, sink)
         except Exception as error:
             status, payload = ERROR, self._wrapped(error, item)
         replica = self.replica_state() if status == WHOLE and self._iterator is not None else None
         return Result(item.serial, self._worker_id, status, layout, payload, time.perf_counter_ns() - begun, replica)
+
+    def _chunk(self, item: WorkItem, sink: Sink) -> tuple[int, int, Any]:
+        samples = self.load(item.indices, item.epoch, item.position)
+        if type(samples) is list and len(samples) == len(item.indices):
+            return _rows(samples, item, sink)
+        return WHOLE, item.layout, self._collated(samples)  # a __getitems__ may give anything
+
+    def _written(self, item: WorkItem, sink: Sink) -> tuple[int, int, Any] | None:
+        """Let a fused dataset write its samples where they are to be; None if it cannot."""
+        fused = self._job.fused
+        generation = item.layout or 1
+        layout = None if fused is None else sink.layout(generation)
+        if fused is None or layout is None or not fused.fits(layout):
+            return None
+        ids = self._ids_of(item.indices, item.position)
+        write = partial(fused.write, item.indices, ids, item.epoch, self._seed_generators, layout)
+        try:
+            return ROWS, generation, sink.write_rows(layout, item, write)
+        except DoesNotFit:
+            return None
+
+    def _ids_of(self, indices: Sequence[Any], position: int) -> list[int]:
+        return list(itertools.islice(self._ids(indices, position), len(indices)))
 
     def _begin_pass(self, shared_seed: int | None) -> None:
         self._ended = False
@@ -188,12 +238,35 @@ class Fetcher:
         if not job.auto_collation:
             self._seed(epoch, self._id(index, position))
             return self._collated(self._guarded(partial(operator.getitem, self._dataset), index))
+        written = self._batch_written(index, epoch, position)
+        if written is not None:
+            return written
         data = self.load(index, epoch, position)
         keys = self._keys_of(epoch)
         if keys is not None:
             # Of its own domain, so that what collate_fn draws does not depend on what the last sample drew.
             self._seed_generators(keys[1].key(self._batch_id(index, position)))
         return self._collated(data)
+
+    def _batch_written(self, indices: Any, epoch: int, position: int) -> Any:
+        """Return a batch that a fused dataset has written itself; None if it cannot."""
+        fused = self._job.fused
+        if fused is None or not compat.collates_by_default(self._job.collate_fn) or not len(indices):
+            return None
+        ids = self._ids_of(indices, position)
+        if self._layout is None:
+            found = learn(fused.samples(indices[:1], ids[:1], epoch, self._seed_generators)[0])
+            self._layout = found if isinstance(found, Layout) else None
+        layout = self._layout
+        if layout is None or not fused.fits(layout):
+            return None
+        buffer = np.empty(layout.offsets(len(indices))[1], dtype=np.uint8)
+        rows = layout.rows(buffer, len(indices), 0, len(indices))
+        try:
+            objects = fused.write(indices, ids, epoch, self._seed_generators, layout, rows)
+        except DoesNotFit:
+            return None
+        return layout.build(buffer, len(indices), objects)
 
     def _collated(self, data: Any) -> Any:
         try:
@@ -215,6 +288,8 @@ class Fetcher:
 
     def load(self, indices: Any, epoch: int, position: int) -> Any:
         """Load the samples of a batch or chunk, by ``__getitems__`` where there is one."""
+        if self._job.fused is not None:
+            return self._job.fused.samples(indices, self._ids_of(indices, position), epoch, self._seed_generators)
         if self._getitems is None:
             return self._samples(indices, epoch, position)
         self._seed(epoch, self._batch_id(indices, position))
