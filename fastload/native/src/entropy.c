@@ -257,12 +257,13 @@ int take_over_entropy(j_decompress_ptr cinfo, struct entropy *e, struct fastload
         return status;
     if (!cinfo->restart_interval && e->num_restarts > 1)
         return FASTLOAD_DAMAGED;
-    const int fresh = scratch->codes.data == NULL;
-    struct codes *codes = reserve(&scratch->codes, 2 * NUM_HUFF_TBLS * sizeof *codes);
-    if (!codes)
-        return FASTLOAD_NO_MEMORY;
-    if (fresh)
+    struct codes *codes = scratch->codes.data;
+    if (!codes) {
+        codes = reserve(&scratch->codes, 2 * NUM_HUFF_TBLS * sizeof *codes);
+        if (!codes)
+            return FASTLOAD_NO_MEMORY;
         memset(codes, 0, 2 * NUM_HUFF_TBLS * sizeof *codes);
+    }
     for (int c = 0; c < cinfo->comps_in_scan; c++) {
         const jpeg_component_info *component = cinfo->cur_comp_info[c];
         const int dc = component->dc_tbl_no, ac = component->ac_tbl_no;
