@@ -15,11 +15,11 @@
 
 #define LOOK_BITS 10
 
-/* One Huffman table. For the next LOOK_BITS bits, a word: what they say, as far as they say it. See entropy.c. */
+/* One Huffman table. For the next LOOK_BITS bits, a word: the one or two codes that they are. See entropy.c. */
 struct codes {
     uint8_t counts[17], symbols[256]; /* what it was made from */
     int is_dc, made;
-    uint32_t look[1 << LOOK_BITS];
+    uint64_t look[1 << LOOK_BITS];
     uint32_t limit[18]; /* behind the last code of each length, left-aligned to 16 bits; of length 17: all */
     int32_t offset[17]; /* of the symbol of a code of each length */
 };
