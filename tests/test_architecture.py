@@ -46,6 +46,8 @@ ORDER = [
     "workers.worker_process",
     "workers.threads",
     "workers.processes",
+    "native.rows",
+    "native.jpeg",
     "transforms.draws",
     "transforms.params",
     "transforms.base",

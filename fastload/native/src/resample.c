@@ -22,15 +22,34 @@ static double bicubic(double x)
     return 0.0;
 }
 
+struct reach {
+    double scale, support;
+    int in;
+};
+
+/* Which sources result i has: those whose middle lies within the filter's support around its own. */
+static int sources(const struct reach *reach, int i, double *centre, int *first)
+{
+    *centre = (i + 0.5) * reach->scale;
+    const int begin = (int)(*centre - reach->support + 0.5), end = (int)(*centre + reach->support + 0.5);
+    *first = begin < 0 ? 0 : begin;
+    return (end > reach->in ? reach->in : end) - *first;
+}
+
 /* The weights of one axis, computed as Pillow does: in double precision, normalised, then rounded half away from 0. */
 static int plan_axis(struct axis *axis, struct block *memory, int in, int out, int filter, int reversed)
 {
     double (*const kernel)(double) = filter == FASTLOAD_BICUBIC ? bicubic : bilinear;
     const double scale = (double)in / out;
     const double stretch = scale < 1.0 ? 1.0 : scale;
-    const double support = (filter == FASTLOAD_BICUBIC ? 2.0 : 1.0) * stretch;
+    const struct reach reach = {scale, (filter == FASTLOAD_BICUBIC ? 2.0 : 1.0) * stretch, in};
     const double inverse = 1.0 / stretch;
-    const int most = (int)ceil(support) * 2 + 1;
+    double centre;
+    int first, most = 0;
+    for (int i = 0; i < out; i++) {
+        const int count = sources(&reach, i, &centre, &first);
+        most = count > most ? count : most;
+    }
     const int taps = (most + 3) / 4 * 4;
     const size_t numbers = (size_t)out * 2 + (size_t)out * taps;
     uint8_t *data = reserve(memory, numbers * sizeof(int32_t) + (size_t)most * sizeof(double));
@@ -45,13 +64,7 @@ static int plan_axis(struct axis *axis, struct block *memory, int in, int out, i
     axis->weight = axis->count + out;
     memset(axis->weight, 0, (size_t)out * taps * sizeof(int32_t));
     for (int i = 0; i < out; i++) {
-        const double centre = (i + 0.5) * scale;
-        int first = (int)(centre - support + 0.5), behind = (int)(centre + support + 0.5);
-        if (first < 0)
-            first = 0;
-        if (behind > in)
-            behind = in;
-        const int count = behind - first;
+        const int count = sources(&reach, i, &centre, &first);
         double sum = 0.0;
         for (int t = 0; t < count; t++) {
             share[t] = kernel((t + first - centre + 0.5) * inverse);
@@ -169,18 +182,26 @@ int resizer_begin(struct resizer *r, struct fastload_scratch *scratch, int in_he
     return FASTLOAD_DONE;
 }
 
-static void resize_columns(const struct resizer *r, const uint8_t *row, uint8_t *out)
+static void resize_columns(const struct resizer *r, const struct strip *strip)
 {
-    if (r->copies_columns)
-        memcpy(out, row, (size_t)3 * r->columns.out);
 #ifdef FASTLOAD_X86
-    else if (r->level == FASTLOAD_AVX512 && !r->wide_columns)
-        columns_avx512(r, row, out);
-    else if (r->level != FASTLOAD_PLAIN)
-        columns_avx2(r, row, out);
+    if (!r->copies_columns && r->level == FASTLOAD_AVX512 && !r->wide_columns) {
+        columns_avx512(r, strip);
+        return;
+    }
+    if (!r->copies_columns && r->level != FASTLOAD_PLAIN) {
+        columns_avx2(r, strip);
+        return;
+    }
 #endif
-    else
-        columns_plain(r, row, out);
+    for (int i = 0; i < strip->num; i++) {
+        const uint8_t *in = strip->in + i * strip->in_stride;
+        uint8_t *out = strip->out + i * strip->out_stride;
+        if (r->copies_columns)
+            memcpy(out, in, (size_t)3 * r->columns.out);
+        else
+            columns_plain(r, in, out);
+    }
 }
 
 static void resize_rows(const struct resizer *r, int y, uint8_t *out)
@@ -199,23 +220,27 @@ static void resize_rows(const struct resizer *r, int y, uint8_t *out)
     }
 }
 
-void resizer_push(struct resizer *r, const uint8_t *row)
+void resizer_push(struct resizer *r, const uint8_t *in, size_t stride, int num)
 {
     const struct axis *rows = &r->rows;
     if (!rows->taps) {
-        resize_columns(r, row, r->line);
-        store_row(&r->target, r->level, r->gone++, r->line, r->columns.out);
+        for (int i = 0; i < num; i++) {
+            resize_columns(r, &(struct strip){in + i * stride, stride, r->line, 0, 1});
+            store_row(&r->target, r->level, r->gone++, r->line, r->columns.out);
+        }
         return;
     }
-    uint8_t *kept = r->kept + (size_t)r->come++ * r->kept_stride;
+    uint8_t *kept = r->kept + (size_t)r->come * r->kept_stride;
+    r->come += num;
     if (r->rows_first)
-        memcpy(kept, row, (size_t)3 * r->kept_width);
+        for (int i = 0; i < num; i++)
+            memcpy(kept + i * r->kept_stride, in + i * stride, (size_t)3 * r->kept_width);
     else
-        resize_columns(r, row, kept);
+        resize_columns(r, &(struct strip){in, stride, kept, r->kept_stride, num});
     for (; r->gone < rows->out && rows->start[r->gone] + rows->count[r->gone] <= r->come; r->gone++) {
         resize_rows(r, r->gone, r->rows_first ? r->middle : r->line);
         if (r->rows_first)
-            resize_columns(r, r->middle, r->line);
+            resize_columns(r, &(struct strip){r->middle, 0, r->line, 0, 1});
         store_row(&r->target, r->level, r->gone, r->line, r->columns.out);
     }
 }
@@ -236,14 +261,15 @@ FASTLOAD_EXPORT int fastload_image_row(struct fastload_scratch *scratch, const u
     status = resizer_begin(&r, scratch, box[2], box[3], height, width, filter, order, flip, level, &target);
     if (status != FASTLOAD_DONE)
         return status;
-    const size_t bytes = (size_t)3 * box[3];
-    uint8_t *copy = reserve(&scratch->pixels, bytes + ROW_PADDING);
-    if (!copy)
+    const size_t bytes = (size_t)3 * box[3], apart = bytes + ROW_PADDING;
+    uint8_t *copies = reserve(&scratch->pixels, apart * ROWS_AT_ONCE);
+    if (!copies)
         return FASTLOAD_NO_MEMORY;
-    memset(copy + bytes, 0, ROW_PADDING);
-    for (int y = 0; y < box[2]; y++) {
-        memcpy(copy, pixels + (box[0] + y) * stride + (size_t)3 * box[1], bytes);
-        resizer_push(&r, copy);
+    for (int y = 0; y < box[2]; y += ROWS_AT_ONCE) {
+        const int num = box[2] - y < ROWS_AT_ONCE ? box[2] - y : ROWS_AT_ONCE;
+        for (int i = 0; i < num; i++)
+            memcpy(copies + i * apart, pixels + (box[0] + y + i) * stride + (size_t)3 * box[1], bytes);
+        resizer_push(&r, copies, apart, num);
     }
     return FASTLOAD_DONE;
 }

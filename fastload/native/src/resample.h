@@ -17,6 +17,9 @@
 /* Vector kernels read this far behind a row's end, and write this far. */
 #define ROW_PADDING 256
 
+/* How many rows a caller best has ready before it pushes them. */
+#define ROWS_AT_ONCE 16
+
 enum fastload_filter { FASTLOAD_BILINEAR = 0, FASTLOAD_BICUBIC = 1 };
 
 /* Which axis is resized first. Rounding in between makes the two differ. */
@@ -65,12 +68,20 @@ int check_request(int image_height, int image_width, const int32_t box[4], int h
 int resizer_begin(struct resizer *r, struct fastload_scratch *scratch, int in_height, int in_width, int height,
                   int width, int filter, int order, int flip, int level, const struct target *target);
 
-/* Takes the next source row: 3 * in_width bytes, ROW_PADDING bytes behind which may be read. */
-void resizer_push(struct resizer *r, const uint8_t *row);
+/* Takes the next `num` source rows: 3 * in_width bytes each, ROW_PADDING bytes behind which may be read. Several at
+ * once are faster: weights are loaded once for all of them, and rows just written are still on their way to memory. */
+void resizer_push(struct resizer *r, const uint8_t *rows, size_t stride, int num);
 
-/* Kernels, in resample_x86.c and store.c. `n` counts bytes of a row: 3 * width. */
-void columns_avx2(const struct resizer *r, const uint8_t *row, uint8_t *out);
-void columns_avx512(const struct resizer *r, const uint8_t *row, uint8_t *out);
+/* Kernels. That for columns takes `num` rows, the other makes one. */
+struct strip {
+    const uint8_t *in;
+    size_t in_stride;
+    uint8_t *out;
+    size_t out_stride;
+    int num;
+};
+void columns_avx2(const struct resizer *r, const struct strip *strip);
+void columns_avx512(const struct resizer *r, const struct strip *strip);
 void rows_avx2(const struct resizer *r, int y, uint8_t *out);
 void rows_avx512(const struct resizer *r, int y, uint8_t *out);
 /* Bytes of tables that the kernels of a level want, and filling them in. */

@@ -81,7 +81,7 @@ FASTLOAD_TARGET_AVX2 static inline __m256i two_columns(const uint8_t *left, cons
     return _mm256_srai_epi32(sums, WEIGHT_BITS);
 }
 
-FASTLOAD_TARGET_AVX2 void columns_avx2(const struct resizer *r, const uint8_t *row, uint8_t *out)
+FASTLOAD_TARGET_AVX2 static void columns_of_row(const struct resizer *r, const uint8_t *row, uint8_t *out)
 {
     const struct axis *axis = &r->columns;
     const int fours = axis->taps / 4, last = axis->out - 1;
@@ -100,6 +100,12 @@ FASTLOAD_TARGET_AVX2 void columns_avx2(const struct resizer *r, const uint8_t *r
         const __m256i bytes = _mm256_permutevar8x32_epi32(_mm256_packus_epi16(words, words), order);
         _mm_storeu_si128((__m128i *)out, _mm_shuffle_epi8(_mm256_castsi256_si128(bytes), three));
     }
+}
+
+void columns_avx2(const struct resizer *r, const struct strip *strip)
+{
+    for (int i = 0; i < strip->num; i++)
+        columns_of_row(r, strip->in + i * strip->in_stride, strip->out + i * strip->out_stride);
 }
 
 FASTLOAD_TARGET_AVX2 void rows_avx2(const struct resizer *r, int y, uint8_t *out)

@@ -67,7 +67,8 @@ static void fill_columns(struct resizer *r, uint8_t *tables)
         if (reach > r->reach)
             r->reach = reach;
     }
-    if (r->reach > 128) {
+    /* Four taps are for images that hardly become narrower: there a group never reaches further than 64 bytes. */
+    if (r->reach > 128 || (axis->taps == 4 && r->reach > 64)) {
         r->wide_columns = 1;
         return;
     }
@@ -113,33 +114,45 @@ FASTLOAD_TARGET_AVX512 static inline __m512i combine(__m512i first, __m512i seco
     return _mm512_srai_epi32(_mm512_add_epi32(first, _mm512_slli_epi32(upper, 8)), WEIGHT_BITS);
 }
 
-FASTLOAD_TARGET_AVX512 static inline void store_16(uint8_t *out, __m512i sums)
+/* One group of 16 results in all rows of a strip. `fours` and `narrow` are constants where it matters. */
+FASTLOAD_TARGET_AVX512 static inline __attribute__((always_inline)) void
+column_group(const struct strip *strip, int32_t begin, size_t group, const __m512i *table, int fours, int narrow)
 {
-    const __m512i positive = _mm512_max_epi32(sums, _mm512_setzero_si512());
-    _mm_storeu_si128((__m128i *)out, _mm512_cvtusepi32_epi8(positive));
+    const __m512i half = _mm512_set1_epi32(1 << (WEIGHT_BITS - 1)), zero = _mm512_setzero_si512();
+    const __m512i places = _mm512_load_si512(table++);
+    const uint8_t *row = strip->in + begin;
+    uint8_t *out = strip->out + 16 * group;
+    const size_t in_stride = strip->in_stride, out_stride = strip->out_stride;
+    for (int left = strip->num; left > 0; left--, row += in_stride, out += out_stride) {
+        __m512i first = half, second = zero, third = zero;
+        for (int q = 0; q < fours; q++) {
+            const __m512i near = _mm512_loadu_si512(row + 12 * q);
+            const __m512i taps =
+                narrow ? _mm512_permutexvar_epi8(places, near)
+                       : _mm512_permutex2var_epi8(near, places, _mm512_loadu_si512(row + 12 * q + 64));
+            first = _mm512_dpbusd_epi32(first, taps, _mm512_load_si512(table + 3 * q));
+            second = _mm512_dpbusd_epi32(second, taps, _mm512_load_si512(table + 3 * q + 1));
+            third = _mm512_dpbusd_epi32(third, taps, _mm512_load_si512(table + 3 * q + 2));
+        }
+        const __m512i sums = _mm512_max_epi32(combine(first, second, third), zero);
+        _mm_storeu_si128((__m128i *)out, _mm512_cvtusepi32_epi8(sums));
+    }
 }
 
-FASTLOAD_TARGET_AVX512 void columns_avx512(const struct resizer *r, const uint8_t *row, uint8_t *out)
+FASTLOAD_TARGET_AVX512 void columns_avx512(const struct resizer *r, const struct strip *strip)
 {
     const struct axis *axis = &r->columns;
     const int fours = axis->taps / 4, narrow = r->reach <= 64;
     const size_t num = groups(axis->out);
     const __m512i *table = r->column_tables;
     const int32_t *begin = (const int32_t *)((const uint8_t *)table + num * group_bytes(axis));
-    const __m512i half = _mm512_set1_epi32(1 << (WEIGHT_BITS - 1)), zero = _mm512_setzero_si512();
-    for (size_t g = 0; g < num; g++, out += 16) {
-        const uint8_t *in = row + begin[g];
-        const __m512i places = _mm512_load_si512(table++);
-        __m512i first = half, second = zero, third = zero;
-        for (int q = 0; q < fours; q++, in += 12, table += 3) {
-            const __m512i near = _mm512_loadu_si512(in);
-            const __m512i taps = narrow ? _mm512_permutexvar_epi8(places, near)
-                                        : _mm512_permutex2var_epi8(near, places, _mm512_loadu_si512(in + 64));
-            first = _mm512_dpbusd_epi32(first, taps, _mm512_load_si512(table));
-            second = _mm512_dpbusd_epi32(second, taps, _mm512_load_si512(table + 1));
-            third = _mm512_dpbusd_epi32(third, taps, _mm512_load_si512(table + 2));
-        }
-        store_16(out, combine(first, second, third));
+    for (size_t g = 0; g < num; g++, table += 1 + 3 * (size_t)fours) {
+        if (fours == 1)
+            column_group(strip, begin[g], g, table, 1, 1);
+        else if (fours == 2 && narrow)
+            column_group(strip, begin[g], g, table, 2, 1);
+        else
+            column_group(strip, begin[g], g, table, fours, 0);
     }
 }
 

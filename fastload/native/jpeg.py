@@ -1,0 +1,132 @@
+"""JPEG files to rows of a batch, decoding only what a box needs.
+
+In: the bytes of a file, a box, a row of a batch. Out: the row, equal bit for bit to what Pillow decodes, crops and
+resizes; or a status that says why the file is left to Pillow: CMYK, 12 bits, damage and the like. Orientation in EXIF
+data is not applied, as Pillow does not.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from . import LEVELS, function
+from .rows import ROW_ARGUMENTS, Box, Status, Target, check, scratch_of_thread
+
+# Anything with the buffer protocol, or a tensor [num_bytes] of uint8.
+Data: TypeAlias = Any
+
+_POINTER = ctypes.c_void_p
+
+
+class Size(NamedTuple):
+    """What the header of a file says."""
+
+    width: int
+    """In pixels; 0 where the header was not understood."""
+    height: int
+    components: int
+    progressive: bool
+    status: Status
+    """DONE if :func:`decode_row` may try the file."""
+
+
+@functools.cache
+def _jpeg_size() -> Any:
+    return function("fastload_jpeg_size", ctypes.c_int, _POINTER, ctypes.c_size_t, _POINTER, part="jpeg")
+
+
+@functools.cache
+def _jpeg_row() -> Any:
+    return function("fastload_jpeg_row", ctypes.c_int, _POINTER, _POINTER, ctypes.c_size_t, *ROW_ARGUMENTS, part="jpeg")
+
+
+def _place(data: Data) -> tuple[Any, int, Any]:
+    """Return where bytes lie and how many, and what keeps them there."""
+    if isinstance(data, bytes):
+        return data, len(data), data
+    if isinstance(data, Tensor):
+        if data.dtype != torch.uint8 or data.ndim != 1 or data.device.type != "cpu" or not data.is_contiguous():
+            raise ValueError(
+                "a file in a tensor must be [num_bytes] of uint8, contiguous, on the CPU, got "
+                f"{tuple(data.shape)} of {data.dtype} on {data.device}"
+            )
+        return data.data_ptr(), data.numel(), data
+    view = memoryview(data)
+    if not view.c_contiguous:
+        raise ValueError("a file's bytes must lie side by side, got a buffer with gaps")
+    if view.nbytes == 0:
+        return b"", 0, view
+    array = np.frombuffer(view, dtype=np.uint8)
+    return array.ctypes.data, view.nbytes, array
+
+
+def read_size(data: Data) -> Size:
+    """Return the size of a JPEG file's image, and whether it can be decoded here.
+
+    Args:
+        data: the file, or as much of its beginning as goes up to the first scan.
+
+    Raises:
+        RuntimeError: the library, or its JPEG part, cannot be used.
+
+    Cost:
+        2 µs.
+    """
+    address, length, kept = _place(data)
+    found = (ctypes.c_int32 * 4)()
+    status = _jpeg_size()(address, length, found)
+    del kept
+    width, height, components, progressive = found
+    return Size(width, height, components, bool(progressive), Status(status))
+
+
+def decode_row(
+    data: Data,
+    box: Box,
+    target: Target,
+    row: int,
+    *,
+    flip: bool = False,
+    level: str = LEVELS[-1],
+) -> Status:
+    """Write what is in a box of a JPEG file's image to a row of a batch, resized.
+
+    Args:
+        data: the file.
+        box: inside the image, whose size :func:`read_size` tells.
+        target: of the row.
+        row: 0 to N - 1.
+        flip: left to right, after the resize.
+        level: the instruction set, at most; all compute the same.
+
+    Returns:
+        DONE; or why it was not done: then the row holds anything, and another decoder is to write it.
+
+    Raises:
+        ValueError: the box is not inside the image.
+        IndexError: there is no such row.
+        RuntimeError: the library, or its JPEG part, cannot be used.
+
+    Equal to Pillow's ``open``, ``convert("RGB")``, ``crop`` and ``resize`` bit for bit:
+    tests/native/test_native_jpeg.py.
+
+    Cost:
+        Entropy decoding of all rows down to the box's last, the rest for the box alone.
+    """
+    arguments = target.arguments(row, box, flip, level)
+    address, length, kept = _place(data)
+    status = _jpeg_row()(scratch_of_thread().address, address, length, *arguments)
+    del kept
+    if status < 0:
+        size = read_size(data)
+        check(status, box, size.height, size.width)
+    return Status(status)
+
+
+__all__ = ["Size", "decode_row", "read_size"]

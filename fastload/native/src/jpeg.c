@@ -1,0 +1,174 @@
+/* From the bytes of a JPEG file to a row of a batch: only the rows and columns that a box needs are decoded.
+ *
+ * What comes out equals decoding all of the file, cutting out the box and resizing it, bit for bit. Upsampling colours
+ * looks at the pixels beside, so a margin of them is decoded too. libjpeg's messages are errors here, warnings as well:
+ * such a file goes to another decoder.
+ */
+#ifdef FASTLOAD_WITH_JPEG
+#include "entropy.h"
+#include "jpeg_header.h"
+#include "resample.h"
+
+#include <jerror.h>
+#include <jpegint.h>
+#include <setjmp.h>
+#include <string.h>
+
+/* Columns beside a box that its colours may need: two of a subsampled component, rounded up. */
+#define MARGIN 4
+/* Fewer columns are not worth the cutting, and libjpeg treats components narrower than two samples apart. */
+#define LEAST_WIDTH 32
+/* More scans are no image but an attempt to cost time. */
+#define MOST_SCANS 256
+
+struct job {
+    struct jpeg_decompress_struct cinfo;
+    struct jpeg_error_mgr errors;
+    struct jpeg_progress_mgr progress;
+    jmp_buf leave;
+    int status;
+    struct entropy entropy;
+    struct resizer resizer;
+};
+
+static void on_error(j_common_ptr cinfo)
+{
+    struct job *job = (struct job *)((char *)cinfo->err - offsetof(struct job, errors));
+    job->status = cinfo->err->msg_code == JERR_OUT_OF_MEMORY ? FASTLOAD_NO_MEMORY : FASTLOAD_DAMAGED;
+    longjmp(job->leave, 1);
+}
+
+static void on_message(j_common_ptr cinfo, int level)
+{
+    if (level < 0)
+        on_error(cinfo);
+}
+
+static void ignore_message(j_common_ptr cinfo)
+{
+    (void)cinfo;
+}
+
+static void count_scans(j_common_ptr cinfo)
+{
+    if (((j_decompress_ptr)cinfo)->input_scan_number > MOST_SCANS)
+        on_error(cinfo);
+}
+
+/* Whether all scans of a progressive file came: else libjpeg invents what is missing, each version in its own way. */
+static int is_complete(j_decompress_ptr cinfo)
+{
+    for (int c = 0; cinfo->progressive_mode && c < cinfo->num_components; c++)
+        for (int k = 0; k < DCTSIZE2; k++)
+            if (cinfo->coef_bits[c][k] != 0)
+                return 0;
+    return 1;
+}
+
+static int decode(struct job *job, struct fastload_scratch *scratch, const uint8_t *bytes, size_t length,
+                  const struct jpeg_header *header, const int32_t box[4])
+{
+    const j_decompress_ptr cinfo = &job->cinfo;
+    jpeg_create_decompress(cinfo);
+    job->progress.progress_monitor = count_scans;
+    cinfo->progress = &job->progress;
+    jpeg_mem_src(cinfo, bytes, (unsigned long)length);
+    jpeg_read_header(cinfo, TRUE);
+    if ((int32_t)cinfo->image_width != header->width || (int32_t)cinfo->image_height != header->height ||
+        cinfo->num_components != header->components)
+        return FASTLOAD_DAMAGED;
+    cinfo->out_color_space = JCS_RGB;
+    cinfo->dct_method = JDCT_ISLOW;
+    cinfo->do_fancy_upsampling = TRUE;
+    jpeg_start_decompress(cinfo);
+    if (cinfo->inputctl->has_multiple_scans) {
+        if (!is_complete(cinfo))
+            return FASTLOAD_DAMAGED;
+    } else {
+        const int status = take_over_entropy(cinfo, &job->entropy, scratch, job->resizer.level);
+        if (status != FASTLOAD_DONE)
+            return status;
+    }
+
+    int begin = box[1] - MARGIN > 0 ? box[1] - MARGIN : 0;
+    int end = box[1] + box[3] + MARGIN < header->width ? box[1] + box[3] + MARGIN : header->width;
+    if (end - begin < LEAST_WIDTH)
+        end = begin + LEAST_WIDTH < header->width ? begin + LEAST_WIDTH : header->width;
+    if (end - begin < LEAST_WIDTH)
+        begin = end - LEAST_WIDTH > 0 ? end - LEAST_WIDTH : 0;
+    JDIMENSION offset = (JDIMENSION)begin, columns = (JDIMENSION)(end - begin);
+    jpeg_crop_scanline(cinfo, &offset, &columns);
+
+    const size_t stride = ((size_t)3 * cinfo->output_width + ROW_PADDING + 63) / 64 * 64;
+    uint8_t *pixels = reserve(&scratch->pixels, stride * ROWS_AT_ONCE);
+    if (!pixels)
+        return FASTLOAD_NO_MEMORY;
+    JSAMPROW rows[ROWS_AT_ONCE];
+    for (int i = 0; i < ROWS_AT_ONCE; i++)
+        rows[i] = pixels + i * stride;
+    const size_t shift = (size_t)3 * ((size_t)box[1] - offset);
+
+    if (box[0] && jpeg_skip_scanlines(cinfo, (JDIMENSION)box[0]) != (JDIMENSION)box[0])
+        return FASTLOAD_DAMAGED;
+    for (int left = box[2]; left > 0;) {
+        const int wanted = left < ROWS_AT_ONCE ? left : ROWS_AT_ONCE;
+        for (int come = 0; come < wanted;) {
+            const JDIMENSION more = jpeg_read_scanlines(cinfo, rows + come, (JDIMENSION)(wanted - come));
+            if (more == 0)
+                return FASTLOAD_DAMAGED;
+            come += (int)more;
+        }
+        resizer_push(&job->resizer, pixels + shift, stride, wanted);
+        left -= wanted;
+    }
+    return FASTLOAD_DONE;
+}
+
+/* The job is the caller's variable, not this function's: so a longjmp leaves it as it is. */
+static int decode_or_leave(struct job *job, struct fastload_scratch *scratch, const uint8_t *bytes, size_t length,
+                           const struct jpeg_header *header, const int32_t box[4])
+{
+    if (setjmp(job->leave) == 0)
+        job->status = decode(job, scratch, bytes, length, header, box);
+    jpeg_destroy_decompress(&job->cinfo);
+    return job->status;
+}
+
+/* From a JPEG file to a row of a batch.
+ *
+ * bytes, length   the file
+ * box             top, left, height, width of the part that counts; inside the image
+ * height, width   of the result, 1 to FASTLOAD_MAX_SIDE
+ * filter, order   enum fastload_filter, enum fastload_order
+ * flip            whether the result is flipped left to right
+ * out, out_...    the first element of the result, and the strides in bytes of its rows, columns and channels
+ * element, table  1 byte for each, and no table; or 1, 2 or 4, and [3][256] elements: what each level becomes
+ * level           the highest enum fastload_level
+ *
+ * Returns enum fastload_status. Unless it is FASTLOAD_DONE, the result holds anything. */
+FASTLOAD_EXPORT int fastload_jpeg_row(struct fastload_scratch *scratch, const uint8_t *bytes, size_t length,
+                                      const int32_t box[4], int32_t height, int32_t width, int32_t filter,
+                                      int32_t order, int32_t flip, void *out, int64_t out_row, int64_t out_column,
+                                      int64_t out_channel, int32_t element, const void *table, int32_t level)
+{
+    const struct target target = {out, out_row, out_column, out_channel, element, table};
+    struct jpeg_header header;
+    if (read_jpeg_header(bytes, length, &header) != FASTLOAD_DONE)
+        return header.status;
+    if (check_request(header.height, header.width, box, height, width, filter, order, &target) != FASTLOAD_DONE)
+        return FASTLOAD_BAD_ARGUMENT;
+    struct job job;
+    memset(&job, 0, sizeof job);
+    int status = resizer_begin(&job.resizer, scratch, box[2], box[3], height, width, filter, order, flip, level, &target);
+    if (status != FASTLOAD_DONE)
+        return status;
+    job.cinfo.err = jpeg_std_error(&job.errors);
+    job.errors.error_exit = on_error;
+    job.errors.emit_message = on_message;
+    job.errors.output_message = ignore_message;
+    return decode_or_leave(&job, scratch, bytes, length, &header, box);
+}
+
+#else
+typedef int no_jpeg_here; /* ISO C wants something in a file */
+#endif

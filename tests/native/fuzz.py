@@ -1,0 +1,92 @@
+"""Fuzzes the JPEG decoder under ASan and UBSan, from made files and, where given, real ones.
+
+    python tests/native/fuzz.py --seconds 3600 [--jobs 2] [--real FOLDER] [--coverage]
+
+Prints the rounds, how many ended in which status, and with ``--coverage`` the share of lines that ran. On a crash the
+file that caused it is kept, and named. The short run of the tests uses the same program.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from jpeg_files import SAMPLINGS, SOURCES, Maker, compiler
+
+SANITIZE = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer"]
+FLAGS = ["-std=c11", "-g", "-O1", "-ffp-contract=off", "-DFASTLOAD_WITH_JPEG=1", "-D_POSIX_C_SOURCE=200809L"]
+
+
+def build(folder: Path, *, coverage: bool = False) -> Path:
+    """Return the program, built in a folder, with the sanitizers or with counters of lines."""
+    program = folder / "fuzz_jpeg"
+    extra = ["--coverage"] if coverage else SANITIZE
+    sources = [str(Path(__file__).with_name("fuzz_jpeg.c")), *map(str, sorted(SOURCES.glob("*.c")))]
+    command = [compiler(), *FLAGS, *extra, f"-I{SOURCES}", *sources, "-o", str(program), "-ljpeg", "-lm"]
+    subprocess.run(command, check=True, cwd=folder)
+    return program
+
+
+def made_files(folder: Path) -> list[Path]:
+    """Return small files of every kind that the decoder knows, and some that it does not."""
+    maker = Maker(folder)
+    for kind in ("-", "o", "p", "n", "r"):
+        for sampling in SAMPLINGS:
+            for restart in (0, 2):
+                maker.make(67, 45, quality=80, kind=kind, sampling=sampling, restart=restart)
+    for kind in ("g", "gp", "c", "a", "i"):
+        maker.make(50, 60, kind=kind)
+    return sorted(folder.glob("*.jpg"))
+
+
+def start(program: Path, seconds: float, seed: int, files: list[Path]) -> subprocess.Popen[str]:
+    """Start a run; the file at hand is kept beside the program as ``last-SEED.jpg``."""
+    environment = {**os.environ, "FUZZ_LAST": str(program.with_name(f"last-{seed}.jpg"))}
+    # What a run kept is looked at when it ends; libjpeg itself is not instrumented.
+    environment["ASAN_OPTIONS"] = "detect_leaks=1:allocator_may_return_null=1"
+    command = [str(program), str(seconds), str(seed), *map(str, files)]
+    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def coverage_of(folder: Path) -> str:
+    """Return which share of the lines of each source ran."""
+    said = subprocess.run(["gcov", *map(str, folder.glob("*.gcda"))], cwd=folder, capture_output=True, text=True)
+    found = re.findall(r"File '.*/src/(\w+\.c)'\nLines executed:([\d.]+)% of (\d+)", said.stdout)
+    return "\n".join(f"{name}: {share} % of {lines} lines" for name, share, lines in sorted(found))
+
+
+def main() -> int:
+    """Run it."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--real", type=Path, help="a folder with JPEG files; 200 of them are used")
+    parser.add_argument("--coverage", action="store_true", help="count lines in place of looking for errors")
+    options = parser.parse_args()
+    folder = Path(tempfile.mkdtemp(prefix="fastload-fuzz-"))
+    program = build(folder, coverage=options.coverage)
+    files = made_files(folder)
+    if options.real:
+        real = sorted(path for path in options.real.rglob("*") if path.suffix.lower() in (".jpg", ".jpeg"))
+        files += real[:: max(1, len(real) // 200)]
+    runs = [start(program, options.seconds, options.seed + job, files) for job in range(options.jobs)]
+    failed = 0
+    for job, run in enumerate(runs):
+        said, errors = run.communicate()
+        print(f"seed {options.seed + job}: {said.strip()}", errors, sep="\n" if errors else "", flush=True)
+        if run.returncode:
+            failed = 1
+            print(f"exit code {run.returncode}; the file: {program.with_name(f'last-{options.seed + job}.jpg')}")
+    if options.coverage:
+        print(coverage_of(folder))
+    return failed
+
+
+if __name__ == "__main__":
+    sys.exit(main())

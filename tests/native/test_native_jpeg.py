@@ -1,0 +1,304 @@
+"""Rows decoded from JPEG files equal what Pillow decodes, crops and resizes, bit for bit; the rest is left to it."""
+
+from __future__ import annotations
+
+import io
+import mmap
+import random
+
+import numpy as np
+import pytest
+import torch
+from jpeg_files import (
+    SAMPLINGS,
+    Maker,
+    by_pillow,
+    mutants,
+    picture,
+    real_files,
+    row_target,
+    saved,
+    some_box,
+)
+from PIL import Image
+
+from fastload import native
+from fastload.native import jpeg, rows
+from fastload.native.rows import Status
+
+pytestmark = pytest.mark.needs_jpeg
+
+BEST = native.LEVELS[-1]
+
+
+@pytest.fixture(scope="module")
+def maker(tmp_path_factory):
+    return Maker(tmp_path_factory.mktemp("made"))
+
+
+def assert_equals_pillow(
+    data: bytes, rng: np.random.Generator, *, times: int = 1, level: str = BEST, whole: bool = False
+) -> None:
+    header = jpeg.read_size(data)
+    assert (header.width, header.height) == Image.open(io.BytesIO(data)).size
+    for _ in range(times):
+        box = (0, 0, header.height, header.width) if whole else some_box(rng, header.height, header.width)
+        # Without a resize every pixel of the box is seen.
+        size = (box[2], box[3]) if rng.random() < 0.5 else tuple(int(side) for side in rng.integers(1, 150, 2))
+        flip = bool(rng.integers(2))
+        interpolation = rows.FILTERS[rng.integers(2)]
+        found, target = row_target(size, interpolation)
+        assert jpeg.decode_row(data, box, target, 0, flip=flip, level=level) is Status.DONE
+        expected = by_pillow(data, box, size, interpolation, flip)
+        np.testing.assert_array_equal(found, expected, f"{header=} {box=} {size=} {interpolation=} {flip=}")
+
+
+@pytest.mark.parametrize("kind", ["-", "o", "p", "n", "r"])
+@pytest.mark.parametrize("sampling", SAMPLINGS)
+def test_boxes_of_odd_sizes_and_all_samplings_equal_pillows(maker, kind, sampling):
+    rng = np.random.default_rng(sampling)
+    for case in range(8):
+        width, height = (int(side) for side in rng.integers(1, (40, 300)[case % 2], 2))
+        data = maker.make(width, height, quality=int(rng.integers(1, 101)), kind=kind, sampling=sampling)
+        assert_equals_pillow(data, rng, times=12)
+        assert_equals_pillow(data, rng, whole=True)
+
+
+@pytest.mark.parametrize("quality", [1, 2, 5, 10, 25, 50, 75, 90, 95, 98, 100])
+def test_all_qualities_and_subsamplings_of_pillow(quality):
+    rng = np.random.default_rng(quality)
+    for subsampling in (0, 1, 2):
+        for progressive in (False, True):
+            image = picture(rng, int(rng.integers(8, 200)), int(rng.integers(8, 200)))
+            data = saved(image, quality=quality, subsampling=subsampling, progressive=progressive)
+            assert_equals_pillow(data, rng, times=8)
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS)
+@pytest.mark.parametrize("restart", [1, 3, 7, 50])
+def test_restart_intervals(maker, sampling, restart):
+    rng = np.random.default_rng(restart)
+    for kind in ("-", "g", "p"):
+        data = maker.make(157, 131, kind=kind, sampling=sampling if kind != "g" else (1, 1), restart=restart)
+        assert_equals_pillow(data, rng, times=8)
+
+
+@pytest.mark.parametrize("progressive", [False, True])
+def test_grey_files_become_three_equal_channels(progressive):
+    rng = np.random.default_rng(1)
+    for _ in range(6):
+        image = picture(rng, int(rng.integers(1, 150)), int(rng.integers(1, 150)))[..., 0]
+        assert_equals_pillow(saved(image, progressive=progressive), rng, times=8)
+
+
+@pytest.mark.parametrize("factors", [0x21, 0x12, 0x22])
+def test_grey_files_that_name_a_sampling_are_decoded_as_if_they_did_not(factors):
+    rng = np.random.default_rng(2)
+    data = bytearray(saved(picture(rng, 93, 111)[..., 0]))
+    frame = data.index(b"\xff\xc0")
+    assert data[frame + 11] == 0x11
+    data[frame + 11] = factors
+    assert_equals_pillow(bytes(data), rng, times=25)
+
+
+@pytest.mark.parametrize("level", native.LEVELS)
+def test_all_instruction_sets_agree_with_pillow(level):
+    rng = np.random.default_rng(3)
+    for subsampling in (0, 2):
+        data = saved(picture(rng, 260, 310), subsampling=subsampling)
+        assert_equals_pillow(data, rng, times=15, level=level)
+
+
+def test_a_crop_at_each_column_and_row_of_a_block_has_the_margin_that_its_colours_need(maker):
+    for sampling in SAMPLINGS:
+        data = maker.make(101, 99, quality=60, sampling=sampling)
+        whole = np.asarray(Image.open(io.BytesIO(data)))
+        for top in range(40):
+            for left in range(0, 40, 3):
+                found, target = row_target((9, 11))
+                assert jpeg.decode_row(data, (top, left, 9, 11), target, 0) is Status.DONE
+                np.testing.assert_array_equal(found, whole[top : top + 9, left : left + 11])
+
+
+def test_orientation_in_exif_is_not_applied():
+    rng = np.random.default_rng(4)
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    data = saved(picture(rng, 60, 80), exif=exif)
+    assert jpeg.read_size(data)[:2] == (80, 60)
+    assert_equals_pillow(data, rng, times=5)
+
+
+def test_comments_profiles_and_bytes_behind_the_end_do_no_harm():
+    rng = np.random.default_rng(5)
+    data = saved(picture(rng, 60, 80), comment=b"\xff\xd8\xff\xc0" * 50, icc_profile=bytes(70000)) + b"behind" * 99
+    assert_equals_pillow(data, rng, times=5)
+
+
+@pytest.mark.parametrize(
+    ("kind", "sampling", "status"),
+    [
+        ("c", (1, 1), Status.COLORS),
+        ("c", (2, 2), Status.COLORS),
+        ("a", (2, 2), Status.CODING),
+        ("ap", (2, 2), Status.CODING),
+        ("-", (3, 1), Status.SAMPLING),
+        ("-", (1, 4), Status.SAMPLING),
+        ("-", (4, 2), Status.SAMPLING),
+    ],
+)
+def test_uncommon_files_are_left_to_another_decoder(maker, kind, sampling, status):
+    data = maker.make(90, 70, kind=kind, sampling=sampling)
+    assert jpeg.read_size(data) == (90, 70, 4 if "c" in kind else 3, "p" in kind and "a" not in kind, status)
+    _, target = row_target((20, 20))
+    assert jpeg.decode_row(data, (0, 0, 30, 30), target, 0) is status
+
+
+def test_a_progression_that_stops_early_is_left_to_another_decoder(maker):
+    data = maker.make(90, 70, kind="i", sampling=(2, 2))
+    _, target = row_target((20, 20))
+    assert jpeg.read_size(data).status is Status.DONE
+    assert jpeg.decode_row(data, (0, 0, 30, 30), target, 0) is Status.DAMAGED
+
+
+@pytest.mark.parametrize("bits", [12, 16])
+def test_other_depths_are_left_to_another_decoder(bits):
+    data = bytearray(saved(np.zeros((20, 20, 3), dtype=np.uint8)))
+    data[data.index(b"\xff\xc0") + 4] = bits
+    assert jpeg.read_size(bytes(data)).status is Status.CODING
+
+
+def test_an_image_of_very_many_pixels_is_left_to_another_decoder():
+    data = bytearray(saved(np.zeros((20, 20, 3), dtype=np.uint8)))
+    frame = data.index(b"\xff\xc0")
+    data[frame + 5 : frame + 9] = b"\xff\xff\xff\xff"
+    assert jpeg.read_size(bytes(data)) == (65535, 65535, 3, False, Status.TOO_LARGE)
+
+
+@pytest.mark.parametrize("data", [b"", b"\xff", b"\xff\xd8", b"\xff\xd8\xff\xd9", b"\x89PNG\r\n\x1a\n" * 9, bytes(500)])
+def test_what_is_no_jpeg_file_is_told(data):
+    assert jpeg.read_size(data) == (0, 0, 0, False, Status.NOT_JPEG)
+    _, target = row_target((2, 2))
+    assert jpeg.decode_row(data, (0, 0, 1, 1), target, 0) is Status.NOT_JPEG
+
+
+@pytest.mark.parametrize("progressive", [False, True])
+def test_a_file_that_is_cut_anywhere_is_left_to_another_decoder(progressive):
+    data = saved(picture(np.random.default_rng(6), 64, 64), progressive=progressive)
+    _, target = row_target((8, 8))
+    for length in range(len(data) - 1):
+        # The box's rows may well be there: but Pillow, which decodes all, would raise.
+        assert jpeg.decode_row(data[:length], (0, 0, 8, 8), target, 0) in (Status.NOT_JPEG, Status.DAMAGED)
+
+
+def test_a_damaged_copy_equals_pillows_or_is_left_to_it():
+    rng = np.random.default_rng(7)
+    files = [
+        saved(picture(rng, 40, 50), subsampling=subsampling, progressive=progressive)
+        for subsampling in (0, 1, 2)
+        for progressive in (False, True)
+    ] + [saved(picture(rng, 40, 50)[..., 0])]
+    counts = dict.fromkeys(Status, 0)
+    for data, _ in zip(mutants(rng, files), range(2500), strict=False):
+        header = jpeg.read_size(data)
+        if header.status is not Status.DONE or header.width * header.height > 10**6:
+            continue
+        box = some_box(rng, header.height, header.width)
+        found, target = row_target((box[2], box[3]))
+        status = jpeg.decode_row(data, box, target, 0)
+        counts[status] += 1
+        if status is Status.DONE:
+            expected = by_pillow(data, box, (box[2], box[3]), "bilinear", False)
+            np.testing.assert_array_equal(found, expected)
+    assert counts[Status.DONE] > 200
+    assert counts[Status.DAMAGED] > 200
+
+
+def test_tables_of_one_file_do_not_reach_the_next():
+    """A file without its quantisation or Huffman tables must not find those of the file before."""
+    whole = saved(picture(np.random.default_rng(8), 40, 40), optimize=True)
+
+    def without(marker: bytes) -> bytes:
+        data = whole
+        while (at := data.find(marker)) >= 0:
+            data = data[:at] + data[at + 2 + int.from_bytes(data[at + 2 : at + 4], "big") :]
+        return data
+
+    for marker in (b"\xff\xdb", b"\xff\xc4"):
+        stripped = without(marker)
+        assert len(stripped) < len(whole)
+        found, target = row_target((40, 40))
+        assert jpeg.decode_row(whole, (0, 0, 40, 40), target, 0) is Status.DONE
+        before = found.copy()
+        status = jpeg.decode_row(stripped, (0, 0, 40, 40), target, 0)
+        assert status is not Status.DONE or not np.array_equal(found, before)
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        bytes,
+        bytearray,
+        memoryview,
+        lambda data: np.frombuffer(data, dtype=np.uint8),
+        lambda data: torch.frombuffer(bytearray(data), dtype=torch.uint8),
+    ],
+)
+def test_a_file_may_come_in_any_buffer(wrap):
+    data = saved(picture(np.random.default_rng(9), 40, 50))
+    found, target = row_target((10, 10))
+    assert jpeg.read_size(wrap(data))[:2] == (50, 40)
+    assert jpeg.decode_row(wrap(data), (1, 2, 30, 20), target, 0) is Status.DONE
+    np.testing.assert_array_equal(found, by_pillow(data, (1, 2, 30, 20), (10, 10), "bilinear", False))
+
+
+def test_a_file_may_be_mapped_into_memory(tmp_path):
+    data = saved(picture(np.random.default_rng(9), 40, 50))
+    (tmp_path / "file.jpg").write_bytes(data)
+    found, target = row_target((10, 10))
+    with (tmp_path / "file.jpg").open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
+        assert jpeg.decode_row(mapped, (1, 2, 30, 20), target, 0) is Status.DONE
+    np.testing.assert_array_equal(found, by_pillow(data, (1, 2, 30, 20), (10, 10), "bilinear", False))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        torch.zeros(4),
+        torch.zeros(4, 4, dtype=torch.uint8),
+        torch.zeros(9, dtype=torch.uint8)[::2],
+        np.zeros((4, 6), dtype=np.uint8)[:, ::2],
+    ],
+)
+def test_a_file_in_pieces_is_refused(data):
+    with pytest.raises(ValueError, match="a file"):
+        jpeg.read_size(data)
+
+
+@pytest.mark.parametrize("box", [(0, 0, 41, 5), (0, 0, 5, 51), (40, 0, 1, 1), (0, 50, 1, 1), (0, 0, 0, 1)])
+def test_a_box_outside_of_the_image_is_refused(box):
+    data = saved(picture(np.random.default_rng(9), 40, 50))
+    found, target = row_target((10, 10))
+    with pytest.raises(ValueError, match=r"in its image of 40 x 50"):
+        jpeg.decode_row(data, box, target, 0)
+    assert not found.any()
+
+
+def test_real_files_equal_pillows_and_are_decoded_here():
+    """Of the files of FASTLOAD_BENCH_DATA, those that are left to Pillow are few."""
+    rng = np.random.default_rng(10)
+    draw = random.Random(0)
+    counts = dict.fromkeys(Status, 0)
+    for path in real_files(limit=300):
+        data = path.read_bytes()
+        image = Image.open(io.BytesIO(data))
+        box = some_box(rng, image.height, image.width)
+        size = (224, 224) if draw.random() < 0.8 else (box[2], box[3])
+        flip, interpolation = draw.random() < 0.5, draw.choice(rows.FILTERS)
+        found, target = row_target(size, interpolation)
+        status = jpeg.decode_row(data, box, target, 0, flip=flip)
+        counts[status] += 1
+        if status is Status.DONE:
+            expected = by_pillow(data, box, size, interpolation, flip)
+            np.testing.assert_array_equal(found, expected, str(path))
+    assert counts[Status.DONE] >= 0.95 * sum(counts.values()), counts
