@@ -13,7 +13,9 @@ Read the files in this order, which is the order a measurement goes through them
     runner.py          lets the sides alternate, in one child or in fresh ones
     summary.py         medians, quartiles, and the ratio with its interval
     report.py          JSON lines, the table, rows for README.md
+    progress.py        how far a run is
     engine.py          the command: python -m benchmarks.engine
+    gpu/               what a GPU gets, with a command of its own: python -m benchmarks.gpu
 
 These are not tests: nothing here fails because a number is low.
 """

@@ -9,17 +9,13 @@ import dataclasses
 import json
 import os
 import sys
-import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
-
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from benchmarks.catalogue import ALL
 from benchmarks.neighbours import cores_used_by_others, read_cpu
-from benchmarks.report import Outcome, complain, look_around, markdown_rows, print_table
+from benchmarks.progress import progress
+from benchmarks.report import Outcome, append_lines, complain, look_around, markdown_rows, print_table
 from benchmarks.runner import MeasurementFailed, measure_in_turn, num_measurements
 from benchmarks.spec import Benchmark
 
@@ -114,7 +110,7 @@ def _run(chosen: Sequence[Benchmark], options: argparse.Namespace) -> int:
     }
     outcomes, num_failed = [], 0
     total = sum(num_measurements(benchmark, repetitions_of[benchmark.name]) for benchmark in chosen)
-    with _progress(total) as advance:
+    with progress(total) as advance:
         for benchmark in chosen:
             arguments = _arguments(benchmark, options)
             before = read_cpu()
@@ -129,8 +125,8 @@ def _run(chosen: Sequence[Benchmark], options: argparse.Namespace) -> int:
             outcomes.append(outcome)
             line = json.dumps(outcome.as_json(surroundings, arguments))
             print(line, flush=True)
-            _append(options.json, [line])
-            _append(options.rows, markdown_rows(outcome, surroundings))
+            append_lines(options.json, [line])
+            append_lines(options.rows, markdown_rows(outcome, surroundings))
     if outcomes:
         print_table(outcomes, surroundings)
     return 1 if num_failed else 0
@@ -144,46 +140,6 @@ def _arguments(benchmark: Benchmark, options: argparse.Namespace) -> dict[str, o
     if "num_strings" in arguments and options.num_strings is not None:
         arguments["num_strings"] = options.num_strings
     return arguments
-
-
-def _append(file: Path | None, lines: Sequence[str]) -> None:
-    """Append lines to a file, if one was named."""
-    if file is not None:
-        with file.open("a") as stream:
-            stream.writelines(line + "\n" for line in lines)
-
-
-@contextmanager
-def _progress(total: int) -> Iterator[Callable[[str], None]]:
-    """Show progress on standard error: a bar on a terminal, otherwise a line for each side's first measurement.
-
-    Yields:
-        A function that takes what is measured next.
-    """
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        seen = set()
-        start = time.monotonic()
-
-        def advance(what: str) -> None:
-            if what not in seen:
-                seen.add(what)
-                complain(f"{time.monotonic() - start:6.0f} s  {what}")
-
-        yield advance
-        return
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    # No refreshing thread: it would take turns on the cores that are measured.
-    with Progress(*columns, console=console, auto_refresh=False, transient=True) as progress:
-        task = progress.add_task("", total=total)
-        num_begun = 0
-
-        def advance(what: str) -> None:
-            nonlocal num_begun
-            progress.update(task, description=what, completed=num_begun, refresh=True)
-            num_begun += 1
-
-        yield advance
 
 
 if __name__ == "__main__":

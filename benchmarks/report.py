@@ -37,8 +37,8 @@ class Surroundings:
     """True if torch's class stood on both sides."""
 
 
-def look_around(arguments: Sequence[str], *, control: bool) -> Surroundings:
-    """Collect date, commit, machine and versions; ``arguments`` are those of the command line."""
+def look_around(arguments: Sequence[str], *, control: bool = False, module: str = "benchmarks.engine") -> Surroundings:
+    """Collect date, commit, machine and versions; the command was ``python -m module`` with these arguments."""
     packages = {}
     for name in ("torch", "torchvision", "numpy", "pillow", "fastload"):
         try:
@@ -50,7 +50,7 @@ def look_around(arguments: Sequence[str], *, control: bool) -> Surroundings:
     return Surroundings(
         date=datetime.datetime.now(datetime.UTC).date().isoformat(),
         commit=_commit(),
-        command=shlex.join(["python", "-m", "benchmarks.engine", *shown]),
+        command=shlex.join(["python", "-m", module, *shown]),
         machine=_machine(),
         versions={"python": platform.python_version(), **packages},
         control=control,
@@ -172,8 +172,8 @@ def print_table(outcomes: Sequence[Outcome], surroundings: Surroundings) -> None
                 ratio = outcome.ratio(side, metric)
                 table.add_row(
                     f"    {metric.name}",
-                    _spread_text(outcome.spread(side.compared_with or side.name, metric)),
-                    _spread_text(outcome.spread(side.name, metric)),
+                    spread_text(outcome.spread(side.compared_with or side.name, metric)),
+                    spread_text(outcome.spread(side.name, metric)),
                     "" if ratio is None else f"{ratio.value:.2f} \\[{ratio.low:.2f}, {ratio.high:.2f}]",
                     _goal_text(outcome, metric, side),
                 )
@@ -216,15 +216,15 @@ def markdown_rows(outcome: Outcome, surroundings: Surroundings) -> list[str]:
                 surroundings.machine,
                 packages,
                 str(outcome.num_pairs),
-                _spread_text(outcome.spread(side.compared_with or side.name, metric)),
-                _spread_text(outcome.spread(side.name, metric)),
+                spread_text(outcome.spread(side.compared_with or side.name, metric)),
+                spread_text(outcome.spread(side.name, metric)),
                 "" if ratio is None else f"{ratio.value:.2f} ({ratio.low:.2f} to {ratio.high:.2f})",
             ]
             rows.append("| " + " | ".join(cells) + " |")
     return rows
 
 
-def _spread_text(spread: Spread) -> str:
+def spread_text(spread: Spread) -> str:
     """Return ``median (first quartile to third quartile)``."""
     return f"{_number(spread.median)} ({_number(spread.first_quartile)} to {_number(spread.third_quartile)})"
 
@@ -243,3 +243,10 @@ def _number(value: float) -> str:
 def complain(message: str) -> None:
     """Print a message to standard error."""
     print(message, file=sys.stderr, flush=True)
+
+
+def append_lines(file: Path | None, lines: Sequence[str]) -> None:
+    """Append lines to a file, if one was named."""
+    if file is not None:
+        with file.open("a") as stream:
+            stream.writelines(line + "\n" for line in lines)

@@ -11,14 +11,14 @@ import os
 import signal
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
-from typing import IO
+from typing import IO, Self
 
 from benchmarks.spec import Benchmark, Measurement, Side
 
 # Long enough for the slowest measurement, the epoch over ten million strings, on a busy machine.
-_SECONDS_PER_MEASUREMENT = 180.0
+SECONDS_PER_MEASUREMENT = 180.0
 
 
 class MeasurementFailed(Exception):
@@ -72,58 +72,75 @@ async def _measure_in_child(
     measurements: dict[str, list[Measurement]],
 ) -> None:
     """Start a child, hand it its request, and add what it measures to ``measurements``."""
-    request = {
-        "measure": benchmark.measure,
-        "arguments": dict(arguments),
-        "sides": [asdict(side) for side in sides],
-    }
-    with tempfile.TemporaryFile("w+") as complaints:
+    async with Child() as child:
+        child.ask(benchmark.measure, arguments, sides)
+        for side in sides:
+            advance(f"{benchmark.name}: {side.name}")
+            answer = await child.answer(f"{benchmark.name} on {side.name}", SECONDS_PER_MEASUREMENT)
+            measurements[side.name].append(answer)
+        await child.end(SECONDS_PER_MEASUREMENT)
+
+
+class Child:
+    """A process that measures. Leaving the context kills whatever is left of it: the child, its workers, a fork server.
+
+    It carries out one request after the other, and its answers come in their order.
+    """
+
+    async def __aenter__(self) -> Self:
+        self._complaints = tempfile.TemporaryFile("w+")  # noqa: SIM115  (closed where the context is left)
         # A session of its own, so that a child that hangs can be ended together with its workers.
-        child = await asyncio.create_subprocess_exec(
+        self._process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
             "benchmarks.child",
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
-            stderr=complaints,
+            stderr=self._complaints,
             start_new_session=True,
             limit=2**24,
         )
-        assert child.stdin is not None
-        assert child.stdout is not None
+        return self
+
+    async def __aexit__(self, *raised: object) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        await self._process.wait()
+        self._complaints.close()
+
+    def ask(self, measure: str, arguments: Mapping[str, object], sides: Sequence[Side]) -> None:
+        """Ask for the sides' measurements; ``measure`` is ``module:function``."""
+        assert self._process.stdin is not None
+        request = {"measure": measure, "arguments": dict(arguments), "sides": [asdict(side) for side in sides]}
+        self._process.stdin.write(json.dumps(request).encode() + b"\n")
+
+    async def answer(self, what: str, limit_s: float) -> Measurement:
+        """Return the next measurement, called ``what`` in errors.
+
+        Raises:
+            MeasurementFailed: it raised, the child died, or it took longer than ``limit_s``.
+        """
+        assert self._process.stdout is not None
         try:
-            child.stdin.write(json.dumps(request).encode() + b"\n")
-            child.stdin.close()
-            for side in sides:
-                advance(f"{benchmark.name}: {side.name}")
-                try:
-                    line = await asyncio.wait_for(child.stdout.readline(), _SECONDS_PER_MEASUREMENT)
-                except TimeoutError:
-                    raise MeasurementFailed(
-                        f"{benchmark.name} on {side.name} took more than {_SECONDS_PER_MEASUREMENT:.0f} s"
-                    ) from None
-                if not line:
-                    said = _tail(complaints)
-                    raise MeasurementFailed(
-                        f"{benchmark.name} on {side.name}: the child ended without a result\n{said}"
-                    )
-                answer = json.loads(line)
-                if "error" in answer:
-                    raise MeasurementFailed(f"{benchmark.name} on {side.name}:\n{answer['error'].rstrip()}")
-                measurements[side.name].append(answer["measurement"])
-            await asyncio.wait_for(child.wait(), _SECONDS_PER_MEASUREMENT)
-        finally:
-            _end_session(child.pid)
-            await child.wait()
+            line = await asyncio.wait_for(self._process.stdout.readline(), limit_s)
+        except TimeoutError:
+            raise MeasurementFailed(f"{what} took more than {limit_s:.0f} s\n{_tail(self._complaints)}") from None
+        if not line:
+            raise MeasurementFailed(f"{what}: the child ended without a result\n{_tail(self._complaints)}")
+        answer = json.loads(line)
+        if "error" in answer:
+            raise MeasurementFailed(f"{what}:\n{answer['error'].rstrip()}")
+        measurement: Measurement = answer["measurement"]
+        return measurement
+
+    async def end(self, limit_s: float) -> None:
+        """Ask for nothing more, and wait for the child's end."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        await asyncio.wait_for(self._process.wait(), limit_s)
 
 
 def _tail(complaints: IO[str]) -> str:
     """Return the last lines that a child wrote to standard error."""
     complaints.seek(0)
     return "".join(complaints.readlines()[-20:]).rstrip()
-
-
-def _end_session(leader_pid: int) -> None:
-    """Kill whatever is left of the child's process group: the child, its workers, a fork server."""
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(leader_pid, signal.SIGKILL)

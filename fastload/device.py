@@ -23,6 +23,7 @@ kept until the event behind its copy has come, which is asked, not waited for.
 
 from __future__ import annotations
 
+import os
 import weakref
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -33,7 +34,7 @@ import torch
 from torch import Tensor
 
 from .errors import ConfigError, DatasetError, LoadTimeout, NotReady
-from .nesting import Key, map_leaves, paths_of, tensors_at, tensors_in
+from .nesting import Key, copied_but_tensors, map_leaves, paths_of, tensors_at, tensors_in
 from .sampling import as_integer
 from .streams import Streams, device_of, streams_of
 
@@ -46,6 +47,8 @@ class Loaded(NamedTuple):
     """For the transform."""
     note: Any = None
     """For its maker, who finds it in :attr:`DeviceAhead.last` when the batch is given out."""
+    borrowed: bool = False
+    """Whether it lies in page-locked memory that is used again once the batch is dropped."""
 
 
 class Source(Protocol):
@@ -112,18 +115,21 @@ class Mover:
         """The stage has ended."""
         self._user = None
 
-    def move(self, batch: Any, draws: Any) -> tuple[Any, Any]:
+    def move(self, batch: Any, draws: Any, *, borrowed: bool = False) -> tuple[Any, Any]:
         """Begin to move a batch.
 
         Args:
             batch: of the host.
             draws: for the transform.
+            borrowed: see :class:`Loaded`: what stays on the host is copied.
 
         Returns:
             The batch on the device, and the event behind it; None where there are no streams.
         """
         if not self._checked:
             self._check_paths(batch)
+        if borrowed:
+            batch = copied_but_tensors(batch, self._kept)
         # What is no tensor is moved on the compute stream: nobody could tell the allocator of what is inside of it.
         batch = map_leaves(batch, self._object_to_device, self._kept)
         if self.streams is None:
@@ -132,6 +138,10 @@ class Mover:
         with self.streams.beside():
             made = self._made(batch, draws)
             return made, self.streams.mark_side()
+
+    def mark(self) -> Any:
+        """Return an event behind all that was begun so far; None where there are no streams."""
+        return None if self.streams is None else self.streams.mark_side()
 
     def _check_paths(self, batch: Any) -> None:
         paths = set(paths_of(batch))
@@ -266,6 +276,7 @@ class DeviceAhead:
         batch."""
         self._begun = False
         self._ended = False
+        self._pid = os.getpid()
         mover.begin(self)
 
     def next(self) -> Any:
@@ -320,14 +331,18 @@ class DeviceAhead:
                 return
         loaded = self._unmoved  # an interrupt leaves it for the next time
         try:
-            made, event = self._mover.move(loaded.batch, loaded.draws)
+            made, event = self._mover.move(loaded.batch, loaded.draws, borrowed=loaded.borrowed)
         except Exception as error:
+            self._hold(self._mover.mark(), loaded.batch)  # some of it may be on its way
             self._ready.append(_Moved(None, None, error, loaded._replace(batch=None)))
         else:
+            self._hold(event, loaded.batch)
             self._ready.append(_Moved(made, event, None, loaded._replace(batch=None)))
-            if event is not None:
-                self._host.append((event, loaded.batch))
         self._unmoved = None
+
+    def _hold(self, event: Any, batch: Any) -> None:
+        if event is not None:
+            self._host.append((event, batch))
 
     def _let_go(self) -> None:
         while self._host and self._host[0][0].query():
@@ -341,11 +356,17 @@ class DeviceAhead:
 
     def close(self) -> None:
         """Forget everything. Waits for the copies that are under way, since they read the host's memory."""
-        self._forget()
-        self._ended = True
-        self._mover.end()
+        try:
+            self._forget()
+        finally:
+            self._ended = True
+            self._mover.end()
 
     def _forget(self) -> None:
+        if self._pid != os.getpid():  # a child, which has no device; its parent keeps what is being copied
+            self._host.clear()
+        elif self._unmoved is not None and (event := self._mover.mark()) is not None:
+            event.synchronize()  # an interrupt may have left it half moved
         self._unmoved = None
         self._ready.clear()
         while self._host:

@@ -28,6 +28,7 @@ from .device import DeviceAhead, Loaded, Mover
 from .errors import LoadTimeout, NotReady, WorkerDied
 from .layout_book import LayoutBook
 from .library_generators import LibraryGenerators
+from .page_lock import PageLock
 from .passes import Pass, known_batches, our_sampler, seed_of
 from .pinning import PinnedAhead
 from .plan import slots_in_flight
@@ -44,6 +45,7 @@ from .resuming import (
 )
 from .sampler_generators import generator_states
 from .shard import Shard
+from .slots import SlotPool
 from .workers.fetch import Fetcher, Job
 from .workers.interrupts import HeldInterrupts
 from .workers.processes import GRACE, ProcessPool
@@ -76,6 +78,8 @@ class Runtime:
         self.mover: tuple[Any, Mover] | None = None
         """What it was made from, and the mover."""
         self.resident: Residents | None = None
+        self.page_lock: PageLock | None = None
+        """Of the slots of the iteration begun last; None where nothing is copied from slots to a device."""
 
     def __reduce__(self) -> Any:
         return Runtime, ()
@@ -139,9 +143,10 @@ class _Inline:
 class _Delivered:
     """What workers have loaded, as a source of the device stage."""
 
-    def __init__(self, delivery: Delivery, keys: BatchKeys) -> None:
+    def __init__(self, delivery: Delivery, keys: BatchKeys, slots: SlotPool) -> None:
         self._delivery = delivery
         self._keys = keys
+        self._slots = slots
         self._origins: deque[Origin] = deque()
 
     def note_origins(self) -> None:
@@ -149,14 +154,19 @@ class _Delivered:
         self._delivery.origins = self._origins
 
     def next(self) -> Loaded:
-        return self._loaded(self._delivery.next())
+        return self._loaded(self._delivery.next)
 
     def next_nowait(self) -> Loaded:
-        return self._loaded(self._delivery.next_nowait())
+        return self._loaded(self._delivery.next_nowait)
 
-    def _loaded(self, batch: Any) -> Loaded:
+    def _loaded(self, take: Callable[[], Any]) -> Loaded:
+        num_lent = self._slots.num_lent
+        batch = take()
+        page_lock = self._slots.memory.page_lock
+        borrowed = page_lock is not None and page_lock.used and self._slots.num_lent > num_lent
         replicas = self._delivery.replicas
-        return Loaded(batch, self._keys.draws(self._origins.popleft()), replicas.popleft() if replicas else None)
+        note = replicas.popleft() if replicas else None
+        return Loaded(batch, self._keys.draws(self._origins.popleft()), note, borrowed)
 
 
 def _size(indices: Any) -> int:
@@ -361,13 +371,22 @@ class WorkerIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's priv
         runtime = loader._runtime
         job = _make_job(loader, decisions, begun, self, shard)
         window = slots_in_flight(loader.num_workers, loader.prefetch_factor or 0)
+        page_lock = runtime.page_lock = loader._page_lock()
+        # Beside the window: the batch the user has, the one before it, and those that wait for their copies.
+        keep_slots = window + 2 + (0 if page_lock is None else loader.prefetch_to_device)
         pool: ProcessPool | ThreadPool
         if loader.worker_method == "thread":
-            pool = ThreadPool(job, shared=not decisions.assigned, keep_slots=window + 2, routed=decisions.routed)
+            pool = ThreadPool(
+                job,
+                shared=not decisions.assigned,
+                keep_slots=keep_slots,
+                routed=decisions.routed,
+                page_lock=page_lock,
+            )
             where = "in DataLoader worker thread 0"
         else:
             context = loader.multiprocessing_context or multiprocessing.get_context()
-            pool = ProcessPool(job, context, shared=not decisions.assigned, keep_slots=window + 2)
+            pool = ProcessPool(job, context, shared=not decisions.assigned, keep_slots=keep_slots, page_lock=page_lock)
             where = "in DataLoader worker process 0"
         self._pool = pool
         self._workers = pool.workers
@@ -387,7 +406,7 @@ class WorkerIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's priv
             counts=runtime.counts,
         )
         self._stage: Delivery | PinnedAhead | DeviceAhead = self._delivery
-        source = _Delivered(self._delivery, batch_keys(loader, shard, self._base_seed))
+        source = _Delivered(self._delivery, batch_keys(loader, shard, self._base_seed), pool.slots)
         ahead = _ahead(loader, source, patient=False)
         if ahead is not None:
             source.note_origins()
@@ -456,9 +475,11 @@ class WorkerIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's priv
                 self._note(runtime)
                 self._pool = None
             stage = getattr(self, "_stage", None)
-            if isinstance(stage, PinnedAhead | DeviceAhead):
-                stage.close()
-            pool.close(grace)
+            try:
+                if isinstance(stage, PinnedAhead | DeviceAhead):
+                    stage.close()
+            finally:
+                pool.close(grace)
 
     def __del__(self, exits: Callable[[], bool] = compat.exits) -> None:
         if not exits():  # bound here, since this module's names may be gone by then

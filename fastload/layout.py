@@ -130,7 +130,15 @@ class Layout:
         return made
 
     def write(self, samples: Sequence[Any], buffer: Buffer, num_rows: int, row: int) -> list[Sequence[Any]]:
-        """Write samples to rows ``row``, ``row + 1``, ... of a batch of ``num_rows``.
+        """Write samples to rows ``row``, ``row + 1``, ... of a batch of ``num_rows``: see :meth:`write_into`."""
+        return self.write_into(samples, self.rows(buffer, num_rows, row, len(samples)))
+
+    def rows(self, buffer: Buffer, num_rows: int, row: int, count: int) -> list[torch.Tensor]:
+        """Return, for each tensor leaf, rows ``row`` to ``row + count`` of a batch of ``num_rows``."""
+        return [tensor[row : row + count] for tensor in self.tensors(buffer, num_rows)]
+
+    def write_into(self, samples: Sequence[Any], rows: list[torch.Tensor]) -> list[Sequence[Any]]:
+        """Write samples to their rows.
 
         Returns:
             For each object leaf, in order, the samples' objects.
@@ -139,9 +147,7 @@ class Layout:
             DoesNotFit: a sample differs from the layout. Rows may have been partly written.
         """
         objects: list[Sequence[Any]] = []
-        outs = [tensor[row : row + len(samples)] for tensor in self.tensors(buffer, num_rows)]
-        outs.reverse()
-        _write(self.root, samples, outs, objects)
+        _write(self.root, samples, rows[::-1], objects)
         return objects
 
     def copy_rows(self, source: Buffer, count: int, buffer: Buffer, num_rows: int, row: int) -> None:

@@ -14,15 +14,15 @@ from torch.utils.data import Dataset, IterableDataset, Sampler
 
 from . import compat
 from .adapters import adapt_loaded_libraries
-from .decisions import decide
 from .device import Mover, check_count, check_paths
 from .errors import ConfigError
+from .explaining import explain
 from .iteration import InlineIterator, Residents, Runtime, WorkerIterator
-from .memory import in_words
+from .page_lock import PageLock, pages_of
 from .passes import Epochs, Pass, Resume, epoch_owner, known_batches, samplers_of, seed_of
 from .plan import slots_in_flight
 from .residence import check_can_reside, read_once
-from .resident import Columns, Place
+from .resident import Columns
 from .resident_iteration import Gather, ResidentIterator
 from .sampler_generators import generators_kept
 from .sampling import DistributedBatchSampler, KeyedSampler, as_integer, check_epoch, check_seed
@@ -67,6 +67,10 @@ class Statistics:
     """Buffers that the current (or last) iteration made, those the user holds included."""
     slot_bytes: int
     """Size of the largest of them, in bytes."""
+    page_locked: bool | None
+    """Whether the device copies from the slots themselves. False: through page-locked memory of torch's, one copy more
+    on the host; :meth:`DataLoader.explain` says why. None before the first batch, and where nothing is copied from
+    slots to a device."""
     batches_without_layout: int
     """Batches that were pickled or collated in the user's process, since their samples have no fixed layout."""
     without_layout_reason: dict[str, int]
@@ -302,21 +306,15 @@ class DataLoader(compat.TorchDataLoader[T]):
             and all(one is other for one, other in zip(known.made_from, made_from, strict=True))
         ):
             return known.columns
-        device = self._where()
-        here, host = (
-            Place(device, self.keep_on_host, channels_last=self.channels_last),
-            Place(
-                torch.device("cpu"),
-                self.keep_on_host if device.type == "cpu" else (),
-                channels_last=self.channels_last and device.type == "cpu",
-                pinned=device.type == "cuda",
-            ),
-        )
-        places = {"device": [here], "host": [host], "auto": [host] if device.type == "cpu" else [here, host]}
         self._runtime.mover = self._runtime.resident = None  # their memory may be what is missing
-        columns, refused = read_once(self, places[self.resident], chosen=self.resident == "auto")
+        columns, refused = read_once(self, self._where())
         self._runtime.resident = Residents(made_from, length, columns, tuple(refused))
         return columns
+
+    def _page_lock(self) -> PageLock | None:
+        """Return what locks the slots of an iteration; None where nothing is copied from slots to a device."""
+        pages = None if self.device is None else pages_of(device_of(self.device))
+        return None if pages is None else PageLock(pages)
 
     def _batch_on_host(self) -> tuple[Any, Callable[[int], Draws]]:
         """Return the batch that would come next, and a function of the draws of its samples, in this epoch and later.
@@ -403,6 +401,7 @@ class DataLoader(compat.TorchDataLoader[T]):
             max_in_flight=counts.max_in_flight,
             slots=runtime.num_slots,
             slot_bytes=runtime.slot_bytes,
+            page_locked=None if runtime.page_lock is None else runtime.page_lock.outcome,
             batches_without_layout=counts.without_layout,
             without_layout_reason=dict(counts.reasons),
             sample_ms=None if runtime.book.sample_ns is None else runtime.book.sample_ns / 1e6,
@@ -413,61 +412,7 @@ class DataLoader(compat.TorchDataLoader[T]):
 
     def explain(self) -> str:
         """Return, in words, how this loader works with its dataset and arguments, and why."""
-        decisions = decide(self)
-        statistics = self.statistics()
-        if statistics.resident is not None:
-            lines = [f"workers     none: the data are in memory; {self.num_workers} read them"]
-        elif self.num_workers == 0:
-            lines = ["workers     none: samples are loaded inside next()"]
-        else:
-            kind = "threads" if self.worker_method == "thread" else "processes"
-            lines = [
-                f"workers     {self.num_workers} {kind}" + (", kept between epochs" if self.persistent_workers else "")
-            ]
-            if statistics.start_method and self.worker_method != "thread":
-                lines[0] += f", started by {statistics.start_method}, over {statistics.transport}"
-                lines[0] += f"; dataset {statistics.dataset_pickled}"
-            lines.append(
-                "work unit   "
-                + (
-                    f"the whole batch: {decisions.uncut_reason}"
-                    if decisions.uncut_reason
-                    else f"chunks of {statistics.chunk_size or 'a few'} samples, taken by whichever worker is free"
-                )
-            )
-            if decisions.assigned:
-                lines.append("assignment  batch i to worker i % num_workers, as torch")
-            lines.append(
-                f"in flight   at most {statistics.slots_in_flight} batches (num_workers x prefetch_factor), "
-                + ("in order" if self.in_order else "as they are completed")
-            )
-        if self.resident is not None:
-            lines.insert(0, f"resident    {self._resident_in_words(statistics)}")
-        lines.append(f"order       {decisions.order_reason}")
-        lines.append(f"seeding     {decisions.seeding_reason}")
-        if self.device is not None:
-            lines.append(f"device      {self.device}, {self.prefetch_to_device} batches ahead")
-        if self.batch_transform is not None:
-            lines.append(
-                f"transform   of whole batches: {getattr(self.batch_transform, '__name__', self.batch_transform)}"
-            )
-        if statistics.batches:
-            lines.append(f"so far      {statistics.batches} batches, {statistics.samples} samples")
-            if statistics.slots:
-                lines[-1] += f"; {statistics.slots} slots of up to {statistics.slot_bytes:,} bytes"
-            for reason, count in statistics.without_layout_reason.items():
-                lines.append(f"no layout   {count} batches: {reason}")
-        return "\n".join(lines)
-
-    def _resident_in_words(self, statistics: Statistics) -> str:
-        residents = self._runtime.resident
-        if residents is None:
-            return f"{self.resident}: the dataset is read once, by the workers, when the first iteration begins"
-        why = "".join(f"; {reason}" for reason in residents.refused)
-        if residents.columns is None:
-            return f"no: the dataset is loaded anew in each epoch{why}"
-        where = "the host" if statistics.resident == "cpu" else statistics.resident
-        return f"{len(residents.columns):,} samples on {where}, {in_words(statistics.resident_bytes)}{why}"
+        return explain(self)
 
     def close(self) -> None:
         """End all workers of this loader now, and let go of resident data.

@@ -119,6 +119,39 @@ def leaves_of(value: Any, is_leaf: Callable[[Any], bool], path: str = "") -> Ite
         yield from leaves_of(part, is_leaf, f"{path}.{key}" if path else str(key))
 
 
+def copied_but_tensors(batch: Any, kept: frozenset[str]) -> Any:
+    """Copy a batch, with all that its containers and objects hold, but leave the tensors that :func:`map_leaves` finds.
+
+    Args:
+        batch: of the host.
+        kept: paths of parts that are copied with their tensors.
+
+    Raises:
+        Exception: what ``copy.deepcopy`` raises for an object that it does not take.
+    """
+    found: list[Tensor] = []
+    place = Tensor()
+
+    def take(leaf: Any) -> Any:
+        if not isinstance(leaf, Tensor):
+            return leaf
+        found.append(leaf)
+        return place
+
+    # Apart, since an attribute of a container may be one of these tensors too.
+    rest = map_leaves(batch, take, kept)
+    try:
+        rest = copy.deepcopy(rest, {id(place): place})  # which counts as copied
+    except Exception as error:
+        error.add_note(
+            "while what stays on the host was copied out of a batch whose memory is used again; return tensors, or "
+            "objects that copy.deepcopy takes"
+        )
+        raise
+    leaves = iter(found)
+    return map_leaves(rest, lambda leaf: next(leaves) if leaf is place else leaf, kept)
+
+
 def _mapping_of(value: Mapping[Any, Any], items: dict[Any, Any]) -> Any:
     try:
         if isinstance(value, MutableMapping):
@@ -142,4 +175,4 @@ def _sequence_of(value: Sequence[Any], parts: list[Any]) -> Any:
         return parts
 
 
-__all__ = ["Key", "leaves_of", "map_leaves", "moves", "paths_of", "tensors_at", "tensors_in"]
+__all__ = ["Key", "copied_but_tensors", "leaves_of", "map_leaves", "moves", "paths_of", "tensors_at", "tensors_in"]

@@ -1,7 +1,7 @@
 """Reads a loader's dataset once, with the loader's own workers, into the first place that has room for it.
 
-In: a loader, and the places. Out: the columns, and why those before had no room. The loader stays as it is, and so do
-the user's generators.
+In: a loader, and where its batches go. Out: the columns, and why better places had no room. The loader stays as it is,
+and so do the user's generators.
 """
 
 from __future__ import annotations
@@ -52,13 +52,23 @@ def check_can_reside(loader: Any) -> None:
         )
 
 
-def read_once(loader: Any, places: Sequence[Place], *, chosen: bool) -> tuple[Columns | None, list[str]]:
-    """Read a loader's dataset.
+def _places(loader: Any, device: torch.device) -> list[Place]:
+    """Return where a loader's data may lie, the best first."""
+    lie = {"keep_on_host": loader.keep_on_host, "channels_last": loader.channels_last}
+    here, host = Place(device, **lie), torch.device("cpu")
+    if device == host:
+        return [here]
+    # From there batches are copied as from anywhere on the host, and laid out then.
+    beside = Place(host, pinned=device.type == "cuda")
+    return {"device": [here], "host": [beside], "auto": [here, beside]}[loader.resident]
+
+
+def read_once(loader: Any, device: torch.device) -> tuple[Columns | None, list[str]]:
+    """Read a loader's dataset into the place that its argument ``resident`` names.
 
     Args:
         loader: a :class:`fastload.DataLoader`.
-        places: where the data may lie, the best first.
-        chosen: whether it is ours to choose; then half of what is free stays free, and there may be no place.
+        device: where its batches go.
 
     Returns:
         The data; None if no place has room. And why those before have none.
@@ -68,6 +78,7 @@ def read_once(loader: Any, places: Sequence[Place], *, chosen: bool) -> tuple[Co
             shapes, or of other things than tensors and strings.
         Exception: what the dataset raises.
     """
+    places, chosen = _places(loader, device), loader.resident == "auto"
     dataset = loader.dataset
     length = len(dataset)
     if not length:

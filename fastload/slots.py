@@ -29,6 +29,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from .layout import Buffer
+from .page_lock import PageLock
 
 _SLOT_SHIFT = 44
 _CHUNKS_AT = 1 << 43
@@ -141,6 +142,9 @@ class SlotBook:
 class Memory(Protocol):
     """The bytes under the slots."""
 
+    page_lock: PageLock | None
+    """Locks what is lent, where a device is to copy from it."""
+
     def buffer(self, slot: int, num_bytes: int) -> Any:
         """Return a writable object of at least ``num_bytes`` over a slot; the same one while it is long enough."""
 
@@ -161,19 +165,31 @@ def _capacity(num_bytes: int) -> int:
 
 
 class PrivateMemory:
-    """Slots in the process's own memory: for threads, and for transports that carry the bytes themselves."""
+    """Slots in the process's own memory: for threads, and for transports that carry the bytes themselves.
 
-    def __init__(self) -> None:
+    Args:
+        page_lock: see :class:`Memory`.
+    """
+
+    def __init__(self, page_lock: PageLock | None = None) -> None:
         self._buffers: dict[int, Buffer] = {}
         self._lock = threading.Lock()
+        self.page_lock = page_lock
+        if page_lock is not None and _libc is None:
+            page_lock.refuse("only Linux's memory is page-locked here")
 
     def buffer(self, slot: int, num_bytes: int) -> Buffer:
         """See :class:`Memory`. Several threads may ask for the same slot at once."""
         with self._lock:
             known = self._buffers.get(slot)
             if known is None or len(known) < num_bytes:
-                known = self._buffers[slot] = np.empty(_capacity(num_bytes), dtype=np.uint8)
+                known = self._buffers[slot] = self._made(_capacity(num_bytes))
             return known
+
+    def _made(self, num_bytes: int) -> Buffer:
+        if self.page_lock is None or self.page_lock.refused is not None:
+            return np.empty(num_bytes, dtype=np.uint8)
+        return np.frombuffer(_memory_of(_Mapping(-1, 0, num_bytes, self.page_lock)), dtype=np.uint8)
 
     def discard(self, slot: int) -> None:
         """See :class:`Memory`."""
@@ -190,17 +206,22 @@ class MemoryFile:
     """A sparse memory file that several processes map. See NOTE [Where slots lie].
 
     Pickles into a process that is being spawned. Linux only.
+
+    Args:
+        fd: of the file; None: a new one.
+        page_lock: see :class:`Memory`.
     """
 
     # Enough for a window of any sensible size; a worker that meets more slots maps the oldest anew.
     _MAX_MAPPED = 1024
 
-    def __init__(self, fd: int | None = None) -> None:
+    def __init__(self, fd: int | None = None, page_lock: PageLock | None = None) -> None:
         if fd is None:
             fd = os.memfd_create("fastload", os.MFD_CLOEXEC)
             os.ftruncate(fd, (1 << 63) - mmap.PAGESIZE)
         self.fd = fd
         self._maps: dict[int, memoryview] = {}
+        self.page_lock = page_lock
 
     def __reduce__(self) -> Any:
         return _open_memory_file, (DupFd(self.fd),)
@@ -216,14 +237,13 @@ class MemoryFile:
 
     def map(self, offset: int, num_bytes: int) -> memoryview:
         """Map any part of the file; ``offset`` is a multiple of the page size. Unmapped when nothing refers to it."""
-        mapping = _Mapping(self.fd, offset, num_bytes)
-        array = _lease_type(num_bytes).from_address(mapping.address)
-        array.mapping = mapping  # ends with the array
-        return memoryview(array).cast("B")
+        return _memory_of(_Mapping(self.fd, offset, num_bytes, self.page_lock))
 
     def discard(self, slot: int) -> None:
         """See :class:`Memory`."""
-        self._maps.pop(slot, None)
+        known: Any = self._maps.pop(slot, None)
+        if known is not None:
+            known.obj.mapping.unlock()  # or a device would go on with pages that are no longer the file's
         self._punch(slot_offset(slot), 1 << _SLOT_SHIFT)
 
     def _punch(self, offset: int, num_bytes: int) -> None:
@@ -268,18 +288,41 @@ class MemoryFile:
 
 
 class _Mapping:
-    """One mmap call. Not Python's class, because that duplicates the descriptor: one for each open batch."""
+    """One mmap call. Not Python's class, because that duplicates the descriptor: one for each open batch.
 
-    def __init__(self, fd: int, offset: int, num_bytes: int) -> None:
-        self._num_bytes = num_bytes
-        self.address = _libc.mmap(None, num_bytes, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_SHARED, fd, offset)
+    Args:
+        fd: of the file; -1: memory of no file.
+        offset: where in the file.
+        num_bytes: a multiple of the page size.
+        page_lock: who may lock it; it is unlocked before it goes.
+    """
+
+    def __init__(self, fd: int, offset: int, num_bytes: int, page_lock: PageLock | None = None) -> None:
+        self.num_bytes = num_bytes
+        flags = mmap.MAP_SHARED | (mmap.MAP_ANONYMOUS if fd < 0 else 0)
+        self.address = _libc.mmap(None, num_bytes, mmap.PROT_READ | mmap.PROT_WRITE, flags, fd, offset)
         if self.address == ctypes.c_void_p(-1).value:
             raise OSError(ctypes.get_errno(), f"mmap: cannot map {num_bytes} bytes for a batch")
+        self._page_lock = page_lock
         self._unmap = _libc.munmap  # the module's names may be gone when an interpreter ends
 
+    def unlock(self) -> None:
+        """End the page lock."""
+        if self._page_lock is not None:
+            self._page_lock.unlock(self.address)
+
     def __del__(self) -> None:
-        if hasattr(self, "_unmap"):
-            self._unmap(self.address, self._num_bytes)
+        if not hasattr(self, "_unmap") or (self._page_lock is not None and self._page_lock.keeps(self.address)):
+            return
+        self.unlock()
+        self._unmap(self.address, self.num_bytes)
+
+
+def _memory_of(mapping: _Mapping) -> memoryview:
+    """Return a mapping's bytes, which keep it."""
+    array = _lease_type(mapping.num_bytes).from_address(mapping.address)
+    array.mapping = mapping
+    return memoryview(array).cast("B")
 
 
 def _open_memory_file(fd: Any) -> MemoryFile:
@@ -312,6 +355,8 @@ class SlotPool:
         self.memory = memory
         self.book = SlotBook()
         self.slot_bytes = 0
+        self.num_lent = 0
+        """Batches handed out so far that lie in slots."""
         self._keep = keep
         self._dropped: deque[_Watch] = deque()
         self._reinstated: deque[list[int]] = deque()
@@ -335,6 +380,10 @@ class SlotPool:
         try:
             memory = self.memory.buffer(slot, num_bytes)
             copied = self.view(slot, num_bytes).copy() if len(self.book.held) >= MAX_HELD else None
+            if copied is None and self.memory.page_lock is not None:
+                # Here, not where memory is made: a thread of ours would end the recording of a CUDA graph.
+                address = ctypes.addressof(_lease_type(len(memory)).from_buffer(memory))
+                self.memory.page_lock.lock(address, len(memory))
         except BaseException:
             self.book.release(slot)
             raise
@@ -347,6 +396,7 @@ class SlotPool:
         watch = self._watches[slot] = _Watch(lease, self._dropped.append)
         watch.slot = slot
         self.book.hand_out(slot)
+        self.num_lent += 1
         return np.frombuffer(lease, dtype=np.uint8, count=num_bytes)
 
     def release(self, slot: int) -> None:

@@ -77,12 +77,18 @@ class SimulatedStreams:
     def to_device(self, leaf: Tensor) -> Tensor:
         assert self._beside
         block = self._allocate(leaf)
-        self.side.launch(lambda: block.copy_(leaf))
+        read = self._reader(leaf)
+        self.side.launch(lambda: block.copy_(read()))
         given = block.view(block.shape)
         used: list[bool] = []
         self._block_of[id(given)] = block, used
         weakref.finalize(given, self._freed, id(given))
         return given
+
+    def _reader(self, leaf: Tensor) -> Callable[[], Tensor]:
+        """Return what a copy reads when it runs. It does not keep the host's tensor, as no device does."""
+        memory = leaf.detach()
+        return lambda: memory
 
     def _allocate(self, leaf: Tensor) -> Tensor:
         for place, (block, event) in enumerate(self._free):

@@ -31,6 +31,7 @@ class Case(NamedTuple):
 
 FLOATS = (torch.float32,)
 CASES = {
+    "AlternatingFlip": Case(T.AlternatingFlip),
     "AugMix": Case(T.AugMix, 8, 1e-3, 0.02),
     "CenterCrop": Case(lambda: T.CenterCrop((20, 40))),
     "ColorJitter": Case(lambda: T.ColorJitter(0.4, 0.4, 0.4, 0.1), 4, 1e-4, 0.01),
@@ -93,7 +94,8 @@ def arguments(transform: Any, images: Tensor) -> list[Tensor]:
 
 def params_of(transform: Any, images: Tensor) -> Any:
     """Return parameters, drawn on the CPU and always the same."""
-    draws = T.Draws(bytes(range(16)), np.arange(len(images), dtype=np.int64))
+    key = bytes(range(16))
+    draws = T.Draws(key, np.arange(len(images), dtype=np.int64), epochs=(1, key))
     return transform.draw_for(draws, shape_of(images, transform.layout))
 
 

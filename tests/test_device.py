@@ -144,6 +144,40 @@ def test_a_host_batch_is_held_until_its_copy_is_done_and_no_longer():
     assert not ahead._host
 
 
+def test_a_batch_whose_transform_failed_is_held_until_its_copy_is_done():
+    def transform(batch: Any, _: Any) -> Any:
+        raise ValueError("bad")
+
+    streams = SimulatedStreams()
+    source = Recycled(1)
+    ahead = DeviceAhead(source, moved_with(streams, transform=transform), 1, patient=True)
+    with pytest.raises(ValueError, match="bad"):
+        ahead.next()
+    gc.collect()
+    assert not source.free
+    ahead.close()
+    assert streams.side.done == streams.side.queued
+    gc.collect()
+    assert len(source.free) == 1
+
+
+def test_an_interrupted_move_is_waited_for_before_its_batch_is_dropped():
+    def transform(batch: Any, _: Any) -> Any:
+        raise KeyboardInterrupt
+
+    streams = SimulatedStreams()
+    source = Recycled(1)
+    ahead = DeviceAhead(source, moved_with(streams, transform=transform), 1, patient=True)
+    with pytest.raises(KeyboardInterrupt):
+        ahead.next()
+    gc.collect()
+    assert not source.free
+    ahead.close()
+    assert streams.side.done == streams.side.queued
+    gc.collect()
+    assert len(source.free) == 1
+
+
 @pytest.mark.parametrize("patient", [True, False])
 def test_the_first_batch_does_not_wait_for_others_and_then_depth_batches_are_ahead(patient):
     source = Recycled(10, ready=9)

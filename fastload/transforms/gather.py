@@ -50,6 +50,11 @@ class Moving(Transform):
     map_fill: Fill | None = None
     """The value of pixels from nowhere; None: there are none such."""
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "index_map" in vars(cls) and "steps" not in vars(cls):  # inherited steps would say something else
+            cls.steps = Moving.steps  # type: ignore[method-assign]
+
     def index_map(self, params: Params, shape: BatchShape, device: torch.device) -> IndexMap:
         """Return where the result's pixels come from, for images of this shape; params and map are on the device."""
         raise NotImplementedError

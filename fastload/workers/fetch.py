@@ -7,14 +7,15 @@ a :class:`Sink` takes it.
 from __future__ import annotations
 
 import copy
-import functools
 import itertools
 import operator
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from functools import partial
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
+from torch import Tensor
 from torch.utils.data import Subset
 
 from .. import compat
@@ -56,14 +57,18 @@ class Result(NamedTuple):
     """Of an IterableDataset that has a state: where its replica is after this batch. See :class:`Fetcher`."""
 
 
+WriteRows: TypeAlias = Callable[[list[Tensor]], list[Sequence[Any]]]
+"""Writes an item's samples: given the rows of each tensor leaf, returns the objects of each object leaf."""
+
+
 class Sink(Protocol):
     """Where a worker's rows and layouts live."""
 
     def layout(self, generation: int) -> Layout | None:
         """Return the layout of this generation; None if there is none (yet)."""
 
-    def write_rows(self, layout: Layout, samples: Sequence[Any], item: WorkItem) -> Any:
-        """Write rows into the item's slot; return what must travel beside them."""
+    def write_rows(self, layout: Layout, item: WorkItem, write: WriteRows) -> Any:
+        """Let the rows of an item be written in its slot; return what must travel beside them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,7 +187,7 @@ class Fetcher:
             return self._collated(self._next_samples(index))
         if not job.auto_collation:
             self._seed(epoch, self._id(index, position))
-            return self._collated(self._guarded(functools.partial(operator.getitem, self._dataset), index))
+            return self._collated(self._guarded(partial(operator.getitem, self._dataset), index))
         data = self.load(index, epoch, position)
         keys = self._keys_of(epoch)
         if keys is not None:
@@ -294,7 +299,7 @@ def _rows(samples: list[Any], item: WorkItem, sink: Sink) -> tuple[int, int, Any
     layout = sink.layout(generation)
     if layout is not None:
         try:
-            return ROWS, generation, sink.write_rows(layout, samples, item)
+            return ROWS, generation, sink.write_rows(layout, item, partial(layout.write_into, samples))
         except DoesNotFit:
             pass
     found = learn(samples[0])
@@ -302,7 +307,7 @@ def _rows(samples: list[Any], item: WorkItem, sink: Sink) -> tuple[int, int, Any
         return (UNSENDABLE, 0, found) if found.startswith(REFUSED) else (SAMPLES, 0, samples)
     if len(samples) == item.num_rows:  # no other chunk of this batch writes by another layout
         try:
-            return ROWS, OWN_LAYOUT, (found, sink.write_rows(found, samples, item))
+            return ROWS, OWN_LAYOUT, (found, sink.write_rows(found, item, partial(found.write_into, samples)))
         except DoesNotFit:
             pass
     return SAMPLES, 0, samples

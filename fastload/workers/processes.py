@@ -31,6 +31,7 @@ from .. import compat
 from ..errors import WorkerDied
 from ..layout import Buffer, Layout
 from ..packing import pack, unpack
+from ..page_lock import PageLock
 from ..plan import WorkItem
 from ..slots import Memory, MemoryFile, OwnForks, PrivateMemory, SlotPool, chunk_offset, slot_offset
 from .fetch import Job, Result
@@ -50,13 +51,16 @@ class ProcessPool:
         context: how they are started.
         shared: whether any idle worker takes any item; else each item names its worker.
         keep_slots: free slots whose memory is kept.
+        page_lock: see :class:`~fastload.slots.Memory`.
 
     Ownership: to be used and closed by the process that made it, one thread at a time.
     """
 
     worker_method = "multiprocessing"
 
-    def __init__(self, job: Job, context: BaseContext, *, shared: bool, keep_slots: int) -> None:
+    def __init__(
+        self, job: Job, context: BaseContext, *, shared: bool, keep_slots: int, page_lock: PageLock | None = None
+    ) -> None:
         self.start_method: str = context.get_start_method()
         self.workers: list[BaseProcess] = []
         self._watches: list[int | None] = []
@@ -70,8 +74,8 @@ class ProcessPool:
         self.pid = os.getpid()
         """The process that made it, and may use it."""
         packets = use_packets()
-        self._file = MemoryFile() if packets else None
-        memory: Memory = self._file if self._file is not None else PrivateMemory()
+        self._file = MemoryFile(page_lock=page_lock) if packets else None
+        memory: Memory = self._file if self._file is not None else PrivateMemory(page_lock)
         self.slots = SlotPool(memory, keep_slots)
         self._control = None if self._file is None else Control(self._file, job.num_workers)
         self._transport: Transport = (

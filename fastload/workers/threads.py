@@ -26,10 +26,11 @@ from .. import compat
 from ..at_exit import close_at_exit
 from ..layout import Layout
 from ..library_generators import LibraryGenerators, copies_for_thread, warn_of_shared_transforms
+from ..page_lock import PageLock
 from ..plan import WorkItem
 from ..slots import PrivateMemory, SlotPool
 from . import routing
-from .fetch import ERROR, FAILED_START, SKIPPED, START, Fetcher, Job, Result
+from .fetch import ERROR, FAILED_START, SKIPPED, START, Fetcher, Job, Result, WriteRows
 
 _GRACE = 5.0
 
@@ -49,10 +50,10 @@ class _Board:
     def layout(self, generation: int) -> Layout | None:
         return self.layouts.get(generation)
 
-    def write_rows(self, layout: Layout, samples: Sequence[Any], item: WorkItem) -> Any:
+    def write_rows(self, layout: Layout, item: WorkItem, write: WriteRows) -> Any:
         _, num_bytes = layout.offsets(item.num_rows)
         buffer = self.memory.buffer(item.slot, max(1, num_bytes))
-        return layout.write(samples, buffer, item.num_rows, item.row)
+        return write(layout.rows(buffer, item.num_rows, item.row, len(item.indices)))
 
     memory: PrivateMemory
 
@@ -130,6 +131,7 @@ class ThreadPool:
         keep_slots: how many free slots to keep.
         routed: whether each thread draws from generators of its own. Else they share the process's, and samples are
             not seeded, whatever the job says.
+        page_lock: see :class:`~fastload.slots.Memory`.
     """
 
     worker_method = "thread"
@@ -137,10 +139,12 @@ class ThreadPool:
     transport = "memory"
     job_pickled = "shared"
 
-    def __init__(self, job: Job, *, shared: bool, keep_slots: int, routed: bool) -> None:
+    def __init__(
+        self, job: Job, *, shared: bool, keep_slots: int, routed: bool, page_lock: PageLock | None = None
+    ) -> None:
         self.pid = os.getpid()
         """The process that made it, and may use it."""
-        memory = PrivateMemory()
+        memory = PrivateMemory(page_lock)
         self.slots = SlotPool(memory, keep_slots)
         self._board = _Board(job.num_workers, shared=shared)
         self._board.memory = memory

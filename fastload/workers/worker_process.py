@@ -14,7 +14,6 @@ import pickle
 import select
 import threading
 import time
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -27,7 +26,20 @@ from ..library_generators import LibraryGenerators
 from ..packing import join, pack, unpack
 from ..plan import WorkItem
 from ..slots import MAX_CHUNK_BYTES, MemoryFile, chunk_offset, let_go_in_worker, slot_offset
-from .fetch import ERROR, FAILED_START, OWN_LAYOUT, SAMPLES, SKIPPED, START, UNSENDABLE, WHOLE, Fetcher, Job, Result
+from .fetch import (
+    ERROR,
+    FAILED_START,
+    OWN_LAYOUT,
+    SAMPLES,
+    SKIPPED,
+    START,
+    UNSENDABLE,
+    WHOLE,
+    Fetcher,
+    Job,
+    Result,
+    WriteRows,
+)
 from .interrupts import let_interrupts_through_in_worker
 from .transport import MAX_PACKET
 
@@ -95,10 +107,10 @@ class _FileSink:
             known = self._layouts[generation] = pickle.loads(self._memory.read(length, offset + 8))
         return known
 
-    def write_rows(self, layout: Layout, samples: Sequence[Any], item: WorkItem) -> Any:
+    def write_rows(self, layout: Layout, item: WorkItem, write: WriteRows) -> Any:
         _, num_bytes = layout.offsets(item.num_rows)
-        memory = self._memory.buffer(item.slot, max(1, num_bytes))
-        return layout.write(samples, np.frombuffer(memory, dtype=np.uint8), item.num_rows, item.row)
+        buffer = np.frombuffer(self._memory.buffer(item.slot, max(1, num_bytes)), dtype=np.uint8)
+        return write(layout.rows(buffer, item.num_rows, item.row, len(item.indices)))
 
     def encode(self, result: Result, item: WorkItem | None) -> bytes:
         """Turn a result into a packet; what is large goes into the item's slot and the packet says where."""
@@ -139,9 +151,10 @@ class _MessageSink:
     def layout(self, generation: int) -> Layout | None:
         return self._layouts.get(generation)
 
-    def write_rows(self, layout: Layout, samples: Sequence[Any], item: WorkItem) -> Any:
-        rows: Buffer = np.empty(layout.offsets(len(samples))[1], dtype=np.uint8)
-        objects = layout.write(samples, rows, len(samples), 0)
+    def write_rows(self, layout: Layout, item: WorkItem, write: WriteRows) -> Any:
+        count = len(item.indices)
+        rows: Buffer = np.empty(layout.offsets(count)[1], dtype=np.uint8)
+        objects = write(layout.rows(rows, count, 0, count))
         return objects, pickle.PickleBuffer(rows.data)
 
     def encode(self, result: Result, item: WorkItem | None) -> bytes:

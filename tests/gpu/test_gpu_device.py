@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import mmap
+import os
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -13,6 +15,7 @@ from torch.utils.data import Dataset
 
 from fastload import DataLoader, prefetch
 from fastload.device import DeviceAhead, Loaded, Mover
+from fastload.page_lock import CudaPages
 from fastload.streams import DeviceStreams
 
 CYCLES = 20_000_000  # of torch.cuda._sleep: some 10 ms
@@ -110,6 +113,7 @@ class Images(Dataset[Any]):
         return torch.full((3, 32, 32), index % 256, dtype=torch.uint8), index
 
 
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype:UserWarning")
 @pytest.mark.parametrize("options", [{}, {"num_workers": 2}, {"num_workers": 2, "worker_method": "thread"}], ids=str)
 def test_nothing_waits_for_the_device(options):
     loader = DataLoader(
@@ -142,6 +146,98 @@ def test_a_users_own_copy_from_pinned_batches_reads_the_right_values():
         for images, labels in seen:
             assert torch.equal(images[:, 0, 0, 0].long(), labels)
         loader.close()
+
+
+WAYS: dict[str, dict[str, Any]] = {
+    "processes": {"num_workers": 2},
+    "kept": {"num_workers": 2, "persistent_workers": True},
+    "pipes": {"num_workers": 2},
+    "threads": {"num_workers": 2, "worker_method": "thread"},
+}
+
+
+def loader_of(way: str, monkeypatch: pytest.MonkeyPatch, **options: Any) -> DataLoader[Any]:
+    if way == "pipes":
+        monkeypatch.setenv("FASTLOAD_TRANSPORT", "pipes")
+    return DataLoader(Images(), 16, device="cuda", **WAYS[way], **options)
+
+
+@pytest.mark.parametrize("options", [{}, {"fixed_buffers": True}, {"prefetch_to_device": 5}], ids=str)
+@pytest.mark.parametrize("way", WAYS)
+def test_slow_kernels_read_their_own_batches_from_page_locked_slots(way, options, monkeypatch):
+    loader = loader_of(way, monkeypatch, **options)
+    seen = []
+    for _ in range(3):
+        for images, labels in loader:
+            torch.cuda._sleep(CYCLES // 4)
+            seen.append((images.amin((1, 2, 3)).long(), images.amax((1, 2, 3)).long(), labels.clone()))
+            del images, labels
+    torch.cuda.synchronize()
+    assert loader.statistics().page_locked is True, loader.explain()
+    assert "from page-locked slots" in loader.explain()
+    assert torch.cat([labels for _, _, labels in seen]).tolist() == list(range(256)) * 3
+    for least, most, labels in seen:
+        assert torch.equal(least, labels)
+        assert torch.equal(most, labels)
+    loader.close()
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_users_own_copy_of_parts_that_stay_reads_the_right_values(way, monkeypatch):
+    loader = loader_of(way, monkeypatch, keep_on_host=(1,))
+    stream = torch.cuda.Stream()
+    seen = []
+    for images, labels in loader:
+        assert not labels.is_pinned()
+        with torch.cuda.stream(stream):
+            torch.cuda._sleep(CYCLES // 4)
+            seen.append((images[:, 0, 0, 0].long(), labels.cuda(non_blocking=True)))
+            images.record_stream(stream)
+        del images, labels
+    torch.cuda.synchronize()
+    assert loader.statistics().page_locked is True, loader.explain()
+    assert torch.cat([labels for _, labels in seen]).tolist() == list(range(256))
+    for images, labels in seen:
+        assert torch.equal(images, labels)
+    loader.close()
+
+
+@pytest.mark.parametrize("way", ["processes", "threads"])
+def test_while_a_child_lives_the_device_reads_what_was_written_after_the_fork(way, monkeypatch):
+    loader = loader_of(way, monkeypatch)
+    iterator = iter(loader)
+    seen = [next(iterator)]
+    hears, tells = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.close(tells)
+        os.read(hears, 1)
+        os._exit(0)
+    os.close(hears)
+    seen += list(iterator)
+    os.close(tells)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    for images, labels in seen:
+        assert torch.equal(images[:, 2, 31, 31].long(), labels)
+    loader.close()
+
+
+def test_memory_is_page_locked_while_it_is_registered_and_a_refusal_leaves_no_error_behind(device):
+    memory = torch.frombuffer(mmap.mmap(-1, 1 << 20), dtype=torch.uint8)
+    pages = CudaPages(device)
+    assert not memory.is_pinned()
+    pages.register(memory.data_ptr(), len(memory))
+    assert memory.is_pinned()
+    assert memory[5000:5100].is_pinned()
+    assert torch.frombuffer(memory.numpy()[5000:5100], dtype=torch.uint8).is_pinned()
+    with pytest.raises(RuntimeError, match=r"cudaHostRegister failed: .+ \(712\)"):
+        pages.register(memory.data_ptr(), len(memory))
+    assert (torch.ones(4, device=device) + 1).sum().item() == 8
+    pages.unregister(memory.data_ptr())
+    assert not memory.is_pinned()
+    with pytest.raises(RuntimeError, match="cudaHostUnregister failed"):
+        pages.unregister(memory.data_ptr())
+    assert (torch.ones(4, device=device) + 1).sum().item() == 8
 
 
 def test_fixed_places_feed_a_cuda_graph(device):

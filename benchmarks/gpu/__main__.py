@@ -1,0 +1,115 @@
+"""Measure what a GPU gets of the data: ``python -m benchmarks.gpu``, from the repository's root.
+
+Progress goes to standard error. Standard output gets a table at the end; ``--json`` appends a line for each case as
+soon as it is done, so that a run that is ended leaves what it had.
+"""
+
+import argparse
+import asyncio
+import dataclasses
+import json
+import signal
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import FrameType
+
+from benchmarks.gpu.catalogue import ALL, SUBJECTS, Case
+from benchmarks.gpu.report import Outcome, markdown_rows, print_table
+from benchmarks.gpu.runner import Measured, Runner
+from benchmarks.neighbours import cores_used_by_others, read_cpu
+from benchmarks.progress import progress
+from benchmarks.report import append_lines, complain, look_around
+from benchmarks.runner import MeasurementFailed
+
+
+def main() -> int:
+    """Run the cases that the command line names; return 1 if a side failed, 2 if there is no such device."""
+    options = _parse(sys.argv[1:])
+    chosen = [case for case in ALL if not options.names or case.name.startswith(tuple(options.names))]
+    if options.list:
+        for case in chosen:
+            print(case.name)
+        return 0
+    # The child has a session of its own, so that whoever ends this process alone would leave it running.
+    signal.signal(signal.SIGTERM, _end)
+    with progress(sum(len(case.sides) for case in chosen) * options.repetitions) as advance:
+        return asyncio.run(_run(chosen, options, advance))
+
+
+def _end(number: int, frame: FrameType | None) -> None:
+    raise SystemExit(128 + number)
+
+
+def _parse(arguments: Sequence[str]) -> argparse.Namespace:
+    """Parse the command line."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu", description=__doc__.splitlines()[0])
+    parser.add_argument("names", nargs="*", metavar="subject", help=f"{', '.join(SUBJECTS)}, or a case; all if none")
+    parser.add_argument("--list", action="store_true", help="print the cases' names and end")
+    parser.add_argument("--device", default="cuda", help="cuda, cuda:1, ..., or cpu (default: cuda)")
+    parser.add_argument("--quick", action="store_true", help="tiny sizes, two repetitions: to try it, not to quote")
+    parser.add_argument("--repetitions", type=int, metavar="N", help="measurements of each side (default: 5)")
+    parser.add_argument("--limit", type=float, default=300, metavar="S", help="begin no case after S seconds (300)")
+    parser.add_argument("--commit", help="commit to name, where the tree is no repository")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="append a JSON line for each case to FILE")
+    parser.add_argument("--rows", type=Path, metavar="FILE", help="append rows for README.md's table to FILE")
+    options = parser.parse_args(arguments)
+    if options.repetitions is None:
+        options.repetitions = 2 if options.quick else 5
+    if options.repetitions < 1:
+        parser.error(f"--repetitions must be at least 1, got {options.repetitions}")
+    for name in options.names:
+        if not any(case.name.startswith(name) for case in ALL):
+            parser.error(f"no case is called {name!r}; subjects: {', '.join(SUBJECTS)}")
+    return options
+
+
+async def _run(chosen: Sequence[Case], options: argparse.Namespace, advance: Callable[[str], None]) -> int:
+    """Measure, print, and return the exit status."""
+    surroundings = look_around(sys.argv[1:], module="benchmarks.gpu")
+    if options.commit is not None:
+        surroundings = dataclasses.replace(surroundings, commit=options.commit)
+    start = time.monotonic()
+    outcomes = []
+    async with Runner(options.device, advance) as runner:
+        try:
+            hardware = await runner.describe()
+        except MeasurementFailed as error:
+            complain(f"failed: {error}")
+            return 2
+        if "missing" in hardware:
+            complain(f"--device {options.device}: {hardware['missing']}")
+            return 2
+        for case in chosen:
+            arguments = _arguments(case, options)
+            before = read_cpu()
+            if time.monotonic() - start > options.limit:
+                reason = f"not begun: {options.limit:.0f} s were over (--limit)"
+                measured = Measured(skipped={side.name: reason for side in case.sides})
+            else:
+                measured = await runner.measure(case, arguments, min(options.repetitions, case.most_repetitions))
+            outcome = Outcome(
+                case=case,
+                measured=measured,
+                arguments=arguments,
+                hardware=hardware,
+                cores_used_by_others=cores_used_by_others(before, read_cpu()),
+            )
+            outcomes.append(outcome)
+            for message in measured.failed.values():
+                complain(f"failed: {message}")
+            append_lines(options.json, [json.dumps(outcome.as_json(surroundings))])
+            append_lines(options.rows, markdown_rows(outcome, surroundings))
+    print_table(outcomes, surroundings)
+    return 1 if any(outcome.measured.failed for outcome in outcomes) else 0
+
+
+def _arguments(case: Case, options: argparse.Namespace) -> dict[str, object]:
+    """Return the arguments of the measuring function: for a GPU, smaller ones for the CPU, or tiny ones."""
+    small = case.small if options.device == "cpu" else {}
+    return {**case.arguments, **small, **(case.tiny if options.quick else {})}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

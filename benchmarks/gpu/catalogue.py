@@ -1,0 +1,152 @@
+"""All cases, in the order in which they run. Plain values: nothing here imports torch."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from benchmarks.spec import Metric, Side
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """A side of fastload's beside another side, by the case's first metric."""
+
+    ours: str
+    theirs: str
+    least_ratio: float | None = None
+    """The goal, or None: just to know. A ratio above 1 is in fastload's favour, whichever way the metric runs."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """Something measured on several sides, in turn."""
+
+    name: str
+    """``subject``, or begins with it."""
+    measure: str
+    """``module:function``, called as ``function(side, device=..., **arguments)`` in a child process."""
+    sides: tuple[Side, ...]
+    metrics: tuple[Metric, ...]
+    """The first one is compared."""
+    comparisons: tuple[Comparison, ...] = ()
+    arguments: Mapping[str, object] = field(default_factory=dict)
+    """Keyword arguments of the measuring function, on a GPU; must survive JSON."""
+    small: Mapping[str, object] = field(default_factory=dict)
+    """What replaces them on the CPU."""
+    most_repetitions: int = 100
+    """Where each takes long."""
+    tiny: Mapping[str, object] = field(default_factory=dict)
+    """What replaces them under ``--quick``, on either."""
+
+
+def _side(name: str, package: str = "fastload", **options: object) -> Side:
+    return Side(name=name, package=package, options=options)
+
+
+_RATE = (Metric(name="GB/s", more_is_better=True),)
+
+_HOST_TO_DEVICE = Case(
+    name="host-to-device",
+    measure="benchmarks.gpu.host_to_device:copies",
+    sides=(
+        _side("plain copy", "none"),
+        _side("prefetch"),
+        _side("processes"),
+        _side("threads", worker_method="thread"),
+    ),
+    metrics=_RATE,
+    comparisons=tuple(
+        Comparison(ours=name, theirs="plain copy", least_ratio=0.9) for name in ("prefetch", "processes", "threads")
+    ),
+    arguments={"num_batches": 200, "shape": [256, 3, 224, 224], "num_workers": 8},
+    small={"num_batches": 40, "shape": [32, 3, 224, 224], "num_workers": 2},
+    tiny={"num_batches": 8, "shape": [2, 3, 32, 32], "num_workers": 2},
+)
+
+_WHOLE = "torchvision v2, one draw for the batch"
+_SINGLE = "torchvision v2, image by image"
+
+
+def _transforms(recipe: str, size: int, crop: int, *, num: int = 256, goal: float | None = None) -> Case:
+    """Return the case of a pipeline: images of ``size`` pixels, results of ``crop``."""
+    comparisons = [Comparison(ours="kernels", theirs="copy", least_ratio=goal)]
+    comparisons += [Comparison(ours="fastload", theirs=peer) for peer in ("copy", _WHOLE, _SINGLE, "kornia")]
+    return Case(
+        name=f"transforms-{recipe}-{crop}",
+        measure="benchmarks.gpu.transforms:calls",
+        sides=(
+            _side("copy", "none"),
+            _side("kernels"),
+            _side("fastload"),
+            _side(_WHOLE, "torchvision"),
+            _side(_SINGLE, "torchvision", num=32),
+            _side("kornia", "kornia"),
+        ),
+        metrics=(Metric(name="GB/s", more_is_better=True), Metric(name="images/s", more_is_better=True)),
+        comparisons=tuple(comparisons),
+        # The inputs of a round are some 400 MB: several times the cache of any GPU.
+        arguments={
+            "recipe": recipe,
+            "num": num,
+            "size": size,
+            "crop": crop,
+            "num_inputs": max(2, round(4e8 / (num * 3 * size**2))),
+            "num_calls": 32,
+        },
+        small={"num": max(8, num // 16), "num_inputs": 2, "num_calls": 4},
+        tiny={"num": 4, "size": 2 * size // 7, "crop": 2 * crop // 7, "num_inputs": 2, "num_calls": 1},
+    )
+
+
+_TRANSFORMS = (
+    _transforms("pad-crop", 32, 32, num=4096, goal=0.8),
+    _transforms("crop", 256, 224, goal=0.8),
+    _transforms("resized-crop", 256, 224),
+    _transforms("jitter", 224, 224),
+    _transforms("randaugment", 224, 224),
+    _transforms("mixup", 224, 224),
+)
+
+_RESIDENT = Case(
+    name="resident",
+    measure="benchmarks.gpu.resident:epoch",
+    sides=(_side("airbench", "none"), _side("fastload")),
+    metrics=(Metric(name="images/s", more_is_better=True), Metric(name="epoch ms")),
+    comparisons=(Comparison(ours="fastload", theirs="airbench", least_ratio=1.0),),
+    arguments={"num_images": 50_000, "batch_size": 1024},
+    small={"num_images": 8192},
+    tiny={"num_images": 256, "batch_size": 64},
+)
+
+_LOADERS = ("resident", "workers")
+_STEP = {"model": "resnet18", "num_images": 50_000, "batch_size": 512, "num_workers": 8}
+_SMALL_STEP = {"model": "small", "num_images": 4096, "batch_size": 128, "num_workers": 2}
+_TINY_STEP = {"model": "small", "num_images": 64, "batch_size": 16, "num_workers": 2}
+
+_TRAINING = (
+    Case(
+        name="step",
+        measure="benchmarks.gpu.step:steps",
+        sides=(_side("one batch", "none"), *(_side(name) for name in _LOADERS)),
+        metrics=(Metric(name="ms/step"),),
+        comparisons=tuple(
+            Comparison(ours=name, theirs="one batch", least_ratio=round(1 / 1.01, 4)) for name in _LOADERS
+        ),
+        # The warm-up steps are more than the batches that workers and device stage have ready: 8 * 2 and 3.
+        arguments={**_STEP, "num_steps": 120, "num_warm_steps": 24},
+        small={**_SMALL_STEP, "num_steps": 100, "num_warm_steps": 10},
+        tiny={**_TINY_STEP, "num_steps": 6, "num_warm_steps": 2},
+    ),
+    Case(
+        name="host-blocked",
+        measure="benchmarks.gpu.host_blocked:loop",
+        sides=(_side("one batch", "none"), *(_side(name) for name in _LOADERS)),
+        metrics=(Metric(name="% blocked", most_value=1.0), Metric(name="loop ms")),
+        most_repetitions=3,
+        arguments={**_STEP, "num_steps": 30, "num_warm_steps": 24},
+        small={**_SMALL_STEP, "num_steps": 40, "num_warm_steps": 10},
+        tiny={**_TINY_STEP, "num_steps": 6, "num_warm_steps": 2},
+    ),
+)
+
+ALL: tuple[Case, ...] = (_HOST_TO_DEVICE, *_TRANSFORMS, _RESIDENT, *_TRAINING)
+SUBJECTS = ("host-to-device", "transforms", "resident", "step", "host-blocked")

@@ -1,0 +1,61 @@
+"""The share of a training loop in which the host waits for the device, from a trace of torch's profiler.
+
+Claim: below 1 %, whether the images lie on the device or come from workers.
+
+The loop and its sides are those of ``step.py``. Counted are the calls that wait: see ``trace.py``. A host that waits
+because its queue of launches is full is not counted: it is far enough ahead. "one batch" shows what the step itself
+does. The profiler makes the loop slower, on the host; its time is part of the loop's.
+
+Meaningless if: the trace tells of no launches ("launches" in the JSON line), which is an error here.
+"""
+
+import json
+import tempfile
+from pathlib import Path
+
+import torch
+from torch.profiler import ProfilerActivity, profile, record_function
+
+from benchmarks.gpu.measuring import CannotMeasure, measuring
+from benchmarks.gpu.step import training_batches, training_step
+from benchmarks.gpu.trace import waits_of
+from benchmarks.spec import Measurement, Side
+
+_LOOP = "loader and step"
+
+
+@measuring
+def loop(
+    side: Side,
+    *,
+    device: str,
+    model: str,
+    num_images: int,
+    batch_size: int,
+    num_steps: int,
+    num_warm_steps: int,
+    num_workers: int,
+) -> Measurement:
+    """Trace ``num_steps`` steps."""
+    if torch.device(device).type != "cuda":
+        raise CannotMeasure(f"not applicable: with device={device} there are no CUDA calls in which to wait")
+    step = training_step(model, device)
+    batches = training_batches(side, device, num_images, batch_size, num_workers)
+    for _ in range(num_warm_steps):
+        step(*next(batches))
+    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as profiled:
+        with record_function(_LOOP):
+            for _ in range(num_steps):
+                step(*next(batches))
+        torch.cuda.synchronize()
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "trace.json")
+        profiled.export_chrome_trace(str(file))
+        waits = waits_of(json.loads(file.read_text()), _LOOP)
+    if not waits.num_launches:
+        raise RuntimeError("the trace tells of no launches: the profiler did not see the device")
+    return {
+        "% blocked": waits.percent,
+        "loop ms": waits.wall_us / 1e3,
+        "statistics": {"calls that waited": waits.by_name, "launches": waits.num_launches},
+    }

@@ -1,0 +1,119 @@
+"""A training step with data, against the same step with a batch that is there already.
+
+Claim: at most 1.01 times as long, whether the images lie on the device or come from workers.
+
+The step: forward, backward, SGD; ResNet-18 for images of 32 pixels in bfloat16 autocast, channels-last (on the CPU a
+small convolutional net in float32). The sides: "one batch": augmented once, and given again and again; "resident":
+``DataLoader(resident="device")``; "workers": a TensorDataset with ``device=`` and ``batch_transform=``. Steps are timed
+epoch after epoch without a pause, behind enough warm-up steps that no batch is left which was loaded in a pause;
+nothing within waits for the device.
+
+Meaningless if: there are fewer cores than workers; or the step is so short that the host cannot keep the device busy.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+from torch.utils.data import TensorDataset
+
+from benchmarks.gpu.made_data import NUM_CLASSES, classes, noise
+from benchmarks.gpu.measuring import endless, kept, measuring, seconds_of
+from benchmarks.gpu.resident import augmentation, resident_loader
+from benchmarks.spec import Measurement, Side
+from fastload import DataLoader
+
+Step = Callable[[Tensor, Tensor], None]
+
+
+@measuring
+def steps(
+    side: Side,
+    *,
+    device: str,
+    model: str,
+    num_images: int,
+    batch_size: int,
+    num_steps: int,
+    num_warm_steps: int,
+    num_workers: int,
+) -> Measurement:
+    """Time ``num_steps`` steps."""
+    step = training_step(model, device)
+    batches = training_batches(side, device, num_images, batch_size, num_workers)
+    for _ in range(num_warm_steps):
+        step(*next(batches))
+
+    def work() -> None:
+        for _ in range(num_steps):
+            step(*next(batches))
+
+    seconds = seconds_of(work, torch.device(device))
+    return {"ms/step": seconds / num_steps * 1e3}
+
+
+def training_step(model: str, device: str) -> Step:
+    """Return the step, the same for all sides of a case."""
+    step: Step = kept("step", lambda: _step(model, torch.device(device)))
+    return step
+
+
+def training_batches(
+    side: Side, device: str, num_images: int, batch_size: int, num_workers: int
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Return the batches of a side, (images, labels) on the device, without an end."""
+    batches = kept(f"{side.name} batches", lambda: _batches(side.name, device, num_images, batch_size, num_workers))
+    iterator: Iterator[tuple[Tensor, Tensor]] = kept(f"{side.name} iterator", lambda: endless(batches))
+    return iterator
+
+
+def _batches(name: str, device: str, num_images: int, batch_size: int, num_workers: int) -> Any:
+    images, labels = noise(num_images, 3, 32, 32), classes(num_images)
+    if name == "resident":
+        return resident_loader(images, labels, batch_size, device, channels_last=True)
+    if name == "workers":
+        return DataLoader(
+            TensorDataset(images, labels),
+            batch_size,
+            shuffle=True,
+            seed=1,
+            drop_last=True,
+            num_workers=num_workers,
+            persistent_workers=True,
+            device=device,
+            channels_last=True,
+            batch_transform=augmentation(),
+        )
+    one = augmentation()(images[:batch_size].to(device).contiguous(memory_format=torch.channels_last))
+    return [(one, labels[:batch_size].to(device))]
+
+
+def _step(name: str, device: torch.device) -> Step:
+    model = _model(name).to(device=device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9)
+    torch.backends.cudnn.benchmark = True
+
+    def step(images: Tensor, labels: Tensor) -> None:
+        with torch.autocast(device.type, torch.bfloat16):
+            loss = cross_entropy(model(images), labels)
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        optimizer.step()
+
+    return step
+
+
+def _model(name: str) -> nn.Module:
+    if name == "small":
+        return nn.Sequential(
+            nn.Conv2d(3, 16, 3, padding=1), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, NUM_CLASSES)
+        )
+    from torchvision.models import resnet18  # type: ignore[import-untyped]
+
+    model: nn.Module = resnet18(num_classes=NUM_CLASSES)
+    # As He et al. have it for CIFAR: the first convolution keeps the size.
+    model.conv1 = nn.Conv2d(3, 64, 3, padding=1, bias=False)
+    model.maxpool = nn.Identity()
+    return model

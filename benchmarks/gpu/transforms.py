@@ -1,0 +1,147 @@
+"""Transforms of whole batches: uint8 in, normalised bfloat16 out, channels-last, on the device.
+
+Claim: the kernels of the crop pipelines read and write at 0.8 of the rate of a copy on the device.
+
+The sides: "copy": ``copy_`` within the device of as many bytes as the pipeline reads and writes; "kernels": fastload's
+transform with its parameters already on the device, all calls in one CUDA graph, as the copies are; "fastload": the
+call as a script makes it, which draws the parameters on the host; torchvision v2 on the batch, which gives **one crop
+to the whole batch**; torchvision v2 image by image; kornia. What a peer gives is brought to bfloat16 and channels-last.
+
+Bytes: the uint8 pixels that the result is made of (of ``RandomResizedCrop`` the whole image, although it reads less),
+and two for each value that is written. Inputs and outputs rotate, so that no call finds its own in a cache.
+
+Meaningless if: the inputs of a round fit into the device's cache; their bytes stand in the JSON line's arguments.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from benchmarks.gpu import peers
+from benchmarks.gpu.made_data import MEAN, STD, classes, noise
+from benchmarks.gpu.measuring import captured, kept, measuring, seconds_of
+from benchmarks.spec import Measurement, Side
+from fastload import transforms as T  # noqa: N812  (as the documentation has it)
+
+_DTYPE = torch.bfloat16
+
+
+class Recipe(NamedTuple):
+    """How fastload makes a pipeline, and what it moves."""
+
+    members: Callable[[int], list[Any]]
+    """(side of the result) -> transforms."""
+    reads_all: bool = False
+    """Whether all pixels of the images count as read, though the result is smaller."""
+
+
+RECIPES: dict[str, Recipe] = {
+    "pad-crop": Recipe(lambda size: [T.RandomCrop(size, padding=4), T.RandomHorizontalFlip(), _normalise()]),
+    "crop": Recipe(lambda size: [T.RandomCrop(size), T.RandomHorizontalFlip(), _normalise()]),
+    "resized-crop": Recipe(
+        lambda size: [T.RandomResizedCrop(size), T.RandomHorizontalFlip(), _normalise()], reads_all=True
+    ),
+    "jitter": Recipe(lambda size: [T.ColorJitter(0.4, 0.4, 0.4, 0.1), _normalise()]),
+    "randaugment": Recipe(lambda size: [T.RandAugment(), _normalise()]),
+    "mixup": Recipe(lambda size: [_normalise(), T.MixUp(num_classes=peers.NUM_MIXED_CLASSES)]),
+}
+
+
+def _normalise() -> T.Transform:
+    return T.ToNormalized(MEAN, STD, _DTYPE)
+
+
+class Inputs(NamedTuple):
+    """Batches that take turns."""
+
+    images: list[Tensor]
+    """[N, 3, size, size] uint8 each, channels-last, on the device."""
+    labels: Tensor
+    """[N], on the device."""
+
+
+@measuring
+def calls(
+    side: Side, *, device: str, recipe: str, num: int, size: int, crop: int, num_inputs: int, num_calls: int
+) -> Measurement:
+    """Time ``num_calls`` calls on batches of ``num`` images of ``size`` pixels, of which ``crop`` come out."""
+    where = torch.device(device)
+    known = RECIPES[recipe]
+    num_alone = min(num, side.options.get("num", num))  # type: ignore[call-overload]  # options are plain values
+    inputs = kept(f"inputs {num_alone}", lambda: _inputs(num_alone, size, num_inputs, where))
+    bytes_read = 3 * (size if known.reads_all else min(size, crop)) ** 2
+    bytes_moved = num_alone * (bytes_read + 3 * crop**2 * _DTYPE.itemsize)
+    work = kept(side.name, lambda: _work(side, recipe, inputs, crop, bytes_moved, num_calls, where))
+    seconds = seconds_of(work, where)
+    return {"images/s": num_alone * num_calls / seconds, "GB/s": bytes_moved * num_calls / seconds / 1e9}
+
+
+def _inputs(num: int, size: int, num_inputs: int, device: torch.device) -> Inputs:
+    made = [noise(num, 3, size, size, seed=seed) for seed in range(num_inputs)]
+    images = [batch.to(device).contiguous(memory_format=torch.channels_last) for batch in made]
+    return Inputs(images, classes(num).to(device))
+
+
+def _work(
+    side: Side, recipe: str, inputs: Inputs, crop: int, bytes_moved: int, num_calls: int, device: torch.device
+) -> Callable[[], object]:
+    """Return what is timed, tried out once."""
+    num_inputs = len(inputs.images)
+    if side.name == "copy":
+        # Half of the bytes are read, and half written.
+        places = [torch.zeros(bytes_moved // 2, dtype=torch.uint8, device=device) for _ in range(2 * num_inputs)]
+
+        def copy() -> None:
+            for number in range(num_calls):
+                source = number % num_inputs
+                places[num_inputs + source].copy_(places[source])
+
+        return captured(copy, device)
+
+    one = _ours(side, recipe, inputs, crop) if side.package == "fastload" else peers.call(side, recipe, crop)
+    _check(one(inputs.images[0], inputs.labels), (len(inputs.labels), 3, crop, crop))
+    made: deque[Tensor] = deque(maxlen=num_inputs)
+
+    def transform() -> None:
+        for number in range(num_calls):
+            made.append(one(inputs.images[number % num_inputs], inputs.labels))
+
+    return captured(transform, device) if side.name == "kernels" else transform
+
+
+def _ours(side: Side, recipe: str, inputs: Inputs, crop: int) -> Callable[[Tensor, Tensor], Tensor]:
+    pipeline = T.Compose(RECIPES[recipe].members(crop))
+    given: dict[str, Any] = {}
+    if side.name == "kernels":
+        *_, drawn = pipeline(inputs.images[0], inputs.labels, return_params=True)
+        given["params"] = _on(drawn, inputs.labels.device)
+
+    def one(images: Tensor, labels: Tensor) -> Tensor:
+        changed: Tensor = pipeline(images, labels, **given)[0]
+        return changed
+
+    return one
+
+
+def _on(params: Any, device: torch.device) -> Any:
+    """Return parameters, nested as they are, on a device."""
+    if isinstance(params, Tensor):
+        return params.to(device)
+    if isinstance(params, dict):
+        return {name: _on(value, device) for name, value in params.items()}
+    if isinstance(params, (list, tuple)):
+        return type(params)(_on(value, device) for value in params)
+    return params
+
+
+def _check(images: Tensor, shape: tuple[int, ...]) -> None:
+    """Check that this is what was to be made, or the sides would be compared for different things."""
+    last = images.is_contiguous(memory_format=torch.channels_last)
+    if (tuple(images.shape), images.dtype, last) != (shape, _DTYPE, True):
+        raise RuntimeError(
+            f"the result must be {shape}, {_DTYPE}, channels-last, got {tuple(images.shape)}, {images.dtype}, strides "
+            f"{images.stride()}"
+        )

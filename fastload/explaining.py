@@ -1,0 +1,82 @@
+"""How a loader works with its dataset and arguments, and why, in words.
+
+In: a loader, what was decided for it, and its counts. Out: lines for a person. Nothing is changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from .decisions import Decisions, decide
+from .memory import in_words
+
+
+def explain(loader: Any) -> str:
+    """Return a line for each thing that was decided for a :class:`fastload.DataLoader`."""
+    decisions, statistics = decide(loader), loader.statistics()
+    lines: list[tuple[str, str]] = []
+    if loader.resident is not None:
+        lines.append(("resident", _resident(loader, statistics)))
+    lines += _workers(loader, decisions, statistics)
+    lines.append(("order", decisions.order_reason))
+    lines.append(("seeding", decisions.seeding_reason))
+    if loader.device is not None:
+        ahead = f"{loader.device}, {loader.prefetch_to_device} batches ahead"
+        lines.append(("device", ahead + _way_to_device(loader, statistics)))
+    if loader.batch_transform is not None:
+        name = getattr(loader.batch_transform, "__name__", loader.batch_transform)
+        lines.append(("transform", f"of whole batches: {name}"))
+    if statistics.batches:
+        slots = f"; {statistics.slots} slots of up to {statistics.slot_bytes:,} bytes" if statistics.slots else ""
+        lines.append(("so far", f"{statistics.batches} batches, {statistics.samples} samples{slots}"))
+        lines += [("no layout", f"{n} batches: {reason}") for reason, n in statistics.without_layout_reason.items()]
+    return "\n".join(f"{name:<12}{words}" for name, words in lines)
+
+
+def _workers(loader: Any, decisions: Decisions, statistics: Any) -> Iterator[tuple[str, str]]:
+    if statistics.resident is not None:
+        yield "workers", "none: batches are gathered inside next()"
+        return
+    if loader.num_workers == 0:
+        yield "workers", "none: samples are loaded inside next()"
+        return
+    threads = loader.worker_method == "thread"
+    words = f"{loader.num_workers} {'threads' if threads else 'processes'}"
+    if loader.persistent_workers:
+        words += ", kept between epochs"
+    if statistics.start_method and not threads:
+        words += f", started by {statistics.start_method}, over {statistics.transport}"
+        words += f"; dataset {statistics.dataset_pickled}"
+    yield "workers", words
+    if decisions.uncut_reason:
+        yield "work unit", f"the whole batch: {decisions.uncut_reason}"
+    else:
+        yield "work unit", f"chunks of {statistics.chunk_size or 'a few'} samples, taken by whichever worker is free"
+    if decisions.assigned:
+        yield "assignment", "batch i to worker i % num_workers, as torch"
+    most = f"at most {statistics.slots_in_flight} batches (num_workers x prefetch_factor)"
+    yield "in flight", f"{most}, {'in order' if loader.in_order else 'as they are completed'}"
+
+
+def _resident(loader: Any, statistics: Any) -> str:
+    residents = loader._runtime.resident
+    if residents is None:
+        return f"{loader.resident}: the dataset is read once, by the workers, when the first iteration begins"
+    why = "".join(f"; {reason}" for reason in residents.refused)
+    if residents.columns is None:
+        return f"no: the dataset is loaded anew in each epoch{why}"
+    where = "the host" if statistics.resident == "cpu" else statistics.resident
+    return f"{len(residents.columns):,} samples on {where}, {in_words(statistics.resident_bytes)}{why}"
+
+
+def _way_to_device(loader: Any, statistics: Any) -> str:
+    page_lock = loader._runtime.page_lock
+    if loader._page_lock() is None or not statistics.batches or statistics.resident is not None:
+        return ""
+    if page_lock is None or page_lock.outcome is None:
+        return ", through a staging copy: they do not lie in slots"
+    return f", through a staging copy: {page_lock.refused}" if page_lock.refused else ", from page-locked slots"
+
+
+__all__ = ["explain"]

@@ -1,0 +1,161 @@
+"""``python -m benchmarks.gpu``, run on the CPU at tiny sizes; and how it reads a trace that only a GPU can give."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import importlib.util
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+REPOSITORY = Path(__file__).parents[1]
+
+
+@pytest.fixture(autouse=True)
+def _in_the_repository(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From where the benchmarks can be imported, here and in the processes that they start."""
+    monkeypatch.syspath_prepend(REPOSITORY)
+    monkeypatch.chdir(REPOSITORY)
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "benchmarks.gpu", *arguments], capture_output=True, text=True, timeout=100, check=False
+    )
+
+
+def test_all_cases_run_on_the_cpu_and_leave_json_rows_and_a_table(tmp_path):
+    from benchmarks.gpu.catalogue import ALL
+
+    file, rows_file = tmp_path / "results.jsonl", tmp_path / "rows.md"
+    files = ["--json", str(file), "--rows", str(rows_file)]
+    result = run("--device", "cpu", "--quick", "--repetitions", "2", "--commit", "abc", *files)
+    assert result.returncode == 0, result.stderr
+    found = [json.loads(line) for line in file.read_text().splitlines()]
+    assert [line["benchmark"] for line in found] == [case.name for case in ALL]
+    for line, case in zip(found, ALL, strict=True):
+        assert line["commit"] == "abc"
+        assert line["hardware"]["device"] == "cpu"
+        assert {"python", "torch", "torchvision"} <= line["versions"].keys()
+        assert line["failed"] == {}
+        assert {*line["sides"], *line["skipped"]} == {side.name for side in case.sides}
+        for metrics in line["sides"].values():
+            assert line["n"] == 2
+            assert list(metrics) == [metric.name for metric in case.metrics]
+            for numbers in metrics.values():
+                assert len(numbers["values"]) == 2
+                assert min(numbers["values"]) > 0
+                assert numbers["first_quartile"] <= numbers["median"] <= numbers["third_quartile"]
+        measured = line["sides"].keys()
+        expected = [one for one in case.comparisons if {one.ours, one.theirs} <= measured]
+        assert [(one["ours"], one["theirs"]) for one in line["comparisons"]] == [
+            (one.ours, one.theirs) for one in expected
+        ]
+        # On the CPU no goal is judged.
+        assert {one["reached"] for one in line["comparisons"]} <= {None}
+        assert case.name in result.stdout
+    last = found[-1]
+    assert (last["benchmark"], last["n"]) == ("host-blocked", 0)
+    assert all("not applicable" in reason for reason in last["skipped"].values())
+    rows = rows_file.read_text().splitlines()
+    assert len(rows) == sum(len(case.sides) for case in ALL)
+    assert {row.count(" | ") for row in rows} == {9}
+
+
+def test_ratios_are_in_fastloads_favour_above_one():
+    from benchmarks.gpu.catalogue import ALL
+    from benchmarks.gpu.report import Outcome
+    from benchmarks.gpu.runner import Measured
+
+    case = next(case for case in ALL if case.name == "step")
+    values: Any = {"one batch": [{"ms/step": 4.0}], "workers": [{"ms/step": 5.0}], "resident": [{"ms/step": 4.0}]}
+    outcome = Outcome(
+        case=case, measured=Measured(measurements=values), arguments={}, hardware={"device": "cuda"},
+        cores_used_by_others=0.0,
+    )  # fmt: skip
+    found = {one.ours: (ratio.value, outcome.reached(one, ratio)) for one, ratio in outcome.comparisons()}
+    assert found == {"workers": (0.8, False), "resident": (1.0, True)}
+
+
+def test_a_device_that_is_not_there_is_an_error():
+    import torch
+
+    result = run("--device", f"cuda:{torch.cuda.device_count()}", "--quick", "step")
+    assert result.returncode == 2
+    assert "--device cpu" in result.stderr or "Invalid device" in result.stderr
+
+
+@pytest.mark.skipif(importlib.util.find_spec("kornia") is not None, reason="shows what happens without kornia")
+def test_a_side_that_fails_is_left_out_and_the_others_go_on_in_a_new_process():
+    from benchmarks.gpu.catalogue import ALL
+    from benchmarks.gpu.runner import Measured, Runner
+    from benchmarks.spec import Side
+
+    case = next(case for case in ALL if case.name == "transforms-pad-crop-32")
+    copy = case.sides[0]
+    bad = Side(name="bad", package="fastload", options={"num": "no number"})
+    kornia = Side(name="kornia", package="kornia")
+    sides = (copy, bad, kornia, Side(name="fastload", package="fastload"))
+    asked: list[str] = []
+
+    async def measure() -> Measured:
+        async with Runner("cpu", asked.append) as runner:
+            return await runner.measure(dataclasses.replace(case, sides=sides), {**case.arguments, **case.tiny}, 2)
+
+    found = asyncio.run(measure())
+    assert {name: len(values) for name, values in found.measurements.items()} == {"copy": 2, "fastload": 2}
+    assert "'str' and 'int'" in found.failed["bad"]
+    assert found.skipped == {"kornia": "kornia is not installed"}
+    # In the order ABBA, without those that are left out.
+    assert [what.partition(": ")[2] for what in asked] == [
+        "copy", "bad", "kornia", "fastload", "fastload", "copy",
+    ]  # fmt: skip
+
+
+def call(name: str, start: float, duration: float, category: str = "cuda_runtime") -> dict[str, Any]:
+    return {"ph": "X", "cat": category, "name": name, "ts": start, "dur": duration, "tid": 1}
+
+
+def test_waiting_is_what_lies_within_the_loop():
+    from benchmarks.gpu.trace import waits_of
+
+    events = [
+        call("loop", 100.0, 1000.0, "user_annotation"),
+        call("loop", 100.0, 5000.0, "gpu_user_annotation"),
+        call("cudaDeviceSynchronize", 10.0, 50.0),  # before it
+        call("cudaStreamSynchronize", 90.0, 30.0),  # 20 of it within
+        call("cudaLaunchKernel", 200.0, 400.0),
+        call("cudaMemcpyAsync", 300.0, 100.0),
+        call("cudaEventSynchronize", 500.0, 5.0),
+        call("cuStreamSynchronize", 600.0, 7.0, "cuda_driver"),
+        call("cudaStreamSynchronize", 700.0, 9.0, "python_function"),  # a name, and no such call
+        call("cudaDeviceSynchronize", 1095.0, 50.0),  # 5 of it within
+        call("cudaDeviceSynchronize", 1200.0, 50.0),  # the profiler's own end
+        {"ph": "M", "name": "process_name", "ts": 0},
+    ]
+    waits = waits_of({"traceEvents": events}, "loop")
+    assert (waits.wall_us, waits.blocked_us, waits.num_launches) == (1000.0, 37.0, 1)
+    assert waits.percent == pytest.approx(3.7)
+    assert sum(waits.by_name.values()) == 4
+    with pytest.raises(ValueError, match="one record_function named 'other', got 0"):
+        waits_of({"traceEvents": events}, "other")
+
+
+def test_the_profiler_of_this_torch_writes_such_a_trace(tmp_path):
+    import torch
+    from torch.profiler import ProfilerActivity, profile, record_function
+
+    from benchmarks.gpu.trace import waits_of
+
+    with profile(activities=[ProfilerActivity.CPU]) as profiled, record_function("loop"):
+        torch.ones(100).sum()
+    file = tmp_path / "trace.json"
+    profiled.export_chrome_trace(str(file))
+    waits = waits_of(json.loads(file.read_text()), "loop")
+    assert waits.wall_us > 0
+    assert (waits.blocked_us, waits.num_launches) == (0.0, 0)
