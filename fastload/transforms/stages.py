@@ -85,8 +85,7 @@ class OnePass(Stage):
         size = self.shape_after(shape)[2:]
         if on_device:
             return fused.transformed(images, rows, cols, size, self._fill, arithmetic)
-        memory_format = memory_format_of(images)
-        out = torch.empty((*images.shape[:2], *size), dtype=arithmetic.dtype, memory_format=memory_format)
+        out = arrays.empty((*images.shape[:2], *size), arithmetic.dtype, memory_format_of(images))
         table = None if arithmetic.operation == Operation.COPY else self._table(shape.channels)
         fill = None if self._fill is None else fill_numbers("fill", self._fill, shape.channels, images.dtype)
         return arrays.transformed(images, rows, cols, out, fill=fill, table=table)

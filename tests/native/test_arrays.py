@@ -365,11 +365,19 @@ def test_numbers_that_nobody_drew_give_an_error_or_places_of_the_image(kind, val
     assert set(out.flatten().tolist()) <= set(range(1, 37)) | set(fill or [])
 
 
+def test_room_for_large_batches_is_like_any_other():
+    for memory_format in (torch.contiguous_format, torch.channels_last):
+        out = arrays.empty((3, 3, 1024, 1024), torch.float32, memory_format)
+        assert out.nbytes > arrays._FRESH
+        assert out.is_contiguous(memory_format=memory_format)
+        assert out.fill_(2).sum() == 2 * out.numel()
+
+
 @pytest.mark.skipif(sanitized(), reason="this is that run")
 @pytest.mark.timeout(600)
 def test_nothing_beside_the_tensors_is_touched_under_sanitizers(tmp_path):
     here = Path(__file__)
     tests = [here, here.with_name("test_philox_native.py")]
-    done = run(tmp_path, ["arrays.c", "philox.c", "library.c"], tests)
+    done = run(tmp_path, ["arrays.c", "philox.c", "memory.c", "library.c"], tests)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     assert " passed" in done.stdout
