@@ -20,6 +20,7 @@ from torchvision import tv_tensors
 
 from ..errors import ConfigError
 from ..seeding import SAMPLE, Keys, seed_global_generators
+from .blocks import BlockMaker
 from .parameters import draws_of
 from .plan import Plan
 from .rows import PillowRows, RowMaker
@@ -52,31 +53,35 @@ class FusedDataset:
         dataset: the one that the plan was made of.
         plan: what is done here: the first half of :meth:`Plan.split`.
         seed: of the samples' keys: the loader's, or its base seed.
-        rows: what makes rows of files.
+        rows: what makes rows of files; None: Pillow.
+        blocks: what makes blocks of datasets in memory; None: torch.
 
-    It can be pickled wherever the dataset can. Threads may share it, if ``rows`` can be shared.
+    It can be pickled wherever the dataset can. Threads may share it, if ``rows`` and ``blocks`` can be shared.
 
     Raises:
         ConfigError: the plan is of another dataset, or fuses nothing.
     """
 
-    def __init__(self, dataset: Any, plan: Plan, seed: int, rows: RowMaker | None = None) -> None:
+    def __init__(
+        self, dataset: Any, plan: Plan, seed: int, rows: RowMaker | None = None, blocks: BlockMaker | None = None
+    ) -> None:
         if not plan.fused:
             raise ConfigError(f"there is nothing to fuse in a {plan.dataset}: {plan.reason}")
         self.dataset = dataset
         self.plan = plan
         self.seed = seed
-        self.rows = PillowRows() if rows is None else rows
+        self.rows: RowMaker = PillowRows() if rows is None else rows
+        self.blocks = blocks
         found = list(leaves(dataset))
         if len(found) != len(plan.parts):
             raise ConfigError(f"the plan is of {len(plan.parts)} datasets, got {len(found)}: make it of this dataset")
         self._router = Router(dataset)
-        self._runners = [Runner(leaf, part, self.rows) for leaf, part in zip(found, plan.parts, strict=True)]
+        self._runners = [Runner(leaf, part, self.rows, blocks) for leaf, part in zip(found, plan.parts, strict=True)]
         self._direct = plan.direct
         self._keys: tuple[int, Keys] | None = None
 
     def __getstate__(self) -> tuple[Any, ...]:
-        return self.dataset, self.plan, self.seed, self.rows
+        return self.dataset, self.plan, self.seed, self.rows, self.blocks
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
         self.__init__(*state)  # type: ignore[misc]  # what is not pickled is made anew

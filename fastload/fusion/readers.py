@@ -55,7 +55,7 @@ class ArrayReader:
             planes = data.transpose(0, 3, 1, 2)
         else:
             planes = data
-        self._planes: npt.NDArray[np.uint8] = planes
+        self.planes: npt.NDArray[np.uint8] = planes
         """[N, C, H, W], a view of the dataset's own."""
         # As it lies in memory, so that images are copied and not gathered pixel by pixel.
         self._together = planes.transpose(0, 2, 3, 1)
@@ -63,19 +63,26 @@ class ArrayReader:
 
     def pixels(self, index: Any) -> Pixels:
         """Return an image: [H, W, C], a view."""
-        image: Pixels = self._planes[index]
+        image: Pixels = self.planes[index]
         return image.transpose(1, 2, 0)
 
-    def block(self, indices: Sequence[Any]) -> torch.Tensor:
-        """Return images: [N, C, H, W], uint8, a copy.
+    def places(self, indices: Sequence[Any]) -> npt.NDArray[np.intp]:
+        """Return indices as places from 0 on.
 
         Raises:
-            IndexError: one of the indices is beyond the end.
+            IndexError: one of them is beyond the end.
         """
+        count = len(self.planes)
         places = np.fromiter(map(operator.index, indices), dtype=np.intp, count=len(indices))
+        if len(places) and not -count <= places.min() <= places.max() < count:
+            raise IndexError(f"indices must be below {count}, the number of images, got {places.max()}")
+        return np.where(places < 0, places + count, places)
+
+    def block(self, places: npt.NDArray[np.intp]) -> torch.Tensor:
+        """Return images: [N, C, H, W], uint8, a copy."""
         if self._is_together:
             return torch.from_numpy(self._together[places]).permute(0, 3, 1, 2)
-        return torch.from_numpy(np.ascontiguousarray(self._planes[places]))
+        return torch.from_numpy(np.ascontiguousarray(self.planes[places]))
 
     def target(self, index: Any) -> Any:
         """Return a sample's class, as the dataset gives it."""
