@@ -138,8 +138,8 @@ class FusedDataset:
                     data = None if raw is None else raw[place]
                     size = int(sizes.height[place]), int(sizes.width[place])
                     images[row] = runner.each(places[place], data, size, given[place])
-            for place, row in enumerate(rows):
-                targets[row] = runner.reader.target(places[place])
+            for row, target in zip(rows, runner.reader.targets(places), strict=True):
+                targets[row] = target
         if self.plan.calls_user_code:
             self._finish(indices, ids, epoch, images, targets, seed)
         yields = self.plan.yields
@@ -171,7 +171,7 @@ class FusedDataset:
             image = runner.image(place, None)
         for step, values in zip(runner.steps, given, strict=True):
             image = step.apply(image, values)
-        return self._finished(runner, image, runner.reader.target(place))
+        return self._finished(runner, image, runner.reader.targets([place])[0])
 
     def _room(self, count: int, out: Tensor | None) -> Tensor:
         yields = self.plan.yields
@@ -186,11 +186,11 @@ class FusedDataset:
             )
         return out
 
-    def _routed(self, indices: Sequence[Any]) -> list[tuple[Runner, list[Any], list[int]]]:
+    def _routed(self, indices: Sequence[Any]) -> list[tuple[Runner, Sequence[Any], Sequence[int]]]:
         """Return for each leaf the samples it has: (its runner, indices in it, places among all)."""
-        if len(self._runners) == 1:
-            places = [self._router.find(index)[1] for index in indices]
-            return [(self._runners[0], places, list(range(len(places))))]
+        all_places = self._router.find_all(indices)
+        if all_places is not None:
+            return [(self._runners[0], all_places, range(len(indices)))]
         by_leaf: dict[int, tuple[list[Any], list[int]]] = {}
         for row, index in enumerate(indices):
             leaf, place = self._router.find(index)

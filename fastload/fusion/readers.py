@@ -35,19 +35,19 @@ class FileReader:
         Raises:
             OSError: it cannot be read.
         """
-        with open(self._samples[index][0], "rb") as file:
-            return file.read()
+        with open(self._samples[index][0], "rb", buffering=0) as file:
+            return file.readall()
 
-    def target(self, index: Any) -> Any:
-        """Return a sample's class."""
-        return self._samples[index][1]
+    def targets(self, indices: Sequence[Any]) -> list[Any]:
+        """Return the samples' classes."""
+        return [self._samples[index][1] for index in indices]
 
 
 class ArrayReader:
     """Reads a dataset whose images are one array in memory."""
 
     def __init__(self, dataset: Any) -> None:
-        self._kind = dataset
+        self._dataset = dataset
         data = dataset.data
         if isinstance(data, torch.Tensor):
             planes = data.numpy()[:, None]
@@ -72,11 +72,14 @@ class ArrayReader:
         Raises:
             IndexError: one of them is beyond the end.
         """
+        places = np.asarray(indices)
+        if places.dtype.kind not in "iu" or places.ndim != 1:
+            places = np.fromiter(map(operator.index, indices), dtype=np.intp, count=len(indices))
         count = len(self.planes)
-        places = np.fromiter(map(operator.index, indices), dtype=np.intp, count=len(indices))
-        if len(places) and not -count <= places.min() <= places.max() < count:
-            raise IndexError(f"indices must be below {count}, the number of images, got {places.max()}")
-        return np.where(places < 0, places + count, places)
+        lowest, highest = places.min(initial=0), places.max(initial=0)
+        if lowest < -count or highest >= count:
+            raise IndexError(f"indices must be from {-count} to {count - 1}, got {lowest} to {highest}")
+        return places if lowest >= 0 else np.where(places < 0, places + count, places)
 
     def block(self, places: npt.NDArray[np.intp]) -> torch.Tensor:
         """Return images: [N, C, H, W], uint8, a copy."""
@@ -84,17 +87,22 @@ class ArrayReader:
             return torch.from_numpy(self._together[places]).permute(0, 3, 1, 2)
         return torch.from_numpy(np.ascontiguousarray(self.planes[places]))
 
-    def target(self, index: Any) -> Any:
-        """Return a sample's class, as the dataset gives it."""
-        dataset = self._kind
-        if isinstance(dataset, datasets.QMNIST):
-            target = dataset.targets[index]
-            return int(target[0]) if dataset.compat else target
-        if isinstance(dataset, datasets.MNIST):
-            return int(dataset.targets[index])
+    def targets(self, indices: Sequence[Any]) -> list[Any]:
+        """Return the samples' classes, as the dataset gives them."""
+        dataset = self._dataset
         if isinstance(dataset, datasets.CIFAR10):
-            return dataset.targets[index]
-        return None if dataset.labels is None else int(dataset.labels[index])
+            return [dataset.targets[index] for index in indices]
+        if isinstance(dataset, datasets.QMNIST) and not dataset.compat:
+            return [dataset.targets[index] for index in indices]
+        if isinstance(dataset, datasets.MNIST):
+            classes = dataset.targets[self.places(indices)]
+            numbers = classes[:, 0] if isinstance(dataset, datasets.QMNIST) else classes
+        elif dataset.labels is None:
+            return [None] * len(indices)
+        else:
+            numbers = dataset.labels[self.places(indices)]
+        # int(), which the datasets call, cuts off.
+        return list(map(int, numbers.tolist()))
 
 
 __all__ = ["ArrayReader", "FileReader", "Pixels"]
