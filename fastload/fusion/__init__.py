@@ -13,20 +13,25 @@ nor on what is moved to a device, nor on the chunk. What is not known stays as i
 all after it get what they would have got.
 """
 
+from .blocks import BlockMaker, Moves
 from .dataset import FusedDataset, Loaded
 from .plan import FusedTail, Line, Part, Plan, Yields, recognise
 from .rows import Cut, PillowRows, RowMaker
+from .values import Values
 
 __all__ = [
+    "BlockMaker",
     "Cut",
     "FusedDataset",
     "FusedTail",
     "Line",
     "Loaded",
+    "Moves",
     "Part",
     "PillowRows",
     "Plan",
     "RowMaker",
+    "Values",
     "Yields",
     "recognise",
 ]

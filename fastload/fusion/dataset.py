@@ -21,6 +21,7 @@ from torchvision import tv_tensors
 from ..errors import ConfigError
 from ..layout import Layout, Row, TensorLeaf
 from ..seeding import SAMPLE, Keys, seed_global_generators
+from .blocks import BlockMaker
 from .parameters import draws_of
 from .plan import Plan
 from .rows import PillowRows, RowMaker
@@ -53,31 +54,35 @@ class FusedDataset:
         dataset: the one that the plan was made of.
         plan: what is done here: the first half of :meth:`Plan.split`.
         seed: of the samples' keys: the loader's, or its base seed.
-        rows: what makes rows of files.
+        rows: what makes rows of files; None: Pillow.
+        blocks: what makes blocks of datasets in memory; None: torch.
 
-    It can be pickled wherever the dataset can. Threads may share it, if ``rows`` can be shared.
+    It can be pickled wherever the dataset can. Threads may share it, if ``rows`` and ``blocks`` can be shared.
 
     Raises:
         ConfigError: the plan is of another dataset, or fuses nothing.
     """
 
-    def __init__(self, dataset: Any, plan: Plan, seed: int, rows: RowMaker | None = None) -> None:
+    def __init__(
+        self, dataset: Any, plan: Plan, seed: int, rows: RowMaker | None = None, blocks: BlockMaker | None = None
+    ) -> None:
         if not plan.fused:
             raise ConfigError(f"there is nothing to fuse in a {plan.dataset}: {plan.reason}")
         self.dataset = dataset
         self.plan = plan
         self.seed = seed
-        self.rows = PillowRows() if rows is None else rows
+        self.rows: RowMaker = PillowRows() if rows is None else rows
+        self.blocks = blocks
         found = list(leaves(dataset))
         if len(found) != len(plan.parts):
             raise ConfigError(f"the plan is of {len(plan.parts)} datasets, got {len(found)}: make it of this dataset")
         self._router = Router(dataset)
-        self._runners = [Runner(leaf, part, self.rows) for leaf, part in zip(found, plan.parts, strict=True)]
+        self._runners = [Runner(leaf, part, self.rows, blocks) for leaf, part in zip(found, plan.parts, strict=True)]
         self._direct = plan.direct
         self._keys: tuple[int, Keys] | None = None
 
     def __getstate__(self) -> tuple[Any, ...]:
-        return self.dataset, self.plan, self.seed, self.rows
+        return self.dataset, self.plan, self.seed, self.rows, self.blocks
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
         self.__init__(*state)  # type: ignore[misc]  # what is not pickled is made anew
@@ -134,8 +139,8 @@ class FusedDataset:
                     data = None if raw is None else raw[place]
                     size = int(sizes.height[place]), int(sizes.width[place])
                     images[row] = runner.each(places[place], data, size, given[place])
-            for place, row in enumerate(rows):
-                targets[row] = runner.reader.target(places[place])
+            for row, target in zip(rows, runner.reader.targets(places), strict=True):
+                targets[row] = target
         if self.plan.calls_user_code:
             self._finish(indices, ids, epoch, images, targets, seed)
         yields = self.plan.yields
@@ -209,7 +214,7 @@ class FusedDataset:
             image = runner.image(place, None)
         for step, values in zip(runner.steps, given, strict=True):
             image = step.apply(image, values)
-        return self._finished(runner, image, runner.reader.target(place))
+        return self._finished(runner, image, runner.reader.targets([place])[0])
 
     def _room(self, count: int, out: Tensor | None) -> Tensor:
         yields = self.plan.yields
@@ -224,11 +229,11 @@ class FusedDataset:
             )
         return out
 
-    def _routed(self, indices: Sequence[Any]) -> list[tuple[Runner, list[Any], list[int]]]:
+    def _routed(self, indices: Sequence[Any]) -> list[tuple[Runner, Sequence[Any], Sequence[int]]]:
         """Return for each leaf the samples it has: (its runner, indices in it, places among all)."""
-        if len(self._runners) == 1:
-            places = [self._router.find(index)[1] for index in indices]
-            return [(self._runners[0], places, list(range(len(places))))]
+        all_places = self._router.find_all(indices)
+        if all_places is not None:
+            return [(self._runners[0], all_places, range(len(indices)))]
         by_leaf: dict[int, tuple[list[Any], list[int]]] = {}
         for row, index in enumerate(indices):
             leaf, place = self._router.find(index)

@@ -100,6 +100,15 @@ class CenterCrop(Step):
         """See :class:`Step`."""
         return self.size
 
+    def padding_for(self, height: int, width: int) -> tuple[int, int, int, int]:
+        """Return how far an image of this size is padded: left, top, right, bottom."""
+        rows, cols = max(self.size[0] - height, 0), max(self.size[1] - width, 0)
+        return cols // 2, rows // 2, cols - cols // 2, rows - rows // 2
+
+    def place_in(self, height: int, width: int) -> tuple[int, int]:
+        """Return where the crop begins in an image of this size, padded: top, left; rounded as torchvision rounds."""
+        return round((height - self.size[0]) / 2), round((width - self.size[1]) / 2)
+
     def apply(self, image: Any, given: Any) -> Any:
         """See :class:`Step`."""
         return self.functional.center_crop(image, list(self.size))

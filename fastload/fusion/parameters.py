@@ -28,9 +28,12 @@ def draws_of(seed: int, epoch: int, ids: Iterable[int]) -> Draws:
         ids: of the samples, as :func:`fastload.seeding.sample_id` gives them.
     """
     names = list(ids)
-    low = np.array([name & _LOW for name in names], dtype=np.uint64).astype(np.int64)
-    repeats = np.array([name >> 64 for name in names], dtype=np.int64)
-    return Draws(Keys(seed, epoch, BATCH).key(0), low, repeats if repeats.any() else None)
+    key = Keys(seed, epoch, BATCH).key(0)
+    try:
+        return Draws(key, np.array(names, dtype=np.int64))
+    except OverflowError:  # some are repeats, which are told from the first by the bits above
+        low = np.array([name & _LOW for name in names], dtype=np.uint64).astype(np.int64)
+        return Draws(key, low, np.array([name >> 64 for name in names], dtype=np.int64))
 
 
 class Drawing:

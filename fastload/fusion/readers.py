@@ -35,19 +35,19 @@ class FileReader:
         Raises:
             OSError: it cannot be read.
         """
-        with open(self._samples[index][0], "rb") as file:
-            return file.read()
+        with open(self._samples[index][0], "rb", buffering=0) as file:
+            return file.readall()
 
-    def target(self, index: Any) -> Any:
-        """Return a sample's class."""
-        return self._samples[index][1]
+    def targets(self, indices: Sequence[Any]) -> list[Any]:
+        """Return the samples' classes."""
+        return [self._samples[index][1] for index in indices]
 
 
 class ArrayReader:
     """Reads a dataset whose images are one array in memory."""
 
     def __init__(self, dataset: Any) -> None:
-        self._kind = dataset
+        self._dataset = dataset
         data = dataset.data
         if isinstance(data, torch.Tensor):
             planes = data.numpy()[:, None]
@@ -55,7 +55,7 @@ class ArrayReader:
             planes = data.transpose(0, 3, 1, 2)
         else:
             planes = data
-        self._planes: npt.NDArray[np.uint8] = planes
+        self.planes: npt.NDArray[np.uint8] = planes
         """[N, C, H, W], a view of the dataset's own."""
         # As it lies in memory, so that images are copied and not gathered pixel by pixel.
         self._together = planes.transpose(0, 2, 3, 1)
@@ -63,31 +63,46 @@ class ArrayReader:
 
     def pixels(self, index: Any) -> Pixels:
         """Return an image: [H, W, C], a view."""
-        image: Pixels = self._planes[index]
+        image: Pixels = self.planes[index]
         return image.transpose(1, 2, 0)
 
-    def block(self, indices: Sequence[Any]) -> torch.Tensor:
-        """Return images: [N, C, H, W], uint8, a copy.
+    def places(self, indices: Sequence[Any]) -> npt.NDArray[np.intp]:
+        """Return indices as places from 0 on.
 
         Raises:
-            IndexError: one of the indices is beyond the end.
+            IndexError: one of them is beyond the end.
         """
-        places = np.fromiter(map(operator.index, indices), dtype=np.intp, count=len(indices))
+        places = np.asarray(indices)
+        if places.dtype.kind not in "iu" or places.ndim != 1:
+            places = np.fromiter(map(operator.index, indices), dtype=np.intp, count=len(indices))
+        count = len(self.planes)
+        lowest, highest = places.min(initial=0), places.max(initial=0)
+        if lowest < -count or highest >= count:
+            raise IndexError(f"indices must be from {-count} to {count - 1}, got {lowest} to {highest}")
+        return places if lowest >= 0 else np.where(places < 0, places + count, places)
+
+    def block(self, places: npt.NDArray[np.intp]) -> torch.Tensor:
+        """Return images: [N, C, H, W], uint8, a copy."""
         if self._is_together:
             return torch.from_numpy(self._together[places]).permute(0, 3, 1, 2)
-        return torch.from_numpy(np.ascontiguousarray(self._planes[places]))
+        return torch.from_numpy(np.ascontiguousarray(self.planes[places]))
 
-    def target(self, index: Any) -> Any:
-        """Return a sample's class, as the dataset gives it."""
-        dataset = self._kind
-        if isinstance(dataset, datasets.QMNIST):
-            target = dataset.targets[index]
-            return int(target[0]) if dataset.compat else target
-        if isinstance(dataset, datasets.MNIST):
-            return int(dataset.targets[index])
+    def targets(self, indices: Sequence[Any]) -> list[Any]:
+        """Return the samples' classes, as the dataset gives them."""
+        dataset = self._dataset
         if isinstance(dataset, datasets.CIFAR10):
-            return dataset.targets[index]
-        return None if dataset.labels is None else int(dataset.labels[index])
+            return [dataset.targets[index] for index in indices]
+        if isinstance(dataset, datasets.QMNIST) and not dataset.compat:
+            return [dataset.targets[index] for index in indices]
+        if isinstance(dataset, datasets.MNIST):
+            classes = dataset.targets[self.places(indices)]
+            numbers = classes[:, 0] if isinstance(dataset, datasets.QMNIST) else classes
+        elif dataset.labels is None:
+            return [None] * len(indices)
+        else:
+            numbers = dataset.labels[self.places(indices)]
+        # int(), which the datasets call, cuts off.
+        return list(map(int, numbers.tolist()))
 
 
 __all__ = ["ArrayReader", "FileReader", "Pixels"]

@@ -12,11 +12,14 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import PIL.Image
+import torch
+from torch import Tensor
 
 from .geometry_steps import CenterCrop, RandomCrop, RandomHorizontalFlip, RandomResizedCrop, RandomVerticalFlip, Resize
 from .readers import Pixels
 from .step import State, Step
 from .value_steps import Nothing, PILToTensor, ToImage, ToPureTensor
+from .values import Values
 
 Box = tuple[int, int, int, int]
 """Top, left, height, width, in pixels."""
@@ -60,13 +63,27 @@ class RowMaker(Protocol):
             Exception: it is no image that Pillow knows, as Pillow says it.
         """
 
-    def row(self, data: bytes, cut: Cut, out: Pixels) -> None:
-        """Write the pixels of an image, converted to RGB, into ``out``.
+    def pixels(self, data: bytes, cut: Cut) -> Pixels:
+        """Return the pixels of an image, converted to RGB: [height, width, 3] of the window.
+
+        The array is contiguous, and the caller's to change.
 
         Args:
             data: a file.
             cut: what is made of it.
-            out: [height, width, 3] of the window, contiguous.
+
+        Raises:
+            Exception: it cannot be decoded, as Pillow says it.
+        """
+
+    def row(self, data: bytes, cut: Cut, values: Values, out: Tensor) -> None:
+        """Write what becomes of the pixels.
+
+        Args:
+            data: a file.
+            cut: what is made of it.
+            values: what becomes of each level; its ``table`` has all of them.
+            out: [3, height, width] of the window, contiguous, of the table's dtype.
 
         Raises:
             Exception: it cannot be decoded, as Pillow says it.
@@ -83,7 +100,7 @@ class PillowRows:
         with PIL.Image.open(io.BytesIO(data)) as image:
             return image.height, image.width
 
-    def row(self, data: bytes, cut: Cut, out: Pixels) -> None:
+    def pixels(self, data: bytes, cut: Cut) -> Pixels:
         """See :class:`RowMaker`."""
         image = cropped(opened(data), cut.box)
         if cut.size != cut.box[2:]:
@@ -94,7 +111,11 @@ class PillowRows:
         ):
             if flipped:
                 image = image.transpose(way)
-        out[:] = np.asarray(image)
+        return np.array(image)
+
+    def row(self, data: bytes, cut: Cut, values: Values, out: Tensor) -> None:
+        """See :class:`RowMaker`."""
+        values.write(torch.from_numpy(self.pixels(data, cut)).permute(2, 0, 1), out)
 
 
 def opened(data: bytes) -> PIL.Image.Image:
@@ -169,10 +190,7 @@ def cut_of(steps: Sequence[Step], given: Sequence[Any], height: int, width: int,
         elif isinstance(step, (RandomCrop, CenterCrop)):
             if sides[0] < step.size[0] or sides[1] < step.size[1]:
                 return None
-            if isinstance(step, RandomCrop):
-                top, left = values
-            else:  # rounded as torchvision rounds
-                top, left = (round((side - kept) / 2) for side, kept in zip(sides, step.size, strict=True))
+            top, left = values if isinstance(step, RandomCrop) else step.place_in(*sides)
             box = _inside(box, (top, left, *step.size), flips)
     if part is not None:
         box = _inside(box, part, flips)

@@ -18,6 +18,7 @@ from torch import Tensor
 from torchvision import tv_tensors
 
 from ..transforms.chain import compose
+from .blocks import BlockMaker, moves_of
 from .parameters import Drawing
 from .plan import Part
 from .readers import ArrayReader, FileReader, Pixels
@@ -39,14 +40,16 @@ class Runner:
         dataset: the leaf.
         part: its plan.
         rows: what makes rows of files.
+        blocks: what makes blocks of arrays; None: they are gathered.
     """
 
-    def __init__(self, dataset: Any, part: Part, rows: RowMaker) -> None:
+    def __init__(self, dataset: Any, part: Part, rows: RowMaker, blocks: BlockMaker | None) -> None:
         self.part = part
         self.dataset = dataset
         self.steps, self.states, self.stages = part.steps, part.states, part.stages
         self.drawing = Drawing(self.steps)
         self._rows = rows
+        self._blocks = blocks
         self.reader: FileReader | ArrayReader
         if part.source.size is None:
             self.reader = FileReader(dataset)
@@ -103,18 +106,14 @@ class Runner:
         else:
             given = []
         if raw is not None:
-            scratch: Pixels | None = None
             for row, index in enumerate(indices):
                 size = int(sizes.height[row]), int(sizes.width[row])
-                scratch = self._named(index, self._head, raw[row], size, given[row], scratch)
-                self._write_one(scratch, given[row], out[row])
+                self._named(index, self._write_row, raw[row], size, given[row], out[row])
+        elif self._values is not None and stages.alone == stages.head:
+            self._write_block(indices, drawn, self._values, out)
         else:
-            images = self._block(indices, drawn)
-            if self._values is not None and stages.alone == stages.head:
-                self._values.write(images, out)
-            else:
-                for row, image in enumerate(images.permute(0, 2, 3, 1)):
-                    self._write_one(np.ascontiguousarray(image.numpy()), given[row], out[row])
+            for row, image in enumerate(self._block(self._places(indices), drawn).permute(0, 2, 3, 1)):
+                self._write_one(np.ascontiguousarray(image.numpy()), given[row], out[row])
         if self._values is not None:
             for place in range(stages.values, len(self.steps)):
                 self._erase(place, given, out)
@@ -128,10 +127,24 @@ class Runner:
                 top, left, height, width, _ = box
                 out[row, :, top : top + height, left : left + width] = step.values(tuple(out.shape[1:]), box)
 
-    def _block(self, indices: Sequence[Any], drawn: Sequence[Drawn]) -> Tensor:
+    def _places(self, indices: Sequence[Any]) -> Any:
+        assert isinstance(self.reader, ArrayReader)
+        return self.reader.places(indices)
+
+    def _write_block(self, indices: Sequence[Any], drawn: Sequence[Drawn], values: Values, out: Tensor) -> None:
+        places, head = self._places(indices), self.stages.head
+        if self._blocks is not None:
+            assert self.part.source.size is not None
+            moves = moves_of(self.steps[:head], drawn[:head], self.part.source.size, len(places))
+            if moves is not None:
+                self._blocks.block(self.reader.planes, places, moves, values, out)  # type: ignore[union-attr]  # an array's
+                return
+        values.write(self._block(places, drawn), out)
+
+    def _block(self, places: Any, drawn: Sequence[Drawn]) -> Tensor:
         """Return images after the head: [N, C, H, W], uint8."""
         assert isinstance(self.reader, ArrayReader)
-        images = self.reader.block(indices)
+        images = self.reader.block(places)
         params: list[Any] = [
             {name: torch.as_tensor(values) for name, values in drawn[place].items()} for place, _ in self._moves
         ]
@@ -139,6 +152,14 @@ class Runner:
             images = stage.transform(images, params[: len(stage)])
             params = params[len(stage) :]
         return images
+
+    def _write_row(self, data: bytes, size: tuple[int, int], given: Given, out: Tensor) -> None:
+        """Write the image of a file."""
+        cut = self._cut(size, given)
+        if cut is not None and self._values is not None and self.stages.alone == self.stages.head:
+            self._rows.row(data, cut, self._values, out)
+        else:
+            self._write_one(self._head(data, cut, given), given, out)
 
     def _write_one(self, pixels: Pixels, given: Given, out: Tensor) -> None:
         """Write the image that the head gave."""
@@ -161,15 +182,10 @@ class Runner:
         part = given[stages.head] if stages.cropped else None
         return cut_of(self.steps[: stages.head], given[: stages.head], *size, part)
 
-    def _head(self, data: bytes, size: tuple[int, int], given: Given, scratch: Pixels | None = None) -> Pixels:
-        """Return the pixels that a row makes of a file: [H, W, C]."""
-        cut = self._cut(size, given)
+    def _head(self, data: bytes, cut: Cut | None, given: Given) -> Pixels:
+        """Return the pixels of a file after the head: [H, W, C]."""
         if cut is not None:
-            shape = (*cut.window[2:], self.part.source.channels)
-            if scratch is None or scratch.shape != shape:
-                scratch = np.empty(shape, dtype=np.uint8)
-            self._rows.row(data, cut, scratch)
-            return scratch
+            return self._rows.pixels(data, cut)
         stages = self.stages
         pixels = _tensor(self._stepped(opened(data), 0, given, stages.head))
         if stages.cropped:
@@ -194,9 +210,10 @@ class Runner:
         # A row has no "info". Where the user's code gets a PIL image, it comes from the header of the file: that of a
         # JPEG file has all of it.
         info = self.states[-1].kind == "PIL"
-        if data is None or not head or (info and not data.startswith(_JPEG)) or self._cut(size, given) is None:
+        cut = self._cut(size, given) if head else None
+        if data is None or cut is None or (info and not data.startswith(_JPEG)):
             return self._stepped(self.image(index, data), 0, given)
-        pixels = self._head(data, size, given)
+        pixels = self._rows.pixels(data, cut)
         step = self.steps[head] if head < len(self.steps) else None
         if isinstance(step, (ToTensor, PILToTensor, ToImage)):
             return self._stepped(step.from_array(pixels), head + 1, given)

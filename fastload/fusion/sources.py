@@ -10,7 +10,7 @@ A subclass is known as long as it overrides nothing that its ``__getitem__`` is 
 from __future__ import annotations
 
 import bisect
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -139,6 +139,18 @@ class Router:
                 first += self._parts[-1].num_leaves
         if self._parts:
             self.num_leaves = sum(part.num_leaves for part in self._parts)
+
+    def find_all(self, indices: Sequence[Any]) -> Sequence[Any] | None:
+        """Return the indices in the leaf, where there is only one; None if there may be more.
+
+        Raises:
+            IndexError: there is no such index.
+        """
+        if not self._parts:
+            return indices
+        if self._ends:
+            return None
+        return self._parts[0].find_all([self._indices[index] for index in indices])
 
     def find(self, index: Any) -> tuple[int, Any]:
         """Return (number of the leaf, index in it).

@@ -1,0 +1,178 @@
+"""What an executor is asked for is what its interface says: other ones, made plainly here, give the same samples."""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+import PIL.Image
+import pytest
+import torch
+from fusion_tools import MEAN, PIPELINES, STD, cifar, folder
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torchvision import transforms as v1
+from torchvision.transforms import v2
+
+from fastload.fusion import FusedDataset, recognise
+
+_NUMPY_MODES = {"edge": "edge", "reflect": "reflect", "symmetric": "symmetric"}
+
+
+class PlainBlocks:
+    """Follows the words of BlockMaker, pixel by pixel."""
+
+    name = "plain"
+
+    def __init__(self):
+        self.calls = 0
+
+    def block(self, planes, places, moves, values, out):
+        self.calls += 1
+        assert out.is_contiguous()
+        left, top, right, bottom = moves.padding
+        for row, place in enumerate(places.tolist()):
+            around = ((0, 0), (top, bottom), (left, right))
+            if moves.padding_mode == "constant":
+                fill = [int(level) for level in moves.fill] * (len(planes[0]) // len(moves.fill))
+                channels = zip(planes[place], fill, strict=True)
+                padded = np.stack([np.pad(one, around[1:], constant_values=level) for one, level in channels])
+            else:
+                padded = np.pad(planes[place], around, mode=_NUMPY_MODES[moves.padding_mode])
+            down, across = int(moves.top[row]), int(moves.left[row])
+            image = padded[:, down : down + moves.size[0], across : across + moves.size[1]]
+            if moves.flip_horizontally[row]:
+                image = image[:, :, ::-1]
+            if moves.flip_vertically[row]:
+                image = image[:, ::-1]
+            for channel, levels in enumerate(values.table):
+                out[row, channel] = levels[torch.from_numpy(image[channel].astype(np.int64))]
+
+
+class PlainRows:
+    """Follows the words of RowMaker; keeps what it was asked for."""
+
+    name = "plain"
+
+    def __init__(self):
+        self.cuts = []
+
+    def size(self, data):
+        image = PIL.Image.open(io.BytesIO(data))
+        return image.height, image.width
+
+    def pixels(self, data, cut):
+        self.cuts.append(cut)
+        whole = np.asarray(PIL.Image.open(io.BytesIO(data)).convert("RGB"))
+        top, left, height, width = cut.box
+        part = whole[top : top + height, left : left + width]
+        if cut.size != (height, width):
+            way = getattr(PIL.Image.Resampling, cut.interpolation.upper())
+            part = np.asarray(PIL.Image.fromarray(part).resize(cut.size[::-1], way))
+        top, left, height, width = cut.window
+        part = part[top : top + height, left : left + width]
+        part = part[:, ::-1] if cut.flips[0] else part
+        return (part[::-1] if cut.flips[1] else part).copy()
+
+    def row(self, data, cut, values, out):
+        assert out.is_contiguous()
+        pixels = self.pixels(data, cut)
+        for channel, levels in enumerate(values.table):
+            out[channel] = levels[torch.from_numpy(pixels[..., channel].astype(np.int64))]
+
+
+def moving(module):
+    T = module
+    return st.lists(
+        st.one_of(
+            st.builds(T.RandomHorizontalFlip),
+            st.builds(T.RandomVerticalFlip),
+            st.builds(T.CenterCrop, st.tuples(st.integers(1, 14), st.integers(1, 14))),
+            st.builds(
+                T.RandomCrop,
+                st.tuples(st.integers(1, 9), st.integers(1, 9)),
+                st.sampled_from([None, 1, (1, 2), (2, 1, 0, 3)]),
+                st.booleans(),
+                st.sampled_from([0, 77, (1, 2, 3)]),
+                st.just("constant"),
+            ),
+            st.builds(
+                T.RandomCrop,
+                st.tuples(st.integers(1, 9), st.integers(1, 9)),
+                padding=st.integers(0, 3),
+                padding_mode=st.sampled_from(["edge", "reflect", "symmetric"]),
+            ),
+        ),
+        max_size=4,
+    )
+
+
+@given(
+    steps=st.one_of(moving(v1), moving(v2)),
+    values=st.sampled_from([[v1.PILToTensor()], [v1.ToTensor(), v1.Normalize(MEAN, STD)]]),
+)
+@settings(max_examples=200)
+def test_blocks_are_asked_for_in_one_form(steps, values):
+    dataset = cifar(v1.Compose([*steps, *values]), size=(9, 10))
+    plan, plain = recognise(dataset), PlainBlocks()
+    indices = [3, 0, 11, 3, -1]
+    try:
+        expected = FusedDataset(dataset, plan, 7).load(indices, range(5), 1).images
+    except ValueError:  # too small for a crop
+        return
+    assert torch.equal(FusedDataset(dataset, plan, 7, blocks=plain).load(indices, range(5), 1).images, expected)
+
+
+@pytest.mark.parametrize(
+    ("steps", "calls"),
+    [
+        ([], 1),
+        ([v1.RandomCrop(9, padding=4), v1.RandomHorizontalFlip()], 1),
+        ([v1.RandomHorizontalFlip(), v1.RandomCrop(9, padding=4, padding_mode="reflect")], 1),
+        ([v1.RandomCrop(9, padding=4), v1.CenterCrop(5), v1.RandomVerticalFlip(), v1.RandomCrop(3)], 1),
+        ([v2.ToImage(), v2.RandomCrop(9, padding=4, fill=(1, 2, 3)), v2.RandomHorizontalFlip()], 1),
+        # Padded twice; padded more on one side after a flip.
+        ([v1.RandomCrop(9, padding=4), v1.RandomCrop(9, padding=1)], 0),
+        ([v1.RandomHorizontalFlip(1.0), v1.RandomCrop(9, padding=(1, 2, 3, 4))], 0),
+        # Not moved alone.
+        ([v1.RandomCrop(9, padding=4), v1.ColorJitter(0.2)], 0),
+    ],
+)
+def test_an_executor_makes_blocks_where_that_is_all(steps, calls):
+    dataset = cifar(v1.Compose([*steps, v2.PILToTensor()]), size=(9, 10))
+    plain = PlainBlocks()
+    FusedDataset(dataset, recognise(dataset), 7, blocks=plain).load([3, 0], [3, 0], 1)
+    assert plain.calls == calls
+
+
+@pytest.mark.parametrize("name", PIPELINES)
+def test_rows_are_asked_for_in_one_form(name, tmp_path_factory):
+    dataset = folder(tmp_path_factory.mktemp("images"), v1.Compose(PIPELINES[name]))
+    plan, plain = recognise(dataset), PlainRows()
+    indices = list(range(len(dataset)))
+    one = FusedDataset(dataset, plan, 7, plain).load(indices, indices, 0)
+    other = FusedDataset(dataset, plan, 7).load(indices, indices, 0)
+    assert torch.equal(one.images, other.images)
+    for cut in plain.cuts:
+        assert all(type(number) is int for number in (*cut.box, *cut.size, *cut.window))
+        assert cut.window[0] + cut.window[2] <= cut.size[0]
+        assert cut.window[1] + cut.window[3] <= cut.size[1]
+
+
+@pytest.mark.parametrize(
+    ("steps", "cuts"),
+    [
+        ([v2.RandomResizedCrop(9), v2.RandomHorizontalFlip(), v2.ToImage(), v2.ToDtype(torch.float32)], True),
+        ([v2.ToImage(), v2.RandomResizedCrop(9), v2.RandomHorizontalFlip(), v2.ToDtype(torch.float32)], True),
+        ([v2.RandomResizedCrop(9), v2.ColorJitter(0.3), v2.ToImage()], True),
+        ([v2.ColorJitter(0.3), v2.RandomResizedCrop(9), v2.ToImage()], False),
+    ],
+)
+def test_only_the_part_that_is_needed_is_asked_for(steps, cuts, tmp_path):
+    dataset = folder(tmp_path, v2.Compose(steps))
+    rows = PlainRows()
+    fused = FusedDataset(dataset, recognise(dataset), 7, rows)
+    largest = [path.endswith("size7.jpg") for path, _ in dataset.samples].index(True)
+    fused.load([largest] * 50, range(50), 0)
+    sizes = {cut.box[2:] for cut in rows.cuts}
+    assert len(sizes) > 10 if cuts else len(sizes) == 1
