@@ -184,7 +184,8 @@ FASTLOAD_EXPORT int fastload_jpeg_row(struct fastload_scratch *scratch, const ui
         return FASTLOAD_BAD_ARGUMENT;
     struct job job;
     memset(&job, 0, sizeof job);
-    int status = resizer_begin(&job.resizer, scratch, box[2], box[3], height, width, filter, order, flip, level, &target);
+    const int status = resizer_begin(&job.resizer, scratch, box[2], box[3], height, width, filter, order, flip, level,
+                                     &target);
     if (status != FASTLOAD_DONE)
         return status;
     prepare_errors(&job);
