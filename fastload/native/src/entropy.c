@@ -246,7 +246,10 @@ static inline __attribute__((always_inline)) boolean decode_mcu(j_decompress_ptr
         next_interval(cinfo, e);
         e->left--;
     }
-    if (blocks)
+    /* libjpeg asks for the coefficients of all columns, also where it uses those of some. */
+    const JDIMENSION column = e->column;
+    e->column = column + 1 == cinfo->MCUs_per_row ? 0 : column + 1;
+    if (blocks && column >= cinfo->master->first_iMCU_col && column <= cinfo->master->last_iMCU_col)
         decode_blocks(cinfo, e, blocks, 1);
     else
         decode_blocks(cinfo, e, NULL, 0);

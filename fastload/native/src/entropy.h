@@ -39,6 +39,7 @@ struct entropy {
     const uint32_t *restarts;  /* where each restart interval ends */
     uint32_t num_restarts, restart;
     unsigned left;             /* MCUs until the next restart; unused where there are none */
+    JDIMENSION column;         /* of the next MCU */
 };
 
 /* Takes over decoding from a started decompressor, whose next bytes are the scan's first. `entropy` must live until
