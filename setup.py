@@ -48,7 +48,7 @@ class BuildLibrary(build_ext):
             ext.define_macros.append(("FASTLOAD_WITH_JPEG", "1"))
             ext.libraries.append("jpeg")
         elif asked("FASTLOAD_REQUIRE_NATIVE"):
-            raise SystemExit("fastload: jpeglib.h or libjpeg not found; on Debian: apt-get install libjpeg62-turbo-dev")
+            raise SystemExit("fastload: jpeglib.h or libjpeg not found; on Debian: apt-get install libjpeg-dev")
         else:
             print("fastload: building without JPEG decoding: jpeglib.h or libjpeg not found", file=sys.stderr)
         super().build_extension(ext)

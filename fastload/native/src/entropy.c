@@ -150,9 +150,10 @@ static inline __attribute__((always_inline)) int32_t value_of(uint64_t bits, int
     return (int32_t)(bits >> 1 >> (63 - size)) - (int32_t)(negative & ((1u << size) - 1));
 }
 
-/* Decodes a block; `block` is zero, or NULL where only the place behind it is wanted. Returns 0 for damage. */
+/* Decodes a block, which is zero; it is written only if `wanted`, a constant. Returns 0 for damage. */
 static inline __attribute__((always_inline)) int decode_block(struct reader *e, const struct codes *dc,
-                                                              const struct codes *ac, int32_t *previous, JCOEF *block)
+                                                              const struct codes *ac, int32_t *previous, JCOEF *block,
+                                                              int wanted)
 {
     refill(e);
     uint64_t word = look_up(e, dc);
@@ -162,7 +163,7 @@ static inline __attribute__((always_inline)) int decode_block(struct reader *e, 
     drop(e, LENGTH(word));
     if (*previous != (int16_t)*previous)
         return 0;
-    if (block)
+    if (wanted)
         block[0] = (JCOEF)*previous;
     for (int k = 1;;) {
         refill(e);
@@ -175,18 +176,18 @@ static inline __attribute__((always_inline)) int decode_block(struct reader *e, 
             if (__builtin_expect(k >= 63, 0)) {
                 if (k > 63)
                     return 0;
-                if (block)
+                if (wanted)
                     block[63] = (JCOEF)value_of(e->bits << CODE(word), SIZE(word));
                 /* A second code would be of the next block. */
                 drop(e, FIRST_LENGTH(word));
                 return 1;
             }
-            if (block)
+            if (wanted)
                 block[NATURAL[k]] = (JCOEF)value_of(e->bits << CODE(word), SIZE(word));
             k += 1 + SECOND_RUN(word);
             if (__builtin_expect(k > 63, 0))
                 return 0;
-            if (block)
+            if (wanted)
                 block[NATURAL[k]] = (JCOEF)value_of(e->bits << FIRST_LENGTH(word) << SECOND_CODE(word),
                                                     SECOND_SIZE(word));
             drop(e, LENGTH(word));
@@ -225,12 +226,12 @@ static void next_interval(j_decompress_ptr cinfo, struct entropy *e)
 }
 
 static inline __attribute__((always_inline)) void decode_blocks(j_decompress_ptr cinfo, struct entropy *e,
-                                                                JBLOCKROW *blocks)
+                                                                JBLOCKROW *blocks, int wanted)
 {
     struct reader reader = e->reader;
     for (int i = 0; i < cinfo->blocks_in_MCU; i++) {
         const int c = cinfo->MCU_membership[i];
-        if (!decode_block(&reader, e->dc[c], e->ac[c], &e->previous[c], blocks ? blocks[i][0] : NULL))
+        if (!decode_block(&reader, e->dc[c], e->ac[c], &e->previous[c], wanted ? blocks[i][0] : NULL, wanted))
             ERREXIT(cinfo, JERR_BAD_STATE);
     }
     if (used(&reader) > e->end)
@@ -245,10 +246,13 @@ static inline __attribute__((always_inline)) boolean decode_mcu(j_decompress_ptr
         next_interval(cinfo, e);
         e->left--;
     }
-    if (blocks)
-        decode_blocks(cinfo, e, blocks);
+    /* libjpeg asks for the coefficients of all columns, also where it uses those of some. */
+    const JDIMENSION column = e->column;
+    e->column = column + 1 == cinfo->MCUs_per_row ? 0 : column + 1;
+    if (blocks && column >= cinfo->master->first_iMCU_col && column <= cinfo->master->last_iMCU_col)
+        decode_blocks(cinfo, e, blocks, 1);
     else
-        decode_blocks(cinfo, e, NULL);
+        decode_blocks(cinfo, e, NULL, 0);
     return TRUE;
 }
 
