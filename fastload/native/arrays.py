@@ -63,9 +63,9 @@ def _run() -> Any:
 def takes(images: Tensor) -> bool:
     """Whether these images can be a source of :func:`transformed`, and nothing but their values is asked for."""
     return (
-        images.dtype == torch.uint8
+        not torch.compiler.is_compiling()
+        and images.dtype == torch.uint8
         and images.device.type == "cpu"
-        and not torch.compiler.is_compiling()
         and type(images) is Tensor  # others, as FakeTensor, have values of another kind, or none
         and max(images.shape) < _LONGEST
         and native.available()

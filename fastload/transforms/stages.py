@@ -64,7 +64,7 @@ class OnePass(Stage):
         self._moving = [member for member in self if isinstance(member, Moving)]
         self._fill = next((member.map_fill for member in self._moving if member.map_fill is not None), None)
         self._values = next((stage for stage in stages if _changes_values(stage)), None)
-        self._tables: dict[int, Tensor] = {}
+        self._table: tuple[tuple[int, Arithmetic], Tensor] | None = None
 
     def transform(self, images: Tensor, params: Any) -> Tensor:
         """See :class:`Stage`."""
@@ -86,18 +86,19 @@ class OnePass(Stage):
         if on_device:
             return fused.transformed(images, rows, cols, size, self._fill, arithmetic)
         out = arrays.empty((*images.shape[:2], *size), arithmetic.dtype, memory_format_of(images))
-        table = None if arithmetic.operation == Operation.COPY else self._table(shape.channels)
+        table = None if arithmetic.operation == Operation.COPY else self._table_of(shape.channels, arithmetic)
         fill = None if self._fill is None else fill_numbers("fill", self._fill, shape.channels, images.dtype)
         return arrays.transformed(images, rows, cols, out, fill=fill, table=table)
 
-    def _table(self, channels: int) -> Tensor:
+    def _table_of(self, channels: int, arithmetic: Arithmetic) -> Tensor:
         """Return [C, 256]: what becomes of each value of uint8, by the stage that changes them."""
-        if channels not in self._tables:
+        known = self._table
+        if known is None or known[0] != (channels, arithmetic):
             assert self._values is not None
             levels = torch.arange(256, dtype=torch.uint8).expand(1, channels, 1, 256).contiguous()
             made = self._values.transform(levels, [{} for _ in self._values])
-            self._tables[channels] = made.view(channels, 256)
-        return self._tables[channels]
+            self._table = known = (channels, arithmetic), made.view(channels, 256)
+        return known[1]
 
     def _arithmetic(self, images: Tensor) -> Arithmetic | None:
         """Return what becomes of the values; None if the kernel cannot do that, or there is nothing to do at all."""

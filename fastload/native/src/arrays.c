@@ -236,7 +236,7 @@ FASTLOAD_EXPORT int64_t fastload_arrays(const struct task *task, int64_t first, 
         plan.strip_rows = row_bytes < STRIP ? STRIP / row_bytes : 1;
     size_t strip = task->table ? (size_t)(plan.strip_rows * row_bytes) : 0;
     size_t places = (size_t)(task->size[0] + task->size[1]) * sizeof(int32_t);
-    size_t tables = lookup_bytes(task->channels);
+    size_t tables = task->table ? lookup_bytes(task->channels) : 0;
     uint8_t *memory = malloc(tables + places + strip + 64);
     if (!memory)
         return -2;
