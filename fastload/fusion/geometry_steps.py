@@ -29,6 +29,7 @@ class RandomCrop(Step):
     padding_mode: str = "constant"
 
     random: ClassVar[bool] = True
+    squares: ClassVar[tuple[str, ...]] = ("size", "padding")
 
     def size_after(self, height: int, width: int) -> tuple[int, int]:
         """See :class:`Step`."""
@@ -96,6 +97,8 @@ class CenterCrop(Step):
 
     size: tuple[int, int]
 
+    squares: ClassVar[tuple[str, ...]] = ("size",)
+
     def size_after(self, height: int, width: int) -> tuple[int, int]:
         """See :class:`Step`."""
         return self.size
@@ -129,6 +132,7 @@ class RandomResizedCrop(Step):
     antialias: bool | None = True
 
     random: ClassVar[bool] = True
+    squares: ClassVar[tuple[str, ...]] = ("size",)
 
     def size_after(self, height: int, width: int) -> tuple[int, int]:
         """See :class:`Step`."""

@@ -55,6 +55,8 @@ class Step:
 
     random: ClassVar[bool] = False
     """Whether it draws anything."""
+    squares: ClassVar[tuple[str, ...]] = ()
+    """Arguments that are printed as one number where all of theirs are the same, as they may be given."""
 
     def __str__(self) -> str:
         shown = []
@@ -62,6 +64,8 @@ class Step:
             value = getattr(self, field.name)
             required = field.default is dataclasses.MISSING
             if field.name != "version" and (required or value != field.default):
+                if field.name in self.squares and isinstance(value, tuple) and len(set(value)) == 1:
+                    value = value[0]
                 text = short(value)
                 shown.append(text if required else f"{field.name}={text}")
         return f"{type(self).__name__}({', '.join(shown)})"
