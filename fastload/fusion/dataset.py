@@ -81,6 +81,8 @@ class FusedDataset:
         self._router = Router(dataset)
         self._runners = [Runner(leaf, part, self.rows, blocks) for leaf, part in zip(found, plan.parts, strict=True)]
         self._direct = plan.direct
+        self._yields = plan.yields
+        self._calls_user_code = plan.calls_user_code
 
     def __getstate__(self) -> tuple[Any, ...]:
         return self.dataset, self.plan, self.seed, self.rows, self.blocks
@@ -124,8 +126,7 @@ class FusedDataset:
         if self._direct:
             images = self._room(len(indices), out)
         targets: list[Any] = [None] * len(indices)
-        yields = self.plan.yields
-        kind = yields.kind if self._direct and yields is not None else None
+        kind = self._yields.kind if self._direct and self._yields is not None else None
         if not len(indices):
             return Loaded(images, targets, kind)
         for runner, places, rows in self._routed(indices):
@@ -146,7 +147,7 @@ class FusedDataset:
                     images[row] = runner.each(places[place], data, size, given[place])
             for row, target in zip(rows, runner.reader.targets(places), strict=True):
                 targets[row] = target
-        if self.plan.calls_user_code:
+        if self._calls_user_code:
             self._finish(indices, ids, epoch, images, targets, seed)
         return Loaded(images, targets, kind)
 
@@ -179,7 +180,7 @@ class FusedDataset:
         return self._finished(runner, image, runner.reader.targets([place])[0])
 
     def _room(self, count: int, out: Tensor | None) -> Tensor:
-        yields = self.plan.yields
+        yields = self._yields
         assert yields is not None
         assert yields.shape is not None
         if out is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -15,6 +16,12 @@ from .step import Drawn, Sizes, State, Step, any_size, drawn_by_size
 
 BATCHED_INTERPOLATIONS = ("nearest", "nearest-exact", "bilinear", "bicubic")
 """Those that :mod:`fastload.transforms` has too."""
+
+
+@functools.lru_cache(maxsize=4096)
+def _resized(size: Any, max_size: int | None, height: int, width: int) -> tuple[int, int]:
+    after = transforms.Resize(size, max_size=max_size).shape_after(BatchShape(1, 0, height, width))
+    return after.height, after.width
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,8 +190,7 @@ class Resize(Step):
 
     def size_after(self, height: int, width: int) -> tuple[int, int]:
         """See :class:`Step`."""
-        after = transforms.Resize(self.size, max_size=self.max_size).shape_after(BatchShape(1, 0, height, width))
-        return after.height, after.width
+        return _resized(self.size, self.max_size, height, width)
 
     def apply(self, image: Any, given: Any) -> Any:
         """See :class:`Step`."""

@@ -277,6 +277,11 @@ def test_a_subclass_with_a_property_in_an_attributes_place_is_refused(tmp_path):
     assert "Computing overrides loader of ImageFolder" in recognise(Computing(tmp_path, v1.ToTensor())).reason
 
 
+def test_a_dataset_wrapped_for_tv_tensors_is_refused(tmp_path):
+    wrapped = datasets.wrap_dataset_for_transforms_v2(folder(tmp_path, v2.Compose([v2.ToImage()])))
+    assert "overrides __getattr__, __getitem__ of ImageFolder" in recognise(wrapped).reason
+
+
 class Counting:
     def __init__(self):
         self.calls = 0
