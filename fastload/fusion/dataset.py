@@ -162,6 +162,27 @@ class FusedDataset:
                 found[row] = given
         return found
 
+    def sample(self, index: Any, given: Given) -> tuple[Any, Any]:
+        """Return a sample made as :meth:`load` makes it, with these parameters.
+
+        Args:
+            index: of the sample.
+            given: as :meth:`parameters` returns them, or others that its steps could draw.
+        """
+        leaf, place = self._router.find(index)
+        runner = self._runners[leaf]
+        raw = runner.raw([place])
+        sizes = runner.sizes([place], raw)
+        image: Any
+        if self._direct and self._yields is not None:
+            rows = self._room(1, None)
+            runner.write([place], raw, sizes, runner.drawing.drawn_as([given]), rows, [given])
+            image = Loaded(rows, [None], self._yields.kind).samples()[0][0]
+        else:
+            size = int(sizes.height[0]), int(sizes.width[0])
+            image = runner.each(place, None if raw is None else raw[0], size, given)
+        return self._finished(runner, image, runner.reader.targets([place])[0])
+
     def reference(self, index: Any, given: Given) -> tuple[Any, Any]:
         """Return a sample by torchvision's own functions, one after the other: what the fused one is to equal.
 

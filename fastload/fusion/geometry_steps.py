@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -61,6 +62,11 @@ class RandomCrop(Step):
     def given(self, drawn: Drawn, count: int) -> list[Any]:
         """See :class:`Step`."""
         return list(zip(drawn["top"].tolist(), drawn["left"].tolist(), strict=True))
+
+    def drawn_as(self, given: Sequence[Any]) -> Drawn:
+        """See :class:`Step`."""
+        places = np.array(given, dtype=np.int64).reshape(-1, 2)
+        return {"top": places[:, 0], "left": places[:, 1]}
 
     def apply(self, image: Any, given: Any) -> Any:
         """See :class:`Step`."""
@@ -223,6 +229,10 @@ class _Flip(Step):
         """See :class:`Step`."""
         flips: list[bool] = np.asarray(drawn["flip"]).tolist()
         return flips
+
+    def drawn_as(self, given: Sequence[Any]) -> Drawn:
+        """See :class:`Step`."""
+        return {"flip": np.array(given, dtype=bool)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

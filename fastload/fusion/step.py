@@ -11,6 +11,7 @@ Three things are asked of a step: :meth:`Step.draw`, the parameters of N samples
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias
@@ -102,6 +103,10 @@ class Step:
     def given(self, drawn: Drawn, count: int) -> list[Any]:
         """Return the parameters of each of N samples, as :meth:`apply` takes them."""
         return [None] * count
+
+    def drawn_as(self, given: Sequence[Any]) -> Drawn:
+        """Return parameters as :meth:`draw` gives them, from those of N samples; for steps that only move pixels."""
+        return {}
 
     def apply(self, image: Any, given: Any) -> Any:
         """Return what torchvision's function makes of an image of the kind that it gets, given the parameters."""
