@@ -29,6 +29,9 @@ from .runner import Given, Runner
 from .sources import Router, leaves
 from .step import Kind
 
+# So many files are in memory at once.
+_FILES = 16
+
 
 class Loaded(NamedTuple):
     """A chunk of samples."""
@@ -79,7 +82,8 @@ class FusedDataset:
         self._router = Router(dataset)
         self._runners = [Runner(leaf, part, self.rows, blocks) for leaf, part in zip(found, plan.parts, strict=True)]
         self._direct = plan.direct
-        self._keys: tuple[int, Keys] | None = None
+        self._yields = plan.yields
+        self._calls_user_code = plan.calls_user_code
 
     def __getstate__(self) -> tuple[Any, ...]:
         return self.dataset, self.plan, self.seed, self.rows, self.blocks
@@ -123,15 +127,18 @@ class FusedDataset:
         if self._direct:
             images = self._room(len(indices), out)
         targets: list[Any] = [None] * len(indices)
+        kind = self._yields.kind if self._direct and self._yields is not None else None
+        if not len(indices):
+            return Loaded(images, targets, kind)
         for runner, places, rows in self._routed(indices):
             raw = runner.raw(places)
             sizes = runner.sizes(places, raw)
-            drawn = runner.drawing.draw(draws if len(places) == len(indices) else draws.of(rows), sizes)
+            drawn = runner.drawing.draw(draws.of(_at_once(rows)), sizes)
             if self._direct:
-                whole = len(places) == len(indices)
-                into = images if whole else images.new_empty((len(places), *images.shape[1:]))
+                together = isinstance(rows, range)
+                into = images[_at_once(rows)] if together else images.new_empty((len(rows), *images.shape[1:]))
                 runner.write(places, raw, sizes, drawn, into)
-                if not whole:
+                if not together:
                     images[rows] = into
             else:
                 given = runner.drawing.given(drawn, len(places))
@@ -141,10 +148,9 @@ class FusedDataset:
                     images[row] = runner.each(places[place], data, size, given[place])
             for row, target in zip(rows, runner.reader.targets(places), strict=True):
                 targets[row] = target
-        if self.plan.calls_user_code:
+        if self._calls_user_code:
             self._finish(indices, ids, epoch, images, targets, seed)
-        yields = self.plan.yields
-        return Loaded(images, targets, yields.kind if self._direct and yields is not None else None)
+        return Loaded(images, targets, kind)
 
     def samples(
         self, indices: Sequence[Any], ids: Iterable[int], epoch: int, seed: Callable[[bytes], None]
@@ -194,10 +200,31 @@ class FusedDataset:
         found: list[Any] = [None] * len(indices)
         for runner, places, rows in self._routed(indices):
             sizes = runner.sizes(places, runner.raw(places))
-            drawn = runner.drawing.draw(draws.of(rows), sizes)
+            drawn = runner.drawing.draw(draws.of(_at_once(rows)), sizes)
             for row, given in zip(rows, runner.drawing.given(drawn, len(rows)), strict=True):
                 found[row] = given
         return found
+
+    def sample(self, index: Any, given: Given) -> tuple[Any, Any]:
+        """Return a sample made as :meth:`load` makes it, with these parameters.
+
+        Args:
+            index: of the sample.
+            given: as :meth:`parameters` returns them, or others that its steps could draw.
+        """
+        leaf, place = self._router.find(index)
+        runner = self._runners[leaf]
+        raw = runner.raw([place])
+        sizes = runner.sizes([place], raw)
+        image: Any
+        if self._direct and self._yields is not None:
+            rows = self._room(1, None)
+            runner.write([place], raw, sizes, runner.drawing.drawn_as([given]), rows, [given])
+            image = Loaded(rows, [None], self._yields.kind).samples()[0][0]
+        else:
+            size = int(sizes.height[0]), int(sizes.width[0])
+            image = runner.each(place, None if raw is None else raw[0], size, given)
+        return self._finished(runner, image, runner.reader.targets([place])[0])
 
     def reference(self, index: Any, given: Given) -> tuple[Any, Any]:
         """Return a sample by torchvision's own functions, one after the other: what the fused one is to equal.
@@ -217,7 +244,7 @@ class FusedDataset:
         return self._finished(runner, image, runner.reader.targets([place])[0])
 
     def _room(self, count: int, out: Tensor | None) -> Tensor:
-        yields = self.plan.yields
+        yields = self._yields
         assert yields is not None
         assert yields.shape is not None
         if out is None:
@@ -230,17 +257,29 @@ class FusedDataset:
         return out
 
     def _routed(self, indices: Sequence[Any]) -> list[tuple[Runner, Sequence[Any], Sequence[int]]]:
-        """Return for each leaf the samples it has: (its runner, indices in it, places among all)."""
+        """Return the samples of each leaf, files a few at a time: (its runner, indices in it, places among all)."""
+        found: list[tuple[Runner, Sequence[Any], Sequence[int]]] = []
+        by_leaf: dict[int, tuple[Sequence[Any], Sequence[int]]] = {}
         all_places = self._router.find_all(indices)
         if all_places is not None:
-            return [(self._runners[0], all_places, range(len(indices)))]
+            by_leaf[0] = all_places, range(len(indices))
+        else:
+            by_leaf = self._by_leaf(indices)
+        for leaf, (places, rows) in by_leaf.items():
+            runner = self._runners[leaf]
+            step = len(rows) if runner.part.source.size is not None else _FILES
+            parts = [slice(first, first + step) for first in range(0, len(rows), step)]
+            found += [(runner, places[part], rows[part]) for part in parts]
+        return found
+
+    def _by_leaf(self, indices: Sequence[Any]) -> dict[int, tuple[Sequence[Any], Sequence[int]]]:
         by_leaf: dict[int, tuple[list[Any], list[int]]] = {}
         for row, index in enumerate(indices):
             leaf, place = self._router.find(index)
             places, rows = by_leaf.setdefault(leaf, ([], []))
             places.append(place)
             rows.append(row)
-        return [(self._runners[leaf], *found) for leaf, found in by_leaf.items()]
+        return dict(by_leaf)
 
     def _finish(
         self,
@@ -252,9 +291,7 @@ class FusedDataset:
         seed: Callable[[bytes], None],
     ) -> None:
         """Call the user's transforms on each sample, seeded by its key."""
-        if self._keys is None or self._keys[0] != epoch:
-            self._keys = epoch, Keys(self.seed, epoch, SAMPLE)
-        keys = self._keys[1]
+        keys = Keys(self.seed, epoch, SAMPLE)
         for row, index in enumerate(indices):
             runner = self._runners[self._router.find(index)[0]]
             seed(keys.key(ids[row]))
@@ -269,6 +306,11 @@ class FusedDataset:
         if runner.dataset.target_transform is not None:
             target = runner.dataset.target_transform(target)
         return image, target
+
+
+def _at_once(rows: Sequence[int]) -> Any:
+    """Return rows as an index: a slice, where they follow each other."""
+    return slice(rows.start, rows.stop) if isinstance(rows, range) else list(rows)
 
 
 __all__ = ["FusedDataset", "Loaded"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -17,6 +19,12 @@ BATCHED_INTERPOLATIONS = ("nearest", "nearest-exact", "bilinear", "bicubic")
 """Those that :mod:`fastload.transforms` has too."""
 
 
+@functools.lru_cache(maxsize=4096)
+def _resized(size: Any, max_size: int | None, height: int, width: int) -> tuple[int, int]:
+    after = transforms.Resize(size, max_size=max_size).shape_after(BatchShape(1, 0, height, width))
+    return after.height, after.width
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RandomCrop(Step):
     """``RandomCrop``. Given: (top, left), in the padded image."""
@@ -29,6 +37,7 @@ class RandomCrop(Step):
     padding_mode: str = "constant"
 
     random: ClassVar[bool] = True
+    squares: ClassVar[tuple[str, ...]] = ("size", "padding")
 
     def size_after(self, height: int, width: int) -> tuple[int, int]:
         """See :class:`Step`."""
@@ -53,6 +62,11 @@ class RandomCrop(Step):
     def given(self, drawn: Drawn, count: int) -> list[Any]:
         """See :class:`Step`."""
         return list(zip(drawn["top"].tolist(), drawn["left"].tolist(), strict=True))
+
+    def drawn_as(self, given: Sequence[Any]) -> Drawn:
+        """See :class:`Step`."""
+        places = np.array(given, dtype=np.int64).reshape(-1, 2)
+        return {"top": places[:, 0], "left": places[:, 1]}
 
     def apply(self, image: Any, given: Any) -> Any:
         """See :class:`Step`."""
@@ -96,6 +110,8 @@ class CenterCrop(Step):
 
     size: tuple[int, int]
 
+    squares: ClassVar[tuple[str, ...]] = ("size",)
+
     def size_after(self, height: int, width: int) -> tuple[int, int]:
         """See :class:`Step`."""
         return self.size
@@ -129,6 +145,7 @@ class RandomResizedCrop(Step):
     antialias: bool | None = True
 
     random: ClassVar[bool] = True
+    squares: ClassVar[tuple[str, ...]] = ("size",)
 
     def size_after(self, height: int, width: int) -> tuple[int, int]:
         """See :class:`Step`."""
@@ -179,8 +196,7 @@ class Resize(Step):
 
     def size_after(self, height: int, width: int) -> tuple[int, int]:
         """See :class:`Step`."""
-        after = transforms.Resize(self.size, max_size=self.max_size).shape_after(BatchShape(1, 0, height, width))
-        return after.height, after.width
+        return _resized(self.size, self.max_size, height, width)
 
     def apply(self, image: Any, given: Any) -> Any:
         """See :class:`Step`."""
@@ -213,6 +229,10 @@ class _Flip(Step):
         """See :class:`Step`."""
         flips: list[bool] = np.asarray(drawn["flip"]).tolist()
         return flips
+
+    def drawn_as(self, given: Sequence[Any]) -> Drawn:
+        """See :class:`Step`."""
+        return {"flip": np.array(given, dtype=bool)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -69,5 +69,9 @@ class Drawing:
         each = [step.given(values, count) for (step, _, _), values in zip(self._steps, drawn, strict=True)]
         return list(zip(*each, strict=True))
 
+    def drawn_as(self, given: Sequence[Sequence[Any]]) -> list[Drawn]:
+        """Return parameters of N samples as :meth:`draw` gives them, where steps only move pixels; else none."""
+        return [step.drawn_as([values[place] for values in given]) for place, (step, _, _) in enumerate(self._steps)]
+
 
 __all__ = ["Drawing", "draws_of"]

@@ -22,7 +22,7 @@ from .stages import Stages, fits, names_of, size_after, stages_of
 from .step import Kind, State, Step
 
 # Columns that the name of a stage may take.
-_WIDEST = 58
+_WIDEST = 60
 
 
 class Yields(NamedTuple):
@@ -34,8 +34,8 @@ class Yields(NamedTuple):
     """[C, H, W]; None: each has its own."""
 
     def __str__(self) -> str:
-        shape = "each of its own size" if self.shape is None else str(list(self.shape))
-        return f"{State(self.kind, self.dtype, 3 if self.shape is None else self.shape[0])} {shape}"
+        shape = ", of different sizes" if self.shape is None else f" {list(self.shape)}"
+        return f"{State(self.kind, self.dtype, 3)}{shape}"
 
 
 class Line(NamedTuple):
@@ -103,8 +103,10 @@ class Plan:
     parts: tuple[Part, ...]
     reason: str | None
     """Why the dataset is not fused; None if it is."""
-    executor: str = "Pillow"
+    rows: str = "Pillow"
     """What makes rows of files."""
+    blocks: str = "torch"
+    """What makes blocks of datasets in memory."""
 
     @property
     def fused(self) -> bool:
@@ -167,32 +169,31 @@ class Plan:
         source, pipeline, stages = part.source, part.pipeline, part.stages
         count = sum(other.source.count for other in self.parts if _alike(other, part))
         files = source.size is None
-        together = f"one row ({self.executor})" if files else "one gather of the chunk"
+        together = f"row ({self.rows})" if files else f"block ({self.blocks})"
         yield Line(str(replace(source, count=count)), "", self.reason or "")
         if files:
-            yield Line("read, decode", together if stages.head else self.executor, "")
+            yield Line("  read, decode", together if stages.head else self.rows, "")
         for place, step in enumerate(pipeline.steps):
             note = ""
             if place >= len(part.steps):
-                runs = "device, in batches"
+                runs = "device"
             elif place < stages.head:
                 runs = together
             elif place < stages.alone:
-                runs, note = "torchvision, one by one", _why_alone(part, place)
+                runs, note = "torchvision", _why_alone(part, place)
             elif place < stages.values:
-                runs = "one pass over the values"
+                runs = "values, in one pass"
             else:
-                runs = "in place"
-            yield Line(str(step), runs, note)
+                runs = "values, in place"
+            yield Line(f"  {step}", runs, note)
         for place, name in enumerate(pipeline.rest):
-            yield Line(name, "as it is", f"{pipeline.reason}" if place == 0 else f"comes after {pipeline.rest[0]}")
+            note = f"{pipeline.reason}; it gets a {pipeline.state}" if not place else f"comes after {pipeline.rest[0]}"
+            yield Line(f"  {name}", "as it is", note)
         if source.target_transform is not None:
-            yield Line(f"target_transform {source.target_transform}", "as it is", "")
-        if pipeline.rest:
-            yield Line("image", "", f"{pipeline.rest[0]} gets a {pipeline.state}")
-        else:
+            yield Line(f"  target_transform {source.target_transform}", "as it is", "it is the user's")
+        if not pipeline.rest:
             whole = replace(part, moved=0).yields
-            yield Line("image", "", f"{'' if stages.direct else 'not written into the batch directly: '}{whole}")
+            yield Line("  = image", "", str(pipeline.state if pipeline.state.kind == "PIL" else whole))
 
     def __str__(self) -> str:
         lines = [Line("stage", "runs", "note"), *(line._replace(stage=_cut_off(line.stage)) for line in self.lines())]
@@ -203,9 +204,12 @@ class Plan:
         """Return the table for ``rich``."""
         from rich.table import Table
 
-        table = Table("stage", "runs", "note", box=None, pad_edge=False)
+        table = Table(box=None, pad_edge=False)
+        table.add_column("stage", no_wrap=True, overflow="ellipsis", max_width=_WIDEST)
+        table.add_column("runs", no_wrap=True)
+        table.add_column("note")
         for line in self.lines():
-            table.add_row(*line, style="bold" if not line.runs and line.stage != "image" else None)
+            table.add_row(*line, style=None if line.stage.startswith(" ") else "bold")
         return table
 
 
@@ -266,20 +270,20 @@ def _different(parts: Sequence[Part]) -> list[Part]:
 
 def _why_alone(part: Part, place: int) -> str:
     """Return why a step is not done together with others."""
-    state = part.states[place]
-    if part.pipeline.rest:
-        return f"on its own, so that {part.pipeline.rest[0]} gets what it would get"
-    if not part.stages.direct:
-        return "images of different sizes" if state.kind != "PIL" else "the samples are no tensors of one size"
+    step, state = part.steps[place], part.states[place]
     if place == part.stages.head and part.stages.cropped:
         return "the row crops, and torch resizes the tensor"
-    step = part.steps[place]
-    if isinstance(step, (RandomResizedCrop, Resize, *COLORS)):
+    arithmetic = (RandomResizedCrop, Resize, *COLORS)
+    if isinstance(step, arithmetic):
         return "Pillow's own arithmetic" if state.kind == "PIL" else "torch's own arithmetic"
-    before = next(
-        (one for one in part.steps[place - 1 :: -1] if isinstance(one, (RandomResizedCrop, Resize, *COLORS))), None
-    )
-    return f"comes after {type(before).__name__}" if before is not None and place else "padded, each by its own size"
+    if part.pipeline.rest:
+        return f"so that {part.pipeline.rest[0]} gets what it would get"
+    if size_after(part.source, part.steps) is None:
+        return "the images are of different sizes"
+    if part.states[-1].kind == "PIL":
+        return "the samples are PIL images"
+    before = [type(one).__name__ for one in part.steps[:place] if isinstance(one, arithmetic)]
+    return f"comes after {before[-1]}" if before else "each image is padded by its own size"
 
 
 __all__ = ["FusedTail", "Line", "Part", "Plan", "Yields", "recognise"]

@@ -90,19 +90,17 @@ class ArrayReader:
     def targets(self, indices: Sequence[Any]) -> list[Any]:
         """Return the samples' classes, as the dataset gives them."""
         dataset = self._dataset
-        if isinstance(dataset, datasets.CIFAR10):
-            return [dataset.targets[index] for index in indices]
-        if isinstance(dataset, datasets.QMNIST) and not dataset.compat:
-            return [dataset.targets[index] for index in indices]
-        if isinstance(dataset, datasets.MNIST):
-            classes = dataset.targets[self.places(indices)]
-            numbers = classes[:, 0] if isinstance(dataset, datasets.QMNIST) else classes
-        elif dataset.labels is None:
+        classes = dataset.targets if isinstance(dataset, (datasets.CIFAR10, datasets.MNIST)) else dataset.labels
+        if classes is None:
             return [None] * len(indices)
+        qmnist = isinstance(dataset, datasets.QMNIST)
+        if isinstance(dataset, datasets.CIFAR10) or (qmnist and not dataset.compat):
+            return [classes[index] for index in indices]
+        if isinstance(classes, (np.ndarray, torch.Tensor)):
+            classes = classes[self.places(indices)].tolist()
         else:
-            numbers = dataset.labels[self.places(indices)]
-        # int(), which the datasets call, cuts off.
-        return list(map(int, numbers.tolist()))
+            classes = [classes[index] for index in indices]
+        return [int(one[0]) for one in classes] if qmnist else list(map(int, classes))
 
 
 __all__ = ["ArrayReader", "FileReader", "Pixels"]

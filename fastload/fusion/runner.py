@@ -89,6 +89,7 @@ class Runner:
         sizes: Sizes,
         drawn: Sequence[Drawn],
         out: Tensor,
+        given: Sequence[Given] | None = None,
     ) -> None:
         """Write images into a batch.
 
@@ -98,13 +99,13 @@ class Runner:
             sizes: what :meth:`sizes` gave.
             drawn: their parameters.
             out: [N, C, H, W].
+            given: the same parameters, sample by sample; None: they are made of the others.
         """
         stages = self.stages
         # Nothing is asked of a single sample where all of them go through as one block.
-        if raw is not None or stages.values < len(self.steps) or stages.alone > stages.head:
-            given = self.drawing.given(drawn, len(indices))
-        else:
-            given = []
+        by_one = raw is not None or stages.values < len(self.steps) or stages.alone > stages.head
+        if given is None:
+            given = self.drawing.given(drawn, len(indices)) if by_one else []
         if raw is not None:
             for row, index in enumerate(indices):
                 size = int(sizes.height[row]), int(sizes.width[row])

@@ -88,7 +88,6 @@ def source_of(dataset: Any) -> Source:
     elif base in _CIFAR:
         data = _pixels(own, np.ndarray, (None, None, None, 3))
         count, size = len(data), data.shape[1:3]
-        _has(own, "targets", list)
     elif base in _MNIST:
         data = _pixels(own, torch.Tensor, (None, None, None))
         count, size, channels = len(data), tuple(data.shape[1:]), 1

@@ -11,6 +11,7 @@ Three things are asked of a step: :meth:`Step.draw`, the parameters of N samples
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias
@@ -55,6 +56,8 @@ class Step:
 
     random: ClassVar[bool] = False
     """Whether it draws anything."""
+    squares: ClassVar[tuple[str, ...]] = ()
+    """Arguments that are printed as one number where all of theirs are the same, as they may be given."""
 
     def __str__(self) -> str:
         shown = []
@@ -62,6 +65,8 @@ class Step:
             value = getattr(self, field.name)
             required = field.default is dataclasses.MISSING
             if field.name != "version" and (required or value != field.default):
+                if field.name in self.squares and isinstance(value, tuple) and len(set(value)) == 1:
+                    value = value[0]
                 text = short(value)
                 shown.append(text if required else f"{field.name}={text}")
         return f"{type(self).__name__}({', '.join(shown)})"
@@ -98,6 +103,10 @@ class Step:
     def given(self, drawn: Drawn, count: int) -> list[Any]:
         """Return the parameters of each of N samples, as :meth:`apply` takes them."""
         return [None] * count
+
+    def drawn_as(self, given: Sequence[Any]) -> Drawn:
+        """Return parameters as :meth:`draw` gives them, from those of N samples; for steps that only move pixels."""
+        return {}
 
     def apply(self, image: Any, given: Any) -> Any:
         """Return what torchvision's function makes of an image of the kind that it gets, given the parameters."""

@@ -70,6 +70,39 @@ def test_images_of_any_size_equal_torchvisions_samples(name, size, epoch):
                 dataset[0], dataset[1]
 
 
+@pytest.mark.parametrize("name", PIPELINES)
+def test_one_sample_with_its_parameters_is_that_of_a_chunk(name, root):
+    transform = v1.Compose(PIPELINES[name])
+    for dataset in (folder(root, transform), cifar(transform, size=(33, 35))):
+        one = fused(dataset)
+        values = one.parameters([7, 2], [7, 2], 5)
+        for (image, target), index, its in zip(one.load([7, 2], [7, 2], 5).samples(), [7, 2], values, strict=True):
+            alone, its_target = one.sample(index, its)
+            assert same(alone, image)
+            assert its_target == target
+
+
+@given(
+    data=st.data(),
+    size=st.tuples(st.integers(1, 70), st.integers(1, 70)),
+    mode=st.sampled_from(["bilinear", "bicubic", "nearest"]),
+    flips=st.tuples(st.booleans(), st.booleans()),
+    tensors=st.booleans(),
+)
+@settings(max_examples=300)
+def test_any_part_of_any_photo_resized_to_any_size_equals_torchvisions(root, data, size, mode, flips, tensors):
+    interpolation = v1.InterpolationMode(mode)
+    crop = [v2.RandomResizedCrop(size, interpolation=interpolation)]
+    steps = [v2.ToImage(), *crop] if tensors else [*crop, v2.ToImage()]
+    dataset = folder(root, v1.Compose([*steps, v2.RandomHorizontalFlip(), v2.RandomVerticalFlip()]))
+    index = data.draw(st.integers(0, len(dataset) - 1))
+    width, height = dataset.loader(dataset.samples[index][0]).size
+    top, left = data.draw(st.integers(0, height - 1)), data.draw(st.integers(0, width - 1))
+    box = top, left, data.draw(st.integers(1, height - top)), data.draw(st.integers(1, width - left))
+    values = ((None, box) if tensors else (box, None)) + flips
+    assert same(fused(dataset).sample(index, values)[0], unfused(dataset, dataset, index, values))
+
+
 @given(
     padding=st.integers(0, 5),
     mode=st.sampled_from(["constant", "edge", "reflect", "symmetric"]),

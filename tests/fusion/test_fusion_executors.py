@@ -145,7 +145,7 @@ def test_an_executor_makes_blocks_where_that_is_all(steps, calls):
     assert plain.calls == calls
 
 
-@pytest.mark.parametrize("name", PIPELINES)
+@pytest.mark.parametrize("name", [name for name in PIPELINES if "crop" in name or "flip" in name or "eval" in name])
 def test_rows_are_asked_for_in_one_form(name, tmp_path_factory):
     dataset = folder(tmp_path_factory.mktemp("images"), v1.Compose(PIPELINES[name]))
     plan, plain = recognise(dataset), PlainRows()

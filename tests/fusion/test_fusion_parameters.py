@@ -80,7 +80,7 @@ def test_parts_of_images_of_many_sizes_are_those_drawn_for_each_alone(sizes, sca
         }
 
 
-@pytest.mark.parametrize("name", [*NAMES, "tensors, trivial augment", "v2, pad", "floats, crop"])
+@pytest.mark.parametrize("name", [*NAMES, "tensors, trivial augment", "v2, pad", "floats, crop", "floats, jitter"])
 @pytest.mark.parametrize("nested", [False, True])
 def test_what_the_device_does_draws_what_the_worker_would(name, nested, tmp_path):
     transform = v1.Compose(PIPELINES[name])

@@ -26,12 +26,12 @@ FLOAT = State("tensor", torch.float32, 3)
 IMAGE = State("Image", torch.uint8, 3)
 
 BOTH = [
-    ("RandomCrop", (32, 4), PIL_RGB, "RandomCrop((32, 32), padding=(4, 4, 4, 4))"),
+    ("RandomCrop", (32, 4), PIL_RGB, "RandomCrop(32, padding=4)"),
     ("RandomCrop", ((8, 9), (1, 2)), UINT8, "RandomCrop((8, 9), padding=(1, 2, 1, 2))"),
-    ("RandomCrop", (8, None, True, 7), UINT8, "RandomCrop((8, 8), pad_if_needed=True, fill=7)"),
-    ("RandomCrop", (8, (1, 2, 3, 4)), UINT8, "RandomCrop((8, 8), padding=(1, 2, 3, 4))"),
-    ("CenterCrop", ([5],), PIL_RGB, "CenterCrop((5, 5))"),
-    ("RandomResizedCrop", (224,), PIL_RGB, "RandomResizedCrop((224, 224))"),
+    ("RandomCrop", (8, None, True, 7), UINT8, "RandomCrop(8, pad_if_needed=True, fill=7)"),
+    ("RandomCrop", (8, (1, 2, 3, 4)), UINT8, "RandomCrop(8, padding=(1, 2, 3, 4))"),
+    ("CenterCrop", ([5],), PIL_RGB, "CenterCrop(5)"),
+    ("RandomResizedCrop", (224,), PIL_RGB, "RandomResizedCrop(224)"),
     ("RandomResizedCrop", ((4, 5), (0.5, 1), (1, 1)), UINT8, "RandomResizedCrop((4, 5), scale=(0.5, 1), ratio=(1, 1))"),
     ("Resize", (256,), PIL_RGB, "Resize(256)"),
     ("Resize", ([256],), PIL_RGB, "Resize(256)"),
@@ -59,8 +59,8 @@ ONE = [
     (v2.ToDtype(torch.float32, scale=True), IMAGE, "ToDtype(float32, scale=True)"),
     (v2.ToDtype({tv_tensors.Image: torch.float32, "others": None}, scale=True), IMAGE, "ToDtype(float32, scale=True)"),
     (v2.ToDtype({torch.Tensor: torch.float16, "others": None}), UINT8, "ToDtype(float16)"),
-    (v2.RandomCrop(9, fill={tv_tensors.Image: 7, "others": 3}), IMAGE, "RandomCrop((9, 9), fill=7)"),
-    (v2.RandomCrop(9, fill={tv_tensors.Image: 7, "others": 3}), PIL_RGB, "RandomCrop((9, 9), fill=3)"),
+    (v2.RandomCrop(9, fill={tv_tensors.Image: 7, "others": 3}), IMAGE, "RandomCrop(9, fill=7)"),
+    (v2.RandomCrop(9, fill={tv_tensors.Image: 7, "others": 3}), PIL_RGB, "RandomCrop(9, fill=3)"),
     (v2.Resize(None, max_size=5), UINT8, "Resize(None, max_size=5)"),
     (nn.Identity(), IMAGE, "Identity()"),
     (v2.Identity(), PIL_RGB, "Identity()"),
@@ -257,7 +257,6 @@ REFUSED = [
     (of(datasets.CIFAR10, RGB.astype(float)), "its data are float64 (2, 32, 32, 3), not images of uint8"),
     (of(datasets.CIFAR10, RGB[..., :2]), "its data are uint8 (2, 32, 32, 2), not images of uint8"),
     (of(datasets.CIFAR10, torch.from_numpy(RGB)), "its data is a Tensor, not a ndarray"),
-    (of(datasets.CIFAR10, RGB, np.arange(2)), "its targets is a ndarray, not a list"),
     (of(datasets.MNIST, torch.zeros(2, 28, 28, dtype=torch.uint8, device="meta")), "its data are on meta"),
     (lambda: cifar(), "no transform of it is known"),
     (lambda: cifar(abs), "no transform of it is known"),
@@ -276,6 +275,11 @@ def test_what_is_not_known_is_refused_with_the_reason(make, reason):
 def test_a_subclass_with_a_property_in_an_attributes_place_is_refused(tmp_path):
     folder(tmp_path)
     assert "Computing overrides loader of ImageFolder" in recognise(Computing(tmp_path, v1.ToTensor())).reason
+
+
+def test_a_dataset_wrapped_for_tv_tensors_is_refused(tmp_path):
+    wrapped = datasets.wrap_dataset_for_transforms_v2(folder(tmp_path, v2.Compose([v2.ToImage()])))
+    assert "overrides __getattr__, __getitem__ of ImageFolder" in recognise(wrapped).reason
 
 
 class Counting:
