@@ -7,6 +7,7 @@ where it is there, Pillow and torch elsewhere: the samples are the same.
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from torch.utils.data import IterableDataset
@@ -38,7 +39,12 @@ def plan_of(loader: Any) -> Plan | None:
         return None
     from .fusion import recognise
 
-    return recognise(loader.dataset)
+    plan = recognise(loader.dataset)
+    if not native.available():
+        return plan
+    from .fusion.native_makers import NativeBlocks, NativeRows
+
+    return replace(plan, rows=NativeRows.name, blocks=NativeBlocks.name)
 
 
 def fused_of(loader: Any, seed: int) -> FusedDataset | None:
@@ -59,9 +65,9 @@ def fused_of(loader: Any, seed: int) -> FusedDataset | None:
 
     if not native.available():
         return FusedDataset(loader.dataset, plan, seed)
-    from .fusion.native_rows import NativeRows
+    from .fusion.native_makers import NativeBlocks, NativeRows
 
-    return FusedDataset(loader.dataset, plan, seed, rows=NativeRows())
+    return FusedDataset(loader.dataset, plan, seed, rows=NativeRows(), blocks=NativeBlocks())
 
 
 __all__ = ["check_can_fuse", "fused_of", "plan_of"]

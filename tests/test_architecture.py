@@ -104,6 +104,8 @@ ORDER = [
     "fusion.runner",
     "fusion.dataset",
     "fusion",
+    "fusion.native_makers",
+    "fusing",
     "decisions",
     "sampler_generators",
     "state",

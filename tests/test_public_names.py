@@ -48,6 +48,7 @@ OWN_ARGUMENTS = {
     "channels_last": False,
     "fixed_buffers": False,
     "resident": None,
+    "fuse": False,
     "batch_transform": None,
 }
 

@@ -32,6 +32,7 @@ OWN: dict[str, Any] = {
     "channels_last": True,
     "fixed_buffers": False,
     "resident": None,
+    "fuse": False,
     "batch_transform": None,
 }
 

@@ -1,15 +1,20 @@
-"""Rows made by the native library, which decodes only what a crop needs; what it leaves is made by Pillow.
+"""Rows and blocks made by the native library; what it leaves of files is made by Pillow.
 
-In: bytes and a cut. Out: the pixels that Pillow would make, bit for bit. Chosen where the library is there.
+In: bytes and a cut, or an array and moves. Out: what Pillow and torch would make, bit for bit. Chosen where the library
+is there.
 """
 
 from __future__ import annotations
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from ..native import jpeg
+from ..native import arrays, jpeg
 from ..native.rows import FILTERS, Status, Target
+from ..transforms.recipe import Kind, Step
+from .blocks import Moves
 from .readers import Pixels
 from .rows import Cut, PillowRows
 from .values import Values
@@ -66,4 +71,39 @@ class NativeRows:
         return False
 
 
-__all__ = ["NativeRows"]
+_KINDS = {"constant": Kind.SHIFT, "edge": Kind.EDGE, "reflect": Kind.REFLECT, "symmetric": Kind.SYMMETRIC}
+_LEVELS = torch.arange(256, dtype=torch.uint8)
+
+
+class NativeBlocks:
+    """Makes blocks of an array in one pass."""
+
+    name = "the native library"
+
+    def block(
+        self, planes: npt.NDArray[np.uint8], places: npt.NDArray[np.intp], moves: Moves, values: Values, out: Tensor
+    ) -> None:
+        """See :class:`~fastload.fusion.blocks.BlockMaker`."""
+        kind = _KINDS[moves.padding_mode]
+        before = moves.padding[1], moves.padding[0]
+        drawn = (moves.top, moves.flip_vertically), (moves.left, moves.flip_horizontally)
+        rows, cols = (
+            [
+                Step(kind, torch.from_numpy(start), -padding, side),
+                Step(Kind.FLIP, torch.from_numpy(flip), 0, length),
+            ]
+            for (start, flip), padding, side, length in zip(drawn, before, planes.shape[2:], moves.size, strict=True)
+        )
+        table = values.table
+        arrays.transformed(
+            torch.from_numpy(planes),
+            rows,
+            cols,
+            out,
+            indices=torch.from_numpy(np.ascontiguousarray(places, dtype=np.int64)),
+            fill=[int(level) for level in moves.fill],
+            table=None if table.dtype == torch.uint8 and bool((table == _LEVELS).all()) else table,
+        )
+
+
+__all__ = ["NativeBlocks", "NativeRows"]

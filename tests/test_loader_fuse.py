@@ -1,0 +1,264 @@
+"""Fusion inside of a loader: the samples of the plain pipeline given the same parameters, whoever loads them."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import Tensor
+from torch.utils.data import Dataset, IterableDataset, Subset
+from torchvision import datasets
+from torchvision import transforms as v1
+from torchvision.transforms import v2
+
+import fastload
+from fastload import ConfigError, DataLoader, native
+from fastload.fusion import FusedDataset, recognise
+
+MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
+CHAINS: dict[str, Any] = {
+    "v1": v1.Compose(
+        [v1.RandomResizedCrop(24), v1.RandomHorizontalFlip(), v1.ToTensor(), v1.Normalize(MEAN, STD)],
+    ),
+    "v2": v2.Compose(
+        [
+            v2.RandomResizedCrop(24),
+            v2.RandomHorizontalFlip(),
+            v2.ToImage(),
+            v2.ToDtype(torch.float32, scale=True),
+            v2.Normalize(MEAN, STD),
+        ],
+    ),
+    "bytes": v1.Compose([v1.Resize(30), v1.CenterCrop(24), v1.PILToTensor()]),
+}
+WAYS: dict[str, dict[str, Any]] = {
+    "inline": {},
+    "processes": {"num_workers": 2},
+    "threads": {"num_workers": 2, "worker_method": "thread"},
+    "kept": {"num_workers": 2, "persistent_workers": True},
+    "other chunks": {"num_workers": 2, "chunk_size": 3},
+    "spawned": {"num_workers": 1, "multiprocessing_context": "spawn"},
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An ImageFolder tree: 23 JPEGs of different sizes, one of them grey, and a PNG."""
+    root: Path = tmp_path_factory.mktemp("images")
+    noise = np.random.default_rng(0)
+    for number in range(24):
+        place = root / f"class {number % 3}"
+        place.mkdir(exist_ok=True)
+        height, width = noise.integers(30, 90, 2)
+        coarse = noise.integers(0, 256, (6, 6, 3), dtype=np.uint8)
+        image = Image.fromarray(coarse).resize((int(width), int(height)), Image.Resampling.BICUBIC)
+        if number == 7:
+            image = image.convert("L")
+        image.save(place / f"{number:02}.{'png' if number == 5 else 'jpg'}")
+    return root
+
+
+def epochs(loader: DataLoader[Any], number: int = 2) -> list[list[tuple[Tensor, Any]]]:
+    found = []
+    for _ in range(number):
+        # The pass's batches are kept: slots are not used again meanwhile.
+        found.append([(images, targets) for images, targets in loader])
+    return found
+
+
+def same(one: list[Any], other: list[Any]) -> bool:
+    return len(one) == len(other) and all(
+        len(a) == len(b) and all(torch.equal(x[0], y[0]) and torch.equal(x[1], y[1]) for x, y in zip(a, b, strict=True))
+        for a, b in zip(one, other, strict=True)
+    )
+
+
+@pytest.mark.parametrize("chain", CHAINS)
+def test_samples_are_those_of_the_plain_pipeline_given_the_same_parameters(folder, chain):
+    dataset = datasets.ImageFolder(folder, CHAINS[chain])
+    loader = DataLoader(dataset, 5, shuffle=True, seed=3, fuse=True, num_workers=2)
+    plan = recognise(dataset)
+    fused = FusedDataset(dataset, plan, 3)
+    order = list(DataLoader(range(24), 5, shuffle=True, seed=3))
+    for (images, targets), indices in zip(loader, order, strict=True):
+        chosen = indices.tolist()
+        given = fused.parameters(chosen, chosen, 0)
+        for row, index in enumerate(chosen):
+            image, target = fused.reference(index, given[row])
+            assert torch.equal(images[row], torch.as_tensor(image))
+            assert targets[row] == target
+    plain = next(iter(DataLoader(dataset, 5)))
+    assert images.dtype == plain[0].dtype
+    assert images.shape[1:] == plain[0].shape[1:]
+    assert type(images) is type(plain[0])
+    assert targets.dtype == plain[1].dtype
+
+
+@pytest.mark.parametrize("way", [way for way in WAYS if way != "inline"])
+def test_batches_are_the_same_whoever_loads_them(folder, way):
+    dataset = datasets.ImageFolder(folder, CHAINS["v1"])
+    loaders = [DataLoader(dataset, 5, shuffle=True, seed=1, fuse=True, **WAYS[name]) for name in ("inline", way)]
+    assert same(*map(epochs, loaders))
+    for loader in loaders:
+        loader.close()
+
+
+def test_without_the_library_they_are_the_same(folder, monkeypatch):
+    if not native.available():
+        pytest.skip(f"the native library is not there: {native.why_not()}")
+    for chain in CHAINS.values():
+        loader = DataLoader(datasets.ImageFolder(folder, chain), 5, shuffle=True, seed=1, fuse=True)
+        with_library = epochs(loader)
+        loader.set_epoch(0)
+        with monkeypatch.context() as patch:
+            patch.setattr(native, "available", lambda: False)
+            assert same(with_library, epochs(loader))
+
+
+@pytest.mark.parametrize("way", ["inline", "processes"])
+def test_a_resumed_pass_and_a_replayed_sample_are_the_same(folder, way):
+    dataset = datasets.ImageFolder(folder, CHAINS["v2"])
+
+    def make() -> DataLoader[Any]:
+        return DataLoader(dataset, 5, shuffle=True, seed=1, fuse=True, **WAYS[way])
+
+    loader, resumed = make(), make()
+    whole = epochs(loader, 2)
+    loader.set_epoch(1)
+    iterator = iter(loader)
+    for _ in range(2):
+        next(iterator)
+    resumed.load_state_dict(loader.state_dict())
+    assert same(epochs(resumed, 1), [whole[1][2:]])
+    position = 5 * 3 + 2
+    image, target = fastload.replay(make(), 1, position=position)
+    assert torch.equal(torch.as_tensor(image), whole[1][3][0][2])
+    assert target == whole[1][3][1][2]
+    loader.close()
+    resumed.close()
+
+
+class Noise:
+    """A transform that nobody knows, and that draws from all generators."""
+
+    def __call__(self, image: Tensor) -> Tensor:
+        return image + random.random() + float(np.random.rand()) + torch.rand(())
+
+
+@pytest.mark.parametrize("way", ["processes", "threads"])
+def test_unknown_transforms_and_targets_are_called_with_their_own_seeds(folder, way):
+    chain = v1.Compose([*CHAINS["v1"].transforms, Noise()])
+    dataset = datasets.ImageFolder(folder, chain, target_transform=lambda target: (target, random.random()))
+    loaders = [DataLoader(dataset, 5, shuffle=True, seed=1, fuse=True, **WAYS[name]) for name in ("inline", way)]
+    one, other = ([[str(batch) for batch in epoch] for epoch in epochs(loader)] for loader in loaders)
+    assert one == other
+    assert one[0] != one[1]
+    for loader in loaders:
+        loader.close()
+
+
+def test_parts_of_a_dataset_and_targets_of_strings_are_loaded_as_well(folder):
+    dataset = Subset(
+        datasets.ImageFolder(folder, CHAINS["v1"], target_transform=lambda target: f"class {target}"), [3, 9, 9, 20]
+    )
+    fused, plain = (list(DataLoader(dataset, 2, seed=1, fuse=fuse)) for fuse in (True, False))
+    assert [names for _, names in fused] == [names for _, names in plain]
+    with_workers = list(DataLoader(dataset, 2, seed=1, fuse=True, num_workers=2))
+    assert all(torch.equal(a[0], b[0]) and list(a[1]) == list(b[1]) for a, b in zip(fused, with_workers, strict=True))
+
+
+def test_resident_data_may_be_read_fused(folder):
+    dataset = datasets.ImageFolder(folder, CHAINS["bytes"])
+    found = [
+        epochs(DataLoader(dataset, 5, shuffle=True, seed=1, resident=which, fuse=True)) for which in (None, "host")
+    ]
+    assert same(*found)
+
+
+class Small(datasets.CIFAR10):
+    """CIFAR-10 as it is in memory, of random pixels."""
+
+    def __init__(self, transform: Any) -> None:
+        datasets.VisionDataset.__init__(self, transform=transform)
+        noise = np.random.default_rng(0)
+        self.train = True
+        self.data = noise.integers(0, 256, (40, 32, 32, 3), dtype=np.uint8)
+        self.targets = noise.integers(0, 10, 40).tolist()
+
+
+@pytest.mark.parametrize("way", ["inline", "processes", "threads"])
+@pytest.mark.parametrize("mode", ["constant", "reflect"])
+def test_datasets_in_memory_are_made_in_blocks(mode, way):
+    chain = v1.Compose(
+        [
+            v1.RandomCrop(32, padding=4, padding_mode=mode),
+            v1.RandomHorizontalFlip(),
+            v1.ToTensor(),
+            v1.Normalize(MEAN, STD),
+        ]
+    )
+    dataset = Small(chain)
+    plan = recognise(dataset)
+    assert plan.fused, plan.reason
+    fused = FusedDataset(dataset, plan, 3)
+    loader = DataLoader(dataset, 7, shuffle=True, seed=3, fuse=True, **WAYS[way])
+    order = list(DataLoader(range(40), 7, shuffle=True, seed=3))
+    for (images, targets), indices in zip(loader, order, strict=True):
+        chosen = indices.tolist()
+        given = fused.parameters(chosen, chosen, 0)
+        expected = [fused.reference(index, values) for index, values in zip(chosen, given, strict=True)]
+        assert torch.equal(images, torch.stack([image for image, _ in expected]))
+        assert targets.tolist() == [target for _, target in expected]
+    loader.close()
+
+
+def test_a_file_that_is_none_is_an_error_that_names_it(folder, tmp_path):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "broken.jpg").write_bytes(b"no image")
+    for way in ("inline", "processes"):
+        loader = DataLoader(datasets.ImageFolder(tmp_path, CHAINS["v1"]), 1, fuse=True, **WAYS[way])
+        with pytest.raises(OSError, match="cannot identify image file") as caught:
+            next(iter(loader))
+        assert "broken.jpg" in f"{caught.value}{getattr(caught.value, '__notes__', '')}"
+        loader.close()
+
+
+class Own(Dataset[Any]):
+    def __len__(self) -> int:
+        return 3
+
+    def __getitem__(self, index: int) -> int:
+        return index
+
+
+def test_what_cannot_be_fused_stays_as_it_is_and_is_said():
+    loader = DataLoader(Own(), 3, fuse=True)
+    with pytest.warns(UserWarning, match="fuse=True changes nothing"):
+        assert next(iter(loader)).tolist() == [0, 1, 2]
+    assert "fusion" in loader.explain()
+
+
+class Endless(IterableDataset[Any]):
+    def __iter__(self) -> Any:
+        return iter([1])
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [({"fuse": 1}, "fuse must be True or False, got fuse=1"), ({"fuse": True, "seeding": "torch"}, "leave one out")],
+    ids=str,
+)
+def test_arguments_that_do_not_go_with_it_are_refused(options, words):
+    with pytest.raises(ConfigError, match=words):
+        DataLoader(Own(), 3, **options)
+
+
+def test_the_plan_is_explained(folder):
+    words = DataLoader(datasets.ImageFolder(folder, CHAINS["v1"]), 5, fuse=True).explain()
+    assert "RandomResizedCrop" in words
+    assert ("native library" in words) == native.available()
