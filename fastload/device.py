@@ -34,7 +34,7 @@ import torch
 from torch import Tensor
 
 from .errors import ConfigError, DatasetError, LoadTimeout, NotReady
-from .nesting import Key, copied_but_tensors, map_leaves, paths_of, tensors_at, tensors_in
+from .nesting import Key, copied_but_tensors, leaves_of, map_leaves, moves, paths_of, tensors_at, tensors_in
 from .sampling import as_integer
 from .streams import Streams, device_of, streams_of
 
@@ -88,7 +88,8 @@ class Mover:
         self._kept = frozenset(str(key) for key in keep_on_host)
         self._channels_last = channels_last
         self._transform = transform
-        self._buffers: list[_Buffers] = [_Buffers() for _ in range(num_buffers)]
+        first: dict[str, Any] = {}
+        self._buffers: list[_Buffers] = [_Buffers(first) for _ in range(num_buffers)]
         self._turn = 0
         self._last: _Buffers | None = None
         self._user: weakref.ref[Any] | None = None
@@ -196,11 +197,20 @@ class Mover:
             self.streams.compute_waits(event)
         if self._buffers:
             self._last, made = made
+        self._used(made)
+        return made
+
+    def lend(self, part: Any, event: Any) -> None:
+        """Let the user's stream, which may be another one now, have a part of a batch that was handed out before."""
+        if self.streams is not None:
+            self.streams.compute_waits(event)
+        self._used(part)
+
+    def _used(self, made: Any) -> None:
         if self.streams is not None:
             for leaf in tensors_in(made):
                 if self.streams.holds(leaf):
                     self.streams.used_by_compute(leaf)
-        return made
 
     def asked(self) -> None:
         """The user asks for the next batch: what he has queued on the last one is all there will be, if it is fixed."""
@@ -210,35 +220,45 @@ class Mover:
 
 
 class _Buffers:
-    """A fixed place for one batch on the device."""
+    """A fixed place for one batch on the device.
 
-    def __init__(self) -> None:
-        self._leaves: list[Tensor] | None = None
+    Args:
+        first: the batches' layout, by their tensors' paths, for all places; set by the first batch.
+    """
+
+    def __init__(self, first: dict[str, Any]) -> None:
+        self._first = first
+        self._places: dict[str, Tensor] = {}
         self.consumed: Any = None
 
     @torch.inference_mode(False)
     @torch.no_grad()
     def fill(self, made: Any, copy_into: Callable[[Tensor, Tensor], Any], belongs: Callable[[Tensor], bool]) -> Any:
         """Copy a batch here and return it as it lies here. Tensors that do not belong here stay where they are."""
-        found: list[Tensor] = []
-
-        def is_mine(leaf: Any) -> bool:
-            return isinstance(leaf, Tensor) and leaf.layout is torch.strided and belongs(leaf)
-
-        map_leaves(made, lambda leaf: found.append(leaf) if is_mine(leaf) else None)
-        if self._leaves is None:
-            self._leaves = [torch.empty_like(leaf) for leaf in found]
-        layouts = [[(leaf.shape, leaf.dtype, leaf.device) for leaf in leaves] for leaves in (found, self._leaves)]
-        if layouts[0] != layouts[1]:
+        leaves = [(path, leaf) for path, leaf in leaves_of(made, moves) if moves(leaf)]
+        mine = {
+            path: leaf
+            for path, leaf in leaves
+            if isinstance(leaf, Tensor) and leaf.layout is torch.strided and belongs(leaf)
+        }
+        layout = {path: (tuple(leaf.shape), leaf.dtype, leaf.device) for path, leaf in mine.items()}
+        if not self._first:
+            self._first.update(layout)
+        if layout != self._first:
             raise ConfigError(
                 "with fixed_buffers=True all batches must have the same shapes and dtypes, got "
-                f"{[tuple(leaf.shape) for leaf in found]} after {[tuple(leaf.shape) for leaf in self._leaves]}; "
-                "drop_last=True leaves a short last batch out"
+                f"{_in_words(layout)} after {_in_words(self._first)}; drop_last=True leaves a short last batch out"
             )
-        for fixed, leaf in zip(self._leaves, found, strict=True):
-            copy_into(fixed, leaf)
-        leaves = iter(self._leaves)
-        return map_leaves(made, lambda leaf: next(leaves) if is_mine(leaf) else leaf)
+        for path, leaf in mine.items():
+            if path not in self._places:
+                self._places[path] = torch.empty_like(leaf)
+            copy_into(self._places[path], leaf)
+        paths = iter([path for path, _ in leaves])
+        return map_leaves(made, lambda leaf: self._places.get(next(paths), leaf))
+
+
+def _in_words(layout: dict[str, Any]) -> str:
+    return ", ".join(f"{path or 'the batch'}: {shape} of {dtype}" for path, (shape, dtype, _) in layout.items())
 
 
 @dataclass(slots=True)
@@ -274,6 +294,8 @@ class DeviceAhead:
         self.last: Loaded | None = None
         """What the batch given out last was made from, or the one in whose place an error was raised; without the
         batch."""
+        self.last_event: Any = None
+        """The one behind it."""
         self._begun = False
         self._ended = False
         self._pid = os.getpid()
@@ -296,7 +318,7 @@ class DeviceAhead:
             self._fill()
         self._begun = True  # the first batch does not wait for the others
         moved = self._ready.popleft()
-        self.last = moved.loaded
+        self.last, self.last_event = moved.loaded, moved.event
         if moved.error is not None:
             try:
                 raise moved.error
@@ -458,8 +480,11 @@ def prefetch(
     depth = check_count("depth", depth)
     if not (hasattr(iterable, "__iter__") or hasattr(iterable, "__getitem__")):
         raise ConfigError(f"prefetch takes an iterable of batches, got {iterable!r}")
-    if transform is not None and not callable(transform):
-        raise ConfigError(f"transform must be callable with a batch, got {transform!r}")
+    if transform is not None and (not callable(transform) or isinstance(transform, type)):
+        raise ConfigError(f"transform must be callable with a batch, and no class, got {transform!r}")
+    for name, value in (("channels_last", channels_last), ("fixed_buffers", fixed_buffers)):
+        if not isinstance(value, bool):
+            raise ConfigError(f"{name} must be True or False, got {value!r}")
     applied = None if transform is None else lambda batch, _: transform(batch)
     mover = Mover(
         where,

@@ -67,7 +67,7 @@ def _workers(loader: Any, decisions: Decisions, statistics: Any) -> Iterator[tup
 def _resident(loader: Any, statistics: Any) -> str:
     residents = loader._runtime.resident
     if residents is None:
-        return f"{loader.resident}: the dataset is read once, by the workers, when the first iteration begins"
+        return f"{loader.resident}: the dataset is read once, when the first iteration begins"
     why = "".join(f"; {reason}" for reason in residents.refused)
     if residents.columns is None:
         return f"no: the dataset is loaded anew in each epoch{why}"

@@ -213,6 +213,8 @@ class InlineIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's priv
             begun.replicas = Replicas(1, begun.resume)
             read_again(begun, self._load_next)
         self._ahead = _ahead(loader, _Inline(self), patient=True)
+        # What is transformed on the host is pinned after that.
+        self._pins_last = self._pin_memory and self._ahead is not None and loader.device is None
         if self._ahead is not None:
             loader._runtime.iterators.add(self)  # close() drops what is ahead
         if not loader._alone:
@@ -242,7 +244,7 @@ class InlineIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's priv
             _note_last(begun, self._ahead)
         elif begun.replicas is not None:
             begun.replicas.note(*self._replica())
-        return data
+        return compat.pin_memory(data, self._pin_memory_device) if self._pins_last else data
 
     def _replica(self) -> tuple[int, Any, int]:
         return 0, self._fetcher.replica_state(), self._batches
@@ -410,6 +412,7 @@ class WorkerIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's priv
         self._stage: Delivery | PinnedAhead | DeviceAhead = self._delivery
         source = _Delivered(self._delivery, batch_keys(loader, shard, self._base_seed), pool.slots)
         ahead = _ahead(loader, source, patient=False)
+        self._pins_last = self._pin_memory and ahead is not None and loader.device is None
         if ahead is not None:
             source.note_origins()
             self._stage = ahead
@@ -434,7 +437,7 @@ class WorkerIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's priv
             data = self._stage.next()
             self._pass.delivered += 1
             self._note_replica()
-            return data
+            return compat.pin_memory(data, self._pin_memory_device) if self._pins_last else data
         except StopIteration:
             self._pass.finished = True
             if not self._persistent_workers:

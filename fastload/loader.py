@@ -45,7 +45,7 @@ class Statistics:
     """What a loader did in its life so far, over all its iterations. See :meth:`DataLoader.statistics`."""
 
     batches: int
-    """Batches handed to the user."""
+    """Batches handed to the user; with ``device`` or ``batch_transform`` those too that wait for him there."""
     samples: int
     """Samples in them (batches, without auto-collation or for an IterableDataset)."""
     num_workers: int

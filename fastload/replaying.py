@@ -22,7 +22,7 @@ from .passes import KnownBatches, known_batches, seed_of
 from .resuming import repeats_from
 from .sampling import as_integer, check_epoch
 from .transforms.base import Transform
-from .transforms.batches import on_batches
+from .transforms.batches import images_of, on_batches
 from .workers.fetch import Fetcher, Job, batch_getter
 
 # Positions that are searched at once.
@@ -91,8 +91,12 @@ def _transformed(
         stride=1,
         length=0 if known is None else repeats_from(known.rows.shard),
     )
-    draws = keys.draws(Origin(epoch, position, [index]))
-    return on_batches(transform)(loader.collate_fn([sample]), draws)
+    batch = loader.collate_fn([sample])
+    if (number := len(images_of(batch))) != 1:
+        raise ConfigError(
+            f"transformed=True is for samples of one image, and collate_fn makes {number} of sample {index}"
+        )
+    return on_batches(transform)(batch, keys.draws(Origin(epoch, position, [index])))
 
 
 def _loaded(loader: Any, seed: int, known: KnownBatches | None, epoch: int, index: Any, position: int) -> Any:

@@ -7,8 +7,10 @@ and so do the user's generators.
 from __future__ import annotations
 
 import copy
+import hashlib
 import random
-from collections.abc import Iterable, Iterator, Sequence
+import sys
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -82,16 +84,17 @@ def read_once(loader: Any, device: torch.device) -> tuple[Columns | None, list[s
     dataset = loader.dataset
     length = len(dataset)
     if not length:
-        return Columns([], [], 0, places[0].device), []
+        return Columns([], [], [], 0, places[0].device), []
     whole = type(dataset) is TensorDataset and not any(tensor.requires_grad for tensor in dataset.tensors)
-    example = [tensor[:1] for tensor in dataset.tensors] if whole else _look(loader, length)
+    looked_at = [[tensor[:1] for tensor in dataset.tensors]] if whole else _look(loader, length)
+    example = looked_at[0]
     places[0].check_parts(example)
-    sample_bytes = bytes_of(example)
+    sample_bytes = sum(map(bytes_of, looked_at)) // len(looked_at)  # strings are of different lengths
     refused: list[str] = []
     for place in places:
         try:
             if whole:
-                place.check_room(_elsewhere(dataset.tensors, place.device), length, chosen=chosen)
+                place.check_room(place.bytes_copied(dataset.tensors), length, chosen=chosen)
                 return place.columns_of(dataset.tensors), refused
             place.check_room(sample_bytes * length, length, chosen=chosen)
             columns = place.columns(example, length)
@@ -107,50 +110,60 @@ def read_once(loader: Any, device: torch.device) -> tuple[Columns | None, list[s
     return None, refused
 
 
-def _elsewhere(tensors: Iterable[torch.Tensor], device: torch.device) -> int:
-    return sum(tensor.numel() * tensor.element_size() for tensor in tensors if tensor.device != device)
-
-
 class _Watched:
-    """A dataset whose samples come with whether one of the global generators was drawn from."""
+    """A dataset whose samples come with what was drawn from the global generators for them.
+
+    All else of it is the dataset's own, for a ``worker_init_fn`` that asks or changes it.
+    """
 
     def __init__(self, dataset: Any) -> None:
-        self.dataset = dataset
+        object.__setattr__(self, "_dataset", dataset)
+
+    def __reduce__(self) -> Any:
+        return _Watched, (self._dataset,)
+
+    @property  # type: ignore[misc]  # so that isinstance says what it says of the dataset
+    def __class__(self) -> Any:
+        return type(self._dataset)
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "__getitems__":
+            raise AttributeError(name)
+        return getattr(object.__getattribute__(self, "_dataset"), name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        setattr(self._dataset, name, value)
 
     def __getitem__(self, index: Any) -> dict[str, Any]:
         before = _generator_states()
-        load_batch = batch_getter(self.dataset)
-        sample = self.dataset[index] if load_batch is None else load_batch([index])[0]
-        return {"sample": sample, "drew": _generator_states() != before}
+        load_batch = batch_getter(self._dataset)
+        sample = self._dataset[index] if load_batch is None else load_batch([index])[0]
+        # Where each generator is in the end, unless it was left alone: a dataset may seed them itself.
+        pairs = zip(before, _generator_states(), strict=True)
+        return {"sample": sample, "left": ",".join("" if was == now else now for was, now in pairs)}
 
 
-def _generator_states() -> tuple[Any, ...]:
-    name, words, *rest = np.random.get_state(legacy=True)
-    return (
-        random.getstate(),
-        name,
-        np.asarray(words).tobytes(),
-        rest,
-        torch.default_generator.get_state().numpy().tobytes(),
-    )
+def _generator_states() -> list[str]:
+    states = random.getstate(), np.random.get_state(legacy=False), torch.get_rng_state().tolist()
+    with np.printoptions(threshold=sys.maxsize):
+        return [hashlib.blake2b(repr(state).encode(), digest_size=16).hexdigest() for state in states]
 
 
-def _look(loader: Any, length: int) -> Any:
-    """Return a sample, as a batch of one, after a look at some: whether they are the same when they are read again."""
+def _look(loader: Any, length: int) -> list[Any]:
+    """Return some samples, as batches of one, after a look at whether they are the same when they are read again."""
     some = sorted({round(place) for place in np.linspace(0, length - 1, min(length, _READ_TWICE))})
     indices = [index for index in some for _ in range(2)]
-    # Threads would draw from generators of their own.
-    workers = 0 if loader.worker_method == "thread" else min(loader.num_workers, 1)
-    example = first = None
-    with _batches(loader, _Watched(loader.dataset), indices, 1, workers) as batches:
+    found: list[Any] = []
+    first: Any = None
+    with _batches(loader, _Watched(loader.dataset), indices, 1, min(loader.num_workers, 1)) as batches:
         for number, batch in enumerate(batches):
-            sample = batch["sample"]
-            example = sample if example is None else example
             if number % 2 == 0:
-                first = sample
+                first = batch
             else:
-                check_alike(first, sample, indices[number], drew=bool(batch["drew"]))
-    return example
+                drew = batch["left"] != first["left"]
+                check_alike(first["sample"], batch["sample"], indices[number], drew=drew)
+                found.append(batch["sample"])
+    return found
 
 
 def _fill(loader: Any, columns: Columns, batch_size: int) -> None:

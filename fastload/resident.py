@@ -13,7 +13,8 @@ from __future__ import annotations
 import itertools
 import os
 import sys
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -40,14 +41,14 @@ class TensorColumn:
     """A tensor for each sample, all of one shape and dtype.
 
     Args:
-        values: [N, ...], on any device.
-        channels_last: batches [B, C, H, W] lie NHWC in memory, and so do the values here.
+        values: [N, ...], on any device; [N, H, W, C] for ``turned``.
+        turned: batches are [B, C, H, W] that lie NHWC in memory, as the values do.
         pinned: batches are made in page-locked memory, on their way to a device.
     """
 
-    def __init__(self, values: Tensor, *, channels_last: bool = False, pinned: bool = False) -> None:
-        self._turned = channels_last and values.ndim == 4
-        self.values = values.permute(0, 2, 3, 1).contiguous() if self._turned else values
+    def __init__(self, values: Tensor, *, turned: bool = False, pinned: bool = False) -> None:
+        self.values = values
+        self._turned = turned
         self._pinned = pinned
         self.on_host = values.device.type == "cpu"
 
@@ -69,7 +70,7 @@ class TensorColumn:
         if not isinstance(leaf, Tensor):
             raise ValueError("strings, and no tensor")
         if self._turned:
-            leaf = leaf.permute(0, 2, 3, 1)
+            leaf = _turned(leaf)
         place = self.values[start : start + len(leaf)]
         if place.shape != leaf.shape or place.dtype != leaf.dtype:  # else it would be broadcast and converted
             raise ValueError(f"{tuple(leaf.shape[1:])} of {leaf.dtype}, not {tuple(place.shape[1:])} of {place.dtype}")
@@ -130,15 +131,22 @@ class Columns:
     Args:
         nesting: of a batch, with the number of a column at each leaf.
         columns: in the order of the leaves.
+        paths: of the leaves.
         length: samples.
         device: where they are, but for those that stay on the host.
     """
 
     def __init__(
-        self, nesting: Any, columns: Sequence[TensorColumn | ListColumn], length: int, device: torch.device
+        self,
+        nesting: Any,
+        columns: Sequence[TensorColumn | ListColumn],
+        paths: Sequence[str],
+        length: int,
+        device: torch.device,
     ) -> None:
         self._nesting = nesting
         self._columns = columns
+        self._paths = paths
         self._length = length
         self.device = device
 
@@ -173,11 +181,13 @@ class Columns:
         Raises:
             ConfigError: it is not like the first one.
         """
-        leaves = [leaf for _, leaf in leaves_of(batch, _is_leaf)]
+        leaves = dict(leaves_of(batch, _is_leaf))
         size = _size_of(batch)
         try:
-            for column, leaf in zip(self._columns, leaves, strict=True):
-                column.put(start, leaf)
+            if leaves.keys() != set(self._paths):
+                raise ValueError(f"made of {', '.join(map(repr, leaves))}, not of {', '.join(map(repr, self._paths))}")
+            for column, path in zip(self._columns, self._paths, strict=True):
+                column.put(start, leaves[path])
         except (RuntimeError, TypeError, ValueError) as error:
             raise ConfigError(
                 f"resident data must all be of one shape and dtype, and samples {start} to {start + size - 1} are not "
@@ -192,8 +202,8 @@ class Place:
     Args:
         device: for its tensors.
         keep_on_host: paths of the parts that lie on the host all the same.
-        channels_last: see :class:`TensorColumn`.
-        pinned: likewise.
+        channels_last: tensors of four dimensions lie NHWC.
+        pinned: see :class:`TensorColumn`.
     """
 
     def __init__(
@@ -257,7 +267,9 @@ class Place:
             TooLarge: there is no room.
         """
         columns: list[TensorColumn | ListColumn] = []
+        paths = []
         for path, leaf in leaves_of(example, _is_leaf):
+            paths.append(path)
             if not isinstance(leaf, Tensor):
                 if not isinstance(leaf, (list, tuple)):
                     raise ConfigError(_not_kept(path, type(leaf).__name__))
@@ -265,9 +277,11 @@ class Place:
                 continue
             if type(leaf) is not Tensor or leaf.layout is not torch.strided:
                 raise ConfigError(_not_kept(path, f"{type(leaf).__name__}, {leaf.layout}"))
-            values = self._made(lambda leaf=leaf, path=path: self._empty(leaf, length, path))
-            columns.append(self._column(values, path))
-        return Columns(_nesting_of(example), columns, length, self.device)
+            shape = (_turned(leaf) if self._turns(leaf, path) else leaf).shape[1:]
+            with self._room():
+                values = torch.empty((length, *shape), dtype=leaf.dtype, device=self._device_at(path))
+            columns.append(self._column(values, leaf, path))
+        return Columns(_nesting_of(example), columns, paths, length, self.device)
 
     def columns_of(self, tensors: Sequence[Tensor]) -> Columns:
         """Return a TensorDataset's columns: its own tensors, where they are in this place already.
@@ -276,25 +290,39 @@ class Place:
             TooLarge: there is no room.
         """
         columns = []
-        for number, values in enumerate(tensors):
-            device = self._device_at(str(number))
-            moved = self._made(lambda values=values, device=device: values.to(device))
-            columns.append(self._column(moved, str(number)))
-        return Columns(_nesting_of(list(tensors)), columns, len(tensors[0]), self.device)
+        for number, tensor in enumerate(tensors):
+            path = str(number)
+            with self._room():
+                values = tensor.to(self._device_at(path))
+                if self._turns(tensor, path):
+                    values = _turned(values).contiguous()
+            columns.append(self._column(values, tensor, path))
+        paths = [str(number) for number in range(len(tensors))]
+        return Columns(_nesting_of(list(tensors)), columns, paths, len(tensors[0]), self.device)
 
-    def _empty(self, leaf: Tensor, length: int, path: str) -> Tensor:
-        return torch.empty((length, *leaf.shape[1:]), dtype=leaf.dtype, device=self._device_at(path))
+    def bytes_copied(self, tensors: Sequence[Tensor]) -> int:
+        """Return how much of a TensorDataset would be copied."""
+        total = 0
+        for number, tensor in enumerate(tensors):
+            path = str(number)
+            there = tensor.device == self._device_at(path)
+            turned = self._turns(tensor, path) and not _turned(tensor).is_contiguous()
+            # A copy in the place's own layout follows the one to its device.
+            total += (int(not there) + int(turned)) * tensor.numel() * tensor.element_size()
+        return total
 
-    def _made(self, make: Any) -> Tensor:
+    @contextmanager
+    def _room(self) -> Iterator[None]:
         try:
-            made: Tensor = make()
+            yield
         except (RuntimeError, MemoryError) as error:  # torch says with both that there is no memory
             raise TooLarge(f"there is no room {self.words}: {str(error).splitlines()[0]}") from error
-        return made
 
-    def _column(self, values: Tensor, path: str) -> TensorColumn:
-        kept = self._is_kept(path)
-        return TensorColumn(values, channels_last=self._channels_last and not kept, pinned=self._pinned and not kept)
+    def _column(self, values: Tensor, leaf: Tensor, path: str) -> TensorColumn:
+        return TensorColumn(values, turned=self._turns(leaf, path), pinned=self._pinned and not self._is_kept(path))
+
+    def _turns(self, leaf: Tensor, path: str) -> bool:
+        return self._channels_last and leaf.ndim == 4 and not self._is_kept(path)
 
     def _device_at(self, path: str) -> torch.device:
         return torch.device("cpu") if self._is_kept(path) else self.device
@@ -320,8 +348,8 @@ def check_alike(one: Any, other: Any, index: int, *, drew: bool) -> None:
     Raises:
         ConfigError: it is not, or something was.
     """
-    leaves = [[leaf for _, leaf in leaves_of(batch, _is_leaf)] for batch in (one, other)]
-    if len(leaves[0]) != len(leaves[1]) or not all(map(_same, *leaves)):
+    leaves, others = (dict(leaves_of(batch, _is_leaf)) for batch in (one, other))
+    if leaves.keys() != others.keys() or not all(_same(leaf, others[path]) for path, leaf in leaves.items()):
         what = f"sample {index} was another when it was read again"
     elif drew:
         what = f"it draws random numbers for sample {index}"
@@ -371,6 +399,10 @@ def _is_leaf(value: Any) -> bool:
     if isinstance(value, Tensor):
         return True
     return type(value) in (list, tuple) and bool(value) and all(isinstance(part, (str, bytes)) for part in value)
+
+
+def _turned(images: Tensor) -> Tensor:
+    return images.permute(0, 2, 3, 1)
 
 
 def _nesting_of(batch: Any) -> Any:

@@ -11,7 +11,8 @@ NOTE [Several batches at once]
 A batched transform costs a few hundred microseconds on the host, whatever it is given. Its result for a sample depends
 on nothing but the sample's key, so the transforms of this package are given as many batches at once as make that cost
 small, up to the whole epoch on a device, and the user is given views of the result. Partners of mixing transforms are
-neighbours at even places, which they stay behind batches of even sizes. Other callables get one batch at a time.
+neighbours at even places, which they stay behind batches of even sizes. Other callables get one batch at a time, and so
+does everything behind samplers of the user's, which may look at what the loop has done.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from .batch_keys import BatchKeys, Origin
 from .device import DeviceAhead, Loaded, Mover
 from .errors import NotReady
 from .passes import Pass, our_sampler
-from .resident import Columns, Rows, rows_of, split
+from .resident import Columns, Rows, bytes_of, rows_of, split
 from .resuming import base_seed_drawn, batch_keys, index_batches, note_randomness, shard_of
 from .sampler_generators import generator_states
 from .shard import Shard
@@ -105,43 +106,76 @@ class _Batches:
         self._epoch = epoch
         self._shard = shard
         self._row = first_row
-        self._error: Exception | None = None
         self._away = away
-        self._at_once = at_once
+        self.at_once = at_once
+        """Samples that are given at once, if they are of several batches."""
         self._in_pairs = in_pairs
+        # What an interrupt leaves is there for the next time.
+        self._indices_read: Any = None
+        self._found: list[_Batch] = []
+        self._error: Exception | None = None
+        self._ended = False
 
     def next(self) -> Loaded:
         """See :class:`~fastload.device.Source`."""
-        found: list[_Batch] = []
-        room = self._at_once
-        while room > 0 or not found:
+        found = self._found
+        while not self._ended and self._error is None and self._has_room():
             try:
-                if self._error is not None:
-                    error, self._error = self._error, None
-                    raise error
                 found.append(self._next())
-            except Exception as error:
-                if not found:
-                    raise
-                self._error = error  # in its own place, behind these
-                break
-            size = len(found[-1].rows)
-            room -= size
-            if room < size or (self._in_pairs and size % 2):
-                break
-        return self.loaded(found)
+            except StopIteration:
+                self._ended = True
+            except Exception as raised:
+                self._error = raised  # in its own place, behind these
+        if found:
+            loaded = self.loaded(found)
+            self._found = []
+            return loaded
+        if self._error is not None:
+            error, self._error = self._error, None
+            raise error
+        raise StopIteration
 
     def next_nowait(self) -> Loaded:
         """See :class:`~fastload.device.Source`."""
         raise NotReady
 
+    def _has_room(self) -> bool:
+        found = self._found
+        if not found:
+            return True
+        last = len(found[-1].rows)
+        taken = sum(len(batch.rows) for batch in found)
+        return taken + last <= self.at_once and not (self._in_pairs and last % 2)
+
     def _next(self) -> _Batch:
-        indices = next(self._indices)
-        indices = indices if hasattr(indices, "__len__") else list(indices)
-        position = self._shard.position(self._row)
-        self._row += len(indices)
-        rows = rows_of(indices, len(self._columns))
-        return _Batch(rows, self._keys.draws(Origin(self._epoch, position, indices)))
+        if self._indices_read is None:
+            self._indices_read = next(self._indices)
+        indices = self._indices_read
+        if not hasattr(indices, "__len__"):
+            indices = self._indices_read = list(indices)
+        batch = None
+        try:
+            if not len(indices):
+                raise IndexError("an index batch without indices has no samples to collate")
+            rows = rows_of(indices, len(self._columns))
+            draws = self._keys.draws(Origin(self._epoch, self._shard.position(self._row), indices))
+            batch = _Batch(rows, draws)
+            return batch
+        except Exception:
+            self._advance(len(indices))
+            raise
+        finally:
+            if batch is not None:
+                self._advance(len(indices))
+
+    def _advance(self, num_rows: int) -> None:
+        self._row += num_rows
+        self._indices_read = None
+
+    @property
+    def sample_bytes(self) -> int:
+        """What a sample takes in memory."""
+        return self._columns.num_bytes // max(len(self._columns), 1)
 
     def loaded(self, batches: list[_Batch]) -> Loaded:
         """Return what the device stage is to be given for some batches."""
@@ -170,7 +204,7 @@ class ResidentIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's pr
         loader._runtime.iterators.add(self)
 
     def _reset(self, loader: Any, first_iter: bool = False) -> None:
-        self._stage.close()
+        self._shutdown_workers()
         begun: Pass = loader._begin_pass()
         try:
             self._begin(loader, begun, loader._columns(), None)
@@ -198,80 +232,104 @@ class ResidentIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's pr
             shard,
             first_row,
             away=self._mover.device != columns.device,
-            at_once=_samples_at_once(loader, columns, self._mover.device),
+            at_once=1,
             in_pairs=getattr(loader.batch_transform, "mixes", False),
         )
-        self._stage = DeviceAhead(self._source, self._mover, loader.prefetch_to_device, patient=True)
-        self._given: deque[Any] = deque()
+        self._bytes_at_once = _bytes_at_once(loader, begun, self._mover.device)
+        self._pins = self._pin_memory and loader.device is None
+        # Where nothing is done beside the user's loop, nothing is done ahead of it.
+        depth = 0 if self._mover.streams is None else loader.prefetch_to_device
+        self._stage: DeviceAhead | None = DeviceAhead(self._source, self._mover, depth, patient=True)
+        self._given: Iterator[tuple[int, Any, Draws]] = iter(())
         self._singly: deque[_Batch] = deque()
         if not loader._alone:
             compare_ranks(our_sampler(loader), loader.state_dict())
 
     def _next_data(self) -> Any:
+        if self._stage is None:
+            raise StopIteration
         begun = self._pass
         try:
-            if not self._given:
-                self._given.extend(self._made())
+            given = next(self._given, None)
+            while given is None:
+                self._given = self._made(self._stage)
+                given = next(self._given, None)
         except StopIteration:
             begun.finished = True
             raise
         except Exception:
             begun.delivered += 1  # the error stood in a batch's place
             raise
-        num_samples, batch, begun.draws = self._given.popleft()
+        num_samples, batch, begun.draws = given
         begun.delivered += 1
         self._counts.count(num_samples, None)
-        return batch
+        return compat.pin_memory(batch, self._pin_memory_device) if self._pins else batch
 
-    def _made(self) -> Iterator[tuple[int, Any, Draws]]:
+    def _made(self, stage: DeviceAhead) -> Iterator[tuple[int, Any, Draws]]:
         """Return the next batches, at least one, with their sizes and draws."""
         if self._singly:
-            alone = [self._singly.popleft()]
-            loaded = self._source.loaded(alone)
-            return _parts(self._mover.hand_out(*self._mover.move(loaded.batch, loaded.draws)), loaded)
+            loaded = self._source.loaded([self._singly[0]])
+            try:
+                made, event = self._mover.move(loaded.batch, loaded.draws)
+            except Exception:
+                self._singly.popleft()  # an interrupt leaves it
+                raise
+            self._singly.popleft()
+            return self._parts(self._mover.hand_out(made, event), event, loaded)
         try:
-            made = self._stage.next()
+            made = stage.next()
         except StopIteration:
             raise
         except Exception:
-            last = self._stage.last
+            last = stage.last
             if last is None or len(last.note) == 1:
                 raise
             self._singly.extend(last.note)  # so that only those are lost in which it happens again
-            return self._made()
-        assert self._stage.last is not None
-        return _parts(made, self._stage.last)
+            return self._made(stage)
+        assert stage.last is not None
+        return self._parts(made, stage.last_event, stage.last)
+
+    def _parts(self, made: Any, event: Any, loaded: Loaded) -> Iterator[tuple[int, Any, Draws]]:
+        """Yield the batches that were made at once, with their sizes and draws, each when it is asked for."""
+        batches: list[_Batch] = loaded.note
+        sizes = [len(batch.rows) for batch in batches]
+        if self._bytes_at_once:
+            # Both what is read and what is made of it count; the first batch tells.
+            largest = max(bytes_of(made) // sum(sizes), self._source.sample_bytes, 1)
+            self._source.at_once = self._bytes_at_once // largest
+        shape = loaded.draws[0].shape
+        parts = split(made, sizes) if len(sizes) > 1 else [made]
+        for number, (size, batch, part) in enumerate(zip(sizes, batches, parts, strict=True)):
+            if number:  # the user may have another stream now
+                self._mover.lend(part, event)
+            batch.draws.shape = None if shape is None else shape._replace(num=size)
+            yield size, part, batch.draws
 
     def _note(self, runtime: Any) -> None:
         """Nothing that is not counted as it happens."""
 
     def _shutdown_workers(self) -> None:
-        """There are none; what is ahead is dropped."""
-        self._given.clear()
-        self._singly.clear()
-        self._stage.close()
+        """There are none; what is ahead is dropped, and the data are let go of."""
+        stage, self._stage = self._stage, None
+        if stage is not None:
+            stage.close()
+            self._given = iter(())
+            self._singly.clear()
+            del self._source, self._mover
 
 
-def _parts(made: Any, loaded: Loaded) -> Iterator[tuple[int, Any, Draws]]:
-    """Yield the batches that were made at once, with their sizes and draws."""
-    batches: list[_Batch] = loaded.note
-    sizes = [len(batch.rows) for batch in batches]
-    shape = loaded.draws[0].shape
-    for size, batch, part in zip(sizes, batches, split(made, sizes) if len(sizes) > 1 else [made], strict=True):
-        batch.draws.shape = None if shape is None else shape._replace(num=size)
-        yield size, part, batch.draws
-
-
-def _samples_at_once(loader: Any, columns: Columns, device: torch.device) -> int:
-    """Return how many samples are transformed at once; see NOTE [Several batches at once]."""
+def _bytes_at_once(loader: Any, begun: Pass, device: torch.device) -> int:
+    """Return how many bytes are transformed at once; 0: one batch. See NOTE [Several batches at once]."""
     transform = loader.batch_transform
-    if not isinstance(transform, Transform) or loader.fixed_buffers or not len(columns):
-        return 1
+    if not isinstance(transform, Transform) or loader.fixed_buffers:
+        return 0
     members = [member for member in transform.modules() if isinstance(member, Transform)]
     if not all(type(member).__module__.startswith(_OURS) for member in members):
-        return 1
-    most = _AT_ONCE_ON_HOST if device.type == "cpu" else _AT_ONCE_ON_DEVICE
-    return most // max(columns.num_bytes // len(columns), 1)
+        return 0
+    samplers = (loader.sampler, loader.batch_sampler)
+    if begun.known is None and any(type(sampler).__module__ != compat.SAMPLER_MODULE for sampler in samplers):
+        return 0  # it may look at what the loop has done with the batch before
+    return _AT_ONCE_ON_HOST if device.type == "cpu" else _AT_ONCE_ON_DEVICE
 
 
 __all__ = ["Gather", "ResidentIterator"]

@@ -454,7 +454,7 @@ def test_fixed_places_are_depth_and_two_and_stay_for_all_epochs():
 
 
 def test_with_fixed_places_another_shape_is_an_error_that_says_what_to_do():
-    with pytest.raises(ConfigError, match=r"same shapes and dtypes, got \[\(2,\)\] after \[\(3,\)\]; drop_last=True"):
+    with pytest.raises(ConfigError, match=r"same shapes and dtypes, got .*\(2,\) of .*\(3,\) of .*; drop_last=True"):
         list(prefetch([torch.ones(3)] * 4 + [torch.ones(2)], "cpu", 2, fixed_buffers=True))
 
 
@@ -481,3 +481,31 @@ def test_bad_arguments_are_clear_errors(arguments, message):
 
 def test_devices_get_their_index():
     assert device_of("cpu") == device_of(torch.device("cpu", 0)) == CPU
+
+
+def test_all_fixed_places_are_of_the_first_batchs_shape():
+    batches = [torch.zeros(3), torch.zeros(3), torch.zeros(3), torch.zeros(2)]
+    ahead = iter(prefetch(batches, "cpu", fixed_buffers=True))
+    assert [next(ahead).shape for _ in range(3)] == [(3,)] * 3
+    with pytest.raises(ConfigError, match="same shapes and dtypes"):
+        next(ahead)
+
+
+def test_parts_of_a_dict_keep_their_places_in_whatever_order_they_come():
+    batches = [{"a": torch.zeros(2), "b": torch.ones(2)}, {"b": torch.ones(2), "a": torch.zeros(2)}] * 4
+    places: dict[str, set[int]] = {"a": set(), "b": set()}
+    for batch in prefetch(batches, "cpu", fixed_buffers=True):
+        assert (batch["a"].sum(), batch["b"].sum()) == (0, 2)
+        for name, part in batch.items():
+            places[name].add(part.data_ptr())
+    assert [len(places[name]) for name in "ab"] == [4, 4]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"channels_last": "yes"}, {"fixed_buffers": "no"}, {"transform": dict}],
+    ids=lambda options: next(iter(options)),
+)
+def test_arguments_of_prefetch_are_checked(options):
+    with pytest.raises(ConfigError, match=next(iter(options))):
+        prefetch([], "cpu", **options)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import pickle
 import random
+import weakref
 from typing import Any
 
 import numpy as np
@@ -17,6 +19,7 @@ from torch.utils.data import Dataset, IterableDataset, Subset, TensorDataset
 import fastload
 from fastload import ConfigError, DataLoader, DistributedBatchSampler, DistributedSampler
 from fastload import transforms as T
+from fastload.resident import rows_of
 from fastload.transforms.base import BatchShape, Params, Transform, tensor_of
 from fastload.transforms.draws import Stream
 
@@ -399,7 +402,7 @@ def test_tensors_that_are_there_already_need_no_room(monkeypatch):
 def test_what_is_resident_can_be_asked():
     loader = DataLoader(Images(), 5, resident="host", num_workers=2)
     assert loader.statistics().resident is None
-    assert "read once, by the workers, when the first iteration begins" in loader.explain()
+    assert "read once, when the first iteration begins" in loader.explain()
     epochs(loader, 1)
     statistics = loader.statistics()
     assert (statistics.resident, statistics.batches, statistics.samples) == ("cpu", 8, LENGTH)
@@ -490,6 +493,199 @@ def test_without_names_for_samples_nothing_alternates(options):
         next(iter(loader))
     with pytest.raises(ConfigError, match="named by their index"):
         T.AlternatingFlip()(torch.zeros(2, 1, 3, 3))
+
+
+class Mixed(Images):
+    """Dicts whose keys come in two orders."""
+
+    def __getitem__(self, index: int) -> Any:
+        items = [("a", index), ("b", -index)]
+        return dict(items if index % 2 == 0 else items[::-1])
+
+
+def test_leaves_are_told_apart_by_their_paths_not_by_their_order():
+    for batch in DataLoader(Mixed(), 4, resident="host"):
+        assert (batch["a"] == -batch["b"]).all()
+        assert (batch["a"] >= 0).all()
+
+    class Other(Images):
+        def __getitem__(self, index: int) -> Any:
+            return {"cat" if index < 20 else "dog": index}
+
+    with pytest.raises(ConfigError, match="made of 'dog', not of 'cat'"):
+        iter(DataLoader(Other(), 4, resident="host"))
+
+
+class Opened(Images):
+    """Has its data only where worker_init_fn has opened it."""
+
+    opened: Any = None
+
+    def __getitem__(self, index: int) -> Any:
+        return self.opened[index]
+
+
+def open_in_worker(_: int) -> None:
+    dataset = torch.utils.data.get_worker_info().dataset
+    assert isinstance(dataset, Opened)
+    dataset.opened = list(range(LENGTH))
+
+
+@pytest.mark.parametrize("way", ["processes", "threads", "kept", "spawned"])
+def test_what_worker_init_fn_opens_is_there_when_the_dataset_is_read(way):
+    options = WAYS.get(way, {"num_workers": 1, "multiprocessing_context": "spawn"})
+    loader = DataLoader(Opened(), 5, worker_init_fn=open_in_worker, resident="host", **options)
+    assert [batch.tolist() for batch in loader][-1] == [35, 36]
+    loader.close()
+
+
+class SelfSeeded(Images):
+    def __getitem__(self, index: int) -> Any:
+        torch.manual_seed(index)
+        return torch.rand(())
+
+
+def test_a_dataset_that_seeds_the_generators_itself_is_not_random():
+    found = [[batch.tolist() for batch in DataLoader(SelfSeeded(), 5, resident=which)] for which in (None, "host")]
+    assert found[0] == found[1]
+
+
+class Interrupting(Transform):
+    """Interrupts the user at one call."""
+
+    def __init__(self, at: int) -> None:
+        super().__init__()
+        self.at = at
+        self.calls = 0
+
+    def transform(self, images: Tensor, params: Params) -> Tensor:
+        self.calls += 1
+        if self.calls == self.at:
+            raise KeyboardInterrupt
+        return images
+
+
+Interrupting.__module__ = "fastload.transforms.interrupting"
+
+
+@pytest.mark.parametrize("at", [1, 2, 3])
+@pytest.mark.parametrize("where", ["transform", "rows_of"])
+def test_an_interrupt_loses_nothing(monkeypatch, where, at):
+    monkeypatch.setattr("fastload.resident_iteration._AT_ONCE_ON_HOST", 2000)
+    transform = Interrupting(at if where == "transform" else 0)
+    loader = DataLoader(Images(), 5, batch_transform=transform, resident="host")
+    if where == "rows_of":
+        calls = iter(range(1, 100))
+
+        def interrupting(indices: Any, length: int) -> Any:
+            if next(calls) == at:
+                raise KeyboardInterrupt
+            return rows_of(indices, length)
+
+        monkeypatch.setattr("fastload.resident_iteration.rows_of", interrupting)
+    iterator = iter(loader)
+    seen: list[int] = []
+    interrupts = 0
+    while True:
+        try:
+            seen += next(iterator)[1].tolist()
+        except KeyboardInterrupt:
+            interrupts += 1
+        except StopIteration:
+            break
+    assert seen == list(range(LENGTH))
+    assert interrupts == 1
+
+
+def test_results_that_are_larger_than_the_data_are_made_fewer_at_once(monkeypatch):
+    monkeypatch.setattr("fastload.resident_iteration._AT_ONCE_ON_HOST", 1 << 16)
+    dataset = TensorDataset(torch.zeros(400, 1, 4, 4, dtype=torch.uint8))
+    loader = DataLoader(dataset, 2, batch_transform=T.Resize(32), resident="host")
+    for (images,) in loader:
+        assert images.untyped_storage().nbytes() <= 1 << 16
+
+
+def test_close_lets_go_of_the_data_also_where_somebody_holds_the_iterator():
+    dataset = TensorDataset(Images().images, torch.arange(LENGTH))
+    for stop in (1, 8, 9):
+        loader = DataLoader(
+            dataset, 5, batch_transform=augmentation(), resident="host", channels_last=True, device="cpu"
+        )
+        iterator = iter(loader)
+        for _ in range(stop):
+            next(iterator, None)
+        kept = weakref.ref(loader._columns().tensors()[0])
+        gc.disable()
+        try:
+            loader.close()
+            assert kept() is None
+        finally:
+            gc.enable()
+        with pytest.raises(StopIteration):
+            next(iterator)
+
+
+@pytest.mark.parametrize("options", [{}, {"num_workers": 2}, {"resident": "host"}], ids=str)
+def test_batches_that_are_transformed_on_the_host_are_pinned_in_the_end(monkeypatch, options):
+    pinned = []
+    monkeypatch.setattr("torch.accelerator.is_available", lambda: True)
+    monkeypatch.setattr("torch.accelerator.current_accelerator", lambda *_: torch.device("cpu"))
+    monkeypatch.setattr("fastload.compat.pin_memory", lambda batch, device=None: pinned.append(plain(batch)) or batch)
+    loader = DataLoader(Images(), 5, pin_memory=True, batch_transform=augmentation(), **options)
+    given = [plain(batch) for batch in loader]
+    assert pinned == given
+    loader.close()
+
+
+def test_there_must_be_room_for_a_copy_in_another_layout(monkeypatch):
+    dataset = TensorDataset(torch.zeros(100, 3, 8, 8))
+    size = 100 * 3 * 8 * 8 * 4
+    monkeypatch.setattr("fastload.resident.free_on", lambda device: size - 1)
+    assert len(epochs(DataLoader(dataset, 5, resident="host"), 1)[0]) == 20
+    with pytest.raises(ConfigError, match="100 samples take"):
+        iter(DataLoader(dataset, 5, resident="device", device="cpu", channels_last=True))
+
+
+def test_the_size_of_strings_is_that_of_several():
+    class Texts(Images):
+        def __getitem__(self, index: int) -> str:
+            return "" if index == 0 else "x" * 100_000
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("fastload.resident.free_on", lambda device: 1_000_000)
+        with pytest.raises(ConfigError, match="37 samples take"):
+            iter(DataLoader(Texts(), 5, resident="host"))
+
+
+def test_a_sampler_that_looks_at_the_loop_is_asked_as_without_it():
+    class Looking:
+        def __init__(self) -> None:
+            self.done = 0
+
+        def __iter__(self) -> Any:
+            for _ in range(6):
+                yield [self.done]
+
+    for resident in (None, "host"):
+        sampler = Looking()
+        for batch in DataLoader(Images(), batch_sampler=sampler, resident=resident):
+            assert batch[1].tolist() == [sampler.done]
+            sampler.done += 1
+
+
+def test_an_index_batch_without_indices_is_an_error_as_without_it():
+    for resident in (None, "host"):
+        with pytest.raises(IndexError):
+            next(iter(DataLoader(Images(), batch_sampler=[[]], resident=resident)))
+
+
+def test_several_images_of_a_sample_are_not_replayed_transformed():
+    def doubled(samples: list[Any]) -> Any:
+        return torch.stack([image for image, *_ in samples]).repeat_interleave(2, 0)
+
+    loader = DataLoader(Images(), 5, seed=1, collate_fn=doubled, batch_transform=augmentation())
+    with pytest.raises(ConfigError, match="collate_fn makes 2 of sample 3"):
+        fastload.replay(loader, 0, 3, transformed=True)
 
 
 def test_the_parameters_of_each_batch_can_be_had_back():

@@ -81,6 +81,36 @@ def test_a_stage_that_does_not_tell_the_allocator_is_caught_by_these_tests(devic
     assert read_late(Forgetful(device)) != [float(i) for i in range(12)]
 
 
+class Impatient(DeviceStreams):
+    """Lets the compute stream read a batch before it is there."""
+
+    def compute_waits(self, event: Any) -> None:
+        pass
+
+
+def read_behind_a_slow_side(streams: DeviceStreams, number: int = 6) -> list[float]:
+    """Read batches that the side stream makes slowly, and return what was read."""
+
+    def slowly(batch: Tensor, _: Any) -> Tensor:
+        torch.cuda._sleep(CYCLES)
+        return batch + 1
+
+    ahead = DeviceAhead(Recycled(number), Mover(streams.device, streams, transform=slowly), 2, patient=True)
+    seen = [ahead.next().double().mean() for _ in range(number)]
+    torch.cuda.synchronize()
+    ahead.close()
+    return [value.item() for value in seen]
+
+
+def test_a_batch_is_read_when_the_side_stream_has_made_it(device):
+    assert read_behind_a_slow_side(DeviceStreams(device)) == [float(i + 1) for i in range(6)]
+
+
+def test_a_stage_that_does_not_wait_for_the_side_stream_is_caught_by_these_tests(device):
+    torch.cuda.empty_cache()
+    assert read_behind_a_slow_side(Impatient(device)) != [float(i + 1) for i in range(6)]
+
+
 def test_copies_run_while_kernels_do(device):
     streams = DeviceStreams(device)
     large = (64, 3, 512, 512)
@@ -88,9 +118,6 @@ def test_copies_run_while_kernels_do(device):
     ahead.next()
     begun, ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     torch.cuda.synchronize()
-    with streams.beside():
-        begun_side = torch.cuda.Event(enable_timing=True)
-        begun_side.record()
     begun.record()
     torch.cuda._sleep(50 * CYCLES)
     ended.record()
