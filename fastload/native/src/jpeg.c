@@ -18,6 +18,8 @@
 #define MARGIN 4
 /* Fewer columns are not worth the cutting, and libjpeg treats components narrower than two samples apart. */
 #define LEAST_WIDTH 32
+/* libjpeg-turbo writes aligned rows past the cache, from where they would have to be read again. */
+#define MISALIGNED 8
 /* More scans are no image but an attempt to cost time. */
 #define MOST_SCANS 256
 
@@ -100,9 +102,10 @@ static int decode(struct job *job, struct fastload_scratch *scratch, const uint8
     jpeg_crop_scanline(cinfo, &offset, &columns);
 
     const size_t stride = ((size_t)3 * cinfo->output_width + ROW_PADDING + 63) / 64 * 64;
-    uint8_t *pixels = reserve(&scratch->pixels, stride * ROWS_AT_ONCE);
+    uint8_t *pixels = reserve(&scratch->pixels, stride * ROWS_AT_ONCE + MISALIGNED);
     if (!pixels)
         return FASTLOAD_NO_MEMORY;
+    pixels += MISALIGNED;
     JSAMPROW rows[ROWS_AT_ONCE];
     for (int i = 0; i < ROWS_AT_ONCE; i++)
         rows[i] = pixels + i * stride;
