@@ -25,7 +25,16 @@ NAME = "fastload.native._fastload"
 SOURCES = Path("fastload/native/src")
 # Contraction would make of a product and a sum what no other build computes.
 FLAGS = ["-std=c11", "-O3", "-fvisibility=hidden", "-ffp-contract=off", "-Wall", "-Wextra"]
-PROBE = "#include <stdio.h>\n#include <jpeglib.h>\nint main(void) { return jpeg_std_error(0) == 0; }\n"
+# libjpeg-turbo from 2.0 on: what it took from libjpeg cannot decode parts of rows, and 1.5 decodes them wrongly.
+PROBE = """
+#include <stdio.h>
+#include <jpeglib.h>
+#include <jpegint.h>
+#if !defined(LIBJPEG_TURBO_VERSION_NUMBER) || LIBJPEG_TURBO_VERSION_NUMBER < 2000000
+#error this is not libjpeg-turbo 2.0 or later
+#endif
+int main(void) { return jpeg_skip_scanlines(NULL, 0) + sizeof(struct jpeg_entropy_decoder) == 0; }
+"""
 
 
 def asked(name: str) -> bool:
@@ -48,9 +57,9 @@ class BuildLibrary(build_ext):
             ext.define_macros.append(("FASTLOAD_WITH_JPEG", "1"))
             ext.libraries.append("jpeg")
         elif asked("FASTLOAD_REQUIRE_NATIVE"):
-            raise SystemExit("fastload: jpeglib.h or libjpeg not found; on Debian: apt-get install libjpeg62-turbo-dev")
+            raise SystemExit("fastload: no libjpeg-turbo; on Debian: apt-get install libjpeg-dev")
         else:
-            print("fastload: building without JPEG decoding: jpeglib.h or libjpeg not found", file=sys.stderr)
+            print("fastload: building without JPEG decoding: no libjpeg-turbo, or not its headers", file=sys.stderr)
         super().build_extension(ext)
 
     def _finds_libjpeg(self) -> bool:

@@ -51,7 +51,7 @@ def why_not(part: Part = "arrays") -> str | None:
     """Return why the library, or the part of it that decodes JPEG files, cannot be used; None where it can."""
     loaded = _load()
     if loaded.reason is None and part == "jpeg" and not loaded.features & _HAS_JPEG:
-        return "it was built without libjpeg-turbo's headers (Debian: libjpeg62-turbo-dev)"
+        return "it was built without libjpeg-turbo's headers (libjpeg-dev), or another libjpeg was loaded than then"
     return loaded.reason
 
 

@@ -11,17 +11,16 @@ from fastload import native
 REQUIRED = os.environ.get("FASTLOAD_REQUIRE_NATIVE", "") not in ("", "0")
 
 
-@pytest.fixture(autouse=True)
-def _library(request: pytest.FixtureRequest) -> None:
-    """Skip or fail without the library; tests marked ``needs_jpeg`` also without that part of it."""
-    if request.node.get_closest_marker("without_library"):
-        return
-    part = "jpeg" if request.node.get_closest_marker("needs_jpeg") else "arrays"
-    reason = native.why_not(part)
-    if reason is not None:
-        (pytest.fail if REQUIRED else pytest.skip)(f"the native library cannot be used: {reason}")
-
-
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "needs_jpeg: uses the part of the native library that decodes JPEG files")
     config.addinivalue_line("markers", "without_library: runs without the native library too")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip or fail without the library, before fixtures compile what goes with it."""
+    if item.get_closest_marker("without_library"):
+        return
+    reason = native.why_not("jpeg" if item.get_closest_marker("needs_jpeg") else "arrays")
+    if reason is not None:
+        (pytest.fail if REQUIRED else pytest.skip)(f"the native library cannot be used: {reason}")

@@ -161,7 +161,8 @@ int main(int argc, char **argv)
             box[1] = (int32_t)draw((uint32_t)(header[0] - box[3] + 1));
             if (draw(20) == 0)
                 box[draw(4)] += (int32_t)draw(2000) - 1000;
-            const int32_t height = draw(4) ? 1 + (int32_t)draw(80) : box[2], width = 1 + (int32_t)draw(80);
+            const int32_t height = draw(4) ? 1 + (int32_t)draw(80) : box[2];
+            const int32_t width = 1 + (int32_t)draw(draw(4) ? 80 : 4);
             const int32_t filter = (int32_t)draw(2), order = (int32_t)draw(2), flip = (int32_t)draw(2);
             const int element = draw(2) ? 4 : 1;
             const int planes = (int)draw(2);

@@ -2,8 +2,8 @@
  *
  * make_jpeg FILE WIDTH HEIGHT QUALITY SEED KIND H V RESTART
  *
- * KIND: a letter for each property: g grey, c CMYK, r RGB (no transform), p progressive, a arithmetic, n a scan for each
- * component, o optimised Huffman tables, i a progression that stops early. H, V: sampling of the first component.
+ * KIND: a letter for each property: g grey, c CMYK, r RGB (no transform), p progressive, a arithmetic, n a scan for
+ * each component, o optimised Huffman tables, i a progression that stops early. H, V: sampling of the first component.
  * RESTART: MCUs between restart markers, 0 for none. */
 #include <math.h>
 #include <stdio.h>

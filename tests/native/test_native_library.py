@@ -58,6 +58,7 @@ def test_a_library_of_another_version_is_refused(monkeypatch):
 
 @without_library
 def test_a_file_that_is_no_library_is_refused(monkeypatch, tmp_path: Path):
+    monkeypatch.delenv("FASTLOAD_NATIVE", raising=False)
     broken = tmp_path / "_fastload.so"
     broken.write_bytes(b"not a library")
     monkeypatch.setattr(native, "LIBRARY", broken)
@@ -68,6 +69,7 @@ def test_a_file_that_is_no_library_is_refused(monkeypatch, tmp_path: Path):
 
 @without_library
 def test_a_missing_file_is_told_apart(monkeypatch, tmp_path: Path):
+    monkeypatch.delenv("FASTLOAD_NATIVE", raising=False)
     monkeypatch.setattr(native, "LIBRARY", tmp_path / "_fastload.so")
     assert native._load.__wrapped__().reason.startswith("it was not built")
 

@@ -29,6 +29,15 @@ def test_the_installed_pillow_resizes_in_an_order_that_is_known():
     assert rows.pillow_order() in set(rows.Order)
 
 
+def test_a_pillow_that_computes_something_else_is_noticed(monkeypatch):
+    resize = Image.Image.resize
+    monkeypatch.setattr(Image.Image, "resize", lambda self, size, _: resize(self, size, Image.Resampling.HAMMING))
+    assert rows.pillow_order.__wrapped__() is None
+    monkeypatch.setattr(rows, "pillow_order", lambda: None)
+    with pytest.raises(RuntimeError, match="in a way of its own"):
+        rows.Target(torch.zeros(1, 3, 2, 2, dtype=torch.uint8))
+
+
 @pytest.mark.parametrize("interpolation", rows.FILTERS)
 def test_a_resized_box_equals_pillows(level, interpolation):
     rng = np.random.default_rng(LEVELS.index(level))

@@ -9,18 +9,26 @@
 /* Zeros behind the data: an MCU of ten blocks cannot read further than this before the end is looked at. */
 #define PADDING 4096
 
-/* A word of struct codes.look. Zero in all: the code is longer than LOOK_BITS, or none.
- *   bits 0..5: bits of the code and of the value behind it
- *   bits 6..10: bits of the code
- *   bits 11..14: bits of the value
- *   bits 15..18: the run of zeros before it
- *   bit 19: LAST: the rest of the block is zero */
+/* A word of struct codes.look. Zero in all: the code is longer than LOOK_BITS, or none. Two codes are in a word where
+ * the second ends within the bits looked at; its value need not.
+ *   bits 0..5: bits of all that the word is about: codes, and the values behind each
+ *   bits 6..10, 11..14, 15..18: of the first code its bits, its value's bits, and the run of zeros before the value
+ *   bit 19: LAST: the rest of the block is zero
+ *   bits 20..25: bits of the first code and its value
+ *   bits 26..30, 31..34, 35..38: the second's, as above; zero if there is none
+ *   bit 39: whether there is a second, with a value */
 #define LENGTH(word) ((int)((word) & 63))
 #define CODE(word) ((int)((word) >> 6 & 31))
 #define SIZE(word) ((int)((word) >> 11 & 15))
 #define RUN(word) ((int)((word) >> 15 & 15))
-#define LAST (1u << 19)
-/* Of AC values, in files of 8 bits a sample. So two of them, with codes of 16 bits, fit the 56 bits of a refill. */
+#define LAST ((uint64_t)1 << 19)
+#define FIRST_LENGTH(word) ((int)((word) >> 20 & 63))
+#define SECOND_CODE(word) ((int)((word) >> 26 & 31))
+#define SECOND_SIZE(word) ((int)((word) >> 31 & 15))
+#define SECOND_RUN(word) ((int)((word) >> 35 & 15))
+#define HAS_SECOND(word) ((int)((word) >> 39 & 1))
+/* Of AC values, in files of 8 bits a sample. So two of them, with codes of 16 bits, fit the 56 bits of a refill;
+ * and so do two words with two codes each. */
 #define MOST_AC_BITS 10
 #define MOST_DC_BITS 15
 
@@ -29,14 +37,35 @@ static const uint8_t NATURAL[64] = {
     41, 34, 27, 20, 13, 6,  7,  14, 21, 28, 35, 42, 49, 56, 57, 50, 43, 36, 29, 22, 15, 23,
     30, 37, 44, 51, 58, 59, 52, 45, 38, 31, 39, 46, 53, 60, 61, 54, 47, 55, 62, 63};
 
-static uint32_t describe(int symbol, int length, int is_dc)
+static uint64_t describe(int symbol, int length, int is_dc)
 {
     const int run = is_dc ? 0 : symbol >> 4, size = is_dc ? symbol : symbol & 15;
     if (size > (is_dc ? MOST_DC_BITS : MOST_AC_BITS))
         return 0;
     /* No value and a run of 15 are sixteen zeros: a run of 15, and the value 0. */
-    const uint32_t last = !is_dc && size == 0 && run != 15 ? LAST : 0;
-    return (uint32_t)(length + size) | (uint32_t)length << 6 | (uint32_t)size << 11 | (uint32_t)run << 15 | last;
+    const uint64_t last = !is_dc && size == 0 && run != 15 ? LAST : 0;
+    const uint64_t bits = (uint64_t)(length + size);
+    return bits | (uint64_t)length << 6 | (uint64_t)size << 11 | (uint64_t)(last ? 0 : run) << 15 | last | bits << 20;
+}
+
+/* Adds to each word the code that comes next, where enough of it is among the bits looked at. */
+static void pair_up(struct codes *codes)
+{
+    const uint32_t mask = (1u << LOOK_BITS) - 1;
+    uint64_t single[1 << LOOK_BITS];
+    memcpy(single, codes->look, sizeof single);
+    for (uint32_t bits = 0; bits <= mask; bits++) {
+        const uint64_t first = single[bits];
+        const int left = LOOK_BITS - LENGTH(first);
+        if (!first || first & LAST || left <= 0)
+            continue;
+        const uint64_t second = single[bits << LENGTH(first) & mask];
+        if (!second || CODE(second) > left)
+            continue;
+        codes->look[bits] = (first + (uint64_t)LENGTH(second)) | (second & LAST) | (uint64_t)CODE(second) << 26 |
+                            (uint64_t)SIZE(second) << 31 | (uint64_t)RUN(second) << 35 |
+                            (uint64_t)!(second & LAST) << 39;
+    }
 }
 
 /* Makes tables from counts and symbols, whose sense libjpeg has checked. Returns 0 if they make none. */
@@ -58,7 +87,7 @@ static int make_codes(struct codes *codes, const JHUFF_TBL *from, int is_dc)
                 return 0;
             if (length > LOOK_BITS)
                 continue;
-            const uint32_t word = describe(codes->symbols[next], length, is_dc);
+            const uint64_t word = describe(codes->symbols[next], length, is_dc);
             const int spare = LOOK_BITS - length;
             for (uint32_t rest = 0; rest < 1u << spare; rest++)
                 codes->look[code << spare | rest] = word;
@@ -66,6 +95,8 @@ static int make_codes(struct codes *codes, const JHUFF_TBL *from, int is_dc)
         codes->limit[length] = code << (16 - length);
     }
     codes->limit[17] = UINT32_MAX;
+    if (!is_dc)
+        pair_up(codes);
     codes->is_dc = is_dc;
     codes->made = 1;
     return 1;
@@ -85,7 +116,7 @@ static inline __attribute__((always_inline)) void refill(struct reader *e)
 }
 
 /* A code longer than LOOK_BITS: the word that describes it, or 0 if it is none. */
-static __attribute__((noinline)) uint32_t long_code(const struct codes *codes, uint64_t bits)
+static __attribute__((noinline)) uint64_t long_code(const struct codes *codes, uint64_t bits)
 {
     const uint32_t ahead = (uint32_t)(bits >> 48);
     int length = LOOK_BITS + 1;
@@ -99,49 +130,74 @@ static __attribute__((noinline)) uint32_t long_code(const struct codes *codes, u
     return place < 0 || place > 255 ? 0 : describe(codes->symbols[place], length, codes->is_dc);
 }
 
-/* What the next code says, taken from the bits with the value behind it. Returns the word, or 0 if it is no code. */
-static inline __attribute__((always_inline)) uint32_t take(struct reader *e, const struct codes *codes, int32_t *value)
+static inline __attribute__((always_inline)) uint64_t look_up(const struct reader *e, const struct codes *codes)
 {
-    uint32_t word = codes->look[e->bits >> (64 - LOOK_BITS)];
-    if (__builtin_expect(!word, 0))
-        word = long_code(codes, e->bits);
-    const uint64_t rest = e->bits << CODE(word);
-    const int size = SIZE(word);
-    /* Values that begin with 0 are negative. Without branches: which way they go is a matter of chance. */
-    const uint64_t negative = (rest >> 63) - 1;
-    *value = (int32_t)(rest >> 1 >> (63 - size)) - (int32_t)(negative & ((1u << size) - 1));
-    e->bits <<= LENGTH(word);
-    e->num_bits -= LENGTH(word);
-    return word;
+    const uint64_t word = codes->look[e->bits >> (64 - LOOK_BITS)];
+    return __builtin_expect(!word, 0) ? long_code(codes, e->bits) : word;
 }
 
-/* Decodes a block; `block` is zero, or NULL where only the place behind it is wanted. Returns 0 for damage. */
-static inline __attribute__((always_inline)) int decode_block(struct reader *e, const struct codes *dc,
-                                                              const struct codes *ac, int32_t *previous, JCOEF *block)
+static inline __attribute__((always_inline)) void drop(struct reader *e, int num)
 {
-    int32_t value;
+    e->bits <<= num;
+    e->num_bits -= num;
+}
+
+/* The value in the first `size` bits. Those that begin with 0 are negative. Without branches: which way they go is a
+ * matter of chance. */
+static inline __attribute__((always_inline)) int32_t value_of(uint64_t bits, int size)
+{
+    const uint64_t negative = (bits >> 63) - 1;
+    return (int32_t)(bits >> 1 >> (63 - size)) - (int32_t)(negative & ((1u << size) - 1));
+}
+
+/* Decodes a block, which is zero; it is written only if `wanted`, a constant. Returns 0 for damage. */
+static inline __attribute__((always_inline)) int decode_block(struct reader *e, const struct codes *dc,
+                                                              const struct codes *ac, int32_t *previous, JCOEF *block,
+                                                              int wanted)
+{
     refill(e);
-    if (!take(e, dc, &value))
+    uint64_t word = look_up(e, dc);
+    if (!word)
         return 0;
-    *previous += value;
+    *previous += value_of(e->bits << CODE(word), SIZE(word));
+    drop(e, LENGTH(word));
     if (*previous != (int16_t)*previous)
         return 0;
-    if (block)
+    if (wanted)
         block[0] = (JCOEF)*previous;
-    for (int k = 1; k < 64;) {
+    for (int k = 1;;) {
         refill(e);
-        for (int twice = 0; twice < 2 && k < 64; twice++, k++) {
-            const uint32_t word = take(e, ac, &value);
+        for (int twice = 0; twice < 2; twice++) {
+            word = look_up(e, ac);
+            if (__builtin_expect(!word, 0))
+                return 0;
+            /* Where the block ends, and where there is no second code, a zero is written to a place that is zero. */
             k += RUN(word);
+            if (__builtin_expect(k >= 63, 0)) {
+                if (k > 63)
+                    return 0;
+                if (wanted)
+                    block[63] = (JCOEF)value_of(e->bits << CODE(word), SIZE(word));
+                /* A second code would be of the next block. */
+                drop(e, FIRST_LENGTH(word));
+                return 1;
+            }
+            if (wanted)
+                block[NATURAL[k]] = (JCOEF)value_of(e->bits << CODE(word), SIZE(word));
+            k += 1 + SECOND_RUN(word);
+            if (__builtin_expect(k > 63, 0))
+                return 0;
+            if (wanted)
+                block[NATURAL[k]] = (JCOEF)value_of(e->bits << FIRST_LENGTH(word) << SECOND_CODE(word),
+                                                    SECOND_SIZE(word));
+            drop(e, LENGTH(word));
             if (word & LAST)
                 return 1;
-            if (!word || k > 63)
-                return 0;
-            if (block)
-                block[NATURAL[k]] = (JCOEF)value;
+            k += HAS_SECOND(word);
+            if (__builtin_expect(k > 63, 0))
+                return 1;
         }
     }
-    return 1;
 }
 
 /* Behind the bytes of which at least one bit was used. */
@@ -170,12 +226,12 @@ static void next_interval(j_decompress_ptr cinfo, struct entropy *e)
 }
 
 static inline __attribute__((always_inline)) void decode_blocks(j_decompress_ptr cinfo, struct entropy *e,
-                                                                JBLOCKROW *blocks)
+                                                                JBLOCKROW *blocks, int wanted)
 {
     struct reader reader = e->reader;
     for (int i = 0; i < cinfo->blocks_in_MCU; i++) {
         const int c = cinfo->MCU_membership[i];
-        if (!decode_block(&reader, e->dc[c], e->ac[c], &e->previous[c], blocks ? blocks[i][0] : NULL))
+        if (!decode_block(&reader, e->dc[c], e->ac[c], &e->previous[c], wanted ? blocks[i][0] : NULL, wanted))
             ERREXIT(cinfo, JERR_BAD_STATE);
     }
     if (used(&reader) > e->end)
@@ -190,10 +246,13 @@ static inline __attribute__((always_inline)) boolean decode_mcu(j_decompress_ptr
         next_interval(cinfo, e);
         e->left--;
     }
-    if (blocks)
-        decode_blocks(cinfo, e, blocks);
+    /* libjpeg asks for the coefficients of all columns, also where it uses those of some. */
+    const JDIMENSION column = e->column;
+    e->column = column + 1 == cinfo->MCUs_per_row ? 0 : column + 1;
+    if (blocks && column >= cinfo->master->first_iMCU_col && column <= cinfo->master->last_iMCU_col)
+        decode_blocks(cinfo, e, blocks, 1);
     else
-        decode_blocks(cinfo, e, NULL);
+        decode_blocks(cinfo, e, NULL, 0);
     return TRUE;
 }
 

@@ -124,6 +124,22 @@ static int decode(struct job *job, struct fastload_scratch *scratch, const uint8
     return FASTLOAD_DONE;
 }
 
+static void prepare_errors(struct job *job)
+{
+    job->cinfo.err = jpeg_std_error(&job->errors);
+    job->errors.error_exit = on_error;
+    job->errors.emit_message = on_message;
+    job->errors.output_message = ignore_message;
+}
+
+static int create_or_leave(struct job *job)
+{
+    if (setjmp(job->leave) == 0)
+        jpeg_create_decompress(&job->cinfo);
+    jpeg_destroy_decompress(&job->cinfo);
+    return job->status == FASTLOAD_DONE;
+}
+
 /* The job is the caller's variable, not this function's: so a longjmp leaves it as it is. */
 static int decode_or_leave(struct job *job, struct fastload_scratch *scratch, const uint8_t *bytes, size_t length,
                            const struct jpeg_header *header, const int32_t box[4])
@@ -132,6 +148,15 @@ static int decode_or_leave(struct job *job, struct fastload_scratch *scratch, co
         job->status = decode(job, scratch, bytes, length, header, box);
     jpeg_destroy_decompress(&job->cinfo);
     return job->status;
+}
+
+/* Whether the libjpeg that was loaded is one that this was compiled for. */
+int jpeg_works(void)
+{
+    struct job job;
+    memset(&job, 0, sizeof job);
+    prepare_errors(&job);
+    return create_or_leave(&job);
 }
 
 /* From a JPEG file to a row of a batch.
@@ -159,13 +184,11 @@ FASTLOAD_EXPORT int fastload_jpeg_row(struct fastload_scratch *scratch, const ui
         return FASTLOAD_BAD_ARGUMENT;
     struct job job;
     memset(&job, 0, sizeof job);
-    int status = resizer_begin(&job.resizer, scratch, box[2], box[3], height, width, filter, order, flip, level, &target);
+    const int status = resizer_begin(&job.resizer, scratch, box[2], box[3], height, width, filter, order, flip, level,
+                                     &target);
     if (status != FASTLOAD_DONE)
         return status;
-    job.cinfo.err = jpeg_std_error(&job.errors);
-    job.errors.error_exit = on_error;
-    job.errors.emit_message = on_message;
-    job.errors.output_message = ignore_message;
+    prepare_errors(&job);
     return decode_or_leave(&job, scratch, bytes, length, &header, box);
 }
 

@@ -15,4 +15,7 @@ struct jpeg_header {
  * `header` is filled as far as it was read, with zeros else. Returns header->status. */
 int read_jpeg_header(const uint8_t *bytes, size_t length, struct jpeg_header *header);
 
+/* In jpeg.c: whether the libjpeg that was loaded is of the version that this was compiled for. */
+int jpeg_works(void);
+
 #endif

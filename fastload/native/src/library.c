@@ -1,16 +1,17 @@
 /* What this build of the library is. */
 #include "fastload.h"
+#include "jpeg_header.h"
 
 FASTLOAD_EXPORT int fastload_abi(void)
 {
     return FASTLOAD_ABI;
 }
 
-/* Which parts were built: a sum of FASTLOAD_HAS_... */
+/* Which parts there are: a sum of FASTLOAD_HAS_... */
 FASTLOAD_EXPORT int fastload_features(void)
 {
 #ifdef FASTLOAD_WITH_JPEG
-    return FASTLOAD_HAS_JPEG;
+    return jpeg_works() ? FASTLOAD_HAS_JPEG : 0;
 #else
     return 0;
 #endif

@@ -71,13 +71,16 @@ static int plan_axis(struct axis *axis, struct block *memory, int in, int out, i
             sum += share[t];
         }
         const int place = reversed ? out - 1 - i : i;
-        int32_t *weight = axis->weight + (size_t)place * taps;
+        /* At the end, where fewer sources are left, places begin earlier, with weights of 0: vector kernels read the
+         * sources of all taps. */
+        const int late = first + taps - in, early = late <= 0 ? 0 : late < first ? late : first;
+        int32_t *weight = axis->weight + (size_t)place * taps + early;
         for (int t = 0; t < count; t++) {
             const double normal = (sum != 0.0 ? share[t] / sum : share[t]) * (1 << WEIGHT_BITS);
             weight[t] = (int32_t)(normal < 0 ? normal - 0.5 : normal + 0.5);
         }
-        axis->start[place] = first;
-        axis->count[place] = count;
+        axis->start[place] = first - early;
+        axis->count[place] = count + early;
     }
     return FASTLOAD_DONE;
 }

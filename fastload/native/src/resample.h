@@ -4,8 +4,9 @@
  * as soon as the last source row that it needs has come, written where struct target says.
  *
  * Each result is a weighted sum of 8-bit values with weights in units of 2**-22, first along the columns, rounded and
- * clipped to 8 bits, then along the rows; or the other way round, see enum fastload_order. Sums of integers do not depend on their order, so every kernel here computes
- * the same bits; sums of parts of weights may wrap around, the whole sum does not.
+ * clipped to 8 bits, then along the rows; or the other way round, see enum fastload_order. Sums of integers do not
+ * depend on their order, so every kernel here computes the same bits; sums of parts of weights may wrap around, the
+ * whole sum does not.
  */
 #ifndef FASTLOAD_RESAMPLE_H
 #define FASTLOAD_RESAMPLE_H
@@ -24,7 +25,7 @@ enum fastload_filter { FASTLOAD_BILINEAR = 0, FASTLOAD_BICUBIC = 1 };
 
 /* Which axis is resized first. Rounding in between makes the two differ. */
 enum fastload_order {
-    FASTLOAD_COLUMNS_FIRST = 0, /* always: Pillow before 13 */
+    FASTLOAD_COLUMNS_FIRST = 0,   /* always: Pillow before 13 */
     FASTLOAD_TALL_ROWS_FIRST = 1, /* the rows where more than twice as many of them go as columns: Pillow 13 */
 };
 
@@ -60,7 +61,8 @@ struct resizer {
     struct target target;
 };
 
-/* FASTLOAD_DONE, or FASTLOAD_BAD_ARGUMENT where a box lies outside of its image, or a size, filter or element is none. */
+/* FASTLOAD_DONE, or FASTLOAD_BAD_ARGUMENT where a box lies outside of its image, or a size, filter, order or element
+ * is none. */
 int check_request(int image_height, int image_width, const int32_t box[4], int height, int width, int filter,
                   int order, const struct target *target);
 
