@@ -79,7 +79,7 @@ def sample_words(
     Raises:
         ValueError: more blocks than a sample has.
 
-    Cost: 4 µs a call and 5 ns a block with the native library; without it 60 µs and 30 to 280 ns.
+    Cost: 5 µs a call and 4 ns a block with the native library; without it 70 µs and 40 to 100 ns.
     """
     _check_blocks(first_block, num_words)
     draw = _native()

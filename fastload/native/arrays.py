@@ -128,7 +128,7 @@ def transformed(
         MemoryError: there is none left.
 
     Cost:
-        For 32x32 images of three channels to float32, on one core with AVX-512: 0.7 µs each.
+        For 32x32 images of three channels to float32, on one core with AVX-512: 0.9 µs each; 1.7 µs with AVX2.
     """
     num = len(out)
     begin, end = (0, num) if samples is None else samples

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fastload import ConfigError
-from fastload.transforms import parts
+from fastload.transforms import mix, parts
 from fastload.transforms.base import BatchShape
 from fastload.transforms.draws import Draws
 from fastload.transforms.mix import CutMix, MixUp, MixUpOrCutMix
@@ -240,3 +240,21 @@ def test_draws_of_other_samples_are_refused():
 def test_what_makes_no_sense_is_refused(make, message):
     with pytest.raises(ConfigError, match=message):
         make()
+
+
+@given(
+    num=st.integers(1, 5),
+    numbers=st.lists(st.integers(-3, 15), min_size=20, max_size=20),
+    dtype=st.sampled_from([torch.uint8, torch.float16, torch.float32, torch.float64]),
+    last=st.booleans(),
+)
+def test_boxes_are_pasted_alike_one_by_one_and_all_at_once(num, numbers, dtype, last):
+    images = torch.arange(num * 3 * 11 * 12).view(num, 3, 11, 12).remainder(251).to(dtype)
+    if last:
+        images = images.contiguous(memory_format=torch.channels_last)
+    before = images.clone()
+    boxes = torch.tensor(numbers[: 4 * num]).view(num, 4)
+    found = mix._pasted_one_by_one(images, boxes)
+    assert torch.equal(found, mix._pasted_at_once(images, boxes))
+    assert found.stride() == images.stride()
+    assert torch.equal(images, before)
