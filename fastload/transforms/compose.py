@@ -123,10 +123,9 @@ class Compose(Transform):
         if self.mixes and labels is None:
             names = [name for name, member in zip(self._names, self._members(), strict=True) if member.mixes]
             raise TypeError(f"{', '.join(names)} mixes labels as it mixes images: call with (images, labels)")
-        if params is None:
-            params = self.drawn(images, generator, draws)
+        params = self.params_for(images, generator, draws, params)
         moved = params_to(params, images.device)
-        changed = super().forward(images, params=moved)
+        changed = self.applied(images, moved)
         if labels is None:
             return (changed, params) if return_params else changed
         if self.mixes:

@@ -204,3 +204,16 @@ def test_bad_images_are_refused():
         RandomHorizontalFlip()(images.long())
     with pytest.raises(TypeError, match="list"):
         RandomHorizontalFlip()([images])
+
+
+@pytest.mark.parametrize(("top", "left", "name"), [(5, 0, "rows"), (-1, 0, "rows"), (0, 3, "columns")])
+@pytest.mark.parametrize("mode", ["constant", "edge", "reflect", "symmetric"])
+def test_places_outside_of_the_images_leave_nothing_unwritten(top, left, name, mode):
+    images = torch.full((4, 3, 10, 10), 7, dtype=torch.uint8)
+    params = {"top": torch.tensor([top] * 4), "left": torch.tensor([left] * 4)}
+    crop = RandomCrop(8, padding_mode=mode)
+    if mode == "constant":
+        with pytest.raises(ValueError, match=f"pixels from outside of images of 10 {name}"):
+            crop(images, params=params)
+    else:
+        assert (crop(images, params=params) == 7).all()

@@ -14,7 +14,7 @@ from fastload.transforms.base import shape_of
 
 COMPILER = next((name for name in ("g++", "clang++", "c++") if shutil.which(name)), None)
 pytestmark = [
-    pytest.mark.skipif(COMPILER is None, reason="inductor compiles for the CPU with a C++ compiler, and none was found"),
+    pytest.mark.skipif(COMPILER is None, reason="inductor needs a C++ compiler for the CPU, and there is none"),
     # Its own imports.
     pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning"),
 ]
@@ -28,7 +28,7 @@ def compiled_and_not(transform):
     return compiled(images, params).int(), transform.transform(images, params).int()
 
 
-@pytest.mark.parametrize("transform", [RandomAutocontrast(1.0), RandomEqualize(1.0)], ids=lambda one: type(one).__name__)
+@pytest.mark.parametrize("transform", [RandomAutocontrast(1.0), RandomEqualize(1.0)], ids=["autocontrast", "equalize"])
 def test_extremes_of_bytes_are_found(transform):
     found, expected = compiled_and_not(transform)
     assert (found - expected).abs().max() <= 1
