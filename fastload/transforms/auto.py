@@ -23,7 +23,7 @@ from . import color
 from .affine import warp
 from .arguments import Fill, check_fill, check_interpolation, fill_numbers
 from .auto_geometry import ROTATE, SHEAR_X, matrices_of
-from .base import BatchShape, Layout, Params, Transform, check_number, tensor_of
+from .base import BatchShape, Layout, Params, Transform, check_flag, check_number, tensor_of
 from .draws import Floats, Integers, Stream
 from .parts import change_rows, slices
 from .steps import eager_on_cpu, narrowed
@@ -261,7 +261,7 @@ class AugMix(_Policy):
         self.alpha = check_number("alpha", alpha)
         if self.alpha <= 0:
             raise ConfigError(f"alpha must be above 0, got {alpha=}")
-        self.all_ops = bool(all_ops)
+        self.all_ops = check_flag("all_ops", all_ops)
 
     def draw(self, stream: Stream, shape: BatchShape) -> Params:
         """Return weights and chains."""

@@ -171,12 +171,14 @@ def check_images(images: object, owner: nn.Module, layout: Layout) -> None:
     """Check that these are images as :class:`Transform` says.
 
     Raises:
-        TypeError: no tensor, or of a dtype that images have not.
+        TypeError: no tensor, a sparse one, or of a dtype that images have not.
         ValueError: not four dimensions, or an empty one.
     """
     name = type(owner).__name__
     if not isinstance(images, Tensor):
         raise TypeError(f"{name} transforms a batch of images, a tensor of {layout}, got {type(images).__name__}")
+    if images.layout != torch.strided:
+        raise TypeError(f"{name} transforms dense images, got a tensor of layout {images.layout}; use to_dense()")
     if images.dtype not in DTYPES:
         known = ", ".join(str(dtype).removeprefix("torch.") for dtype in DTYPES)
         raise TypeError(f"{name} transforms images of {known}, got {images.dtype}")
@@ -219,6 +221,17 @@ def check_number(name: str, value: object) -> float:
     return float(value)
 
 
+def check_flag(name: str, value: object) -> bool:
+    """Return whether.
+
+    Raises:
+        ConfigError: it is neither True nor False.
+    """
+    if not isinstance(value, (bool, np.bool_)):
+        raise ConfigError(f"{name} must be True or False, got {name}={value!r}")
+    return bool(value)
+
+
 def check_size(name: str, value: object) -> tuple[int, int]:
     """Return (height, width) from an int or a pair of ints, as torchvision takes them.
 
@@ -239,6 +252,7 @@ __all__ = [
     "Layout",
     "Params",
     "Transform",
+    "check_flag",
     "check_images",
     "check_number",
     "check_probability",

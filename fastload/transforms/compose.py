@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice
 from typing import Any
 
@@ -35,10 +35,12 @@ class Compose(Transform):
     member, numbered where there are several of a kind (``RandomCrop``, ``RandomCrop 2``).
 
     Raises:
-        ConfigError: something is none of this package's transforms, or the layouts differ.
+        ConfigError: no list, something in it is none of this package's transforms, or the layouts differ.
     """
 
     def __init__(self, transforms: Sequence[Transform], *, layout: Layout | None = None) -> None:
+        if not isinstance(transforms, Iterable):
+            raise ConfigError(f"Compose takes a list of transforms, got {transforms!r}; put it in brackets")
         members: list[Transform] = []
         for place, member in enumerate(transforms):
             if not isinstance(member, Transform):

@@ -256,6 +256,7 @@ def test_what_torchvision_calls_the_modes_is_understood():
         (lambda: AugMix(11), r"severity must be in \[1, 10\]"),
         (lambda: AugMix(mixture_width=0), "mixture_width must be at least 1"),
         (lambda: AugMix(chain_depth=1.5), "chain_depth must be an integer"),
+        (lambda: AugMix(all_ops="no"), "all_ops must be True or False"),
         (lambda: AugMix(alpha=0), "alpha must be above 0"),
         (lambda: AugMix(alpha=math.inf), "alpha must be finite"),
     ],
