@@ -21,9 +21,9 @@ from torch import Tensor
 from ..errors import ConfigError
 from . import color
 from .affine import warp
-from .arguments import Fill, check_fill, check_interpolation
+from .arguments import Fill, check_fill, check_interpolation, fill_numbers
 from .auto_geometry import ROTATE, SHEAR_X, matrices_of
-from .base import BatchShape, Layout, Params, Transform, check_number, tensor_of
+from .base import BatchShape, Layout, Params, Transform, check_flag, check_number, tensor_of
 from .draws import Floats, Integers, Stream
 from .parts import change_rows, slices
 from .steps import eager_on_cpu, narrowed
@@ -125,9 +125,11 @@ class _Policy(Transform):
     def _warp(self, images: Tensor, matrices: Tensor) -> Tensor:
         return warp(images, matrices, self.interpolation, self.fill)
 
-    def _check_channels(self, images: Tensor) -> None:
+    def _check_images(self, images: Tensor) -> None:
         if images.shape[1] not in (1, 3):
             raise TypeError(f"{type(self).__name__} takes images of 1 or 3 channels, got {images.shape[1]}")
+        if self.fill is not None:  # whether or not a sample of this batch is warped
+            fill_numbers("fill", self.fill, images.shape[1], images.dtype)
 
 
 class RandAugment(_Policy):
@@ -188,7 +190,7 @@ class RandAugment(_Policy):
 
     def transform(self, images: Tensor, params: Any) -> Tensor:
         """Return the images after all steps."""
-        self._check_channels(images)
+        self._check_images(images)
         changed = images.clone()
         for step in params["steps"]:
             changed = self._stepped(changed, step)
@@ -238,7 +240,7 @@ class TrivialAugmentWide(_Policy):
 
     def transform(self, images: Tensor, params: Params) -> Tensor:
         """Return the images after the step."""
-        self._check_channels(images)
+        self._check_images(images)
         return self._stepped(images.clone(), params)
 
 
@@ -283,7 +285,7 @@ class AugMix(_Policy):
         self.alpha = check_number("alpha", alpha)
         if self.alpha <= 0:
             raise ConfigError(f"alpha must be above 0, got {alpha=}")
-        self.all_ops = bool(all_ops)
+        self.all_ops = check_flag("all_ops", all_ops)
 
     def draw(self, stream: Stream, shape: BatchShape) -> Params:
         """Return weights and chains."""
@@ -308,7 +310,7 @@ class AugMix(_Policy):
 
     def transform(self, images: Tensor, params: Any) -> Tensor:
         """Return the weighted sums."""
-        self._check_channels(images)
+        self._check_images(images)
         wide = torch.float64 if images.dtype == torch.float64 else torch.float32
         weights = params["weights"].to(wide).unbind(1)
         mixed = torch.zeros_like(images, dtype=wide)

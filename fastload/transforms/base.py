@@ -22,11 +22,14 @@ from torch import Tensor, nn
 
 from ..errors import ConfigError
 from .draws import Draws, Stream, draws_for
-from .params import Params, params_to
+from .params import Params, check_params, params_to
 
 Layout: TypeAlias = Literal["NCHW", "NHWC"]
 
 DTYPES = (torch.uint8, torch.float16, torch.bfloat16, torch.float32, torch.float64)
+
+# Of draws whose values do not matter.
+_ANY_KEY = bytes(16)
 
 
 class BatchShape(NamedTuple):
@@ -105,6 +108,22 @@ class Transform(nn.Module):
         draws.shape = shape_of(images, self.layout)
         return self.draw_for(draws, draws.shape)
 
+    def _check_given(self, images: Tensor, params: Any) -> None:
+        """Check parameters that the caller gave, against those drawn for such images; waits for no device."""
+        draws = Draws(_ANY_KEY, np.arange(len(images), dtype=np.int64), epochs=(0, _ANY_KEY))
+        check_params(type(self).__name__, params, self.draw_for(draws, shape_of(images, self.layout)), len(images))
+
+    def params_for(self, images: Tensor, generator: torch.Generator | None, draws: Draws | None, params: Any) -> Any:
+        """Return the parameters of a call: those given, which are checked, or else some that are drawn.
+
+        They are not checked where a compiler records the call, nor with images that have no values at all.
+        """
+        if params is None:
+            return self.drawn(images, generator, draws)
+        if not torch.compiler.is_compiling() and not hasattr(images, "fake_mode"):
+            self._check_given(images, params)
+        return params
+
     def forward(
         self,
         images: Tensor,
@@ -120,22 +139,24 @@ class Transform(nn.Module):
             images: see the class.
             generator: parameters are drawn from this generator of the CPU's; None: from torch's global one.
             draws: the draws of these samples, which :class:`fastload.DataLoader` gives; in a generator's place.
-            params: parameters that were drawn before; nothing is drawn.
+            params: parameters that were drawn before, for as many images of this shape.
             return_params: return (images, parameters) and not the images alone; they are tensors of the CPU, or as
                 they were given.
 
         Raises:
-            TypeError, ValueError: these are no such images.
+            TypeError, ValueError: these are no such images, or no such parameters: see
+                :func:`fastload.transforms.params.check_params`.
         """
         check_images(images, self, self.layout)
-        if params is None:
-            params = self.drawn(images, generator, draws)
-        moved = params_to(params, images.device)
-        if self.layout == "NHWC":
-            changed = self.transform(images.permute(0, 3, 1, 2), moved).permute(0, 2, 3, 1)
-        else:
-            changed = self.transform(images, moved)
+        params = self.params_for(images, generator, draws, params)
+        changed = self.applied(images, params_to(params, images.device))
         return (changed, params) if return_params else changed
+
+    def applied(self, images: Tensor, params: Any) -> Tensor:
+        """Return the transformed images, in whatever layout they lie, given parameters on their device."""
+        if self.layout == "NHWC":
+            return self.transform(images.permute(0, 3, 1, 2), params).permute(0, 2, 3, 1)
+        return self.transform(images, params)
 
 
 def shape_of(images: Tensor, layout: Layout) -> BatchShape:
@@ -150,12 +171,14 @@ def check_images(images: object, owner: nn.Module, layout: Layout) -> None:
     """Check that these are images as :class:`Transform` says.
 
     Raises:
-        TypeError: no tensor, or of a dtype that images have not.
+        TypeError: no tensor, a sparse one, or of a dtype that images have not.
         ValueError: not four dimensions, or an empty one.
     """
     name = type(owner).__name__
     if not isinstance(images, Tensor):
         raise TypeError(f"{name} transforms a batch of images, a tensor of {layout}, got {type(images).__name__}")
+    if images.layout != torch.strided:
+        raise TypeError(f"{name} transforms dense images, got a tensor of layout {images.layout}; use to_dense()")
     if images.dtype not in DTYPES:
         known = ", ".join(str(dtype).removeprefix("torch.") for dtype in DTYPES)
         raise TypeError(f"{name} transforms images of {known}, got {images.dtype}")
@@ -198,6 +221,17 @@ def check_number(name: str, value: object) -> float:
     return float(value)
 
 
+def check_flag(name: str, value: object) -> bool:
+    """Return whether.
+
+    Raises:
+        ConfigError: it is neither True nor False.
+    """
+    if not isinstance(value, (bool, np.bool_)):
+        raise ConfigError(f"{name} must be True or False, got {name}={value!r}")
+    return bool(value)
+
+
 def check_size(name: str, value: object) -> tuple[int, int]:
     """Return (height, width) from an int or a pair of ints, as torchvision takes them.
 
@@ -218,6 +252,7 @@ __all__ = [
     "Layout",
     "Params",
     "Transform",
+    "check_flag",
     "check_images",
     "check_number",
     "check_probability",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice
 from typing import Any
 
@@ -35,10 +35,12 @@ class Compose(Transform):
     member, numbered where there are several of a kind (``RandomCrop``, ``RandomCrop 2``).
 
     Raises:
-        ConfigError: something is none of this package's transforms, or the layouts differ.
+        ConfigError: no list, something in it is none of this package's transforms, or the layouts differ.
     """
 
     def __init__(self, transforms: Sequence[Transform], *, layout: Layout | None = None) -> None:
+        if not isinstance(transforms, Iterable):
+            raise ConfigError(f"Compose takes a list of transforms, got {transforms!r}; put it in brackets")
         members: list[Transform] = []
         for place, member in enumerate(transforms):
             if not isinstance(member, Transform):
@@ -123,10 +125,9 @@ class Compose(Transform):
         if self.mixes and labels is None:
             names = [name for name, member in zip(self._names, self._members(), strict=True) if member.mixes]
             raise TypeError(f"{', '.join(names)} mixes labels as it mixes images: call with (images, labels)")
-        if params is None:
-            params = self.drawn(images, generator, draws)
+        params = self.params_for(images, generator, draws, params)
         moved = params_to(params, images.device)
-        changed = super().forward(images, params=moved)
+        changed = self.applied(images, moved)
         if labels is None:
             return (changed, params) if return_params else changed
         if self.mixes:

@@ -17,7 +17,7 @@ from torch.nn import functional
 
 from ..errors import ConfigError
 from .arguments import check_fill, in_float32
-from .base import BatchShape, Layout, Params, check_probability, check_size, tensor_of
+from .base import BatchShape, Layout, Params, check_flag, check_probability, check_size, tensor_of
 from .draws import Stream
 from .gather import IndexMap, Moving, matrix_dtype, on_host
 from .recipe import Kind, Step
@@ -71,7 +71,7 @@ class RandomCrop(Moving):
         super().__init__(layout=layout)
         self.size = check_size("size", size)
         self.padding = _check_padding(padding)
-        self.pad_if_needed = bool(pad_if_needed)
+        self.pad_if_needed = check_flag("pad_if_needed", pad_if_needed)
         self.fill = check_fill("fill", 0 if fill is None else fill)
         if len(self.fill) > 1:
             self.fill = in_float32(self.fill)

@@ -97,11 +97,17 @@ def gather_map(images: Tensor, index_map: IndexMap, fill: Fill | None = None, *,
     Cost:
         One gather, with 8 bytes of indices for each pixel of the result, and one pass more with ``fill``. On the CPU
         a copy of the result's size, for crops and flips.
+
+    Raises:
+        ValueError: on the host: an index is of no row or column. Elsewhere nothing is read, nor checked.
     """
     if on_host(images) if host is None else host:
-        rows, cols = _runs(index_map.rows.numpy()), _runs(index_map.cols.numpy())
+        places = index_map.rows.numpy(), index_map.cols.numpy()
+        for name, along, side in zip(("rows", "columns"), places, images.shape[2:], strict=True):
+            _check_inside(name, along, side, filled=fill is not None)
+        rows, cols = (_runs(along) for along in places)
         if rows is not None and cols is not None:
-            return _copy_runs(images, rows, cols, (index_map.rows.shape[1], index_map.cols.shape[1]), fill)
+            return _copy_runs(images, rows, cols, (places[0].shape[1], places[1].shape[1]), fill)
     return _gather(images, index_map, fill)
 
 
@@ -138,6 +144,14 @@ def _gather(images: Tensor, index_map: IndexMap, fill: Fill | None) -> Tensor:
         return found
     found = torch.where(inside, found, fill_values("fill", fill, images))
     return found.contiguous(memory_format=memory_format)
+
+
+def _check_inside(name: str, places: npt.NDArray[np.int64], side: int, *, filled: bool) -> None:
+    if places.min() < (-1 if filled else 0) or places.max() >= side:
+        raise ValueError(
+            f"these parameters take pixels from outside of images of {side} {name}; give what return_params=True gave "
+            "for images of this size"
+        )
 
 
 def _runs(places: npt.NDArray[np.int64]) -> _Runs | None:

@@ -78,10 +78,9 @@ class Mix(Transform):
         """
         check_images(images, self, self.layout)
         self._check_labels(labels, len(images))
-        if params is None:
-            params = self.drawn(images, generator, draws)
+        params = self.params_for(images, generator, draws, params)
         moved = params_to(params, images.device)
-        mixed = super().forward(images, params=moved)
+        mixed = self.applied(images, moved)
         if labels.device != images.device:
             moved = params_to(params, labels.device)
         soft = self.transform_labels(labels, moved)

@@ -74,6 +74,74 @@ def unpack(buffer: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
     ]
 
 
+def check_params(owner: str, given: Any, wanted: Any, num: int) -> None:
+    """Check parameters that somebody gives: their names, nesting, kinds of dtypes and shapes. Waits for no device.
+
+    Of those on the CPU also that floats are finite, and that indices of samples, under a name that begins with "rows",
+    are of samples that there are. How many such indices there are depends on the draws, and is not compared.
+
+    Args:
+        owner: the transform's name, for the error.
+        given: the parameters.
+        wanted: what the transform draws for as many images, whatever the values.
+        num: of images.
+
+    Raises:
+        TypeError: no such nest, or tensors of another kind of dtype.
+        ValueError: other names, shapes, or values as said above.
+    """
+    _check(f"{owner} got params", given, wanted, num, False)
+
+
+def _check(place: str, given: Any, wanted: Any, num: int, rows: bool) -> None:
+    """Check a part of a nest; ``rows``: of indices of samples."""
+    if isinstance(wanted, Mapping):
+        if not isinstance(given, Mapping):
+            raise TypeError(f"{place} of {type(given).__name__}, and takes a dict of {_names(wanted)}: {_REMEDY}")
+        if given.keys() != wanted.keys():
+            raise ValueError(f"{place} with {_names(given)}, and takes {_names(wanted)}: {_REMEDY}")
+        for name, value in wanted.items():
+            _check(f"{place}[{name!r}]", given[name], value, num, rows or str(name).startswith("rows"))
+    elif isinstance(wanted, (list, tuple)):
+        if not isinstance(given, (list, tuple)):
+            raise TypeError(f"{place} of {type(given).__name__}, and takes a list of {len(wanted)}: {_REMEDY}")
+        if len(given) != len(wanted):
+            raise ValueError(f"{place} of {len(given)} parts, and takes a list of {len(wanted)}: {_REMEDY}")
+        for number, (one, other) in enumerate(zip(given, wanted, strict=True)):
+            _check(f"{place}[{number}]", one, other, num, rows)
+    elif isinstance(wanted, Tensor):
+        _check_tensor(place, given, wanted, num, rows)
+
+
+def _check_tensor(place: str, given: Any, wanted: Tensor, num: int, rows: bool) -> None:
+    if not isinstance(given, Tensor):
+        raise TypeError(f"{place} of {type(given).__name__}, and takes a tensor of {wanted.dtype}: {_REMEDY}")
+    if given.dtype != wanted.dtype and not (given.is_floating_point() and wanted.is_floating_point()):
+        raise TypeError(f"{place} of {given.dtype}, and takes {wanted.dtype}: {_REMEDY}")
+    if rows:
+        if given.ndim != 1 or len(given) > num:
+            raise ValueError(f"{place} of shape {tuple(given.shape)}, and takes [K], of {num} samples: {_REMEDY}")
+    elif given.shape != wanted.shape:
+        raise ValueError(
+            f"{place} of shape {tuple(given.shape)}, and takes {tuple(wanted.shape)} for these images: {_REMEDY}"
+        )
+    if given.device.type != "cpu" or not given.numel():
+        return
+    if given.is_floating_point():
+        finite = given.isfinite()
+        if not finite.all():
+            raise ValueError(f"{place} with {given[~finite][0].item()} in it, and takes finite numbers")
+    elif rows and (given.min() < 0 or given.max() >= num):
+        raise ValueError(f"{place} of samples {given.min()} to {given.max()}, and there are 0 to {num - 1}")
+
+
+_REMEDY = "give what return_params=True gave for as many images"
+
+
+def _names(params: Mapping[Any, Any]) -> str:
+    return ", ".join(repr(name) for name in params) or "nothing in it"
+
+
 def _mapped(params: Any, function: Callable[[Tensor], Tensor]) -> Any:
     if isinstance(params, Tensor):
         return function(params)
@@ -95,4 +163,4 @@ def _leaves(params: Any) -> Iterator[Tensor]:
             yield from _leaves(value)
 
 
-__all__ = ["Params", "pack", "params_to", "places_of", "unpack"]
+__all__ = ["Params", "check_params", "pack", "params_to", "places_of", "unpack"]

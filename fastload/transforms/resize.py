@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ..errors import ConfigError
 from .arguments import check_interpolation, check_range
-from .base import BatchShape, Layout, Params, check_size, shape_of, tensor_of
+from .base import BatchShape, Layout, Params, check_flag, check_size, shape_of, tensor_of
 from .draws import Floats, Integers, Stream, to_integers
 from .gather import IndexMap, Moving, on_host
 from .resampling import Boxes, nearest_places, resample, resize_boxes, resize_natively, whole_box
@@ -33,7 +33,7 @@ class _Resizing(Moving):
         self.interpolation = check_interpolation(interpolation, (*_NEAREST, "bilinear", "bicubic"))
         self.only_moves = self.interpolation in _NEAREST
         # torchvision's None means False, for tensors.
-        self.antialias = bool(antialias) and not self.only_moves
+        self.antialias = antialias is not None and check_flag("antialias", antialias) and not self.only_moves
 
     def _boxes(self, params: Params, shape: BatchShape, device: torch.device) -> Boxes:
         raise NotImplementedError

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ..errors import ConfigError
-from .base import DTYPES, Layout, Params, Transform, check_number
+from .base import DTYPES, Layout, Params, Transform, check_flag, check_number
 from .gather import memory_format_of
 from .parts import in_parts, slices
 from .steps import eager_on_cpu, narrowed
@@ -35,7 +35,7 @@ class ToDtype(Transform):
     def __init__(self, dtype: torch.dtype, scale: bool = False, *, layout: Layout = "NCHW") -> None:
         super().__init__(layout=layout)
         self.dtype = _check_dtype(dtype, DTYPES)
-        self.scale = bool(scale)
+        self.scale = check_flag("scale", scale)
 
     def transform(self, images: Tensor, params: Params) -> Tensor:
         """Return the images in the other dtype; the same tensor if they have it."""

@@ -256,6 +256,7 @@ def test_what_torchvision_calls_the_modes_is_understood():
         (lambda: AugMix(11), r"severity must be in \[1, 10\]"),
         (lambda: AugMix(mixture_width=0), "mixture_width must be at least 1"),
         (lambda: AugMix(chain_depth=1.5), "chain_depth must be an integer"),
+        (lambda: AugMix(all_ops="no"), "all_ops must be True or False"),
         (lambda: AugMix(alpha=0), "alpha must be above 0"),
         (lambda: AugMix(alpha=math.inf), "alpha must be finite"),
     ],
@@ -274,3 +275,13 @@ def test_two_channels_are_refused(make):
 def test_a_fill_for_other_channels_is_refused():
     with pytest.raises(ValueError, match="one number, or one for each of the images' 3 channels"):
         warp(torch.zeros(1, 3, 4, 4), torch.eye(2, 3)[None], "nearest", (1, 2))
+
+
+@pytest.mark.parametrize("make", [RandAugment, TrivialAugmentWide, AugMix])
+@pytest.mark.parametrize("fill", [300, -5, (0, 0, 256)])
+def test_a_fill_that_the_images_cannot_hold_is_refused_even_if_nothing_is_warped(make, fill):
+    images = random_images((1, 3, 9, 10), torch.uint8, 0)
+    transform = make(fill=fill)
+    for seed in range(20):
+        with pytest.raises(ValueError, match=r"fill must be in \[0, 255\] for uint8 images"):
+            transform(images, draws=Draws(KEY, np.array([seed])))

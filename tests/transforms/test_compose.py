@@ -146,6 +146,8 @@ def test_images_with_the_channels_last_are_transformed_alike():
     ("members", "message"),
     [
         ([], "needs at least one transform"),
+        (None, "takes a list of transforms, got None"),
+        (RandomHorizontalFlip(), r"takes a list of transforms, got RandomHorizontalFlip\(p=0.5\); put it in brackets"),
         ([torch.nn.ReLU()], r"takes batched transforms of fastload's, got ReLU\(\) at place 0"),
         ([RandomHorizontalFlip(), "flip"], "got 'flip' at place 1"),
         ([RandomHorizontalFlip(), RandomCrop(3, layout="NHWC")], "must be of one layout"),

@@ -172,6 +172,7 @@ def test_both_flips_are_drawn_independently():
         ({"size": 4, "fill": float("nan")}, "fill"),
         ({"size": 4, "fill": (1, 2, 3), "padding_mode": "edge"}, "fill"),
         ({"size": 4, "layout": "CHWN"}, "layout"),
+        ({"size": 4, "pad_if_needed": "yes"}, "pad_if_needed must be True or False, got pad_if_needed='yes'"),
     ],
 )
 def test_bad_arguments_of_crops_are_refused(arguments, message):
@@ -204,3 +205,18 @@ def test_bad_images_are_refused():
         RandomHorizontalFlip()(images.long())
     with pytest.raises(TypeError, match="list"):
         RandomHorizontalFlip()([images])
+    with pytest.raises(TypeError, match=r"dense images, got a tensor of layout torch.sparse_coo; use to_dense"):
+        RandomHorizontalFlip()(images.to_sparse())
+
+
+@pytest.mark.parametrize(("top", "left", "name"), [(5, 0, "rows"), (-1, 0, "rows"), (0, 3, "columns")])
+@pytest.mark.parametrize("mode", ["constant", "edge", "reflect", "symmetric"])
+def test_places_outside_of_the_images_leave_nothing_unwritten(top, left, name, mode):
+    images = torch.full((4, 3, 10, 10), 7, dtype=torch.uint8)
+    params = {"top": torch.tensor([top] * 4), "left": torch.tensor([left] * 4)}
+    crop = RandomCrop(8, padding_mode=mode)
+    if mode == "constant":
+        with pytest.raises(ValueError, match=f"pixels from outside of images of 10 {name}"):
+            crop(images, params=params)
+    else:
+        assert (crop(images, params=params) == 7).all()

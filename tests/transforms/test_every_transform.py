@@ -31,3 +31,33 @@ def test_results_are_the_same_whatever_the_memory_and_the_checks_can_fail(name, 
     other = transform(*arguments(transform, made(dtype, seed=1)), params=params)
     with pytest.raises(AssertionError, match="values, tolerance="):
         check(other, expected, case, dtype)
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("num", [15, 17])
+def test_parameters_of_a_batch_of_another_size_are_refused(name, num):
+    case = CASES[name]
+    transform = case.make()
+    images = made(case.dtypes[-1])
+    params = params_of(transform, images)
+    others = torch.cat([images, images])[:num]
+    if params:
+        with pytest.raises(ValueError, match=rf"^{name.partition(' ')[0]} got params\[.* shape \(16.* takes \({num}"):
+            transform(*arguments(transform, others), params=params)
+    else:
+        assert len(transform(others, params=params)) == num
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_parameters_of_other_names_are_refused(name):
+    case = CASES[name]
+    transform = case.make()
+    images = made(case.dtypes[-1])
+    params = params_of(transform, images)
+    others = [params | {"foreign": torch.zeros(16)}]
+    others += [{one: params[one] for one in params if one != missing} for missing in params]
+    for other in others:
+        with pytest.raises(ValueError, match=rf"^{name.partition(' ')[0]} got params with .*, and takes "):
+            transform(*arguments(transform, images), params=other)
+    with pytest.raises(TypeError, match="got params of int, and takes a dict of"):
+        transform(*arguments(transform, images), params=3)

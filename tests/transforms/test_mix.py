@@ -151,8 +151,10 @@ def test_a_choice_of_both_gives_what_each_gives():
     found, mixed, params = MixUpOrCutMix(num_classes=5)(
         images, labels, draws=Draws(KEY, np.arange(12)), return_params=True
     )
-    ups, _ = MixUp(num_classes=5)(images, labels, params=params)
-    cuts, _ = CutMix(num_classes=5)(images, labels, params=params)
+    ups, cuts = (
+        one(num_classes=5)(images, labels, params={name: params[name] for name in (own, "label_weight")})[0]
+        for one, own in ((MixUp, "weight"), (CutMix, "box"))
+    )
     cut = params["weight"] == 1
     assert cut.any()
     assert not cut.all()

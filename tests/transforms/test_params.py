@@ -7,8 +7,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fastload.transforms import params
-from fastload.transforms.params import pack, params_to, places_of, unpack
+from fastload.transforms import Compose, GaussianBlur, RandAugment, RandomCrop, RandomGrayscale, params
+from fastload.transforms.params import check_params, pack, params_to, places_of, unpack
 
 DTYPES = (torch.bool, torch.uint8, torch.int32, torch.int64, torch.float32, torch.float64)
 
@@ -69,3 +69,58 @@ def test_elsewhere_each_tensor_goes_by_itself(device):
     assert moved["a"][0].device.type == device
     assert (moved["a"][0] is values) == (device == "cpu")
     assert isinstance(moved["a"], tuple)
+
+
+IMAGES = torch.zeros((4, 3, 10, 10), dtype=torch.uint8)
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_numbers_that_are_not_finite_are_refused(bad):
+    sigma = torch.tensor([1.0, 1.0, bad, 1.0])
+    with pytest.raises(ValueError, match=rf"GaussianBlur got params\['sigma'\] with {bad} in it"):
+        GaussianBlur(3)(IMAGES, params={"sigma": sigma})
+    # What is on a device is not looked at, since that would wait for it.
+    check_params("GaussianBlur", {"sigma": sigma.to("meta")}, {"sigma": torch.ones(4)}, 4)
+
+
+def test_another_dtype_is_refused_but_among_floats():
+    places = {"top": torch.ones(4), "left": torch.ones(4)}
+    with pytest.raises(TypeError, match=r"params\['top'\] of torch.float32, and takes torch.int64"):
+        RandomCrop(8)(IMAGES, params=places)
+    with pytest.raises(TypeError, match=r"params\['top'\] of list, and takes a tensor of torch.int64"):
+        RandomCrop(8)(IMAGES, params=places | {"top": [1, 1, 1, 1]})
+    found = GaussianBlur(3)(IMAGES, params={"sigma": torch.ones(4, dtype=torch.float64)})
+    assert torch.equal(found, IMAGES)
+
+
+@pytest.mark.parametrize("rows", [[0, 4], [-1], [0, 1, 2, 3, 0], [[0]]])
+def test_rows_are_of_samples_that_there_are(rows):
+    given = {"chosen": torch.ones(4, dtype=torch.bool), "rows": torch.tensor(rows)}
+    with pytest.raises(ValueError, match=r"RandomGrayscale got params\['rows'\] of "):
+        RandomGrayscale()(IMAGES, params=given)
+
+
+def test_nests_are_looked_into():
+    composed = Compose([RandomCrop(8), RandAugment(2)])
+    _, given = composed(IMAGES, return_params=True)
+    steps = given["RandAugment"]["steps"]
+    steps[1]["matrix"] = steps[1]["matrix"][:, :1]
+    with pytest.raises(
+        ValueError, match=r"Compose got params\['RandAugment'\]\['steps'\]\[1\]\['matrix'\] of shape \(4, 1, 3\)"
+    ):
+        composed(IMAGES, params=given)
+    given["RandAugment"]["steps"] = steps[:1]
+    with pytest.raises(ValueError, match=r"\['steps'\] of 1 parts, and takes a list of 2"):
+        composed(IMAGES, params=given)
+
+
+def test_parameters_are_checked_once_where_they_are_given_and_never_where_they_are_drawn(monkeypatch):
+    checked = []
+    monkeypatch.setattr("fastload.transforms.base.check_params", lambda *arguments: checked.append(arguments[0]))
+    composed = Compose([RandomCrop(8), RandAugment(2)])
+    state = torch.get_rng_state()
+    _, given = composed(IMAGES, generator=torch.Generator().manual_seed(0), return_params=True)
+    assert checked == []
+    composed(IMAGES, params=given)
+    assert checked == ["Compose"]
+    assert torch.equal(torch.get_rng_state(), state)

@@ -123,6 +123,7 @@ def test_they_are_compiled_without_a_break(make):
     ("make", "message"),
     [
         (lambda: ToDtype(torch.int64), "dtype must be one of uint8, float16"),
+        (lambda: ToDtype(torch.float32, scale=255), "scale must be True or False, got scale=255"),
         (lambda: ToDtype("float32"), "dtype must be one of uint8"),
         (lambda: ToNormalized(MEAN, STD, torch.uint8), "dtype must be one of float16"),
         (lambda: Normalize(MEAN, (1.0, 0.0, 1.0)), "std must not be 0"),

@@ -1,0 +1,42 @@
+"""Transforms compiled by torch's own compiler, inductor, and not only recorded: the values that it gives on the CPU."""
+
+from __future__ import annotations
+
+import shutil
+
+import numpy as np
+import pytest
+import torch
+from color_references import random_images
+
+from fastload.transforms import Draws, RandAugment, RandomAutocontrast, RandomEqualize
+from fastload.transforms.base import shape_of
+
+COMPILER = next((name for name in ("g++", "clang++", "c++") if shutil.which(name)), None)
+pytestmark = [
+    pytest.mark.skipif(COMPILER is None, reason="inductor needs a C++ compiler for the CPU, and there is none"),
+    # Its own imports.
+    pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning"),
+]
+
+
+def compiled_and_not(transform):
+    torch.compiler.reset()
+    images = random_images((30, 3, 9, 10), torch.uint8, 0).clamp(60, 200)  # no level is the highest or the least
+    params = transform.draw_for(Draws(bytes(16), np.arange(len(images))), shape_of(images, "NCHW"))
+    compiled = torch.compile(transform.transform, fullgraph=True)
+    return compiled(images, params).int(), transform.transform(images, params).int()
+
+
+@pytest.mark.parametrize("transform", [RandomAutocontrast(1.0), RandomEqualize(1.0)], ids=["autocontrast", "equalize"])
+def test_extremes_of_bytes_are_found(transform):
+    found, expected = compiled_and_not(transform)
+    assert (found - expected).abs().max() <= 1
+
+
+def test_operations_of_a_policy_are_those_of_its_parameters():
+    # One operation, since another that follows may amplify a difference of 1.
+    found, expected = compiled_and_not(RandAugment(1))
+    far = (found - expected).abs() > 1
+    # A pixel halfway between two may be taken from the other one.
+    assert far.double().mean() <= 0.001, f"{far.sum()} of {far.numel()} values"
