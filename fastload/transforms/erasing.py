@@ -18,7 +18,7 @@ from ..errors import ConfigError
 from .arguments import Fill, check_fill, check_range, fill_values, in_float32
 from .base import BatchShape, Layout, Params, Transform, check_probability, check_size, tensor_of
 from .draws import Integers, Stream
-from .gather import memory_format_of, on_host
+from .gather import check_box, memory_format_of, on_host
 
 _ATTEMPTS = 10
 _LOW = 0xFFFFFFFF
@@ -172,6 +172,7 @@ def _erase_each(images: Tensor, params: Params, values: Tensor | None) -> Tensor
     boxes = (params[name].tolist() for name in ("top", "left", "height", "width"))
     for sample, (top, left, height, width) in enumerate(zip(*boxes, strict=True)):
         if height and width:
+            check_box(images, top, left, height, width)
             rows, cols = slice(top, top + height), slice(left, left + width)
             if values is None:
                 found[sample, :, rows, cols] = normal_noise(params["noise"][sample], places[:, rows, cols])

@@ -146,6 +146,20 @@ def _gather(images: Tensor, index_map: IndexMap, fill: Fill | None) -> Tensor:
     return found.contiguous(memory_format=memory_format)
 
 
+def check_box(images: Tensor, top: int, left: int, height: int, width: int) -> None:
+    """Check that a box of some pixels is within images [N, C, H, W].
+
+    Raises:
+        ValueError: it is not.
+    """
+    if min(top, left) < 0 or min(height, width) < 1 or top + height > images.shape[2] or left + width > images.shape[3]:
+        raise ValueError(
+            f"these parameters have a box of {height} x {width} pixels at row {top} and column {left}, outside of "
+            f"images of {images.shape[2]} x {images.shape[3]}; give what return_params=True gave for images of this "
+            "size"
+        )
+
+
 def _check_inside(name: str, places: npt.NDArray[np.int64], side: int, *, filled: bool) -> None:
     if places.min() < (-1 if filled else 0) or places.max() >= side:
         raise ValueError(
@@ -207,6 +221,7 @@ __all__ = [
     "INTEGERS",
     "IndexMap",
     "Moving",
+    "check_box",
     "compose_maps",
     "gather_map",
     "matrix_dtype",

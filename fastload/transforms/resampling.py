@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from .gather import memory_format_of
+from .gather import check_box, memory_format_of
 
 # Numbers of float32 in one tensor: 128 MiB. Larger batches are resized part by part.
 _CHUNK = 2**25
@@ -85,6 +85,9 @@ def resize_boxes(
     "bilinear" it does not on x86 without AVX2; there it may be one level off. Boxes and
     results one pixel wide, for which torch's kernels are wrong, are computed as in :func:`resample`.
 
+    Raises:
+        ValueError: a box is not within the images.
+
     Cost:
         0.25 ms for 224 x 224 x 3 of uint8, antialiased, on one core; no memory but the result's.
     """
@@ -92,6 +95,7 @@ def resize_boxes(
     flips = [False] * len(images) if flip is None else flip.tolist()
     sides = (values.expand(len(images)).tolist() for values in boxes)
     for sample, (top, left, height, width, flipped) in enumerate(zip(*sides, flips, strict=True)):
+        check_box(images, top, left, height, width)
         box = images[sample : sample + 1, :, top : top + height, left : left + width]
         resized = resize_natively(box, size, interpolation, antialias)
         found[sample] = resized[0].flip(-1) if flipped else resized[0]

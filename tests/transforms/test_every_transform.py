@@ -61,3 +61,14 @@ def test_parameters_of_other_names_are_refused(name):
             transform(*arguments(transform, images), params=other)
     with pytest.raises(TypeError, match="got params of int, and takes a dict of"):
         transform(*arguments(transform, images), params=3)
+
+
+@pytest.mark.parametrize("name", ["Cutout", "RandomErasing", "RandomResizedCrop"])
+@pytest.mark.parametrize(("side", "place"), [("top", -3), ("top", 38), ("left", -1), ("left", 36), ("height", 41)])
+def test_boxes_outside_of_the_images_are_refused(name, side, place):
+    transform, images = CASES[name].make(), made(torch.float32)
+    boxes = {one: torch.full((16,), value) for one, value in (("top", 0), ("left", 0), ("height", 5), ("width", 5))}
+    transform(images, params=boxes)
+    boxes[side][7] = place
+    with pytest.raises(ValueError, match=r"have a box of .*, outside of images of 40 x 36"):
+        transform(images, params=boxes)

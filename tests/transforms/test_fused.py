@@ -286,7 +286,7 @@ def test_parameters_of_another_batch_are_refused(on_cpu):
     composed = Compose(CHAIN)
     _, params = composed(made_images(0, (3, 3, 12, 10)), return_params=True)
     with pytest.raises(ValueError, match="parameters for 3 samples, got 4 images"):
-        composed(made_images(0, (4, 3, 12, 10)), params=params)
+        composed.transform(made_images(0, (4, 3, 12, 10)), params)
 
 
 def test_an_error_of_the_kernel_names_the_switch(on_cpu, monkeypatch):
