@@ -14,6 +14,7 @@ from torch.utils.data import IterableDataset
 
 from . import native
 from .errors import ConfigError
+from .native.rows import pillow_order
 
 if TYPE_CHECKING:
     from .fusion import FusedDataset, Plan
@@ -39,12 +40,8 @@ def plan_of(loader: Any) -> Plan | None:
         return None
     from .fusion import recognise
 
-    plan = recognise(loader.dataset)
-    if not native.available():
-        return plan
-    from .fusion.native_makers import NativeBlocks, NativeRows
-
-    return replace(plan, rows=NativeRows.name, blocks=NativeBlocks.name)
+    named = {name: maker.name for name, maker in _makers().items()}
+    return replace(recognise(loader.dataset), **named)
 
 
 def fused_of(loader: Any, seed: int) -> FusedDataset | None:
@@ -63,11 +60,20 @@ def fused_of(loader: Any, seed: int) -> FusedDataset | None:
         return None
     from .fusion import FusedDataset
 
-    if not native.available():
-        return FusedDataset(loader.dataset, plan, seed)
+    return FusedDataset(loader.dataset, plan, seed, **_makers())
+
+
+def _makers() -> dict[str, Any]:
+    """Return what the native library makes here, by the argument's name; the rest is made by Pillow and torch."""
     from .fusion.native_makers import NativeBlocks, NativeRows
 
-    return FusedDataset(loader.dataset, plan, seed, rows=NativeRows(), blocks=NativeBlocks())
+    made: dict[str, Any] = {}
+    # A Pillow that resizes in a way that the library does not know is followed by itself alone.
+    if native.available("jpeg") and pillow_order() is not None:
+        made["rows"] = NativeRows()
+    if native.available("arrays"):
+        made["blocks"] = NativeBlocks()
+    return made
 
 
 __all__ = ["check_can_fuse", "fused_of", "plan_of"]
