@@ -458,7 +458,8 @@ def prefetch(
 ) -> Prefetched:
     """Return an iterable that gives the batches of another one on a device, copied while the steps before them run.
 
-    Copies go over a side stream, and no call here waits for the device. What is not page-locked is copied through
+    Copies go over a side stream, and no call here waits for the device, but for sparse and nested tensors and for
+    objects with a ``to`` of their own, which are copied on your stream. What is not page-locked is copied through
     page-locked memory of torch's allocator, so ``pin_memory=True`` saves that. For a :class:`fastload.DataLoader`
     its own argument ``device`` is better: it copies from its slots, and its state says what the loop was given.
 
