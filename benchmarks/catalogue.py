@@ -9,6 +9,7 @@ from benchmarks.cases import (
     cifar,
     custom_collate,
     determinism,
+    fuse,
     heavy_tail,
     imagefolder,
     memory,
@@ -22,6 +23,7 @@ from benchmarks.spec import Benchmark
 
 ALL: tuple[Benchmark, ...] = (
     *imagefolder.BENCHMARKS,
+    *fuse.BENCHMARKS,
     *thread.BENCHMARKS,
     *cifar.BENCHMARKS,
     *arrays.BENCHMARKS,

@@ -1,0 +1,106 @@
+"""Unmodified torchvision pipelines with ``fuse=True``: ImageFolder from JPEG files, and CIFAR-10's size in memory.
+
+Claim: ImageFolder, RandomResizedCrop(224) and a flip, 2 workers: 3 times torch's images per second to normalised
+float32, 2.4 times to uint8. CIFAR's size, pad-crop, flip, normalised float32: 40 times. The measured rows stand in
+README.md.
+
+Meaningless if: as for imagefolder.py.
+"""
+
+import functools
+
+import numpy as np
+import torch
+from torchvision import datasets, transforms
+
+from benchmarks.cases import imagefolder
+from benchmarks.loops import kept_loader, make_loader, time_epoch
+from benchmarks.spec import TORCH, Benchmark, Measurement, Metric, Side
+
+FUSED = Side(name="fastload fuse=True", package="fastload", options={"fuse": True}, compared_with="torch")
+FUSED_THREADS = Side(
+    name="fastload fuse=True, threads",
+    package="fastload",
+    options={"fuse": True, "worker_method": "thread"},
+    compared_with="torch",
+)
+
+
+class InMemory(datasets.CIFAR10):
+    """CIFAR-10 as it is once it is read, of made-up pixels."""
+
+    def __init__(self, num_samples: int) -> None:
+        """Make up ``num_samples`` images of uniform noise."""
+        chain = transforms.Compose(
+            [
+                transforms.RandomCrop(32, padding=4),
+                transforms.RandomHorizontalFlip(),
+                transforms.ToTensor(),
+                transforms.Normalize((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)),
+            ]
+        )
+        datasets.VisionDataset.__init__(self, transform=chain)
+        generator = np.random.default_rng(0)
+        self.train = True
+        self.data = generator.integers(0, 256, size=(num_samples, 32, 32, 3), dtype=np.uint8)
+        self.targets = generator.integers(0, 10, size=num_samples).tolist()
+
+
+_in_memory = functools.cache(InMemory)
+
+
+def cifar_epoch(side: Side, *, num_samples: int, torch_samples: int, num_workers: int) -> Measurement:
+    """Time a shuffled epoch, in batches of 512; torch's side of fewer samples, since it takes so much longer."""
+    torch.manual_seed(0)
+    dataset = _in_memory(torch_samples if side.package == "torch" else num_samples)
+    loader = kept_loader(
+        side,
+        lambda: make_loader(side, dataset, batch_size=512, shuffle=True, drop_last=True, num_workers=num_workers),
+    )
+    return time_epoch(loader, samples_per_batch=512, num_warm_batches=2 * num_workers or 1)
+
+
+def _image_folder(name: str, version: str, least_ratio: float) -> Benchmark:
+    return Benchmark(
+        name=name,
+        measure="benchmarks.cases.imagefolder:epoch",
+        metrics=(
+            Metric(name="samples/s steady", more_is_better=True, least_ratio=least_ratio),
+            Metric(name="samples/s", more_is_better=True, least_ratio=None),
+            Metric(name="CPU us/sample", least_ratio=None),
+        ),
+        arguments={"version": version, "num_images": 4000, "batch_size": 100},
+        quick_arguments={"num_images": 2000},
+        sides=(TORCH, FUSED, FUSED_THREADS),
+        needs_images=True,
+    )
+
+
+def _cifar(name: str, num_workers: int) -> Benchmark:
+    return Benchmark(
+        name=name,
+        measure="benchmarks.cases.fuse:cifar_epoch",
+        metrics=(
+            Metric(name="samples/s steady", more_is_better=True, least_ratio=40),
+            Metric(name="CPU us/sample", least_ratio=None),
+        ),
+        arguments={"num_samples": 51200, "torch_samples": 10240, "num_workers": num_workers},
+        quick_arguments={"torch_samples": 5120},
+        sides=(TORCH, FUSED, FUSED_THREADS) if num_workers else (TORCH, FUSED),
+    )
+
+
+BENCHMARKS = (
+    _image_folder("fuse-imagefolder-float32", "v1", 3.0),
+    _image_folder("fuse-imagefolder-uint8", "uint8", 2.4),
+    Benchmark(
+        name="fuse-imagefolder-first-batch",
+        measure="benchmarks.cases.imagefolder:first_batch",
+        metrics=imagefolder.FIRST_BATCH_METRICS,
+        arguments={"version": "v1", "num_images": 2000, "batch_size": 100},
+        sides=(TORCH, FUSED, FUSED_THREADS),
+        needs_images=True,
+    ),
+    _cifar("fuse-cifar", 2),
+    _cifar("fuse-cifar-inline", 0),
+)
