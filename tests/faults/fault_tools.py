@@ -25,8 +25,8 @@ import fastload
 SOON_S = 60.0
 """How long "it is gone" and "it is there" may take before a test gives up: long, for a machine that does more."""
 
-# A third of the draws that a test names, so that a run takes minutes; more, or other ones, without a change to a file.
-_DRAWS = float(os.environ.get("FASTLOAD_FAULT_DRAWS", "0.2"))
+# A tenth of the draws that a test names, so that a run takes minutes; more, or other ones, without a change to a file.
+_DRAWS = float(os.environ.get("FASTLOAD_FAULT_DRAWS", "0.1"))
 _FIRST_DRAW = int(os.environ.get("FASTLOAD_FAULT_FIRST_DRAW", "0"))
 
 
