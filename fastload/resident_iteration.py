@@ -153,20 +153,16 @@ class _Batches:
         indices = self._indices_read
         if not hasattr(indices, "__len__"):
             indices = self._indices_read = list(indices)
-        batch = None
         try:
             if not len(indices):
                 raise IndexError("an index batch without indices has no samples to collate")
             rows = rows_of(indices, len(self._columns))
             draws = self._keys.draws(Origin(self._epoch, self._shard.position(self._row), indices))
-            batch = _Batch(rows, draws)
-            return batch
         except Exception:
             self._advance(len(indices))
             raise
-        finally:
-            if batch is not None:
-                self._advance(len(indices))
+        self._advance(len(indices))
+        return _Batch(rows, draws)
 
     def _advance(self, num_rows: int) -> None:
         self._row += num_rows

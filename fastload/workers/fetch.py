@@ -149,7 +149,7 @@ class Fetcher:
         self._subset = _per_sample_subset(job.dataset)
         self._keys: tuple[int, Keys, Keys] | None = None
         self._iterator: Any = None
-        self._layout: Layout | None = None
+        self._layout: Layout | str | None = None  # of a fused dataset's samples, or why they have none
         self._ended = False
         if job.iterable:
             self._begin_replica(job.replicas[worker_id] if job.replicas else None)
@@ -255,10 +255,9 @@ class Fetcher:
             return None
         ids = self._ids_of(indices, position)
         if self._layout is None:
-            found = learn(fused.samples(indices[:1], ids[:1], epoch, self._seed_generators)[0])
-            self._layout = found if isinstance(found, Layout) else None
+            self._layout = learn(fused.samples(indices[:1], ids[:1], epoch, self._seed_generators)[0])
         layout = self._layout
-        if layout is None or not fused.fits(layout):
+        if isinstance(layout, str) or not fused.fits(layout):
             return None
         buffer = np.empty(layout.offsets(len(indices))[1], dtype=np.uint8)
         rows = layout.rows(buffer, len(indices), 0, len(indices))
