@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import random
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -272,23 +274,38 @@ def test_an_epoch_that_the_user_sets_is_the_users(tmp_path: Path) -> None:
 # --- Two processes ---------------------------------------------------------------------------------------------------
 
 
-def in_two(body: Callable[[], Any], folder: Path) -> list[Any]:
-    """Call ``body`` in two processes, which Lightning takes for its own."""
+def in_two(body: Callable[..., Any], folder: Path, *args: str) -> list[Any]:
+    """Call ``body(folder, *args)`` in two processes, which Lightning takes for its own; return what each returned.
+
+    They are forked from a new interpreter: a test that compiles, or uses fake tensors, makes torch believe in a CUDA
+    device, so that the next backward pass starts autograd's threads, and a child of such a process cannot train.
+    """
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    command = [sys.executable, __file__, body.__name__, str(folder), *args]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stderr
+    answers: list[Any] = torch.load(folder / "answers.pt", weights_only=True)
+    return answers
+
+
+def main(name: str, place: str, *args: str) -> None:
+    """Be the new interpreter."""
+    folder = Path(place)
 
     def rank(number: int) -> Any:
         os.environ |= {"LOCAL_RANK": str(number), "NODE_RANK": "0", "WORLD_SIZE": "2"}
         os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}  # the group is there already
-        return body()
+        return globals()[name](folder, *args)
 
-    return run_ranks(rank, folder)
+    torch.save(run_ranks(rank, folder), folder / "answers.pt")
 
 
 def ddp(folder: Path, *callbacks: Any) -> lightning.Trainer:
     return trainer(folder, *callbacks, strategy="ddp", devices=2)
 
 
-@pytest.mark.parametrize("kind", [fastload.DistributedSampler, fastload.DistributedBatchSampler])
-def test_two_processes_keep_our_samplers_and_go_on(kind: Any, tmp_path: Path) -> None:
+def with_our_sampler(folder: Path, name: str) -> Any:
+    kind = getattr(fastload, name)
     batches = kind is fastload.DistributedBatchSampler
 
     def make(**options: Any) -> Any:
@@ -296,42 +313,49 @@ def test_two_processes_keep_our_samplers_and_go_on(kind: Any, tmp_path: Path) ->
             return fastload.DataLoader(Noisy(), batch_sampler=kind(Noisy(), 4, seed=5, tail="pad"), **options)
         return fastload.DataLoader(Noisy(), 2, sampler=kind(Noisy(), seed=5), **options)
 
-    def body() -> Any:
-        first, loader = Recorder(), make()
-        training = ddp(tmp_path, checkpoints(tmp_path, 1))
-        training.fit(first, loader)
-        assert training.world_size == 2
-        assert training.train_dataloader is loader
-        assert type(loader.batch_sampler if batches else loader.sampler) is kind
-        resumed = {}
-        for step in (3, STEPS, 9):
-            second = Recorder()
-            ddp(tmp_path).fit(second, make(num_workers=1), ckpt_path=tmp_path / f"step={step}.ckpt")
-            resumed[step] = second.seen
-        return first.seen, resumed
+    first, loader = Recorder(), make()
+    training = ddp(folder, checkpoints(folder, 1))
+    training.fit(first, loader)
+    assert training.world_size == 2
+    assert training.train_dataloader is loader
+    assert type(loader.batch_sampler if batches else loader.sampler) is kind
+    resumed = {}
+    for step in (3, STEPS, 9):
+        second = Recorder()
+        ddp(folder).fit(second, make(num_workers=1), ckpt_path=folder / f"step={step}.ckpt")
+        resumed[step] = second.seen
+    return first.seen, resumed
 
-    ranks = in_two(body, tmp_path)
+
+@pytest.mark.parametrize("name", ["DistributedSampler", "DistributedBatchSampler"])
+def test_two_processes_keep_our_samplers_and_go_on(name: str, tmp_path: Path) -> None:
+    ranks = in_two(with_our_sampler, tmp_path, name)
     for first, resumed in ranks:
         assert len(first) == EPOCHS * STEPS
+        assert len(resumed) == 3
         for step, seen in resumed.items():
             assert seen == first[step:], step
     seen = [row[0] for first, _ in ranks for epoch, batch in first if epoch == 1 for row in batch]
     assert set(seen) == set(range(LENGTH))
-    assert len(seen) == (STEPS * 4 if batches else LENGTH)
+    assert len(seen) == (STEPS * 4 if name == "DistributedBatchSampler" else LENGTH)
+
+
+def without_our_sampler(folder: Path) -> Any:
+    first = Recorder()
+    training = ddp(folder, checkpoints(folder, 1))
+    training.fit(first, fastload.DataLoader(Noisy(), 2, seed=5, num_workers=1))
+    assert type(training.train_dataloader) is fastload.DataLoader
+    second = Recorder()
+    ddp(folder).fit(second, fastload.DataLoader(Noisy(), 2, seed=5), ckpt_path=folder / "step=9.ckpt")
+    assert second.seen == first.seen[9:]
+    return [row[0] for epoch, batch in first.seen if epoch == 1 for row in batch]
 
 
 def test_two_processes_share_out_what_has_no_sampler_of_ours(tmp_path: Path) -> None:
     """By torch's DistributedSampler around the dataset, as for torch's loader."""
-
-    def body() -> Any:
-        first = Recorder()
-        training = ddp(tmp_path, checkpoints(tmp_path, 1))
-        training.fit(first, fastload.DataLoader(Noisy(), 2, seed=5, num_workers=1))
-        assert type(training.train_dataloader) is fastload.DataLoader
-        second = Recorder()
-        ddp(tmp_path).fit(second, fastload.DataLoader(Noisy(), 2, seed=5), ckpt_path=tmp_path / "step=9.ckpt")
-        assert second.seen == first.seen[9:]
-        return [row[0] for epoch, batch in first.seen if epoch == 1 for row in batch]
-
-    first, second = in_two(body, tmp_path)
+    first, second = in_two(without_our_sampler, tmp_path)
     assert sorted(first + second) == list(range(LENGTH))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
