@@ -172,6 +172,7 @@ def test_random_crops_of_made_files_of_all_kinds_equal_the_unfused_pipelines(mad
     assert counts.total() - counts["a part as it is"] <= rows.num_native + left <= counts.total()
 
 
+@pytest.mark.timeout(3600)  # tens of thousands, if one asks for them
 def test_random_crops_of_real_files_equal_the_unfused_pipelines(capsys):
     root = os.environ.get("FASTLOAD_BENCH_DATA")
     if not root:
