@@ -165,6 +165,17 @@ def test_a_progression_that_stops_early_is_left_to_another_decoder(maker):
     assert jpeg.decode_row(data, (0, 0, 30, 30), target, 0) is Status.DAMAGED
 
 
+def test_a_file_of_very_many_scans_is_left_to_another_decoder(maker):
+    data = maker.make(40, 30, kind="n")
+    first, second = (data.index(b"\xff\xda", start) for start in (0, data.index(b"\xff\xda") + 2))
+    found, target = row_target((30, 40))
+    for times, status in ((200, Status.DONE), (300, Status.DAMAGED)):
+        longer = data[:first] + data[first:second] * times + data[second:]
+        assert jpeg.decode_row(longer, (0, 0, 30, 40), target, 0) is status
+        if status is Status.DONE:
+            np.testing.assert_array_equal(found, by_pillow(longer, (0, 0, 30, 40), (30, 40), "bilinear", False))
+
+
 @pytest.mark.parametrize("bits", [12, 16])
 def test_other_depths_are_left_to_another_decoder(bits):
     data = bytearray(saved(np.zeros((20, 20, 3), dtype=np.uint8)))
