@@ -29,17 +29,23 @@ FLAGS = ["-std=c11", "-O3", "-fvisibility=hidden", "-ffp-contract=off", "-Wall",
 PROBE = """
 #include <stdio.h>
 #include <jpeglib.h>
-#include <jpegint.h>
 #if !defined(LIBJPEG_TURBO_VERSION_NUMBER) || LIBJPEG_TURBO_VERSION_NUMBER < 2000000
 #error this is not libjpeg-turbo 2.0 or later
 #endif
-int main(void) { return jpeg_skip_scanlines(NULL, 0) + sizeof(struct jpeg_entropy_decoder) == 0; }
+int main(void) { return jpeg_skip_scanlines(NULL, 0) == 0; }
 """
 
 
 def asked(name: str) -> bool:
     """Return whether a variable of the environment is set to something that means yes."""
     return os.environ.get(name, "") not in ("", "0")
+
+
+def lack(what: str, cost: str) -> None:
+    """Say what is missing, or end the build where that was asked for."""
+    if asked("FASTLOAD_REQUIRE_NATIVE"):
+        raise SystemExit(f"fastload: {what}")
+    print(f"fastload: building without {cost}: {what}", file=sys.stderr)
 
 
 class BuildLibrary(build_ext):
@@ -53,22 +59,23 @@ class BuildLibrary(build_ext):
 
     def build_extension(self, ext: Any) -> None:
         """Build it, with the JPEG part where libjpeg's headers are."""
-        if self._finds_libjpeg():
+        if not self._builds("int main(void) { return 0; }", []):
+            lack("no C compiler that works; on Debian: apt-get install gcc libc6-dev", "the native library")
+        elif self._builds(PROBE, ["jpeg"]):
             ext.define_macros.append(("FASTLOAD_WITH_JPEG", "1"))
             ext.libraries.append("jpeg")
-        elif asked("FASTLOAD_REQUIRE_NATIVE"):
-            raise SystemExit("fastload: no libjpeg-turbo; on Debian: apt-get install libjpeg-dev")
         else:
-            print("fastload: building without JPEG decoding: no libjpeg-turbo, or not its headers", file=sys.stderr)
+            lack("no libjpeg-turbo, or not its headers; on Debian: apt-get install libjpeg-dev", "JPEG decoding")
+        # Without a compiler this fails, too; setuptools then says so and goes on, as the library is optional.
         super().build_extension(ext)
 
-    def _finds_libjpeg(self) -> bool:
+    def _builds(self, program: str, libraries: list[str]) -> bool:
         with tempfile.TemporaryDirectory() as folder:
             source = Path(folder, "probe.c")
-            source.write_text(PROBE)
+            source.write_text(program)
             try:
                 objects = self.compiler.compile([str(source)], output_dir=folder)
-                self.compiler.link_executable(objects, str(Path(folder, "probe")), libraries=["jpeg"])
+                self.compiler.link_executable(objects, str(Path(folder, "probe")), libraries=libraries)
             except Exception as error:  # whatever this platform's compiler raises
                 print(f"fastload: {error}", file=sys.stderr)
                 return False

@@ -14,6 +14,7 @@ from torch.utils.data import IterableDataset
 
 from . import native
 from .errors import ConfigError
+from .native.jpeg import pillow_agrees
 from .native.rows import pillow_order
 
 if TYPE_CHECKING:
@@ -68,8 +69,8 @@ def _makers() -> dict[str, Any]:
     from .fusion.native_makers import NativeBlocks, NativeRows
 
     made: dict[str, Any] = {}
-    # A Pillow that resizes in a way that the library does not know is followed by itself alone.
-    if native.available("jpeg") and pillow_order() is not None:
+    # A Pillow that decodes or resizes in a way that the library does not know is followed by itself alone.
+    if native.available("jpeg") and pillow_agrees() and pillow_order() is not None:
         made["rows"] = NativeRows()
     if native.available("arrays"):
         made["blocks"] = NativeBlocks()

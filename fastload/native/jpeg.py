@@ -9,14 +9,19 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from typing import Any, NamedTuple, TypeAlias
+import io
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from . import LEVELS, function
-from .rows import ROW_ARGUMENTS, Box, Status, Target, check, scratch_of_thread
+from .rows import ROW_ARGUMENTS, Box, Order, Status, Target, check, scratch_of_thread
+
+if TYPE_CHECKING:
+    from PIL import Image
 
 # Anything with the buffer protocol, or a tensor [num_bytes] of uint8.
 Data: TypeAlias = Any
@@ -129,4 +134,48 @@ def decode_row(
     return Status(status)
 
 
-__all__ = ["Size", "decode_row", "read_size"]
+@functools.cache
+def pillow_agrees() -> bool:
+    """Return whether the installed Pillow decodes files as :func:`decode_row` does, found by trying.
+
+    Each has a libjpeg of its own. Those of libjpeg-turbo agree from 2.0 on; a Pillow that was built with another one
+    has other colours.
+    """
+    from PIL import Image, features
+
+    if not features.check("jpg"):
+        return False
+    noise = np.random.Generator(np.random.PCG64(0)).integers(0, 256, (72, 144, 3), dtype=np.uint8)
+    box = 9, 19, 40, 50
+    for data in _trial_files(Image.fromarray(noise)):
+        batch = torch.empty(1, *box[2:], 3, dtype=torch.uint8)
+        # The filter and the order are without effect: nothing is resized.
+        target = Target(batch.permute(0, 3, 1, 2), None, "bilinear", Order.COLUMNS_FIRST)
+        if decode_row(data, box, target, 0) is not Status.DONE:
+            return False
+        cut = Image.open(io.BytesIO(data)).convert("RGB").crop((19, 9, 69, 49))
+        if not np.array_equal(batch[0].numpy(), np.asarray(cut)):
+            return False
+    return True
+
+
+def _trial_files(image: Image.Image) -> Iterator[bytes]:
+    """Give an image as files of all kinds of decoding: 4:4:4, 4:2:2, 4:2:0, 4:4:0 and grey, in one scan and in many."""
+    for progressive in (False, True):
+        for subsampling in (0, 1, 2):
+            file = io.BytesIO()
+            image.save(file, "JPEG", quality=80, subsampling=subsampling, progressive=progressive)
+            yield file.getvalue()
+            if subsampling == 1:
+                # The same blocks, in units that are as tall as they were wide; the sides are multiples of both.
+                data = bytearray(file.getvalue())
+                frame = data.index(b"\xff\xc2" if progressive else b"\xff\xc0")
+                data[frame + 5 : frame + 9] = bytes((0, 2 * image.height, 0, image.width // 2))
+                data[frame + 11] = 0x12
+                yield bytes(data)
+        file = io.BytesIO()
+        image.convert("L").save(file, "JPEG", quality=80, progressive=progressive)
+        yield file.getvalue()
+
+
+__all__ = ["Size", "decode_row", "pillow_agrees", "read_size"]

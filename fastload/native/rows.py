@@ -29,6 +29,9 @@ Box: TypeAlias = Sequence[int]
 
 FILTERS = ("bilinear", "bicubic")
 MOST_SIDE = 1 << 15
+"""Of a row of a batch."""
+MOST_SOURCE_SIDE = 1 << 24
+"""Of an image in memory: places in its rows are computed in 32 bits."""
 
 _MOST_INT = (1 << 31) - 1
 _DTYPES = (torch.uint8, torch.float32, torch.bfloat16, torch.float16)
@@ -75,7 +78,9 @@ class Scratch:
         self.address: int | None = function("fastload_scratch_new", _POINTER)()
         if self.address is None:
             raise MemoryError("no memory for the native library's scratch")
-        weakref.finalize(self, function("fastload_scratch_free", None, _POINTER), self.address)
+        freed = weakref.finalize(self, function("fastload_scratch_free", None, _POINTER), self.address)
+        # When Python ends, a daemon thread may be in the middle of a row.
+        freed.atexit = False
 
 
 class _OfThread(threading.local):
@@ -156,6 +161,12 @@ def _check_batch(batch: Tensor, table: Tensor | None) -> None:
         raise ValueError("rows are written past autograd: the batch must not require grad")
     if batch.dtype not in _DTYPES:
         raise ValueError(f"rows are of {', '.join(map(str, _DTYPES))}, got {batch.dtype}")
+    for name, tensor in (("batch", batch), ("table", table)):
+        if tensor is not None and tensor.data_ptr() % tensor.element_size():
+            raise ValueError(
+                f"the {name} must begin at a multiple of its {tensor.element_size()} bytes an element, got the address "
+                f"{tensor.data_ptr():#x}; clone() it"
+            )
     for dim in range(4):
         if batch.shape[dim] > 1 and batch.stride(dim) == 0:
             raise ValueError(f"the batch repeats itself along dimension {dim} (stride 0), it cannot be written")
@@ -230,6 +241,8 @@ def resize_row(
             f"{pixels.shape} of {pixels.dtype} with strides {pixels.strides}"
         )
     height, width = pixels.shape[:2]
+    if max(height, width) > MOST_SOURCE_SIDE:
+        raise ValueError(f"pixels must be [H, W, 3] with sides up to {MOST_SOURCE_SIDE}, got {pixels.shape}")
     arguments = target.arguments(row, box, flip, level)
     status = _image_row()(scratch_of_thread().address, pixels.ctypes.data, pixels.strides[0], height, width, *arguments)
     check(status, box, height, width)

@@ -1,9 +1,13 @@
 """Fuzzes the JPEG decoder under ASan and UBSan, from made files and, where given, real ones.
 
-    python tests/native/fuzz.py --seconds 3600 [--jobs 2] [--real FOLDER] [--coverage]
+    python tests/native/fuzz.py --seconds 3600 [--jobs 2] [--real FOLDER] [--libjpeg FOLDER] [--coverage]
 
-Prints the rounds, how many ended in which status, and with ``--coverage`` the share of lines that ran. On a crash the
-file that caused it is kept, and named. The short run of the tests uses the same program.
+Prints the rounds, how many requests were refused and how many ended in which status, how many rows were compared with
+libjpeg's own, and with ``--coverage`` the share of lines that ran and which did not. The file that caused a crash is
+kept, and named. The short run of the tests uses the same program.
+
+The libjpeg of the system is not instrumented, so what it reads beyond the file's end is not seen. ``--libjpeg`` names a
+folder with the headers and the ``libjpeg.a`` of one that was built with ``-fsanitize=address``.
 """
 
 from __future__ import annotations
@@ -22,12 +26,13 @@ SANITIZE = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-o
 FLAGS = ["-std=c11", "-g", "-O1", "-ffp-contract=off", "-DFASTLOAD_WITH_JPEG=1", "-D_POSIX_C_SOURCE=200809L"]
 
 
-def build(folder: Path, *, coverage: bool = False) -> Path:
+def build(folder: Path, *, coverage: bool = False, libjpeg: Path | None = None) -> Path:
     """Return the program, built in a folder, with the sanitizers or with counters of lines."""
     program = folder / "fuzz_jpeg"
     extra = ["--coverage"] if coverage else SANITIZE
     sources = [str(Path(__file__).with_name("fuzz_jpeg.c")), *map(str, sorted(SOURCES.glob("*.c")))]
-    command = [compiler(), *FLAGS, *extra, f"-I{SOURCES}", *sources, "-o", str(program), "-ljpeg", "-lm"]
+    headers, library = ([f"-I{libjpeg}"], str(libjpeg / "libjpeg.a")) if libjpeg else ([], "-ljpeg")
+    command = [compiler(), *FLAGS, *extra, f"-I{SOURCES}", *headers, *sources, "-o", str(program), library, "-lm"]
     subprocess.run(command, check=True, cwd=folder)
     return program
 
@@ -45,19 +50,23 @@ def made_files(folder: Path) -> list[Path]:
 
 
 def start(program: Path, seconds: float, seed: int, files: list[Path]) -> subprocess.Popen[str]:
-    """Start a run; the file at hand is kept beside the program as ``last-SEED.jpg``."""
+    """Start a run; the file at which it fails is kept beside the program as ``last-SEED.jpg``."""
     environment = {**os.environ, "FUZZ_LAST": str(program.with_name(f"last-{seed}.jpg"))}
-    # What a run kept is looked at when it ends; libjpeg itself is not instrumented.
     environment["ASAN_OPTIONS"] = "detect_leaks=1:allocator_may_return_null=1"
     command = [str(program), str(seconds), str(seed), *map(str, files)]
     return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 def coverage_of(folder: Path) -> str:
-    """Return which share of the lines of each source ran."""
+    """Return which share of the lines of each source ran, and those that did not."""
     said = subprocess.run(["gcov", *map(str, folder.glob("*.gcda"))], cwd=folder, capture_output=True, text=True)
     found = re.findall(r"File '.*/src/(\w+\.c)'\nLines executed:([\d.]+)% of (\d+)", said.stdout)
-    return "\n".join(f"{name}: {share} % of {lines} lines" for name, share, lines in sorted(found))
+    told = []
+    for name, share, lines in sorted(found):
+        told.append(f"{name}: {share} % of {lines} lines")
+        if float(share):
+            told += re.findall(r"^ *#####: *(\d+:.*)", (folder / f"{name}.gcov").read_text(), re.MULTILINE)
+    return "\n".join(told)
 
 
 def main() -> int:
@@ -67,10 +76,11 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--real", type=Path, help="a folder with JPEG files; 200 of them are used")
+    parser.add_argument("--libjpeg", type=Path, help="a folder with an instrumented libjpeg.a and its headers")
     parser.add_argument("--coverage", action="store_true", help="count lines in place of looking for errors")
     options = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="fastload-fuzz-"))
-    program = build(folder, coverage=options.coverage)
+    program = build(folder, coverage=options.coverage, libjpeg=options.libjpeg)
     files = made_files(folder)
     if options.real:
         real = sorted(path for path in options.real.rglob("*") if path.suffix.lower() in (".jpg", ".jpeg"))

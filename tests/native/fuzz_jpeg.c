@@ -2,15 +2,26 @@
  *
  * fuzz_jpeg SECONDS SEED FILE...
  *
- * Each round damages one of the files, and decodes a box of it to a row in memory of just its size, on two instruction
- * sets, which must agree. Prints how many rounds there were, and how many ended in which status. The damaged file is
- * written to FUZZ_LAST, if the environment names it, before it is decoded: so a crash leaves it behind. */
+ * Each round damages one of the files, byte by byte and segment by segment, and decodes a box of it to a row in memory
+ * of just its size: of all elements, filters and layouts, on two instruction sets, which must agree. Where nothing is
+ * resized the row must also be what libjpeg decodes by itself from the whole file. Some requests are none, and must be
+ * refused. Prints how many rounds there were, how many ended in which status (the first: refused requests), and how
+ * many rows were compared with libjpeg's. The file at which it fails, or on which it spends a minute, is written to
+ * FUZZ_LAST, if the environment names it. */
 #include "fastload.h"
+#include "fuzz_damage.h"
 
+#include <setjmp.h>
+#include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <time.h>
+#include <unistd.h>
+
+#include <jpeglib.h>
+
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/common_interface_defs.h>
+#endif
 
 struct fastload_scratch;
 struct fastload_scratch *fastload_scratch_new(void);
@@ -19,17 +30,14 @@ int fastload_jpeg_size(const uint8_t *, size_t, int32_t[4]);
 int fastload_jpeg_row(struct fastload_scratch *, const uint8_t *, size_t, const int32_t[4], int32_t, int32_t, int32_t,
                       int32_t, int32_t, void *, int64_t, int64_t, int64_t, int32_t, const void *, int32_t);
 
-static uint64_t state;
+/* Larger images only cost time. */
+#define MOST_PIXELS (1 << 22)
 
-static uint32_t draw(uint32_t below)
-{
-    state = state * 6364136223846793005u + 1442695040888963407u;
-    return below ? (uint32_t)(state >> 33) % below : 0;
-}
-
-struct bytes {
-    uint8_t *data;
-    size_t size;
+struct request {
+    int32_t box[4], height, width, filter, order, flip, element;
+    int64_t row, column, channel;
+    const uint8_t *table;
+    int invalid; /* it must be refused */
 };
 
 static struct bytes read_file(const char *path)
@@ -48,67 +56,24 @@ static struct bytes read_file(const char *path)
     return found;
 }
 
-/* A place: anywhere, among the headers, or just behind a marker. */
-static size_t place(const uint8_t *data, size_t size)
+static struct bytes at_hand;
+
+/* Called at a failure, in whatever state: writing a file before each decoding takes ten times as long as decoding it. */
+static void keep(void)
 {
-    size_t at = draw((uint32_t)size);
-    if (draw(3) == 0)
-        at = draw(size < 800 ? (uint32_t)size : 800);
-    if (draw(3) == 0)
-        while (at + 4 < size && data[at++] != 0xFF)
-            ;
-    return at < size ? at : size - 1;
+    const char *path = getenv("FUZZ_LAST");
+    FILE *file = path ? fopen(path, "wb") : NULL;
+    if (!file)
+        return;
+    fwrite(at_hand.data, 1, at_hand.size, file);
+    fclose(file);
 }
 
-static size_t damage(uint8_t *data, size_t size, size_t room, const struct bytes *other)
+static void on_alarm(int number)
 {
-    static const uint8_t edges[] = {0, 1, 2, 3, 4, 0x11, 0x12, 0x21, 0x22, 0x3F, 0x40, 0x7F, 0x80, 0xC0, 0xC2, 0xC4,
-                                    0xD0, 0xD7, 0xD9, 0xDA, 0xDB, 0xDD, 0xFE, 0xFF};
-    for (uint32_t left = draw(4) + 1; left && size; left--) {
-        const size_t at = place(data, size), rest = size - at;
-        size_t run = draw(draw(8) ? 16 : 2000) + 1;
-        switch (draw(9)) {
-        case 0:
-            data[at] = (uint8_t)draw(256);
-            break;
-        case 1:
-            data[at] ^= (uint8_t)(1 << draw(8));
-            break;
-        case 2:
-            data[at] = edges[draw(sizeof edges)];
-            break;
-        case 3: /* take away */
-            run = run < rest ? run : rest;
-            memmove(data + at, data + at + run, rest - run);
-            size -= run;
-            break;
-        case 4: /* repeat */
-            run = run < rest ? run : rest;
-            if (size + run > room)
-                break;
-            memmove(data + at + run, data + at, rest);
-            size += run;
-            break;
-        case 5: /* a marker */
-            data[at] = 0xFF;
-            if (rest > 1)
-                data[at + 1] = edges[draw(sizeof edges)];
-            break;
-        case 6: /* a part of another file */
-            run = run < rest ? run : rest;
-            if (other->size > run)
-                memcpy(data + at, other->data + place(other->data, other->size - run), run);
-            break;
-        case 7: /* noise */
-            for (size_t i = 0; i < run && i < rest; i++)
-                data[at + i] = (uint8_t)draw(256);
-            break;
-        default: /* cut */
-            if (draw(4) == 0)
-                size = at;
-        }
-    }
-    return size;
+    (void)number;
+    keep();
+    _exit(3);
 }
 
 static double now(void)
@@ -118,82 +83,192 @@ static double now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
+struct failure {
+    struct jpeg_error_mgr errors;
+    jmp_buf leave;
+};
+
+static void leave(j_common_ptr cinfo)
+{
+    longjmp(((struct failure *)cinfo->err)->leave, 1);
+}
+
+static void say_nothing(j_common_ptr cinfo, int level)
+{
+    (void)cinfo;
+    (void)level;
+}
+
+/* What libjpeg decodes, with warnings ignored, as Pillow ignores them: [height, width, 3]; NULL: an error. */
+static uint8_t *whole_image(const uint8_t *data, size_t size, int32_t width, int32_t height)
+{
+    struct jpeg_decompress_struct cinfo;
+    struct failure failure;
+    uint8_t *volatile pixels = malloc((size_t)3 * width * height);
+    cinfo.err = jpeg_std_error(&failure.errors);
+    failure.errors.error_exit = leave;
+    failure.errors.emit_message = say_nothing;
+    if (setjmp(failure.leave)) {
+        jpeg_destroy_decompress(&cinfo);
+        free(pixels);
+        return NULL;
+    }
+    jpeg_create_decompress(&cinfo);
+    jpeg_mem_src(&cinfo, data, (unsigned long)size);
+    jpeg_read_header(&cinfo, TRUE);
+    cinfo.out_color_space = JCS_RGB;
+    jpeg_start_decompress(&cinfo);
+    while (cinfo.output_scanline < cinfo.output_height) {
+        JSAMPROW row = pixels + (size_t)3 * width * cinfo.output_scanline;
+        jpeg_read_scanlines(&cinfo, &row, 1);
+    }
+    jpeg_destroy_decompress(&cinfo);
+    return pixels;
+}
+
+/* Any request for an image; one in sixteen is for what is not. */
+static struct request draw_request(const int32_t header[4], const uint8_t *table)
+{
+    static const int32_t odd[] = {0, -1, INT32_MIN, INT32_MAX, 65536, -65536};
+    struct request r = {.filter = (int32_t)draw(2), .order = (int32_t)draw(2), .flip = (int32_t)draw(2)};
+    r.box[2] = 1 + (int32_t)draw((uint32_t)header[1]);
+    r.box[3] = 1 + (int32_t)draw((uint32_t)header[0]);
+    r.box[0] = (int32_t)draw((uint32_t)(header[1] - r.box[2] + 1));
+    r.box[1] = (int32_t)draw((uint32_t)(header[0] - r.box[3] + 1));
+    r.height = draw(2) ? r.box[2] : 1 + (int32_t)draw(draw(4) ? 80 : 4);
+    r.width = draw(2) ? r.box[3] : 1 + (int32_t)draw(draw(4) ? 80 : 4);
+    r.height = r.height > FASTLOAD_MAX_SIDE ? 1 : r.height;
+    r.width = r.width > FASTLOAD_MAX_SIDE ? 1 : r.width;
+    r.element = 1 << draw(3);
+    r.table = r.element > 1 || draw(2) ? table : NULL;
+    if (draw(16) == 0) {
+        r.invalid = 1;
+        switch (draw(6)) {
+        case 0:
+            r.box[draw(4)] = draw(2) ? odd[1 + draw(5)] : INT32_MAX - (int32_t)draw(70000);
+            break;
+        case 1:
+            r.box[2 + draw(2)] = odd[draw(6)];
+            break;
+        case 2:
+            *(draw(2) ? &r.height : &r.width) = draw(2) ? odd[draw(6)] : FASTLOAD_MAX_SIDE + 1;
+            break;
+        case 3:
+            *(draw(2) ? &r.filter : &r.order) = draw(2) ? -1 : 2;
+            break;
+        case 4:
+            r.element = draw(2) ? 3 : 0;
+            break;
+        default:
+            r.element = 4;
+            r.table = NULL;
+        }
+    }
+    return r;
+}
+
+/* Lays the row out: planes or pixels, with gaps or without. Returns the bytes from its first to its last. */
+static size_t lay_out(struct request *r)
+{
+    if (r->invalid)
+        return 1;
+    const int64_t gap = draw(4) ? 0 : (int64_t)(1 + draw(5)) * r->element, planes = draw(2);
+    r->column = planes ? r->element : 3 * r->element + (draw(4) ? 0 : gap);
+    r->row = r->width * r->column + gap;
+    r->channel = planes ? r->height * r->row + gap : r->element;
+    return (size_t)((r->height - 1) * r->row + (r->width - 1) * r->column + 2 * r->channel + r->element);
+}
+
+static void fail(const char *what, int first, int second)
+{
+    fprintf(stderr, "%s: %d and %d\n", what, first, second);
+    keep();
+    abort();
+}
+
+/* Whether a row that was not resized is what libjpeg decodes. */
+static void compare(const struct request *r, const uint8_t *row, const uint8_t *image, int32_t image_width)
+{
+    for (int32_t y = 0; y < r->height; y++)
+        for (int32_t x = 0; x < r->width; x++)
+            for (int c = 0; c < 3; c++) {
+                const int32_t from = r->flip ? r->width - 1 - x : x;
+                const uint8_t *level =
+                    image + ((size_t)(r->box[0] + y) * (size_t)image_width + (size_t)(r->box[1] + from)) * 3 + c;
+                const uint8_t *wanted = r->table ? r->table + (256 * c + *level) * r->element : level;
+                if (memcmp(row + y * r->row + x * r->column + c * r->channel, wanted, (size_t)r->element))
+                    fail("a pixel is not libjpeg's", y, x);
+            }
+}
+
+/* Decodes one box of a file. Returns the status; counts what was compared. */
+static int decode(struct fastload_scratch *scratch, const uint8_t *data, size_t size, const uint8_t *table, long *same)
+{
+    int32_t header[4];
+    const int known = fastload_jpeg_size(data, size, header);
+    if (known == FASTLOAD_DONE && (int64_t)header[0] * header[1] > MOST_PIXELS)
+        return FASTLOAD_TOO_LARGE;
+    if (known != FASTLOAD_DONE)
+        header[0] = header[1] = 8;
+    struct request r = draw_request(header, table);
+    const size_t bytes = lay_out(&r);
+    uint8_t *rows[2] = {calloc(bytes, 1), calloc(bytes, 1)};
+    const int levels[2] = {FASTLOAD_BEST, (int)draw(2)};
+    int status[2];
+    for (int i = 0; i < 2; i++)
+        status[i] = fastload_jpeg_row(scratch, data, size, r.box, r.height, r.width, r.filter, r.order, r.flip, rows[i],
+                                      r.row, r.column, r.channel, r.element, r.table, levels[i]);
+    if (status[0] != status[1] || (status[0] == FASTLOAD_DONE && memcmp(rows[0], rows[1], bytes)))
+        fail("levels differ", status[0], status[1]);
+    if (known != FASTLOAD_DONE ? status[0] != known : (status[0] == FASTLOAD_BAD_ARGUMENT) != r.invalid)
+        fail("not what the header promised", status[0], known);
+    if (status[0] == FASTLOAD_DONE && r.height == r.box[2] && r.width == r.box[3]) {
+        uint8_t *image = whole_image(data, size, header[0], header[1]);
+        if (!image)
+            fail("libjpeg fails where the library does not", 0, 0);
+        compare(&r, rows[0], image, header[0]);
+        free(image);
+        ++*same;
+    }
+    free(rows[0]);
+    free(rows[1]);
+    return status[0];
+}
+
 int main(int argc, char **argv)
 {
     if (argc < 4)
         return 2;
     const double end = now() + atof(argv[1]);
-    state = strtoull(argv[2], NULL, 10) * 2654435761u + 1;
-    const int num = argc - 3;
-    struct bytes *files = malloc((size_t)num * sizeof *files);
-    for (int i = 0; i < num; i++)
+    seed(strtoull(argv[2], NULL, 10));
+    const uint32_t num = (uint32_t)argc - 3;
+    struct bytes *files = malloc(num * sizeof *files);
+    for (uint32_t i = 0; i < num; i++)
         files[i] = read_file(argv[3 + i]);
     struct fastload_scratch *scratch = fastload_scratch_new();
-    float table[3 * 256];
-    for (int i = 0; i < 3 * 256; i++)
-        table[i] = (float)i;
-    long rounds = 0, counts[8] = {0};
-    const char *last = getenv("FUZZ_LAST");
+    uint8_t *table = malloc((size_t)3 * 256 * 4);
+    for (int i = 0; i < 3 * 256 * 4; i++)
+        table[i] = (uint8_t)draw(256);
+    long rounds = 0, same = 0, counts[9] = {0};
+    signal(SIGALRM, on_alarm);
+#ifdef __SANITIZE_ADDRESS__
+    __sanitizer_set_death_callback(keep);
+#endif
     for (; now() < end; rounds++) {
-        const struct bytes *from = &files[draw((uint32_t)num)];
-        const size_t room = from->size + 8192;
-        uint8_t *work = malloc(room);
-        memcpy(work, from->data, from->size);
-        const size_t size = damage(work, from->size, room, &files[draw((uint32_t)num)]);
-        uint8_t *exact = malloc(size ? size : 1);
-        memcpy(exact, work, size);
-        free(work);
-        if (last) {
-            FILE *file = fopen(last, "wb");
-            if (file) {
-                fwrite(exact, 1, size, file);
-                fclose(file);
-            }
-        }
-        int32_t header[4];
-        const int known = fastload_jpeg_size(exact, size, header);
-        /* Larger ones only cost time. */
-        if (known == FASTLOAD_DONE && (int64_t)header[0] * header[1] <= 1 << 22) {
-            int32_t box[4];
-            box[2] = 1 + (int32_t)draw((uint32_t)header[1]);
-            box[3] = 1 + (int32_t)draw((uint32_t)header[0]);
-            box[0] = (int32_t)draw((uint32_t)(header[1] - box[2] + 1));
-            box[1] = (int32_t)draw((uint32_t)(header[0] - box[3] + 1));
-            if (draw(20) == 0)
-                box[draw(4)] += (int32_t)draw(2000) - 1000;
-            const int32_t height = draw(4) ? 1 + (int32_t)draw(80) : box[2];
-            const int32_t width = 1 + (int32_t)draw(draw(4) ? 80 : 4);
-            const int32_t filter = (int32_t)draw(2), order = (int32_t)draw(2), flip = (int32_t)draw(2);
-            const int element = draw(2) ? 4 : 1;
-            const int planes = (int)draw(2);
-            const int64_t column = planes ? element : 3 * element, line = width * column;
-            const int64_t channel = planes ? height * line : element;
-            const size_t bytes = height > 0 ? (size_t)height * (size_t)width * 3 * (size_t)element : 1;
-            uint8_t *rows[2] = {calloc(bytes, 1), calloc(bytes, 1)};
-            int status[2];
-            const int levels[2] = {FASTLOAD_BEST, (int)draw(2)};
-            for (int i = 0; i < 2; i++)
-                status[i] = fastload_jpeg_row(scratch, exact, size, box, height, width, filter, order, flip, rows[i],
-                                              line, column, channel, element, element == 4 ? table : NULL, levels[i]);
-            if (status[0] != status[1] || (status[0] == FASTLOAD_DONE && memcmp(rows[0], rows[1], bytes))) {
-                fprintf(stderr, "levels differ: status %d and %d\n", status[0], status[1]);
-                abort();
-            }
-            if (status[0] >= 0)
-                counts[status[0]]++;
-            free(rows[0]);
-            free(rows[1]);
-        } else {
-            counts[known]++;
-        }
-        free(exact);
+        at_hand = damaged_copy(&files[draw(num)], &files[draw(num)]);
+        alarm(60);
+        counts[1 + decode(scratch, at_hand.data, at_hand.size, table, &same)]++;
+        free(at_hand.data);
     }
+    alarm(0);
     printf("%ld rounds; by status:", rounds);
-    for (int i = 0; i < 8; i++)
+    for (int i = 0; i < 9; i++)
         printf(" %ld", counts[i]);
-    printf("\n");
+    printf("; compared: %ld\n", same);
+    at_hand = (struct bytes){NULL, 0};
     fastload_scratch_free(scratch);
-    for (int i = 0; i < num; i++)
+    free(table);
+    for (uint32_t i = 0; i < num; i++)
         free(files[i].data);
     free(files);
     return 0;

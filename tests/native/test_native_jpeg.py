@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import io
 import mmap
+import os
 import random
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -161,6 +165,17 @@ def test_a_progression_that_stops_early_is_left_to_another_decoder(maker):
     assert jpeg.decode_row(data, (0, 0, 30, 30), target, 0) is Status.DAMAGED
 
 
+def test_a_file_of_very_many_scans_is_left_to_another_decoder(maker):
+    data = maker.make(40, 30, kind="n")
+    first, second = (data.index(b"\xff\xda", start) for start in (0, data.index(b"\xff\xda") + 2))
+    found, target = row_target((30, 40))
+    for times, status in ((200, Status.DONE), (300, Status.DAMAGED)):
+        longer = data[:first] + data[first:second] * times + data[second:]
+        assert jpeg.decode_row(longer, (0, 0, 30, 40), target, 0) is status
+        if status is Status.DONE:
+            np.testing.assert_array_equal(found, by_pillow(longer, (0, 0, 30, 40), (30, 40), "bilinear", False))
+
+
 @pytest.mark.parametrize("bits", [12, 16])
 def test_other_depths_are_left_to_another_decoder(bits):
     data = bytearray(saved(np.zeros((20, 20, 3), dtype=np.uint8)))
@@ -302,3 +317,25 @@ def test_real_files_equal_pillows_and_are_decoded_here():
             expected = by_pillow(data, box, size, interpolation, flip)
             np.testing.assert_array_equal(found, expected, str(path))
     assert counts[Status.DONE] >= 0.95 * sum(counts.values()), counts
+
+
+def test_another_version_of_libjpeg_turbo_than_the_headers_gives_the_same():
+    """What was built here runs where another libjpeg-turbo is: with Pillow's, for one."""
+    shipped = sorted(Path(Image.__file__).parents[1].glob("[pP]illow.libs/libjpeg-*.so.62*"))
+    if not shipped:
+        pytest.skip("Pillow brings no libjpeg.so.62 of its own")
+    test = f"{__file__}::test_a_crop_at_each_column_and_row_of_a_block_has_the_margin_that_its_colours_need"
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", test],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "LD_PRELOAD": str(shipped[-1])},
+    )
+    assert done.returncode == 0, done.stdout[-2000:]
+
+
+def test_a_pillow_that_decodes_otherwise_is_noticed(monkeypatch):
+    assert jpeg.pillow_agrees()
+    convert = Image.Image.convert
+    monkeypatch.setattr(Image.Image, "convert", lambda self, mode: convert(self, mode).point(lambda level: level ^ 1))
+    assert not jpeg.pillow_agrees.__wrapped__()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 
 import numpy as np
@@ -161,6 +163,42 @@ def test_threads_write_rows_of_one_batch_side_by_side():
 def test_a_batch_that_cannot_be_written_is_refused(batch, table, message):
     with pytest.raises(ValueError, match=message):
         rows.Target(batch, table)
+
+
+@pytest.mark.parametrize("name", ["batch", "table"])
+def test_memory_between_two_elements_is_refused(name):
+    """A tensor from a buffer may begin anywhere; vector kernels want whole elements."""
+    buffer = bytearray(4 * 3 * 256 + 1)
+    crooked = torch.frombuffer(buffer, dtype=torch.float32, offset=1, count=3 * 256)
+    straight = torch.zeros(3 * 256)
+    batch, table = (crooked, straight) if name == "batch" else (straight, crooked)
+    with pytest.raises(ValueError, match=rf"the {name} must begin at a multiple of its 4 bytes"):
+        rows.Target(batch.view(1, 3, 16, 16), table.view(3, 256))
+
+
+def test_an_image_of_longer_sides_than_are_counted_is_refused():
+    pixels = np.lib.stride_tricks.as_strided(np.zeros(3, dtype=np.uint8), (2**32 + 5, 1, 3), (0, 3, 1))
+    _, target = row_target((4, 4))
+    with pytest.raises(ValueError, match="sides up to 16777216"):
+        rows.resize_row(pixels, (0, 0, 4, 1), target, 0)
+
+
+def test_a_daemon_thread_may_be_in_the_middle_of_a_row_when_python_ends():
+    code = (
+        "import threading, numpy as np, torch\n"
+        "from fastload.native import rows\n"
+        "image = np.zeros((3000, 3000, 3), np.uint8)\n"
+        "target = rows.Target(torch.zeros(1, 3, 2000, 2000, dtype=torch.uint8))\n"
+        "begun = threading.Event()\n"
+        "def work():\n"
+        "    while True:\n"
+        "        rows.resize_row(image, (0, 0, 3000, 3000), target, 0)\n"
+        "        begun.set()\n"
+        "threading.Thread(target=work, daemon=True).start()\n"
+        "begun.wait()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_an_unknown_filter_is_refused():

@@ -3,8 +3,14 @@
 #include "entropy.h"
 
 #include <jerror.h>
-#include <jpegint.h>
 #include <string.h>
+
+/* What every libjpeg begins its entropy decoders with. Its own header says so too, but is installed by few systems, and
+ * the rest of that differs between versions: what is compiled for one may be run with another. */
+struct jpeg_entropy_decoder {
+    void (*start_pass)(j_decompress_ptr cinfo);
+    boolean (*decode_mcu)(j_decompress_ptr cinfo, JBLOCKROW *blocks);
+};
 
 /* Zeros behind the data: an MCU of ten blocks cannot read further than this before the end is looked at. */
 #define PADDING 4096
@@ -249,7 +255,7 @@ static inline __attribute__((always_inline)) boolean decode_mcu(j_decompress_ptr
     /* libjpeg asks for the coefficients of all columns, also where it uses those of some. */
     const JDIMENSION column = e->column;
     e->column = column + 1 == cinfo->MCUs_per_row ? 0 : column + 1;
-    if (blocks && column >= cinfo->master->first_iMCU_col && column <= cinfo->master->last_iMCU_col)
+    if (blocks && column >= e->first_column && column <= e->last_column)
         decode_blocks(cinfo, e, blocks, 1);
     else
         decode_blocks(cinfo, e, NULL, 0);
@@ -333,6 +339,7 @@ int take_over_entropy(j_decompress_ptr cinfo, struct entropy *e, struct fastload
         e->dc[c] = &codes[dc];
         e->ac[c] = &codes[NUM_HUFF_TBLS + ac];
     }
+    e->last_column = cinfo->MCUs_per_row - 1;
     start_interval(e, 0);
     e->left = cinfo->restart_interval;
     cinfo->client_data = e;

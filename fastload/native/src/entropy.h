@@ -40,6 +40,7 @@ struct entropy {
     uint32_t num_restarts, restart;
     unsigned left;             /* MCUs until the next restart; unused where there are none */
     JDIMENSION column;         /* of the next MCU */
+    JDIMENSION first_column, last_column; /* of the MCUs whose coefficients are used; the caller sets them */
 };
 
 /* Takes over decoding from a started decompressor, whose next bytes are the scan's first. `entropy` must live until

@@ -42,26 +42,28 @@ enum fastload_level { FASTLOAD_PLAIN = 0, FASTLOAD_AVX2 = 1, FASTLOAD_AVX512 = 2
 
 #if defined(__x86_64__)
 #define FASTLOAD_X86 1
-#define FASTLOAD_TARGET_AVX2 __attribute__((target("avx2,fma,f16c,bmi,bmi2")))
+#define FASTLOAD_TARGET_AVX2 __attribute__((target("avx2,fma,bmi,bmi2")))
 #define FASTLOAD_TARGET_AVX512 \
-    __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vnni,avx2,fma,f16c,bmi,bmi2")))
+    __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vnni,avx2,fma,bmi,bmi2")))
 #endif
 
 /* The highest level that this processor has, not above `wanted`. */
 static inline int fastload_level(int wanted)
 {
 #ifdef FASTLOAD_X86
+    /* All that the targets above name: a virtual machine may hide any of it. */
+    if (wanted < FASTLOAD_AVX2 || !__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") ||
+        !__builtin_cpu_supports("bmi") || !__builtin_cpu_supports("bmi2"))
+        return FASTLOAD_PLAIN;
     if (wanted >= FASTLOAD_AVX512 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
         __builtin_cpu_supports("avx512vbmi") && __builtin_cpu_supports("avx512vnni"))
         return FASTLOAD_AVX512;
-    if (wanted >= FASTLOAD_AVX2 && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-        __builtin_cpu_supports("bmi2"))
-        return FASTLOAD_AVX2;
+    return FASTLOAD_AVX2;
 #else
     (void)wanted;
-#endif
     return FASTLOAD_PLAIN;
+#endif
 }
 
 #endif

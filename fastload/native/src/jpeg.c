@@ -10,7 +10,6 @@
 #include "resample.h"
 
 #include <jerror.h>
-#include <jpegint.h>
 #include <setjmp.h>
 #include <string.h>
 
@@ -83,7 +82,7 @@ static int decode(struct job *job, struct fastload_scratch *scratch, const uint8
     cinfo->dct_method = JDCT_ISLOW;
     cinfo->do_fancy_upsampling = TRUE;
     jpeg_start_decompress(cinfo);
-    if (cinfo->inputctl->has_multiple_scans) {
+    if (jpeg_has_multiple_scans(cinfo)) {
         if (!is_complete(cinfo))
             return FASTLOAD_DAMAGED;
     } else {
@@ -100,6 +99,9 @@ static int decode(struct job *job, struct fastload_scratch *scratch, const uint8
         begin = end - LEAST_WIDTH > 0 ? end - LEAST_WIDTH : 0;
     JDIMENSION offset = (JDIMENSION)begin, columns = (JDIMENSION)(end - begin);
     jpeg_crop_scanline(cinfo, &offset, &columns);
+    const JDIMENSION mcu = (JDIMENSION)(DCTSIZE * (header->components == 1 ? 1 : cinfo->max_h_samp_factor));
+    job->entropy.first_column = offset / mcu;
+    job->entropy.last_column = (offset + columns - 1) / mcu;
 
     const size_t stride = ((size_t)3 * cinfo->output_width + ROW_PADDING + 63) / 64 * 64;
     uint8_t *pixels = reserve(&scratch->pixels, stride * ROWS_AT_ONCE + MISALIGNED);
