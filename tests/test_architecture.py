@@ -21,6 +21,7 @@ ORDER = [
     "errors",
     "at_exit",
     "seeding",
+    "failures",
     "native",
     "native.rows",
     "native.jpeg",
@@ -107,6 +108,7 @@ ORDER = [
     "fusion.native_makers",
     "fusing",
     "decisions",
+    "forgiving",
     "sampler_generators",
     "state",
     "agreement",
@@ -149,6 +151,7 @@ MAY_IMPORT_LATER = {
 PURE = [
     "errors",
     "seeding",
+    "failures",
     "philox",
     "order",
     "shard",

@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import itertools
 import operator
+import reprlib
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from torch.utils.data import Subset
 
 from .. import compat
 from ..errors import DatasetError
+from ..failures import ATTEMPTS, Failure, NothingLeft, Tolerance, failure_of, name_sample
 from ..layout import REFUSED, DoesNotFit, Layout, learn
 from ..plan import WHOLE_BATCH, WorkItem
 from ..seeding import BATCH, SAMPLE, Keys, sample_id
@@ -56,6 +58,8 @@ class Result(NamedTuple):
     """Time from taking the item until now, in nanoseconds."""
     replica: Any = None
     """Of an IterableDataset that has a state: where its replica is after this batch. See :class:`Fetcher`."""
+    failures: Sequence[Failure] = ()
+    """Samples of the item that could not be loaded. SAMPLES and WHOLE go without those that were left out."""
 
 
 WriteRows: TypeAlias = Callable[[list[Tensor]], list[Sequence[Any]]]
@@ -127,6 +131,8 @@ class Job:
     """What loads the samples in the dataset's place."""
     replicas: Sequence[Any] = ()
     """Of an IterableDataset: where each worker's replica begins; None or empty: at its start."""
+    tolerance: Tolerance | None = None
+    """What is done with samples that cannot be loaded; None: their errors are raised."""
 
 
 class Fetcher:
@@ -151,6 +157,8 @@ class Fetcher:
         self._iterator: Any = None
         self._layout: Layout | str | None = None  # of a fused dataset's samples, or why they have none
         self._ended = False
+        self.failures: list[Failure] = []
+        """Samples that could not be loaded, of what was loaded last."""
         if job.iterable:
             self._begin_replica(job.replicas[worker_id] if job.replicas else None)
 
@@ -159,6 +167,7 @@ class Fetcher:
         begun = time.perf_counter_ns()
         layout = item.layout
         payload: Any = None
+        self.failures = []
         try:
             if layout == START:
                 self._begin_pass(item.indices)
@@ -170,12 +179,15 @@ class Fetcher:
         except Exception as error:
             status, payload = ERROR, self._wrapped(error, item)
         replica = self.replica_state() if status == WHOLE and self._iterator is not None else None
-        return Result(item.serial, self._worker_id, status, layout, payload, time.perf_counter_ns() - begun, replica)
+        busy_ns = time.perf_counter_ns() - begun
+        return Result(item.serial, self._worker_id, status, layout, payload, busy_ns, replica, self.failures)
 
     def _chunk(self, item: WorkItem, sink: Sink) -> tuple[int, int, Any]:
         samples = self.load(item.indices, item.epoch, item.position)
         if type(samples) is list and len(samples) == len(item.indices):
             return _rows(samples, item, sink)
+        if self.failures and type(samples) is list:
+            return SAMPLES, 0, samples  # their batch is put together without those that were left out
         return WHOLE, item.layout, self._collated(samples)  # a __getitems__ may give anything
 
     def _written(self, item: WorkItem, sink: Sink) -> tuple[int, int, Any] | None:
@@ -190,6 +202,12 @@ class Fetcher:
         try:
             return ROWS, generation, sink.write_rows(layout, item, write)
         except DoesNotFit:
+            return None
+        except StopIteration as error:
+            raise _stopped(self._job.dataset) from error
+        except Exception as error:
+            if not self._forgives(error):
+                raise
             return None
 
     def _ids_of(self, indices: Sequence[Any], position: int) -> list[int]:
@@ -230,18 +248,27 @@ class Fetcher:
 
         Raises:
             StopIteration: an IterableDataset has ended.
+            NothingLeft: all samples were left out.
             Exception: what the user's code raised.
         """
         job = self._job
+        self.failures = []
         if job.iterable:
             return self._collated(self._next_samples(index))
         if not job.auto_collation:
             self._seed(epoch, self._id(index, position))
-            return self._collated(self._guarded(partial(operator.getitem, self._dataset), index))
+            try:
+                sample = self._guarded(partial(operator.getitem, self._dataset), index)
+            except Exception as error:
+                name_sample(error, job.dataset, index)
+                raise
+            return self._collated(sample)
         written = self._batch_written(index, epoch, position)
         if written is not None:
             return written
         data = self.load(index, epoch, position)
+        if self.failures and not data:
+            raise NothingLeft
         keys = self._keys_of(epoch)
         if keys is not None:
             # Of its own domain, so that what collate_fn draws does not depend on what the last sample drew.
@@ -253,6 +280,16 @@ class Fetcher:
         fused = self._job.fused
         if fused is None or not compat.collates_by_default(self._job.collate_fn) or not len(indices):
             return None
+        try:
+            return self._batch_written_by(fused, indices, epoch, position)
+        except StopIteration as error:
+            raise _stopped(self._job.dataset) from error
+        except Exception as error:
+            if not self._forgives(error):
+                raise
+            return None
+
+    def _batch_written_by(self, fused: Fused, indices: Any, epoch: int, position: int) -> Any:
         ids = self._ids_of(indices, position)
         if self._layout is None:
             self._layout = learn(fused.samples(indices[:1], ids[:1], epoch, self._seed_generators)[0])
@@ -279,6 +316,8 @@ class Fetcher:
     def _whole(self, item: WorkItem) -> tuple[int, Any]:
         try:
             return WHOLE, self.fetch(item.indices, item.epoch, item.position)
+        except NothingLeft:
+            return SAMPLES, []
         except StopIteration as error:
             if self._job.iterable:
                 self._ended = True
@@ -286,33 +325,116 @@ class Fetcher:
             return ERROR, self._wrapped(error, item)
 
     def load(self, indices: Any, epoch: int, position: int) -> Any:
-        """Load the samples of a batch or chunk, by ``__getitems__`` where there is one."""
-        if self._job.fused is not None:
-            return self._job.fused.samples(indices, self._ids_of(indices, position), epoch, self._seed_generators)
-        if self._getitems is None:
+        """Load the samples of a batch or chunk, by ``__getitems__`` where there is one.
+
+        Those that fail are raised, replaced or left out, as the job says; what became of them is in :attr:`failures`.
+        """
+        fused = self._job.fused
+        if fused is None and self._getitems is None:
             return self._samples(indices, epoch, position)
-        self._seed(epoch, self._batch_id(indices, position))
-        return self._guarded(self._getitems, indices)
+        try:
+            if fused is not None:
+                return fused.samples(indices, self._ids_of(indices, position), epoch, self._seed_generators)
+            self._seed(epoch, self._batch_id(indices, position))
+            return self._getitems(indices)  # type: ignore[misc]  # one of the two is there
+        except StopIteration as error:
+            raise _stopped(self._job.dataset) from error
+        except Exception as error:
+            if not self._forgives(error):
+                if fused is None:
+                    error.add_note(f"in __getitems__ of the indices {reprlib.repr(indices)}")
+                raise
+        # One of them fails, and which one it is shows sample by sample.
+        samples: list[Any] = []
+        for row, (index, identity) in enumerate(zip(indices, self._ids(indices, position), strict=False)):
+            try:
+                samples.append(self._one(index, identity, epoch))
+            except Exception as error:
+                if not self._forgives(error):
+                    raise
+                samples += self._instead_of(error, row, index, identity, epoch)
+        return samples
 
     def _samples(self, indices: Sequence[Any], epoch: int, position: int) -> list[Any]:
         dataset, subset = self._dataset, self._subset
+        places: Iterable[Any] = indices
         if subset is not None:
             dataset = subset.dataset
-            places: Sequence[Any] = [subset.indices[index] for index in indices]
-        else:
-            places = indices
+            places = map(operator.getitem, itertools.repeat(subset.indices), indices)
         keys = self._keys_of(epoch)
-        try:
-            if keys is None:
-                return [dataset[place] for place in places]
-            samples = []
-            key = keys[0].key
-            for identity, place in zip(self._ids(indices, position), places, strict=False):
-                self._seed_generators(key(identity))
-                samples.append(dataset[place])
-            return samples
-        except StopIteration as error:
-            raise _stopped(self._job.dataset) from error
+        samples: list[Any] = []
+        # Both go on behind a sample that has failed.
+        remaining = iter(places)
+        named = iter(zip(self._ids(indices, position), remaining, strict=False))
+        while True:
+            try:
+                if keys is None:
+                    for place in remaining:
+                        samples.append(dataset[place])  # noqa: PERF401  # what was loaded is needed behind an error
+                    return samples
+                key = keys[0].key
+                for identity, place in named:
+                    self._seed_generators(key(identity))
+                    samples.append(dataset[place])
+                return samples
+            except StopIteration as error:
+                raise _stopped(self._job.dataset) from error
+            except Exception as error:
+                row = len(samples) + self._num_left_out()
+                index = next(itertools.islice(indices, row, None))
+                if not self._forgives(error):
+                    name_sample(error, self._job.dataset, index)
+                    raise
+                samples += self._instead_of(error, row, index, self._ids_of(indices, position)[row], epoch)
+
+    def _forgives(self, error: Exception) -> bool:
+        """Whether an error of the dataset's is not to be raised."""
+        return self._job.tolerance is not None and not isinstance(error, StopIteration | DatasetError)
+
+    def _num_left_out(self) -> int:
+        return sum(failure.substitute is None for failure in self.failures)
+
+    def _instead_of(self, error: Exception, row: int, index: Any, identity: int, epoch: int) -> list[Any]:
+        """Return the sample that stands in for one that failed, in a list, which is empty if it is left out.
+
+        Raises:
+            Exception: the same, if the substitutes fail too.
+        """
+        tolerance, dataset = self._job.tolerance, self._job.dataset
+        assert tolerance is not None
+        if tolerance.candidates is None:
+            self.failures.append(failure_of(error, row, dataset, index, None))
+            return []
+        for substitute in tolerance.substitutes(index, epoch, identity):
+            try:
+                sample = self._one(substitute, identity, epoch)
+            except Exception as another:
+                if not self._forgives(another):
+                    raise
+                continue
+            self.failures.append(failure_of(error, row, dataset, index, substitute))
+            return [sample]
+        name_sample(error, dataset, index)
+        error.add_note(
+            f"on_error='replace' has tried up to {ATTEMPTS} other samples in its place, and all of them failed"
+        )
+        raise error
+
+    def _one(self, index: Any, identity: int, epoch: int) -> Any:
+        """Load one sample with the randomness that belongs to an id."""
+        if self._job.fused is not None:
+            return self._job.fused.samples([index], [identity], epoch, self._seed_generators)[0]
+        self._seed(epoch, identity)
+        if self._getitems is None:
+            return self._guarded(partial(operator.getitem, self._dataset), index)
+        samples = self._guarded(self._getitems, [index])
+        if type(samples) is not list or len(samples) != 1:
+            raise DatasetError(
+                f"on_error needs samples one by one behind an error, and {type(self._job.dataset).__name__}."
+                f"__getitems__ returned a {type(samples).__name__} for one index; let it return a list of samples, or "
+                "use on_error='raise'"
+            )
+        return samples[0]
 
     def _next_samples(self, index: Any) -> Any:
         if self._ended:

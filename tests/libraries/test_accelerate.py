@@ -33,6 +33,8 @@ OWN: dict[str, Any] = {
     "fixed_buffers": False,
     "resident": None,
     "fuse": False,
+    "on_error": "skip",
+    "max_errors": 7,
     "batch_transform": None,
 }
 
