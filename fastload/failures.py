@@ -18,6 +18,7 @@ import numpy.typing as npt
 from torch.utils.data import ConcatDataset, Subset
 
 from .errors import DatasetError
+from .sampling import as_integer
 from .seeding import SUBSTITUTE, Keys
 
 # Substitutes that are tried for a sample before its own error is raised.
@@ -29,6 +30,15 @@ _DRAW_BITS = 8
 # Failed samples that an error lists.
 _LISTED = 5
 _MESSAGE_LENGTH = 200
+
+
+class SampleNote(str):
+    """A note on an exception that says which sample it is of.
+
+    From a worker it travels beside the exception's text, which stays as torch has it, to its last line.
+    """
+
+    __slots__ = ()
 
 
 class NothingLeft(Exception):
@@ -162,10 +172,10 @@ def failure_of(error: Exception, row: int, dataset: Any, index: Any, substitute:
 
 
 def plain(index: Any) -> Any:
-    """Return an index as an integer, where it is one of another type (NumPy's, a tensor)."""
+    """Return an index as a Python integer, where it is one; anything else as it is."""
     try:
-        return index.__index__()
-    except (AttributeError, TypeError, ValueError, RuntimeError):
+        return as_integer(index)
+    except (TypeError, ValueError, RuntimeError):  # a tensor of several elements, or on another device
         return index
 
 
@@ -176,7 +186,7 @@ def name_sample(error: Exception, dataset: Any, index: Any) -> None:
     shown = shown if len(shown) <= _MESSAGE_LENGTH else f"{shown[:_MESSAGE_LENGTH]}..."
     note = f"at index {shown} of the dataset" + ("" if file is None else f": {file}")
     if note not in getattr(error, "__notes__", ()):  # a dataset may raise the same object again
-        error.add_note(note)
+        error.add_note(SampleNote(note))
 
 
 def file_of(dataset: Any, index: Any) -> str | None:
@@ -212,6 +222,7 @@ __all__ = [
     "Failure",
     "FailureLog",
     "NothingLeft",
+    "SampleNote",
     "Tolerance",
     "failure_of",
     "file_of",

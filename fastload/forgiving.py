@@ -21,9 +21,10 @@ from torch.utils.data import (
 from torch.utils.data import DistributedSampler as TorchDistributedSampler
 
 from .errors import ConfigError
-from .failures import Tolerance, plain
+from .failures import Tolerance
 from .order import Weighted
 from .passes import known_batches, without_skipping
+from .sampling import as_integer
 
 
 def check_on_error(loader: Any) -> None:
@@ -34,7 +35,7 @@ def check_on_error(loader: Any) -> None:
     """
     if loader.on_error not in ("raise", "skip", "replace"):
         raise ConfigError(f"on_error must be 'raise', 'skip' or 'replace', got on_error={loader.on_error!r}")
-    limit = plain(loader.max_errors)
+    limit = as_integer(loader.max_errors)
     if isinstance(limit, bool) or not isinstance(limit, int) or limit < 0:
         raise ConfigError(f"max_errors must be an integer of at least 0, got max_errors={loader.max_errors!r}")
     loader.max_errors = limit
