@@ -22,7 +22,7 @@ from torch.utils.data import Subset
 
 from .. import compat
 from ..errors import DatasetError
-from ..failures import ATTEMPTS, Failure, NothingLeft, Tolerance, failure_of, name_sample
+from ..failures import ATTEMPTS, Failure, NothingLeft, SampleNote, Tolerance, failure_of, name_sample
 from ..layout import REFUSED, DoesNotFit, Layout, learn
 from ..plan import WHOLE_BATCH, WorkItem
 from ..seeding import BATCH, SAMPLE, Keys, sample_id
@@ -342,7 +342,7 @@ class Fetcher:
         except Exception as error:
             if not self._forgives(error):
                 if fused is None:
-                    error.add_note(f"in __getitems__ of the indices {reprlib.repr(indices)}")
+                    error.add_note(SampleNote(f"in __getitems__ of the indices {reprlib.repr(indices)}"))
                 raise
         # One of them fails, and which one it is shows sample by sample.
         samples: list[Any] = []
@@ -415,9 +415,7 @@ class Fetcher:
             self.failures.append(failure_of(error, row, dataset, index, substitute))
             return [sample]
         name_sample(error, dataset, index)
-        error.add_note(
-            f"on_error='replace' has tried up to {ATTEMPTS} other samples in its place, and all of them failed"
-        )
+        error.add_note(SampleNote(f"on_error='replace' tried up to {ATTEMPTS} other samples in its place; all failed"))
         raise error
 
     def _one(self, index: Any, identity: int, epoch: int) -> Any:
