@@ -99,7 +99,7 @@ def wrap_exception(error: BaseException, where: str) -> ExceptionWrapper:
     A :class:`SampleNote` is no part of that text: ``reraise()`` adds it to the exception.
     """
     kind = type(error)
-    notes = getattr(error, "__notes__", None)
+    notes: Any = getattr(error, "__notes__", None)
     ours = [note for note in notes if isinstance(note, SampleNote)] if isinstance(notes, list) else []
     if ours:
         error.__notes__ = [note for note in notes if note not in ours]

@@ -308,7 +308,7 @@ def test_replay_gives_a_replaced_sample_again_and_says_that_one_was_left_out():
         left = {row[0]: row for batch in batches(skipping) for row in batch}
         for index in range(53):
             if index in FAILING:
-                with pytest.raises(DatasetError, match=rf"left sample {index} out .*OSError: cannot read {index}"):
+                with pytest.raises(DatasetError, match=rf"left sample {index} out, .*OSError: cannot read {index}"):
                     replay(skipping, 0, index)
             else:
                 *numbers, pair = replay(skipping, 0, index)
@@ -348,10 +348,11 @@ def test_where_all_substitutes_fail_the_first_error_is_raised(way):
     loader = loader_of(way, Faulty(frozenset(range(53))), on_error="replace", shuffle=False)
     with pytest.raises(OSError, match="cannot read 0") as error:
         next(iter(loader))
-    text = str(error.value) + "".join(getattr(error.value, "__notes__", ()))
-    assert "at index 0 of the dataset" in text
-    assert "tried up to 8 other samples" in text
     loader.close()
+    assert error.value.__notes__ == [
+        "at index 0 of the dataset",
+        "on_error='replace' tried up to 8 other samples in its place; all failed",
+    ]
 
 
 class Stopping(Faulty):
@@ -427,11 +428,8 @@ def test_raise_names_the_index_and_leaves_class_and_message_as_they_are(way):
     with pytest.raises(OSError, match="cannot read 0") as error:
         next(iter(loader))
     loader.close()
-    if WAYS[way].get("num_workers"):
-        assert str(error.value).rstrip().endswith("at index 0 of the dataset")
-    else:
-        assert str(error.value) == "cannot read 0\nat all"
-        assert error.value.__notes__ == ["at index 0 of the dataset"]
+    assert str(error.value).rstrip().endswith("cannot read 0\nat all")
+    assert error.value.__notes__ == ["at index 0 of the dataset"]
 
 
 def test_raise_names_the_index_without_batches_and_the_indices_of_a_batch_loaded_at_once():
