@@ -43,6 +43,7 @@ ORDER = [
     "workers.rebinding",
     "workers.torch_routing",
     "workers.routing",
+    "workers.samples",
     "workers.fetch",
     "workers.pool",
     "workers.interrupts",
