@@ -140,7 +140,7 @@ class SampleLoader:
         samples: list[Any] = []
         # Both go on behind a sample that has failed.
         remaining = iter(places)
-        named = iter(zip(self._ids(indices, position), remaining, strict=False))
+        named = () if keys is None else zip(self._ids(indices, position), remaining, strict=False)
         while True:
             try:
                 if keys is None:
