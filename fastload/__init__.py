@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from .device import prefetch
     from .errors import ConfigError, DatasetError, FastloadError, LoadTimeout, RankMismatch, StateError, WorkerDied
+    from .failures import FailedSample
     from .installation import install, uninstall
     from .loader import DataLoader, Statistics
     from .replaying import replay
@@ -30,6 +31,7 @@ __all__ = [
     "DatasetError",
     "DistributedBatchSampler",
     "DistributedSampler",
+    "FailedSample",
     "FastloadError",
     "LoadTimeout",
     "RankMismatch",
@@ -48,6 +50,7 @@ _MODULE_OF = {
     "DataLoader": "loader",
     "DistributedBatchSampler": "sampling",
     "DistributedSampler": "sampling",
+    "FailedSample": "failures",
     "Statistics": "loader",
     "VerifyReport": "verification.report",
     "install": "installation",

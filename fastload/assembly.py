@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from .compat import reraise, worker_collate, wrap_exception
+from .failures import NothingLeft
 from .layout import DoesNotFit, Layout
 from .layout_book import LayoutBook
 from .plan import WorkItem
@@ -68,7 +69,7 @@ class Assembly:
 
     def _placed(self, result: Result, item: WorkItem) -> Result:
         """Learn from samples that came before any layout was known, and write them where they belong."""
-        if item.layout != 0:
+        if item.layout != 0 or len(result.payload) != len(item.indices):  # some were left out
             return result
         book = self._book
         if book.layout is None and book.given_up is None:
@@ -106,6 +107,7 @@ class Assembly:
             The batch; and why it has no layout, or None if it has.
 
         Raises:
+            NothingLeft: all samples were left out.
             Exception: what torch's collation raised.
         """
         item, first = parts[0]
@@ -123,7 +125,7 @@ class Assembly:
     def _collated_here(
         self, slot: int, num_rows: int, parts: Sequence[tuple[WorkItem, Result]]
     ) -> tuple[Any, str | None]:
-        """Collate a batch whose samples did not all fit one layout, by torch's own function."""
+        """Collate a batch whose samples did not all fit one layout, or are not all there, by torch's own function."""
         samples: list[Any] = []
         try:
             for item, result in parts:
@@ -133,10 +135,16 @@ class Assembly:
                     layout, objects = result.payload
                     rows = self._pool.slots.view(slot, layout.offsets(num_rows)[1])
                     samples += layout.unstack(rows, num_rows, item.row, len(item.indices), objects)
-            if self._book.given_up is None:
+            if not samples:
+                raise NothingLeft
+            reason = self._book.given_up or "samples of one batch differ, or a new shape"
+            if len(samples) != num_rows:
+                reason = "samples were left out"
+            elif self._book.given_up is None:
                 self._book.misfit(samples)
+                reason = self._book.given_up or reason
             try:
-                return worker_collate(samples), self._book.given_up or "samples of one batch differ, or a new shape"
+                return worker_collate(samples), reason
             except Exception as error:
                 wrapper = wrap_exception(error, self._where)
             reraise(wrapper)

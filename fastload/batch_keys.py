@@ -6,6 +6,7 @@ or worker it came by. Pure.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,6 +24,8 @@ class Origin(NamedTuple):
     """Of its first sample, in the epoch's global order."""
     indices: Any
     """What the sampler gave; None: nothing names the samples, and the position is the whole batch's."""
+    left_out: Sequence[int] = ()
+    """Places in it of samples that the batch goes without."""
 
 
 class BatchKeys:
@@ -54,7 +57,10 @@ class BatchKeys:
         indices = origin.indices
         # Without auto-collation an index is a batch, which has one position.
         count = len(indices) if self._auto_collation and hasattr(indices, "__len__") else 1
-        ids = origin.position + self._stride * np.arange(count, dtype=np.int64)
+        places = np.arange(count, dtype=np.int64)
+        if origin.left_out:
+            places = np.delete(places, origin.left_out)
+        ids = origin.position + self._stride * places
         repeats = None
         if indices is None:
             return Draws(self._key[1], ids)
@@ -64,6 +70,8 @@ class BatchKeys:
             if self._length:
                 repeats = ids // self._length
             ids = np.asarray(origin.indices, dtype=np.int64).reshape(-1)
+            if origin.left_out:
+                ids = ids[places]
         return Draws(self._key[1], ids, repeats, epochs=epochs)
 
 

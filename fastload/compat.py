@@ -21,6 +21,8 @@ from torch.utils.data._utils import worker
 from torch.utils.data.dataloader import _BaseDataLoaderIter, _sharding_worker_init_fn
 from torch.utils.data.graph_settings import apply_random_seed
 
+from .failures import SampleNote
+
 SAMPLER_MODULE = SequentialSampler.__module__
 BaseIterator: Any = _BaseDataLoaderIter
 pin_memory: Callable[..., Any] = _pin_memory.pin_memory
@@ -93,9 +95,18 @@ def wrap_exception(error: BaseException, where: str) -> ExceptionWrapper:
 
     Some classes would be lost in ``reraise()``: StopIteration ends a loop without a word, and torch calls a class with
     an attribute ``message`` by that keyword, whether or not it takes it. They become RuntimeError, with the same text.
+
+    A :class:`SampleNote` is no part of that text: ``reraise()`` adds it to the exception.
     """
     kind = type(error)
-    wrapper = ExceptionWrapper((kind, error, error.__traceback__), where=where)
+    notes: Any = getattr(error, "__notes__", None)
+    ours = [note for note in notes if isinstance(note, SampleNote)] if isinstance(notes, list) else []
+    if ours:
+        error.__notes__ = [note for note in notes if note not in ours]
+    wrapper: Any = ExceptionWrapper((kind, error, error.__traceback__), where=where)
+    if ours:
+        error.__notes__ = notes
+        wrapper.sample_notes = ours
     lost = issubclass(kind, StopIteration)
     if getattr(kind, "message", None):
         try:
@@ -105,7 +116,8 @@ def wrap_exception(error: BaseException, where: str) -> ExceptionWrapper:
     if lost:
         wrapper.exc_type = RuntimeError
         wrapper.where = f"{where} (in place of {kind.__name__}, which cannot be raised again)"
-    return wrapper
+    made: ExceptionWrapper = wrapper
+    return made
 
 
 def reraise(wrapper: ExceptionWrapper) -> NoReturn:
@@ -118,6 +130,8 @@ def reraise(wrapper: ExceptionWrapper) -> NoReturn:
         wrapper.reraise()
     except BaseException as error:
         raised = error.with_traceback(None)
+    for note in getattr(wrapper, "sample_notes", ()):
+        raised.add_note(note)
     try:
         raise raised
     finally:

@@ -21,7 +21,8 @@ from typing import Any
 from .assembly import Assembly
 from .batch_keys import Origin
 from .compat import reraise
-from .errors import LoadTimeout, NotReady, WorkerDied
+from .errors import DatasetError, LoadTimeout, NotReady, WorkerDied
+from .failures import FailureLog, NothingLeft
 from .layout_book import LayoutBook
 from .plan import WHOLE_BATCH, WorkItem, choose_chunk_size, chunk_bounds
 from .shard import Shard
@@ -55,6 +56,8 @@ class Counts:
     """Samples of the task made last."""
     max_in_flight: int = 0
     waited_ns: int = 0
+    failures: FailureLog = field(default_factory=FailureLog)
+    """Samples that could not be loaded."""
 
     def count(self, num_samples: int, reason: str | None) -> None:
         """Count a batch handed out; ``reason`` is why it had no layout."""
@@ -135,6 +138,9 @@ class Delivery:
         number of its batches so far."""
         self.origins: deque[Origin] | None = None
         """For each batch that was given out, where it comes from; None: nobody asks."""
+        self.passed_over: list[int] = []
+        """Of each batch of this iteration of which nothing was left: how many were given out before it."""
+        self._given = 0
         self._upcoming: Upcoming | None = None
         self._boundary: int | None = None
         """First batch of the upcoming iteration, once its work is given out."""
@@ -171,6 +177,7 @@ class Delivery:
             replica_batches: of an IterableDataset: how many batches of each worker were given out before.
         """
         announced, self._upcoming = self._upcoming, upcoming
+        self.passed_over, self._given = [], 0
         goes_on = self._boundary is not None and announced is not None and announced.identity == identity
         if goes_on and not self._pending():
             self._boundary = None
@@ -219,12 +226,16 @@ class Delivery:
             NotReady: it is not, or there is none.
             Exception: as :meth:`next`.
         """
-        self._receive()
-        self._refill()
-        batch_id = self._ready()
-        if batch_id is None:
-            raise NotReady
-        return self._give(batch_id)
+        while True:
+            self._receive()
+            self._refill()
+            batch_id = self._ready()
+            if batch_id is None:
+                raise NotReady
+            try:
+                return self._give(batch_id)
+            except NothingLeft:
+                self.passed_over.append(self._given)
 
     def next(self) -> Any:
         """Return the next batch. Blocks until it is there.
@@ -235,23 +246,35 @@ class Delivery:
             WorkerDied: a worker died; the iteration is over.
             Exception: what the user's code raised at this place; the iteration goes on.
         """
-        self._receive()
-        self._refill()
-        batch_id = self._ready()
-        if batch_id is None and self._pending():
-            begun = time.perf_counter_ns()
-            batch_id = self._wait_ready()
-            self._counts.waited_ns += time.perf_counter_ns() - begun
-        if batch_id is None:
-            raise StopIteration
-        return self._give(batch_id)
+        while True:
+            self._receive()
+            self._refill()
+            batch_id = self._ready()
+            if batch_id is None and self._pending():
+                begun = time.perf_counter_ns()
+                batch_id = self._wait_ready()
+                self._counts.waited_ns += time.perf_counter_ns() - begun
+            if batch_id is None:
+                raise StopIteration
+            try:
+                return self._give(batch_id)
+            except NothingLeft:
+                self.passed_over.append(self._given)
 
     def _give(self, batch_id: int) -> Any:
         batch = self._batches.pop(batch_id)
         if batch.worker_id is not None:
             self._load[batch.worker_id] -= 1
         try:
-            return self._finish(batch)
+            made = self._finish(batch)
+        except NothingLeft:
+            raise
+        except Exception:
+            self._given += 1  # it has the batch's place
+            raise
+        else:
+            self._given += 1
+            return made
         finally:
             self._refill()  # after it, so that its slot no longer counts as in flight
 
@@ -501,6 +524,16 @@ class Delivery:
             if result.status == ERROR:
                 self._pool.slots.release(batch.slot)
                 reraise(self._pool.take_error(result.payload))
+        failures = [
+            failure._replace(row=item.row + failure.row) for item, result in parts for failure in result.failures
+        ]
+        if failures:
+            try:
+                self._counts.failures.note(failures)
+            except DatasetError:
+                self._pool.slots.release(batch.slot)
+                raise
+        left_out = [failure.row for failure in failures if failure.substitute is None]
         made, reason = self._assembly.build(batch.slot, batch.num_rows, parts)
         if self._iterable:
             self.replicas.append((worker_id, parts[0][1].replica, self._replica_batches[worker_id]))
@@ -511,7 +544,8 @@ class Delivery:
                 self.origins.append(Origin(items[0].epoch, place, None))
             else:
                 indices = items[0].indices if len(items) == 1 else [index for item in items for index in item.indices]
-                self.origins.append(Origin(items[0].epoch, items[0].position, indices))
+                self.origins.append(Origin(items[0].epoch, items[0].position, indices, left_out))
         # An IterableDataset's last batch may be shorter than was asked for, so its samples are not known.
-        self._counts.count(1 if self._iterable else batch.num_rows, reason and (self._whole_reason or reason))
+        num_samples = 1 if self._iterable else batch.num_rows - len(left_out)
+        self._counts.count(num_samples, reason and (self._whole_reason or reason))
         return made

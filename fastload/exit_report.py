@@ -12,6 +12,9 @@ import os
 import sys
 from typing import Any
 
+# Failed samples that are listed for a loader.
+_LISTED = 5
+
 # Name, workers and counters of each loader that has iterated, in the order of their first iterations, by the identity
 # of the counters (which are kept, so that no other object gets that identity).
 _noted: dict[int, tuple[str, str, Any]] = {}
@@ -52,6 +55,14 @@ def _print_lines(pid: int) -> None:
     for name, workers, counts in _noted.values():
         done = f"{_number(counts.batches, 'batch', 'es')}, {_number(counts.samples, 'sample')}"
         print(f"fastload: {rank}{name}: {done}, {workers}", file=sys.stderr)
+        failures = counts.failures
+        if failures.total:
+            last = list(failures.recent)[-_LISTED:]
+            print(
+                f"fastload: {rank}{_number(failures.total, 'sample')} could not be loaded; the last:", file=sys.stderr
+            )
+            for failed in last:
+                print(f"fastload: {rank}  {failed}", file=sys.stderr)
 
 
 def _number(count: int, noun: str, plural: str = "s") -> str:

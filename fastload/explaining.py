@@ -12,6 +12,9 @@ from .decisions import Decisions, decide
 from .fusing import plan_of
 from .memory import in_words
 
+# Failed samples that are listed.
+_LISTED = 5
+
 
 def explain(loader: Any) -> str:
     """Return a line for each thing that was decided for a :class:`fastload.DataLoader`."""
@@ -32,6 +35,8 @@ def explain(loader: Any) -> str:
     if loader.batch_transform is not None:
         name = getattr(loader.batch_transform, "__name__", loader.batch_transform)
         lines.append(("transform", f"of whole batches: {name}"))
+    if loader.on_error != "raise":
+        lines += _failures(loader, statistics)
     if statistics.batches:
         slots = f"; {statistics.slots} slots of up to {statistics.slot_bytes:,} bytes" if statistics.slots else ""
         lines.append(("so far", f"{statistics.batches} batches, {statistics.samples} samples{slots}"))
@@ -62,6 +67,15 @@ def _workers(loader: Any, decisions: Decisions, statistics: Any) -> Iterator[tup
         yield "assignment", "batch i to worker i % num_workers, as torch"
     most = f"at most {statistics.slots_in_flight} batches (num_workers x prefetch_factor)"
     yield "in flight", f"{most}, {'in order' if loader.in_order else 'as they are completed'}"
+
+
+def _failures(loader: Any, statistics: Any) -> Iterator[tuple[str, str]]:
+    done = "left out of their batches" if loader.on_error == "skip" else "replaced, by their keys"
+    yield "on error", f"samples that cannot be loaded are {done}; at most {loader.max_errors} in an epoch"
+    if statistics.failed_samples:
+        last = loader.failed_samples()[-_LISTED:]
+        yield "failed", f"{statistics.failed_samples} samples so far; the last {len(last)}:"
+        yield from (("", str(failed)) for failed in last)
 
 
 def _resident(loader: Any, statistics: Any) -> str:

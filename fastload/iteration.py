@@ -26,6 +26,8 @@ from .decisions import Decisions, decide, ids_are_indices
 from .delivery import Counts, Delivery, Upcoming
 from .device import DeviceAhead, Loaded, Mover
 from .errors import LoadTimeout, NotReady, WorkerDied
+from .failures import NothingLeft
+from .forgiving import tolerance_of
 from .fusing import fused_of
 from .layout_book import LayoutBook
 from .library_generators import LibraryGenerators
@@ -110,6 +112,7 @@ def _make_job(loader: Any, decisions: Decisions, begun: Pass, iterator: Any, sha
         worker_init_fn=init_fn,
         fused=fused_of(loader, seed),
         replicas=replicas["states"] if replicas is not None else (),
+        tolerance=tolerance_of(loader, seed),
     )
 
 
@@ -203,6 +206,8 @@ class InlineIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's priv
         self._libraries = LibraryGenerators(*roots, then=seeding.seed_global_generators)
         self._fetcher = Fetcher(job, 0, "", self._libraries.seed)
         self._counts = loader._runtime.counts
+        self._counts.failures.begin(begun.epoch, loader.max_errors)
+        self._num_loaded = 0
         self._interrupted = False
         self._ahead: DeviceAhead | None = None
         self._iterable = isinstance(loader.dataset, IterableDataset)
@@ -253,7 +258,23 @@ class InlineIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's priv
         return self.load()[0]
 
     def load(self) -> tuple[Any, Origin]:
-        """Return the next batch of the host, and where it comes from."""
+        """Return the next batch of the host of which something is left, and where it comes from."""
+        while True:
+            try:
+                loaded = self._load()
+            except (StopIteration, NothingLeft) as nothing:
+                if isinstance(nothing, StopIteration):
+                    raise
+                self._pass.passed_over.append(self._num_loaded)
+            except BaseException as error:
+                # What was interrupted is loaded again, where it is loaded ahead.
+                self._num_loaded += self._ahead is None or isinstance(error, Exception)
+                raise
+            else:
+                self._num_loaded += 1
+                return loaded
+
+    def _load(self) -> tuple[Any, Origin]:
         index = _sized(self._next_index()) if self._auto_collation else self._next_index()
         num_rows = len(index) if self._auto_collation and hasattr(index, "__len__") else 1
         position = self._shard.position(self._first_row)
@@ -264,6 +285,10 @@ class InlineIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's priv
         )
         try:
             data = self._fetch(index, position)
+            left_out = self._note_failures()
+        except NothingLeft:
+            self._note_failures()
+            raise
         except Exception:
             raise
         except BaseException:
@@ -272,8 +297,19 @@ class InlineIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's priv
                 self._first_row -= num_rows
                 self._batches -= 1
             raise
-        self._counts.count(1 if self._iterable else num_rows, None)
-        return data, origin
+        self._counts.count(1 if self._iterable else num_rows - len(left_out), None)
+        return data, origin._replace(left_out=left_out)
+
+    def _note_failures(self) -> list[int]:
+        """Take down which samples of a batch failed; return the places of those that it goes without.
+
+        Raises:
+            DatasetError: they are too many.
+        """
+        failures = self._fetcher.failures
+        if failures:
+            self._counts.failures.note(failures)
+        return [failure.row for failure in failures if failure.substitute is None]
 
     def _fetch(self, index: Any, position: int) -> Any:
         if self._seeded:
@@ -334,6 +370,7 @@ class WorkerIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's priv
             if not isinstance(self._stage, Delivery):
                 self._stage.drop()
             size_of = _size if self._auto_collation else _one
+            self._runtime.counts.failures.begin(begun.epoch, loader.max_errors)
             self._delivery.begin(
                 indices,
                 size_of,
@@ -346,6 +383,7 @@ class WorkerIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's priv
                 replicas["next"] if replicas is not None else 0,
                 replicas["batches"] if replicas is not None else (),
             )
+            begun.passed_over = self._delivery.passed_over
             error = self._delivery.first_error()
             samplers = (loader.sampler, loader._index_sampler)
             if error is not None and all(type(sampler).__module__ == compat.SAMPLER_MODULE for sampler in samplers):

@@ -17,6 +17,8 @@ from .adapters import adapt_loaded_libraries
 from .device import Mover, check_count, check_paths
 from .errors import ConfigError
 from .explaining import explain
+from .failures import FailedSample
+from .forgiving import check_on_error
 from .fusing import check_can_fuse
 from .iteration import InlineIterator, Residents, Runtime, WorkerIterator
 from .page_lock import PageLock, pages_of
@@ -38,6 +40,7 @@ T = TypeVar("T", covariant=True)
 WorkerMethod = Literal["multiprocessing", "thread"]
 Seeding = Literal["sample", "torch"]
 Resident = Literal["device", "host", "auto"]
+OnError = Literal["raise", "skip", "replace"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +85,8 @@ class Statistics:
     """The device that resident data are on, ``cpu`` on the host; None: there are none, or not yet."""
     resident_bytes: int
     """Their size."""
+    failed_samples: int
+    """Samples that could not be loaded, and were left out or replaced."""
     waited_s: float
     """Time that ``next()`` waited for workers, in seconds."""
 
@@ -122,6 +127,12 @@ class DataLoader(compat.TorchDataLoader[T]):
             room, or neither. Order and parameters are those that there would be without it; the workers only read.
             For datasets of tensors, numbers and strings of one shape that draw no random numbers, with torch's
             default collation; each rank keeps all of it. :meth:`close` gives the memory back.
+        on_error: what is done with a sample that the dataset raises an exception for. ``"raise"``: torch's way; a note
+            on the exception names the index, and the file where it is known. ``"skip"``: it is left out; its batch is
+            shorter, and not given out if nothing is left of it. ``"replace"``: another sample of those that the sampler
+            gives stands in for it, chosen by the sample's key, so that batches keep their sizes, and are the same for
+            any number of workers and ranks. See :meth:`failed_samples`.
+        max_errors: samples that may fail in one epoch on one rank; above that :class:`~fastload.DatasetError`.
         fuse: make the samples of a torchvision dataset with torchvision transforms in fewer steps, the same as ever
             given the same parameters; these come from each sample's key. What is not known stays as it is;
             :meth:`explain` says what is done, and why not more.
@@ -179,6 +190,8 @@ class DataLoader(compat.TorchDataLoader[T]):
         batch_transform: Callable[[Any], Any] | None = None,
         resident: Resident | None = None,
         fuse: bool = False,
+        on_error: OnError = "raise",
+        max_errors: int = 100,
     ) -> None:
         adapt_loaded_libraries()
         self.worker_method = worker_method
@@ -194,6 +207,8 @@ class DataLoader(compat.TorchDataLoader[T]):
         self.batch_transform = batch_transform
         self.resident = resident
         self.fuse = fuse
+        self.on_error = on_error
+        self.max_errors = max_errors
         self._runtime = Runtime()
         self._epochs = Epochs()
         self._pass: Pass | None = None
@@ -226,6 +241,7 @@ class DataLoader(compat.TorchDataLoader[T]):
         check_can_fuse(self)
         _check(worker_method, seed, seeding, chunk_size, multiprocessing_context)  # after torch's own checks
         self._check_device_stage()
+        check_on_error(self)
         if isinstance(batch_sampler, DistributedBatchSampler):
             # Where torch has the dataset's own order: Lightning shards what is no DistributedSampler.
             vars(self)["sampler"] = batch_sampler.sampler
@@ -414,8 +430,16 @@ class DataLoader(compat.TorchDataLoader[T]):
             sample_ms=None if runtime.book.sample_ns is None else runtime.book.sample_ns / 1e6,
             resident=None if columns is None else str(columns.device),
             resident_bytes=0 if columns is None else columns.num_bytes,
+            failed_samples=counts.failures.total,
             waited_s=counts.waited_ns / 1e9,
         )
+
+    def failed_samples(self) -> list[FailedSample]:
+        """Return the samples that could not be loaded and were left out or replaced: the last ``max_errors`` of them.
+
+        Those of batches that were given out; with ``device`` or ``batch_transform`` also of those that wait there.
+        """
+        return list(self._runtime.counts.failures.recent)
 
     def explain(self) -> str:
         """Return, in words, how this loader works with its dataset and arguments, and why."""

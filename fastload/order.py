@@ -201,6 +201,11 @@ class Weighted:
         found: Indices = np.minimum(np.searchsorted(self._ends, drawn, side="right"), self._last).astype(np.int64)
         return found
 
+    def possible(self) -> Indices:
+        """Return the indices that may be drawn: those whose weight is not 0."""
+        found: Indices = np.flatnonzero(np.diff(self._ends, prepend=0.0)).astype(np.int64)
+        return found
+
 
 class Buckets(_Remembering[Indices]):
     """Batches of samples of similar length, in random order, every sample once.

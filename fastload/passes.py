@@ -166,6 +166,8 @@ class Pass:
     resume: Resume | None = None
     delivered: int = 0
     """Batches given to the user since it began, those that ended in an error included."""
+    passed_over: list[int] = field(default_factory=list)
+    """Of each batch that was not given, since no sample of it could be loaded: how many were given before it."""
     finished: bool = False
     base_seed: int | None = None
     key_epoch: int = 0
@@ -179,9 +181,14 @@ class Pass:
     """What the batch transform drew from for the batch that was given last."""
 
     @property
+    def taken(self) -> int:
+        """Index batches that the user is done with since it began."""
+        return self.delivered + sum(before < self.delivered for before in self.passed_over)
+
+    @property
     def batches(self) -> int:
-        """Batches of this epoch that the user has been given, those before a resume included."""
-        return self.delivered + (self.resume.batches if self.resume is not None else 0)
+        """Index batches of this epoch that the user is done with, those before a resume included."""
+        return self.taken + (self.resume.batches if self.resume is not None else 0)
 
 
 class Epochs:

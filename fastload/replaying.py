@@ -15,7 +15,8 @@ from torch.utils.data import IterableDataset
 from . import seeding
 from .batch_keys import BatchKeys, Origin
 from .decisions import decide, ids_are_indices
-from .errors import ConfigError
+from .errors import ConfigError, DatasetError
+from .forgiving import tolerance_of
 from .fusing import fused_of
 from .library_generators import LibraryGenerators
 from .passes import KnownBatches, known_batches, seed_of
@@ -48,6 +49,7 @@ def replay(
     Raises:
         ConfigError: the loader has no such seed; what was given does not name a sample; or it is to be transformed, and
             the ``batch_transform`` is none of :mod:`fastload.transforms`, or mixes it with another sample.
+        DatasetError: the sample was left out of its batch.
         Exception: what the dataset raises.
 
     Example:
@@ -104,12 +106,28 @@ def _loaded(loader: Any, seed: int, known: KnownBatches | None, epoch: int, inde
     fetcher = Fetcher(_job_of(loader, seed, known), 0, "", libraries.seed)
     with seeding.preserved_global_generators(), libraries.adopted():
         if batch_getter(loader.dataset) is None or known is None:
-            return fetcher.load([index], epoch, position)[0]
+            return _own(fetcher, fetcher.load([index], epoch, position), 0)
         # Such a dataset loads a batch at once, and is seeded for all of it.
         positions = _batch_around(known, position)
         indices = known.rows.order.at(epoch, positions % known.rows.order.length).tolist()
         samples = fetcher.load(indices, epoch, int(positions[0]))
-        return samples[positions.tolist().index(position)]
+        return _own(fetcher, samples, positions.tolist().index(position))
+
+
+def _own(fetcher: Fetcher, samples: Any, row: int) -> Any:
+    """Return the sample of a row, from what is left of a batch.
+
+    Raises:
+        DatasetError: it was left out.
+    """
+    left_out = [failure for failure in fetcher.failures if failure.substitute is None]
+    for failure in left_out:
+        if failure.row == row:
+            raise DatasetError(
+                f"on_error='skip' has left sample {failure.index!r} out, since it cannot be loaded "
+                f"({failure.error}: {failure.message}); on_error='raise' shows the whole error"
+            )
+    return samples[row - sum(failure.row < row for failure in left_out)]
 
 
 def _job_of(loader: Any, seed: int, known: KnownBatches | None) -> Job:
@@ -129,6 +147,7 @@ def _job_of(loader: Any, seed: int, known: KnownBatches | None) -> Job:
         shared_seed=None,
         worker_init_fn=None,
         fused=fused_of(loader, seed),
+        tolerance=tolerance_of(loader, seed),
     )
 
 

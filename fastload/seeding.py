@@ -28,6 +28,7 @@ ORDER = 1
 SAMPLE = 2
 BATCH = 3
 ALL_EPOCHS = 4
+SUBSTITUTE = 5
 
 _PREFIX = struct.Struct("<16sqq")
 _WORDS = struct.Struct("<QII")
@@ -138,6 +139,7 @@ __all__ = [
     "BATCH",
     "ORDER",
     "SAMPLE",
+    "SUBSTITUTE",
     "Keys",
     "draws_nothing",
     "preserved_global_generators",

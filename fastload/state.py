@@ -54,7 +54,7 @@ def state_of(loader: Any, last: Pass | None, upcoming: Resume | None, next_epoch
     if state["kind"] == "position":
         position = upcoming.base if upcoming is not None else 0
         if begun and last is not None and last.known is not None:
-            position = last.known.position_after(last.delivered)
+            position = last.known.position_after(last.taken)
         return state | {"position": position}
     state |= {"batches": 0, "base_seed": -1, "key_epoch": 0, "draws_base_seed": False}
     generators = upcoming.generators if upcoming is not None else {}

@@ -21,6 +21,7 @@ NAMES = [
     "DatasetError",
     "DistributedBatchSampler",
     "DistributedSampler",
+    "FailedSample",
     "FastloadError",
     "LoadTimeout",
     "RankMismatch",
@@ -35,7 +36,7 @@ NAMES = [
     "verify",
 ]
 # What our class has beside torch's.
-OWN_METHODS = ["close", "explain", "load_state_dict", "set_epoch", "state_dict", "statistics"]
+OWN_METHODS = ["close", "explain", "failed_samples", "load_state_dict", "set_epoch", "state_dict", "statistics"]
 OWN_ARGUMENTS = {
     "worker_method": "multiprocessing",
     "seed": None,
@@ -49,6 +50,8 @@ OWN_ARGUMENTS = {
     "fixed_buffers": False,
     "resident": None,
     "fuse": False,
+    "on_error": "raise",
+    "max_errors": 100,
     "batch_transform": None,
 }
 

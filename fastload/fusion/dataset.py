@@ -19,6 +19,7 @@ from torch import Tensor
 from torchvision import tv_tensors
 
 from ..errors import ConfigError
+from ..failures import name_sample
 from ..layout import Layout, Row, TensorLeaf
 from ..seeding import SAMPLE, Keys, seed_global_generators
 from .blocks import BlockMaker
@@ -295,7 +296,11 @@ class FusedDataset:
         for row, index in enumerate(indices):
             runner = self._runners[self._router.find(index)[0]]
             seed(keys.key(ids[row]))
-            image, targets[row] = self._finished(runner, images[row], targets[row])
+            try:
+                image, targets[row] = self._finished(runner, images[row], targets[row])
+            except Exception as error:
+                name_sample(error, self.dataset, index)
+                raise
             if not self._direct:
                 images[row] = image
 

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 from torchvision import tv_tensors
 
+from ..failures import name_sample
 from ..transforms.chain import compose
 from .blocks import BlockMaker, moves_of
 from .parameters import Drawing
@@ -230,12 +231,11 @@ class Runner:
         return image
 
     def _named(self, index: Any, function: Any, *args: Any) -> Any:
-        """Call a function; an error names the file."""
+        """Call a function; an error names the sample."""
         try:
             return function(*args)
         except Exception as error:
-            if isinstance(self.reader, FileReader):
-                error.add_note(f"at index {index!r}: {self.reader.path(index)}")
+            name_sample(error, self.dataset, index)
             raise
 
 

@@ -301,7 +301,7 @@ def _encoded(sink: _FileSink | _MessageSink, result: Result, item: WorkItem | No
             wrapper: ExceptionWrapper = result.payload
             # A class that cannot be found by its name, such as one defined in a function: its text still can.
             substitute = ExceptionWrapper((RuntimeError, RuntimeError(), None), where=where)
-            substitute.exc_msg = wrapper.exc_msg
+            vars(substitute).update(vars(wrapper), exc_type=RuntimeError)
             name = wrapper.exc_type.__name__
             substitute.where = f"{where} (as RuntimeError, because {name} itself cannot be pickled: {error!r})"
             return sink.encode(result._replace(payload=substitute), item)

@@ -11,10 +11,10 @@ from typing import Any
 import accelerate
 import pytest
 import torch
-from accelerate.data_loader import DataLoaderDispatcher, DataLoaderShard, SkipDataLoader
+from accelerate.data_loader import BatchSamplerShard, DataLoaderDispatcher, DataLoaderShard, SkipDataLoader
 from accelerate.state import AcceleratorState, GradientState, PartialState
 from accelerate.utils import DataLoaderConfiguration
-from torch.utils.data import IterableDataset, TensorDataset
+from torch.utils.data import BatchSampler, IterableDataset, RandomSampler, SequentialSampler, TensorDataset
 
 import fastload
 from fastload import adapters
@@ -33,6 +33,8 @@ OWN: dict[str, Any] = {
     "fixed_buffers": False,
     "resident": None,
     "fuse": False,
+    "on_error": "skip",
+    "max_errors": 7,
     "batch_transform": None,
 }
 
@@ -105,6 +107,24 @@ def test_skipping_batches_keeps_our_class_and_arguments(dataset: TensorDataset) 
         assert inside.statistics().batches == 4
         assert own_arguments(inside) == OWN
     assert type(running.skip_first_batches(prepared, 1).base_dataloader) is fastload.DataLoader
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_substitutes_come_from_what_a_share_of_batches_is_a_share_of(shuffle: bool) -> None:
+    class Faulty(TensorDataset):
+        def __getitem__(self, index: int) -> Any:
+            if index % 3 == 0:
+                raise OSError(index)
+            return super().__getitem__(index)
+
+    faulty = Faulty(torch.arange(24))
+    sampler: Any = RandomSampler(faulty) if shuffle else SequentialSampler(faulty)
+    shares: Any = [BatchSamplerShard(BatchSampler(sampler, 4, False), 2, rank) for rank in range(2)]
+    for share in shares:
+        loader: Any = fastload.DataLoader(faulty, batch_sampler=share, on_error="replace")
+        found = torch.cat([numbers for (numbers,) in loader])
+        assert len(found) == 12
+        assert not any(found % 3 == 0)
 
 
 def test_skipping_batches_of_a_stream_keeps_our_class() -> None:

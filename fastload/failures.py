@@ -1,0 +1,231 @@
+"""Samples that cannot be loaded: what stands in for them, and what is kept of them.
+
+In: the id of a sample that failed, or what a worker says of it. Out: the indices that are tried in its place, the same
+for any number of workers and ranks; or records, up to a limit. Pure.
+"""
+
+from __future__ import annotations
+
+import bisect
+import os
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from torch.utils.data import ConcatDataset, Subset
+
+from .errors import DatasetError
+from .sampling import as_integer
+from .seeding import SUBSTITUTE, Keys
+
+# Substitutes that are tried for a sample before its own error is raised.
+ATTEMPTS = 8
+# Draws for them: one may give an index that was tried already.
+_DRAWS = 64
+_DRAW_BITS = 8
+
+# Failed samples that an error lists.
+_LISTED = 5
+_MESSAGE_LENGTH = 200
+
+
+class SampleNote(str):
+    """A note on an exception that says which sample it is of.
+
+    From a worker it travels beside the exception's text, which stays as torch has it, to its last line.
+    """
+
+    __slots__ = ()
+
+
+class NothingLeft(Exception):
+    """All samples of a batch were left out. Only between stages; no user meets it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tolerance:
+    """What workers do with a sample that cannot be loaded."""
+
+    candidates: Sequence[Any] | npt.NDArray[np.int64] | None
+    """The indices that may stand in for it; None: it is left out."""
+    seed: int
+    """Of the keys that substitutes are chosen by."""
+
+    def substitutes(self, index: Any, epoch: int, sample_id: int) -> Iterator[Any]:
+        """Yield the indices to be tried in the place of one that failed: at most ``ATTEMPTS``, each another.
+
+        Args:
+            index: the one that failed.
+            epoch: of its key, as the next.
+            sample_id: see :func:`fastload.seeding.sample_id`.
+        """
+        candidates = self.candidates
+        if candidates is None or not len(candidates):
+            return
+        keys = Keys(self.seed, epoch, SUBSTITUTE)
+        tried = [index]
+        for draw in range(_DRAWS):
+            key = keys.key((sample_id << _DRAW_BITS) + draw)
+            candidate = candidates[int.from_bytes(key, "little") % len(candidates)]
+            if isinstance(candidate, np.integer):
+                candidate = int(candidate)
+            if candidate in tried:
+                continue
+            yield candidate
+            tried.append(candidate)
+            if len(tried) > ATTEMPTS:
+                return
+
+
+class Failure(NamedTuple):
+    """A sample that failed, as its worker says it."""
+
+    row: int
+    """Its place among the samples that were to be loaded together."""
+    index: Any
+    file: str | None
+    error: str
+    """The exception's class."""
+    message: str
+    """The first line of what it says."""
+    substitute: Any
+    """The index that stands in for it; None: it is left out."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailedSample:
+    """A sample that could not be loaded, and what was done about it. See :meth:`DataLoader.failed_samples`."""
+
+    epoch: int
+    index: Any
+    """What the sampler gave."""
+    file: str | None
+    """Where it lies, for datasets that list their files in ``samples`` or ``imgs``, as ImageFolder does."""
+    error: str
+    """The exception's class."""
+    message: str
+    """The first line of what it says."""
+    substitute: Any
+    """The index whose sample stands in for it; None: it is left out of its batch."""
+
+    def __str__(self) -> str:
+        done = "left out" if self.substitute is None else f"replaced by {self.substitute!r}"
+        place = f"index {self.index!r}" + ("" if self.file is None else f", {self.file}")
+        return f"{place} ({self.error}: {self.message}): {done}"
+
+
+class FailureLog:
+    """The failed samples of a loader: how many they are, and the last of them."""
+
+    def __init__(self) -> None:
+        self.total = 0
+        """Over all epochs."""
+        self.recent: deque[FailedSample] = deque(maxlen=1)
+        """The last of them: as many as one epoch may have, and at least one."""
+        self._first: list[FailedSample] = []
+        self._epoch = 0
+        self._limit = 0
+        self._in_epoch = 0
+
+    def begin(self, epoch: int, limit: int) -> None:
+        """A pass begins, in which at most ``limit`` samples may fail."""
+        self._epoch, self._limit, self._in_epoch, self._first = epoch, limit, 0, []
+        if self.recent.maxlen != max(1, limit):
+            self.recent = deque(self.recent, maxlen=max(1, limit))
+
+    def note(self, failures: Iterable[Failure]) -> None:
+        """Take down the failed samples of a batch that is given out.
+
+        Raises:
+            DatasetError: they are more than may fail in one epoch.
+        """
+        found = [FailedSample(epoch=self._epoch, **_without_row(failure)) for failure in failures]
+        self.total += len(found)
+        self._in_epoch += len(found)
+        self.recent.extend(found)
+        self._first += found[: _LISTED - len(self._first)]
+        if found and self._in_epoch > self._limit:
+            listed = "".join(f"\n  {failed}" for failed in self._first)
+            raise DatasetError(
+                f"{self._in_epoch} samples of epoch {self._epoch} could not be loaded, above "
+                f"max_errors={self._limit}; repair or remove their files, or raise max_errors. The first:{listed}"
+            )
+
+
+def _without_row(failure: Failure) -> dict[str, Any]:
+    fields = failure._asdict()
+    del fields["row"]
+    return fields
+
+
+def failure_of(error: Exception, row: int, dataset: Any, index: Any, substitute: Any) -> Failure:
+    """Return what is kept of a sample that failed."""
+    try:
+        lines = str(error).splitlines()
+    except Exception as unsaid:  # of the user's class; the sample's own error counts
+        lines = [f"str() of it raised {type(unsaid).__name__}"]
+    message = lines[0][:_MESSAGE_LENGTH] if lines else ""
+    return Failure(row, plain(index), file_of(dataset, index), type(error).__qualname__, message, substitute)
+
+
+def plain(index: Any) -> Any:
+    """Return an index as a Python integer, where it is one; anything else as it is."""
+    try:
+        return as_integer(index)
+    except (TypeError, ValueError, RuntimeError):  # a tensor of several elements, or on another device
+        return index
+
+
+def name_sample(error: Exception, dataset: Any, index: Any) -> None:
+    """Let an error's traceback say which sample it is of, and where that lies."""
+    file = file_of(dataset, index)
+    shown = repr(plain(index))  # without auto-collation it may be a batch of indices
+    shown = shown if len(shown) <= _MESSAGE_LENGTH else f"{shown[:_MESSAGE_LENGTH]}..."
+    note = f"at index {shown} of the dataset" + ("" if file is None else f": {file}")
+    if note not in getattr(error, "__notes__", ()):  # a dataset may raise the same object again
+        error.add_note(SampleNote(note))
+
+
+def file_of(dataset: Any, index: Any) -> str | None:
+    """Return where a sample lies; None if that is not known.
+
+    Known are datasets whose ``samples`` or ``imgs`` is a list of tuples that begin with a path, and Subsets and
+    ConcatDatasets of them.
+    """
+    try:
+        while isinstance(dataset, (Subset, ConcatDataset)):
+            if isinstance(dataset, Subset):
+                dataset, index = dataset.dataset, dataset.indices[index]
+                continue
+            ends = dataset.cumulative_sizes
+            index = index + ends[-1] if index < 0 else index
+            place = bisect.bisect_right(ends, index)
+            dataset, index = dataset.datasets[place], index - ends[place - 1] if place else index
+        for name in ("samples", "imgs"):
+            entries = getattr(dataset, name, None)
+            if isinstance(entries, (list, tuple)):
+                entry = entries[index]
+                path = entry[0] if isinstance(entry, (list, tuple)) else None
+                if isinstance(path, (str, os.PathLike)):
+                    return os.fsdecode(path)
+    except Exception:  # of the dataset's attributes, which may be anything; the sample's own error counts
+        return None
+    return None
+
+
+__all__ = [
+    "ATTEMPTS",
+    "FailedSample",
+    "Failure",
+    "FailureLog",
+    "NothingLeft",
+    "SampleNote",
+    "Tolerance",
+    "failure_of",
+    "file_of",
+    "name_sample",
+    "plain",
+]

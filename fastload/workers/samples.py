@@ -1,0 +1,288 @@
+"""Loads the samples of a chunk or batch, each with its own randomness; and sees to those that cannot be loaded.
+
+In: indices, an epoch and a position. Out: samples, and which of them failed. Nothing is collated here.
+"""
+
+from __future__ import annotations
+
+import itertools
+import operator
+import reprlib
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Protocol
+
+from torch import Tensor
+from torch.utils.data import Subset
+
+from ..errors import DatasetError
+from ..failures import ATTEMPTS, Failure, SampleNote, Tolerance, failure_of, name_sample
+from ..layout import Layout
+from ..seeding import BATCH, SAMPLE, Keys, sample_id
+
+
+class Fused(Protocol):
+    """A dataset whose transform is fused: see :class:`fastload.fusion.FusedDataset`."""
+
+    def samples(
+        self, indices: Sequence[Any], ids: Iterable[int], epoch: int, seed: Callable[[bytes], None]
+    ) -> list[Any]:
+        """Return the samples as the dataset gives them."""
+
+    def fits(self, layout: Layout) -> bool:
+        """Whether the samples can be written into rows of this layout."""
+
+    def write(
+        self,
+        indices: Sequence[Any],
+        ids: Iterable[int],
+        epoch: int,
+        seed: Callable[[bytes], None],
+        layout: Layout,
+        rows: list[Tensor],
+    ) -> list[Sequence[Any]]:
+        """Write the samples into rows of such a layout, as :meth:`Layout.write_into` does.
+
+        Raises:
+            DoesNotFit: they turned out to be others.
+        """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """What all workers of a pool have in common: the dataset and how to use it."""
+
+    dataset: Any
+    collate_fn: Callable[[Any], Any]
+    auto_collation: bool
+    drop_last: bool
+    iterable: bool
+    """Whether the dataset is an IterableDataset."""
+    seed: int | None
+    """Seed of the samples' keys; None: samples are not seeded one by one."""
+    ids_are_indices: bool
+    """Whether a sample's id is its index; else its position in the epoch's global order."""
+    stride: int
+    """Distance of the positions of neighbouring samples in the global order."""
+    length: int
+    """Positions of the global order, where those beyond it are repeats; else 0."""
+    base_seed: int
+    """torch's base seed: worker ``i`` starts with its streams at ``base_seed + i``."""
+    num_workers: int
+    shared_seed: int | None
+    """Seed that IterDataPipes share."""
+    worker_init_fn: Callable[[int], Any] | None
+    fused: Fused | None = None
+    """What loads the samples in the dataset's place."""
+    replicas: Sequence[Any] = ()
+    """Of an IterableDataset: where each worker's replica begins; None or empty: at its start."""
+    tolerance: Tolerance | None = None
+    """What is done with samples that cannot be loaded; None: their errors are raised."""
+
+
+class SampleLoader:
+    """Loads samples for one worker.
+
+    Args:
+        job: what to load.
+        seed: seeds from a key what the samples draw from.
+    """
+
+    def __init__(self, job: Job, seed: Callable[[bytes], None]) -> None:
+        self.seed_generators = seed
+        self.failures: list[Failure] = []
+        """Samples that could not be loaded since the user of this object put an empty list here."""
+        self._job = job
+        self._dataset = job.dataset
+        self._getitems = None if job.iterable else batch_getter(job.dataset)
+        self._subset = _per_sample_subset(job.dataset)
+        self._keys: tuple[int, Keys, Keys] | None = None
+
+    def load(self, indices: Any, epoch: int, position: int) -> Any:
+        """Load the samples of a batch or chunk, by ``__getitems__`` where there is one.
+
+        Those that fail are raised, replaced or left out, as the job says; what became of them is in :attr:`failures`.
+        """
+        fused = self._job.fused
+        if fused is None and self._getitems is None:
+            return self._samples(indices, epoch, position)
+        try:
+            if fused is not None:
+                return fused.samples(indices, self.ids_of(indices, position), epoch, self.seed_generators)
+            self._seed(epoch, self._batch_id(indices, position))
+            return self._getitems(indices)  # type: ignore[misc]  # one of the two is there
+        except StopIteration as error:
+            raise stopped(self._job.dataset) from error
+        except Exception as error:
+            if not self.forgives(error):
+                if fused is None:
+                    error.add_note(SampleNote(f"in __getitems__ of the indices {reprlib.repr(indices)}"))
+                raise
+        # One of them fails, and which one it is shows sample by sample.
+        samples: list[Any] = []
+        for row, (index, identity) in enumerate(zip(indices, self._ids(indices, position), strict=False)):
+            try:
+                samples.append(self._one(index, identity, epoch))
+            except Exception as error:
+                if not self.forgives(error):
+                    raise
+                samples += self._instead_of(error, row, index, identity, epoch)
+        return samples
+
+    def _samples(self, indices: Sequence[Any], epoch: int, position: int) -> list[Any]:
+        dataset, subset = self._dataset, self._subset
+        places: Iterable[Any] = indices
+        if subset is not None:
+            dataset = subset.dataset
+            places = map(operator.getitem, itertools.repeat(subset.indices), indices)
+        keys = self._keys_of(epoch)
+        samples: list[Any] = []
+        # Both go on behind a sample that has failed.
+        remaining = iter(places)
+        named = () if keys is None else zip(self._ids(indices, position), remaining, strict=False)
+        while True:
+            try:
+                if keys is None:
+                    for place in remaining:
+                        samples.append(dataset[place])  # noqa: PERF401  # what was loaded is needed behind an error
+                    return samples
+                key = keys[0].key
+                for identity, place in named:
+                    self.seed_generators(key(identity))
+                    samples.append(dataset[place])
+                return samples
+            except StopIteration as error:
+                raise stopped(self._job.dataset) from error
+            except Exception as error:
+                row = len(samples) + self._num_left_out()
+                index = next(itertools.islice(indices, row, None))
+                if not self.forgives(error):
+                    name_sample(error, self._job.dataset, index)
+                    raise
+                samples += self._instead_of(error, row, index, self.ids_of(indices, position)[row], epoch)
+
+    def forgives(self, error: Exception) -> bool:
+        """Whether an error of the dataset's is not to be raised."""
+        return self._job.tolerance is not None and not isinstance(error, StopIteration | DatasetError)
+
+    def _num_left_out(self) -> int:
+        return sum(failure.substitute is None for failure in self.failures)
+
+    def _instead_of(self, error: Exception, row: int, index: Any, identity: int, epoch: int) -> list[Any]:
+        """Return the sample that stands in for one that failed, in a list, which is empty if it is left out.
+
+        Raises:
+            Exception: the same, if the substitutes fail too.
+        """
+        tolerance, dataset = self._job.tolerance, self._job.dataset
+        assert tolerance is not None
+        if tolerance.candidates is None:
+            self.failures.append(failure_of(error, row, dataset, index, None))
+            return []
+        for substitute in tolerance.substitutes(index, epoch, identity):
+            try:
+                sample = self._one(substitute, identity, epoch)
+            except Exception as another:
+                if not self.forgives(another):
+                    raise
+                continue
+            self.failures.append(failure_of(error, row, dataset, index, substitute))
+            return [sample]
+        name_sample(error, dataset, index)
+        error.add_note(SampleNote(f"on_error='replace' tried up to {ATTEMPTS} other samples in its place; all failed"))
+        raise error
+
+    def _one(self, index: Any, identity: int, epoch: int) -> Any:
+        """Load one sample with the randomness that belongs to an id."""
+        if self._job.fused is not None:
+            return self._job.fused.samples([index], [identity], epoch, self.seed_generators)[0]
+        self._seed(epoch, identity)
+        if self._getitems is None:
+            return self._guarded(partial(operator.getitem, self._dataset), index)
+        samples = self._guarded(self._getitems, [index])
+        if type(samples) is not list or len(samples) != 1:
+            raise DatasetError(
+                f"on_error needs samples one by one behind an error, and {type(self._job.dataset).__name__}."
+                f"__getitems__ returned a {type(samples).__name__} for one index; let it return a list of samples, or "
+                "use on_error='raise'"
+            )
+        return samples[0]
+
+    def load_alone(self, index: Any, epoch: int, position: int) -> Any:
+        """Load what the dataset has at an index, where it makes its batches itself."""
+        self._seed(epoch, self._id(index, position))
+        try:
+            return self._guarded(partial(operator.getitem, self._dataset), index)
+        except Exception as error:
+            name_sample(error, self._job.dataset, index)
+            raise
+
+    def seed_collation(self, indices: Any, epoch: int, position: int) -> None:
+        """Seed for ``collate_fn``: by a domain of its own, so that nothing hangs on what the last sample drew."""
+        keys = self._keys_of(epoch)
+        if keys is not None:
+            self.seed_generators(keys[1].key(self._batch_id(indices, position)))
+
+    def ids_of(self, indices: Sequence[Any], position: int) -> list[int]:
+        """Return the ids of samples; the first is at this position of the epoch's global order."""
+        return list(itertools.islice(self._ids(indices, position), len(indices)))
+
+    def _guarded(self, get: Callable[[Any], Any], index: Any) -> Any:
+        try:
+            return get(index)
+        except StopIteration as error:
+            raise stopped(self._job.dataset) from error
+
+    def _keys_of(self, epoch: int) -> tuple[Keys, Keys] | None:
+        seed = self._job.seed
+        if seed is None:
+            return None
+        if self._keys is None or self._keys[0] != epoch:
+            self._keys = epoch, Keys(seed, epoch, SAMPLE), Keys(seed, epoch, BATCH)
+        return self._keys[1:]
+
+    def _id(self, index: Any, position: int) -> int:
+        return sample_id(index, position, self._job.length) if self._job.ids_are_indices else position
+
+    def _ids(self, indices: Sequence[Any], first: int) -> Iterable[int]:
+        job = self._job
+        positions = itertools.count(first, job.stride)
+        if not job.ids_are_indices:
+            return positions
+        return map(sample_id, indices, positions, itertools.repeat(job.length)) if job.length else indices
+
+    def _batch_id(self, indices: Any, position: int) -> int:
+        """Id of a batch's first sample. Only our own orders are known to be lists; samplers may give anything."""
+        return self._id(indices[0] if self._job.ids_are_indices and len(indices) else 0, position)
+
+    def _seed(self, epoch: int, sample_id: int) -> None:
+        keys = self._keys_of(epoch)
+        if keys is not None:
+            self.seed_generators(keys[0].key(sample_id))
+
+
+def batch_getter(dataset: Any) -> Callable[[Any], Any] | None:
+    """Return the dataset's ``__getitems__`` where torch would use it and it is more than a loop over samples."""
+    if _per_sample_subset(dataset) is not None:
+        return None
+    getter: Callable[[Any], Any] | None = getattr(dataset, "__getitems__", None)
+    return getter or None
+
+
+def _per_sample_subset(dataset: Any) -> Subset[Any] | None:
+    """Return the dataset if it is exactly torch's Subset of a dataset that is read sample by sample."""
+    if type(dataset) is Subset and not callable(getattr(dataset.dataset, "__getitems__", None)):
+        return dataset
+    return None
+
+
+def stopped(dataset: object) -> DatasetError:
+    """Return the error that stands for a StopIteration of a map-style dataset."""
+    return DatasetError(
+        f"{type(dataset).__name__}.__getitem__ raised StopIteration, which would end the epoch early and lose the "
+        "rest of it; raise IndexError or another error, or make it an IterableDataset"
+    )
+
+
+__all__ = ["Fused", "Job", "SampleLoader", "batch_getter", "stopped"]
