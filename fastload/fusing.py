@@ -35,11 +35,18 @@ def check_can_fuse(loader: Any) -> None:
 
 
 def plan_of(loader: Any) -> Plan | None:
-    """Return the plan of a loader's dataset; None for one that does not ask for it, or loads no single samples."""
-    if not loader.fuse or isinstance(loader.dataset, IterableDataset) or not loader._auto_collation:
+    """Return the plan of a loader's dataset; None for one that does not ask for it."""
+    if not loader.fuse:
         return None
-    from .fusion import recognise
+    from .fusion import Plan, recognise
 
+    reason = None
+    if isinstance(loader.dataset, IterableDataset):
+        reason = "an IterableDataset has no indices"
+    elif not loader._auto_collation:
+        reason = "batch_size=None leaves batching to the dataset"
+    if reason is not None:
+        return Plan(dataset=type(loader.dataset).__name__, parts=(), reason=reason)
     named = {name: maker.name for name, maker in _makers().items()}
     return replace(recognise(loader.dataset), **named)
 

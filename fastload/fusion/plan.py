@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 
@@ -17,12 +17,16 @@ from ..transforms.compose import Compose
 from .color_steps import COLORS
 from .geometry_steps import RandomResizedCrop, Resize
 from .recognition import Pipeline, recognise_transform
-from .sources import NotKnown, Source, leaves, source_of
+from .sources import NotKnown, Source, counts, leaves, source_of
 from .stages import Stages, fits, names_of, size_after, stages_of
 from .step import Kind, State, Step
 
 # Columns that the name of a stage may take.
 _WIDEST = 60
+
+
+Tail: TypeAlias = tuple[tuple[Step, State, str], ...]
+"""Moved steps, what each gets, and their names."""
 
 
 class Yields(NamedTuple):
@@ -125,6 +129,11 @@ class Plan:
         return self.fused and self.yields is not None and all(part.stages.direct for part in self.parts)
 
     @property
+    def tails(self) -> frozenset[Tail]:
+        """The steps of the device, of each part; empty if nothing is moved there."""
+        return frozenset(tail for part in self.parts if (tail := _tail(part)))
+
+    @property
     def calls_user_code(self) -> bool:
         """Whether a transform or target_transform of the user's is called, for which generators are to be seeded."""
         return any(part.pipeline.rest or part.source.target_transform for part in self.parts)
@@ -144,14 +153,13 @@ class Plan:
         if not device or not self.fused or len(moved) != 1:
             return self, None
         count = moved.pop()
-        parts = tuple(replace(part, moved=count) for part in self.parts)
-        tails = {_tail(part) for part in parts}
-        plan = replace(self, parts=parts)
-        if not count or len(tails) != 1 or plan.yields is None:
+        plan = replace(self, parts=tuple(replace(part, moved=count) for part in self.parts))
+        tails = plan.tails
+        if len(tails) != 1 or plan.yields is None:
             return self, None
         transforms: list[Transform] = []
         names: list[str] = []
-        for step, state, name in tails.pop():
+        for step, state, name in next(iter(tails)):
             made = step.batched(state) or []
             transforms += made
             names += [name] * len(made)
@@ -223,8 +231,9 @@ def recognise(dataset: Any) -> Plan:
     try:
         found = list(leaves(dataset))
         parts = []
-        for leaf in found:
+        for leaf, count in zip(found, counts(dataset), strict=True):
             source = source_of(leaf)
+            source = source if count is None else replace(source, count=count)
             parts.append(Part(source=source, pipeline=recognise_transform(leaf.transform, source.state)))
     except NotKnown as why:
         return Plan(dataset=name, parts=(), reason=str(why))
@@ -244,7 +253,7 @@ def _num_moved(part: Part) -> int:
     return len(steps) - first
 
 
-def _tail(part: Part) -> tuple[tuple[Step, State, str], ...]:
+def _tail(part: Part) -> Tail:
     """Return the moved steps, what each gets, and their names."""
     first = len(part.steps)
     steps, states = part.pipeline.steps, part.pipeline.states

@@ -11,6 +11,7 @@ instance whose ``forward`` was replaced, may do anything.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from types import FunctionType
 from typing import Any, NamedTuple
 
 import PIL.Image
@@ -18,7 +19,9 @@ import torch
 from torch import nn
 from torchvision import tv_tensors
 from torchvision.transforms import autoaugment, v2
+from torchvision.transforms import functional as v1_functional
 from torchvision.transforms import transforms as v1
+from torchvision.transforms.v2 import functional as v2_functional
 
 from ..errors import ConfigError
 from ..transforms.arguments import check_interpolation
@@ -64,8 +67,11 @@ def recognise_transform(transform: Any, state: State) -> Pipeline:
     members = members_of(transform)
     steps: list[Step] = []
     states = [state]
+    replaced = _replaced_function()
     for place, member in enumerate(members):
         try:
+            if replaced is not None:
+                raise _Unknown(f"{replaced} was replaced")
             step = _step_of(member, states[-1])
         except (_Unknown, ConfigError) as why:
             return Pipeline(tuple(steps), tuple(states), tuple(map(name_of, members[place:])), str(why))
@@ -98,13 +104,27 @@ def name_of(transform: Any) -> str:
 
 
 def _changed(transform: Any) -> str | None:
-    """Return what makes an instance do something else than its class; None if nothing does."""
+    """Return what makes an instance do something else than its class in torchvision; None if nothing does."""
     own = vars(transform) if hasattr(transform, "__dict__") else {}
-    replaced = next((name for name in _METHODS if name in own), None)
+    methods = [(name, getattr(transform, name)) for name in _METHODS if hasattr(transform, name)]
+    replaced = next((name for name, method in methods if name in own or not _is_torchs(method)), None)
     if replaced is not None:
         return f"its {replaced} was replaced"
     hooked = any(own.get(name) for name in ("_forward_hooks", "_forward_pre_hooks"))
     return "it has hooks" if hooked else None
+
+
+def _is_torchs(method: Any) -> bool:
+    return str(getattr(method, "__module__", None)).split(".")[0] in ("torch", "torchvision")
+
+
+def _replaced_function() -> str | None:
+    """Return the name of a function of torchvision's in whose place is somebody else's; None if there is none."""
+    for module in (v1_functional, v2_functional):
+        for name, function in vars(module).items():
+            if isinstance(function, FunctionType) and not _is_torchs(function):
+                return f"{module.__name__}.{name}"
+    return None
 
 
 def _step_of(transform: Any, state: State) -> Step:
@@ -146,6 +166,8 @@ def _random_crop(transform: Any, state: State, version: Version) -> Step:
     step.batched(state)  # checks the arguments
     if isinstance(step.fill, tuple) and len(step.fill) not in (1, state.channels):
         raise _Unknown(f"fill for {len(step.fill)} channels, and the image has {state.channels}")
+    if isinstance(step.fill, tuple) and step.padding_mode != "constant" and state.kind != "PIL":
+        raise _Unknown(f"fill for each channel, and padding_mode={step.padding_mode!r}")
     return step
 
 

@@ -75,6 +75,12 @@ class Sink(Protocol):
 class Fused(Protocol):
     """A dataset whose transform is fused: see :class:`fastload.fusion.FusedDataset`."""
 
+    def of(self, dataset: Any) -> Fused:
+        """Return the same for one worker, and its own dataset."""
+
+    def follows(self, epoch: int) -> bool:
+        """Whether the dataset, as it is now, can still be loaded here; to be asked before what follows."""
+
     def samples(
         self, indices: Sequence[Any], ids: Iterable[int], epoch: int, seed: Callable[[bytes], None]
     ) -> list[Any]:
@@ -147,6 +153,7 @@ class Fetcher:
         self._seed_generators = seed
         self._getitems = None if job.iterable else batch_getter(job.dataset)
         self._subset = _per_sample_subset(job.dataset)
+        self._fused = None if job.fused is None else job.fused.of(job.dataset)
         self._keys: tuple[int, Keys, Keys] | None = None
         self._iterator: Any = None
         self._layout: Layout | str | None = None  # of a fused dataset's samples, or why they have none
@@ -180,7 +187,7 @@ class Fetcher:
 
     def _written(self, item: WorkItem, sink: Sink) -> tuple[int, int, Any] | None:
         """Let a fused dataset write its samples where they are to be; None if it cannot."""
-        fused = self._job.fused
+        fused = self._fused_in(item.epoch)
         generation = item.layout or 1
         layout = None if fused is None else sink.layout(generation)
         if fused is None or layout is None or not fused.fits(layout):
@@ -191,6 +198,9 @@ class Fetcher:
             return ROWS, generation, sink.write_rows(layout, item, write)
         except DoesNotFit:
             return None
+
+    def _fused_in(self, epoch: int) -> Fused | None:
+        return self._fused if self._fused is not None and self._fused.follows(epoch) else None
 
     def _ids_of(self, indices: Sequence[Any], position: int) -> list[int]:
         return list(itertools.islice(self._ids(indices, position), len(indices)))
@@ -250,7 +260,7 @@ class Fetcher:
 
     def _batch_written(self, indices: Any, epoch: int, position: int) -> Any:
         """Return a batch that a fused dataset has written itself; None if it cannot."""
-        fused = self._job.fused
+        fused = self._fused_in(epoch)
         if fused is None or not compat.collates_by_default(self._job.collate_fn) or not len(indices):
             return None
         ids = self._ids_of(indices, position)
@@ -287,8 +297,9 @@ class Fetcher:
 
     def load(self, indices: Any, epoch: int, position: int) -> Any:
         """Load the samples of a batch or chunk, by ``__getitems__`` where there is one."""
-        if self._job.fused is not None:
-            return self._job.fused.samples(indices, self._ids_of(indices, position), epoch, self._seed_generators)
+        fused = self._fused_in(epoch)
+        if fused is not None:
+            return fused.samples(indices, self._ids_of(indices, position), epoch, self._seed_generators)
         if self._getitems is None:
             return self._samples(indices, epoch, position)
         self._seed(epoch, self._batch_id(indices, position))

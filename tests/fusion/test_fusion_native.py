@@ -1,0 +1,51 @@
+"""What the native library makes of files and arrays is what Pillow and torch make, whatever the transforms."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from fusion_tools import PIPELINES, cifar, folder, mnist
+from torch import nn
+from torchvision import transforms as v1
+from torchvision.transforms import v2
+
+from fastload import native
+from fastload.fusion import FusedDataset, recognise
+from fastload.fusion.native_makers import NativeBlocks, NativeRows
+
+NEAREST, EXACT = v1.InterpolationMode.NEAREST, v1.InterpolationMode.NEAREST_EXACT
+MORE = {
+    "to the nearest pixel": [v2.ToImage(), v2.Resize((20, 24), NEAREST)],
+    "crop to the nearest pixel": [v2.ToImage(), v2.RandomResizedCrop((20, 24), interpolation=EXACT), nn.Identity()],
+    "nearest, then moved": [v1.PILToTensor(), v1.Resize((25, 30), EXACT), v1.RandomCrop(20), v1.RandomVerticalFlip()],
+    "wide": [v1.CenterCrop(20), v1.PILToTensor(), v1.ConvertImageDtype(torch.int16)],
+    "wide, of floats": [v1.CenterCrop(20), v1.ToTensor(), v2.ToDtype(torch.int64)],
+    "boolean": [v1.CenterCrop(20), v1.PILToTensor(), v2.ToDtype(torch.bool)],
+}
+
+
+@pytest.mark.parametrize("name", [*MORE, *PIPELINES])
+def test_the_library_makes_what_is_made_without_it(name, tmp_path_factory):
+    for part in ("jpeg", "arrays"):
+        if not native.available(part):
+            pytest.skip(f"the native library is not there: {native.why_not(part)}")
+    transform = v1.Compose({**MORE, **PIPELINES}[name])
+    made = 0
+    made_of = [folder(tmp_path_factory.mktemp("images"), transform), cifar(transform)]
+    if "augment" not in name:  # with a fill value for each of three channels
+        made_of.append(mnist(transform))
+    for dataset in made_of:
+        plan = recognise(dataset)
+        if not plan.fused or plan.parts[0].pipeline.rest:
+            continue  # for images of three channels alone
+        indices = range(len(dataset))
+        whole = [FusedDataset(dataset, plan, 7, **makers) for makers in ({}, _makers())]
+        expected, found = ([one.load(indices, indices, 3).images] for one in whole)
+        one, other = ([*images[0]] for images in (expected, found))
+        assert all(torch.equal(a, b) and a.dtype == b.dtype for a, b in zip(one, other, strict=True))
+        made += 1
+    assert made
+
+
+def _makers():
+    return {"rows": NativeRows(), "blocks": NativeBlocks()}
