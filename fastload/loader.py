@@ -30,7 +30,8 @@ from .sampling import DistributedBatchSampler, KeyedSampler, as_integer, check_e
 from .seeding import preserved_global_generators
 from .state import resume_from, state_of
 from .streams import device_of, streams_of
-from .transforms.batches import on_batches, params_of
+from .transforms.base import Transform
+from .transforms.batches import in_turn, on_batches, params_of
 from .transforms.draws import Draws
 
 T = TypeVar("T", covariant=True)
@@ -267,19 +268,27 @@ class DataLoader(compat.TorchDataLoader[T]):
             if getattr(self, name):
                 raise ConfigError(f"{name} has a meaning only with device=..., got {getattr(self, name)!r} without")
 
-    def _mover(self, columns: Columns | None = None) -> Mover | None:
+    def _mover(self, columns: Columns | None = None, tail: Transform | None = None) -> Mover | None:
         """Return what moves batches to the device and transforms them; None where nothing is to be done.
 
-        Given resident data, what gathers them too.
+        Given resident data, what gathers them too; given the tail of a fused pipeline, what does it before the rest.
         """
         if self.device is None and self.batch_transform is None and columns is None:
             return None
         num_buffers = self.prefetch_to_device + 2 if self.fixed_buffers else 0
-        made_from = (self.device, self.keep_on_host, self.channels_last, num_buffers, self.batch_transform, columns)
+        made_from = (
+            self.device,
+            self.keep_on_host,
+            self.channels_last,
+            num_buffers,
+            self.batch_transform,
+            columns,
+            tail,
+        )
         known = self._runtime.mover  # one stream, and the same fixed places, for all iterations
         if known is None or any(one is not other for one, other in zip(known[0], made_from, strict=True)):
             device = self._where()
-            transform = None if self.batch_transform is None else on_batches(self.batch_transform)
+            transform = in_turn([on_batches(one) for one in (tail, self.batch_transform) if one is not None])
             there = columns is not None and columns.device == device
             streams = streams_of(device)
             if columns is not None and streams is not None:

@@ -11,9 +11,11 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeAlias
 
 import torch
+from torch import Tensor
 
 from ..transforms.base import Transform
 from ..transforms.compose import Compose
+from ..transforms.gather import memory_format_of
 from .color_steps import COLORS
 from .geometry_steps import RandomResizedCrop, Resize
 from .recognition import Pipeline, recognise_transform
@@ -97,6 +99,10 @@ class FusedTail(Compose):
         super().__init__(transforms)
         self._names = list(names)
 
+    def transform(self, images: Tensor, params: dict[str, Any]) -> Tensor:
+        """Return the transformed images, [N, C, H, W], lying as these do: contiguous or channels-last."""
+        return super().transform(images, params).contiguous(memory_format=memory_format_of(images))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
@@ -138,7 +144,7 @@ class Plan:
         """Whether a transform or target_transform of the user's is called, for which generators are to be seeded."""
         return any(part.pipeline.rest or part.source.target_transform for part in self.parts)
 
-    def split(self, device: bool) -> tuple[Plan, Compose | None]:
+    def split(self, device: bool) -> tuple[Plan, FusedTail | None]:
         """Return the plan of what the workers do, and what a device does with whole batches after them.
 
         Args:
