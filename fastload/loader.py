@@ -124,8 +124,9 @@ class DataLoader(compat.TorchDataLoader[T]):
             For datasets of tensors, numbers and strings of one shape that draw no random numbers, with torch's
             default collation; each rank keeps all of it. :meth:`close` gives the memory back.
         fuse: make the samples of a torchvision dataset with torchvision transforms in fewer steps, the same as ever
-            given the same parameters; these come from each sample's key. What is not known stays as it is;
-            :meth:`explain` says what is done, and why not more.
+            given the same parameters; these come from each sample's key. With a ``device`` the last steps are done
+            there, before the ``batch_transform``. What is not known stays as it is; :meth:`explain` says what is done,
+            and why not more.
 
     Where it differs from torch, on purpose:
 
