@@ -44,7 +44,7 @@ class Moves(NamedTuple):
 
 
 class BlockMaker(Protocol):
-    """Makes blocks. One object is used by one thread at a time."""
+    """Makes blocks. Threads share one object."""
 
     name: str
     """As it is printed."""

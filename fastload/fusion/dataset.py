@@ -11,7 +11,6 @@ transforms and target_transform run as they are, sample by sample, with the gene
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -101,8 +100,7 @@ class FusedDataset:
     def of(self, dataset: Any) -> FusedDataset:
         """Return the same for a worker, and its own copy of the dataset, which may have been changed meanwhile."""
         twin = object.__new__(type(self))
-        vars(twin).update(vars(self), dataset=dataset, rows=copy.copy(self.rows), blocks=copy.copy(self.blocks))
-        twin._seen = -1
+        vars(twin).update(vars(self), dataset=dataset, _seen=-1)
         return twin
 
     def follows(self, epoch: int) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
+import PIL.Image
 import torch
 from torch import Tensor
 
@@ -21,7 +22,7 @@ from .values import Values
 
 
 class NativeRows:
-    """Makes rows of JPEG files; counts which."""
+    """Makes rows of JPEG files; counts which, roughly where threads share it."""
 
     name = "the native library"
 
@@ -35,7 +36,11 @@ class NativeRows:
     def size(self, data: bytes) -> tuple[int, int]:
         """See :class:`~fastload.fusion.rows.RowMaker`."""
         found = jpeg.read_size(data)
-        return (found.height, found.width) if found.status == Status.DONE else self._pillow.size(data)
+        # Pillow warns of what may be a decompression bomb, or refuses it.
+        most = PIL.Image.MAX_IMAGE_PIXELS
+        if found.status != Status.DONE or (most is not None and found.height * found.width > most):
+            return self._pillow.size(data)
+        return found.height, found.width
 
     def pixels(self, data: bytes, cut: Cut) -> Pixels:
         """See :class:`~fastload.fusion.rows.RowMaker`."""

@@ -141,7 +141,9 @@ def _step_of(transform: Any, state: State) -> Step:
     if version == "v1" and state.kind == "Image" and kind is not nn.Identity:
         raise _Unknown(f"{kind.__name__} of v1 on a tv_tensors.Image of v2")
     try:
-        return _KNOWN[kind](transform, state, version)
+        step = _KNOWN[kind](transform, state, version)
+        step.twin()  # checks the arguments
+        return step
     except (TypeError, ValueError, AttributeError, IndexError, KeyError) as error:  # what torchvision will say at call
         raise _Unknown(f"its arguments are not understood: {error}") from error
 
@@ -176,7 +178,7 @@ def _center_crop(transform: Any, state: State, version: Version) -> Step:
 
 
 def _resized_crop(transform: Any, state: State, version: Version) -> Step:
-    step = geometry.RandomResizedCrop(
+    return geometry.RandomResizedCrop(
         version=version,
         size=_size(transform.size),
         scale=_pair(transform.scale),
@@ -184,8 +186,6 @@ def _resized_crop(transform: Any, state: State, version: Version) -> Step:
         interpolation=_interpolation(transform.interpolation, state),
         antialias=transform.antialias,
     )
-    step.twin()  # checks the arguments
-    return step
 
 
 def _resize(transform: Any, state: State, version: Version) -> Step:
@@ -214,9 +214,7 @@ def _vertical_flip(transform: Any, state: State, version: Version) -> Step:
 
 def _color_jitter(transform: Any, state: State, version: Version) -> Step:
     ranges = {name: getattr(transform, name) for name in ("brightness", "contrast", "saturation", "hue")}
-    step = color.ColorJitter(version=version, **{name: one and _pair(one) for name, one in ranges.items()})
-    step.twin()
-    return step
+    return color.ColorJitter(version=version, **{name: one and _pair(one) for name, one in ranges.items()})
 
 
 def _grayscale(transform: Any, state: State, version: Version) -> Step:
@@ -224,7 +222,7 @@ def _grayscale(transform: Any, state: State, version: Version) -> Step:
 
 
 def _rand_augment(transform: Any, state: State, version: Version) -> Step:
-    step = color.RandAugment(
+    return color.RandAugment(
         version=version,
         interpolation=_interpolation(transform.interpolation, state),
         fill=_fill(transform, state, version),
@@ -232,19 +230,15 @@ def _rand_augment(transform: Any, state: State, version: Version) -> Step:
         magnitude=transform.magnitude,
         num_magnitude_bins=transform.num_magnitude_bins,
     )
-    step.twin()
-    return step
 
 
 def _trivial_augment(transform: Any, state: State, version: Version) -> Step:
-    step = color.TrivialAugmentWide(
+    return color.TrivialAugmentWide(
         version=version,
         interpolation=_interpolation(transform.interpolation, state),
         fill=_fill(transform, state, version),
         num_magnitude_bins=transform.num_magnitude_bins,
     )
-    step.twin()
-    return step
 
 
 def _to_tensor(transform: Any, state: State, version: Version) -> Step:
@@ -320,11 +314,9 @@ def _erasing(transform: Any, state: State, version: Version) -> Step:
             raise _Unknown(f"values for {len(value)} channels, and the image has {state.channels}")
     if value is None and not state.dtype.is_floating_point:
         raise _Unknown("RandomErasing with noise, of integers")
-    step = values.RandomErasing(
+    return values.RandomErasing(
         version=version, p=float(transform.p), scale=_pair(transform.scale), ratio=_pair(transform.ratio), value=value
     )
-    step.twin()
-    return step
 
 
 def _identity(transform: Any, state: State, version: Version) -> Step:

@@ -169,6 +169,13 @@ def test_the_workers_do_all_where_the_device_does_not_get_their_images(root, opt
     assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
 
 
+def test_dtypes_that_no_batched_transform_takes_stay_with_the_workers():
+    dataset = cifar(v1.Compose([v1.CenterCrop(24), v2.ToImage(), v2.ToDtype(torch.int16), v2.RandomCrop(20)]))
+    loader = DataLoader(dataset, 4, fuse=True, seed=1, device="cpu")
+    assert not splits(loader)
+    check(batches(loader, 1), batches(DataLoader(dataset, 4, fuse=True, seed=1), 1), 0)
+
+
 def test_parts_that_end_differently_are_made_by_the_workers(root):
     dataset = ConcatDataset([made(root, CHAINS["v1"][0]), made(root, [*CHAINS["v1"][0][:3], v1.Normalize([0.5], [1])])])
     loader = DataLoader(dataset, 4, fuse=True, seed=1, device="cpu")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import PIL.Image
 import pytest
 import torch
 from fusion_tools import PIPELINES, cifar, folder, mnist
@@ -45,6 +46,19 @@ def test_the_library_makes_what_is_made_without_it(name, tmp_path_factory):
         assert all(torch.equal(a, b) and a.dtype == b.dtype for a, b in zip(one, other, strict=True))
         made += 1
     assert made
+
+
+def test_images_that_pillow_refuses_for_their_size_are_refused(tmp_path, monkeypatch):
+    if not native.available("jpeg"):
+        pytest.skip(f"the native library is not there: {native.why_not('jpeg')}")
+    dataset = folder(tmp_path, v1.Compose([v1.CenterCrop(9), v1.ToTensor()]))
+    largest = [path.endswith("size7.jpg") for path, _ in dataset.samples].index(True)
+    fused = FusedDataset(dataset, recognise(dataset), 7, **_makers())
+    assert fused[largest][0].shape == (3, 9, 9)
+    monkeypatch.setattr(PIL.Image, "MAX_IMAGE_PIXELS", 1000)
+    for one in (dataset, fused):
+        with pytest.raises(PIL.Image.DecompressionBombError):
+            one[largest]
 
 
 def _makers():

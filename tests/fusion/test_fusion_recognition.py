@@ -146,6 +146,8 @@ UNKNOWN = [
     (v2.RandomErasing(value=(1, 2)), FLOAT, "2 channels, and the image has 3"),
     (v1.RandomCrop(5, fill=(1, 2)), PIL_RGB, "fill for 2 channels"),
     (v1.RandomCrop(5, padding=-1), PIL_RGB, "padding must be"),
+    (v1.RandomHorizontalFlip(1.5), PIL_RGB, "p must be a probability"),
+    (v1.RandomGrayscale(-0.1), PIL_RGB, "p must be a probability"),
     (v2.RandomCrop(5, fill=(1, 2, 3), padding_mode="edge"), IMAGE, "fill for each channel, and padding_mode='edge'"),
     (v1.Resize(10, max_size=5), PIL_RGB, "max_size must be more than size"),
     (v2.Resize(10, "lanczos"), UINT8, "interpolation must be one of"),
