@@ -22,6 +22,7 @@ from .recognition import Pipeline, recognise_transform
 from .sources import NotKnown, Source, counts, leaves, source_of
 from .stages import Stages, fits, names_of, size_after, stages_of
 from .step import Kind, State, Step
+from .value_steps import Normalize
 
 # Columns that the name of a stage may take.
 _WIDEST = 60
@@ -255,6 +256,9 @@ def _num_moved(part: Part) -> int:
     least = part.stages.head if part.source.size is None else 0
     first = len(steps)
     while first > least and fits(steps[first - 1], states[first - 1], size_after(part.source, steps[: first - 1])):
+        # Colours are not continuous beyond their range: there a rounding may make any difference.
+        if isinstance(steps[first - 1], COLORS) and any(isinstance(step, Normalize) for step in steps[: first - 1]):
+            break
         first -= 1
     return len(steps) - first
 

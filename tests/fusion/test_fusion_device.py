@@ -169,6 +169,30 @@ def test_the_workers_do_all_where_the_device_does_not_get_their_images(root, opt
     assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
 
 
+BICUBIC = v1.InterpolationMode.BICUBIC
+
+
+@pytest.mark.parametrize(
+    ("steps", "moved"),
+    [
+        ([v2.PILToTensor(), v2.Resize(20, BICUBIC, antialias=True)], True),
+        # v1 does not cut off between the two passes what overshoots.
+        ([v1.PILToTensor(), v1.Resize(20, BICUBIC, antialias=True)], False),
+        ([v1.PILToTensor(), v1.RandomResizedCrop((20, 20), interpolation=BICUBIC)], False),
+        ([v1.ToTensor(), v1.RandomResizedCrop((20, 20), interpolation=BICUBIC)], True),
+        # Beyond their range colours jump.
+        ([v2.ToImage(), *NORMALISED, v2.ColorJitter(0.4, 0.4, 0.4, 0.2)], False),
+    ],
+)
+def test_what_would_not_be_equal_on_a_device_stays_with_the_workers(steps, moved):
+    dataset = cifar(v1.Compose(steps), count=25)
+    dataset.data = dataset.data // 128 * 255  # overshoots
+    loader = DataLoader(dataset, 8, fuse=True, seed=1, device="cpu")
+    assert splits(loader) == moved
+    expected = batches(DataLoader(dataset, 8, fuse=True, seed=1), 1)
+    check(batches(loader, 1), expected, 1e-5 if expected[0][0].is_floating_point() else 1)
+
+
 def test_dtypes_that_no_batched_transform_takes_stay_with_the_workers():
     dataset = cifar(v1.Compose([v1.CenterCrop(24), v2.ToImage(), v2.ToDtype(torch.int16), v2.RandomCrop(20)]))
     loader = DataLoader(dataset, 4, fuse=True, seed=1, device="cpu")
