@@ -1,7 +1,8 @@
 """What ``fuse=True`` makes of a loader's dataset.
 
-In: a loader. Out: the plan of its dataset, and what loads its samples by that plan. The library of C functions is used
-where it is there, Pillow and torch elsewhere: the samples are the same.
+In: a loader. Out: the plan of its dataset, what loads its samples by that plan, and what the device does with whole
+batches of them. The library of C functions is used where it is there, Pillow and torch elsewhere: the samples are the
+same.
 """
 
 from __future__ import annotations
@@ -10,15 +11,17 @@ import warnings
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch.utils.data import IterableDataset
 
-from . import native
+from . import compat, native
 from .errors import ConfigError
 from .native.jpeg import pillow_agrees
 from .native.rows import pillow_order
+from .streams import device_of
 
 if TYPE_CHECKING:
-    from .fusion import FusedDataset, Plan
+    from .fusion import FusedDataset, FusedTail, Plan
 
 
 def check_can_fuse(loader: Any) -> None:
@@ -36,32 +39,77 @@ def check_can_fuse(loader: Any) -> None:
 
 
 def plan_of(loader: Any) -> Plan | None:
-    """Return the plan of a loader's dataset; None for one that does not ask for it, or loads no single samples."""
-    if not loader.fuse or isinstance(loader.dataset, IterableDataset) or not loader._auto_collation:
-        return None
-    from .fusion import recognise
-
-    named = {name: maker.name for name, maker in _makers().items()}
-    return replace(recognise(loader.dataset), **named)
+    """Return the plan of a loader's dataset: of its workers, where the device does a part; None: it asks for none."""
+    found = _planned(loader)
+    return None if found is None else found[0]
 
 
-def fused_of(loader: Any, seed: int) -> FusedDataset | None:
-    """Return what loads the samples in the dataset's place; None where it loads them itself.
+def fused_of(loader: Any, seed: int, *, split: bool = True) -> tuple[FusedDataset | None, FusedTail | None]:
+    """Return what loads the samples in the dataset's place, and what the device does with whole batches of them.
+
+    Args:
+        loader: a :class:`fastload.DataLoader`.
+        seed: of the samples' keys.
+        split: leave a part to the device, where there is one. Else the first does all.
+
+    Returns:
+        None, None where the dataset loads its samples itself. The second is the same object as before, as long as it
+        does the same.
 
     Warns:
         UserWarning: nothing of the dataset can be fused.
     """
-    plan = plan_of(loader)
-    if plan is None:
-        return None
+    found = _planned(loader, split=split)
+    if found is None:
+        return None, None
+    plan, tail = found
     if not plan.fused:
         warnings.warn(
             f"fuse=True changes nothing: {plan.reason}; loader.explain() shows what was recognised", stacklevel=6
         )
-        return None
+        return None, None
     from .fusion import FusedDataset
 
-    return FusedDataset(loader.dataset, plan, seed, **_makers())
+    if tail is not None:
+        known = loader._runtime.tail
+        if known is None or known[0] != plan.tails:
+            loader._runtime.tail = known = plan.tails, tail
+        tail = known[1]
+    return FusedDataset(loader.dataset, plan, seed, **_makers()), tail
+
+
+def _planned(loader: Any, *, split: bool = True) -> tuple[Plan, FusedTail | None] | None:
+    """Return the plan of the workers, and what the device does after them; None if the loader asks for no plan."""
+    if not loader.fuse:
+        return None
+    from .fusion import Plan, recognise
+
+    reason = None
+    if isinstance(loader.dataset, IterableDataset):
+        reason = "an IterableDataset has no indices"
+    elif not loader._auto_collation:
+        reason = "batch_size=None leaves batching to the dataset"
+    if reason is not None:
+        return Plan(dataset=type(loader.dataset).__name__, parts=(), reason=reason), None
+    named = {name: maker.name for name, maker in _makers().items()}
+    plan = replace(recognise(loader.dataset), **named)
+    return plan.split(device=split and _device_gets_images(loader))
+
+
+def _device_gets_images(loader: Any) -> bool:
+    """Whether there is a device that gets the images as the workers make them."""
+    return (
+        loader.device is not None
+        and does_steps(device_of(loader.device))
+        and loader.resident is None
+        and compat.collates_by_default(loader.collate_fn)
+        and "0" not in map(str, loader.keep_on_host)  # where torch's collation puts them
+    )
+
+
+def does_steps(device: torch.device) -> bool:
+    """Whether steps are better done by a device than by the workers."""
+    return device.type != "cpu"
 
 
 def _makers() -> dict[str, Any]:

@@ -49,6 +49,7 @@ from .resuming import (
 from .sampler_generators import generator_states
 from .shard import Shard
 from .slots import SlotPool
+from .transforms.base import Transform
 from .workers.fetch import Fetcher, Job
 from .workers.interrupts import HeldInterrupts
 from .workers.processes import GRACE, ProcessPool
@@ -80,6 +81,8 @@ class Runtime:
         self.slot_bytes = 0
         self.mover: tuple[Any, Mover] | None = None
         """What it was made from, and the mover."""
+        self.tail: tuple[Any, Transform] | None = None
+        """Of a fused dataset: the steps that the device does, and the transform that does them."""
         self.resident: Residents | None = None
         self.page_lock: PageLock | None = None
         """Of the slots of the iteration begun last; None where nothing is copied from slots to a device."""
@@ -88,7 +91,10 @@ class Runtime:
         return Runtime, ()
 
 
-def _make_job(loader: Any, decisions: Decisions, begun: Pass, iterator: Any, shard: Shard) -> Job:
+def _make_job(
+    loader: Any, decisions: Decisions, begun: Pass, iterator: Any, shard: Shard
+) -> tuple[Job, Transform | None]:
+    """Return what the workers do, and what the device does to their batches before it is the user's turn."""
     init_fn = loader.worker_init_fn
     if compat.is_data_pipe(loader.dataset):
         init_fn = functools.partial(compat.sharding_worker_init_fn, init_fn, iterator._world_size, iterator._rank)
@@ -96,7 +102,8 @@ def _make_job(loader: Any, decisions: Decisions, begun: Pass, iterator: Any, sha
     if seed is None:
         seed = iterator._base_seed
     replicas = begun.resume.workers if begun.resume is not None else None
-    return Job(
+    fused, tail = fused_of(loader, seed)
+    job = Job(
         dataset=iterator._dataset,
         collate_fn=loader.collate_fn,
         auto_collation=loader._auto_collation,
@@ -110,15 +117,16 @@ def _make_job(loader: Any, decisions: Decisions, begun: Pass, iterator: Any, sha
         num_workers=loader.num_workers,
         shared_seed=iterator._shared_seed,
         worker_init_fn=init_fn,
-        fused=fused_of(loader, seed),
+        fused=fused,
         replicas=replicas["states"] if replicas is not None else (),
         tolerance=tolerance_of(loader, seed),
     )
+    return job, tail
 
 
-def _ahead(loader: Any, source: Any, *, patient: bool) -> DeviceAhead | None:
+def _ahead(loader: Any, source: Any, tail: Transform | None, *, patient: bool) -> DeviceAhead | None:
     """Return the device stage over a source of (batch, draws); None for a loader that has none."""
-    mover: Mover | None = loader._mover()
+    mover: Mover | None = loader._mover(tail=tail)
     return None if mover is None else DeviceAhead(source, mover, loader.prefetch_to_device, patient=patient)
 
 
@@ -201,7 +209,7 @@ class InlineIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's priv
         decisions = decide(loader)
         self._seeded = decisions.seeded
         self._shard = shard_of(loader, begun, self)
-        job = _make_job(loader, decisions, begun, self, self._shard)
+        job, tail = _make_job(loader, decisions, begun, self, self._shard)
         roots = (job.dataset, job.collate_fn) if decisions.seeded else ()
         self._libraries = LibraryGenerators(*roots, then=seeding.seed_global_generators)
         self._fetcher = Fetcher(job, 0, "", self._libraries.seed)
@@ -217,7 +225,7 @@ class InlineIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's priv
         if self._iterable:
             begun.replicas = Replicas(1, begun.resume)
             read_again(begun, self._load_next)
-        self._ahead = _ahead(loader, _Inline(self), patient=True)
+        self._ahead = _ahead(loader, _Inline(self), tail, patient=True)
         # What is transformed on the host is pinned after that.
         self._pins_last = self._pin_memory and self._ahead is not None and loader.device is None
         if self._ahead is not None:
@@ -411,7 +419,7 @@ class WorkerIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's priv
     def _start(self, loader: Any, begun: Pass, shard: Shard) -> None:
         decisions = decide(loader)
         runtime = loader._runtime
-        job = _make_job(loader, decisions, begun, self, shard)
+        job, tail = _make_job(loader, decisions, begun, self, shard)
         window = slots_in_flight(loader.num_workers, loader.prefetch_factor or 0)
         page_lock = runtime.page_lock = loader._page_lock()
         # Beside the window: the batch the user has, the one before it, and those that wait for their copies.
@@ -449,7 +457,7 @@ class WorkerIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's priv
         )
         self._stage: Delivery | PinnedAhead | DeviceAhead = self._delivery
         source = _Delivered(self._delivery, batch_keys(loader, shard, self._base_seed), pool.slots)
-        ahead = _ahead(loader, source, patient=False)
+        ahead = _ahead(loader, source, tail, patient=False)
         self._pins_last = self._pin_memory and ahead is not None and loader.device is None
         if ahead is not None:
             source.note_origins()

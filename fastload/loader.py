@@ -32,7 +32,8 @@ from .sampling import DistributedBatchSampler, KeyedSampler, as_integer, check_e
 from .seeding import preserved_global_generators
 from .state import resume_from, state_of
 from .streams import device_of, streams_of
-from .transforms.batches import on_batches, params_of
+from .transforms.base import Transform
+from .transforms.batches import in_turn, on_batches, params_of
 from .transforms.draws import Draws
 
 T = TypeVar("T", covariant=True)
@@ -134,8 +135,9 @@ class DataLoader(compat.TorchDataLoader[T]):
             any number of workers and ranks. See :meth:`failed_samples`.
         max_errors: samples that may fail in one epoch on one rank; above that :class:`~fastload.DatasetError`.
         fuse: make the samples of a torchvision dataset with torchvision transforms in fewer steps, the same as ever
-            given the same parameters; these come from each sample's key. What is not known stays as it is;
-            :meth:`explain` says what is done, and why not more.
+            given the same parameters; these come from each sample's key. With a ``device`` the last steps are done
+            there, before the ``batch_transform``. What is not known stays as it is; :meth:`explain` says what is done,
+            and why not more.
 
     Where it differs from torch, on purpose:
 
@@ -283,19 +285,27 @@ class DataLoader(compat.TorchDataLoader[T]):
             if getattr(self, name):
                 raise ConfigError(f"{name} has a meaning only with device=..., got {getattr(self, name)!r} without")
 
-    def _mover(self, columns: Columns | None = None) -> Mover | None:
+    def _mover(self, columns: Columns | None = None, tail: Transform | None = None) -> Mover | None:
         """Return what moves batches to the device and transforms them; None where nothing is to be done.
 
-        Given resident data, what gathers them too.
+        Given resident data, what gathers them too; given the tail of a fused pipeline, what does it before the rest.
         """
         if self.device is None and self.batch_transform is None and columns is None:
             return None
         num_buffers = self.prefetch_to_device + 2 if self.fixed_buffers else 0
-        made_from = (self.device, self.keep_on_host, self.channels_last, num_buffers, self.batch_transform, columns)
+        made_from = (
+            self.device,
+            self.keep_on_host,
+            self.channels_last,
+            num_buffers,
+            self.batch_transform,
+            columns,
+            tail,
+        )
         known = self._runtime.mover  # one stream, and the same fixed places, for all iterations
         if known is None or any(one is not other for one, other in zip(known[0], made_from, strict=True)):
             device = self._where()
-            transform = None if self.batch_transform is None else on_batches(self.batch_transform)
+            transform = in_turn([on_batches(one) for one in (tail, self.batch_transform) if one is not None])
             there = columns is not None and columns.device == device
             streams = streams_of(device)
             if columns is not None and streams is not None:

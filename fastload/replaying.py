@@ -146,7 +146,7 @@ def _job_of(loader: Any, seed: int, known: KnownBatches | None) -> Job:
         num_workers=0,
         shared_seed=None,
         worker_init_fn=None,
-        fused=fused_of(loader, seed),
+        fused=fused_of(loader, seed, split=False)[0],
         tolerance=tolerance_of(loader, seed),
     )
 

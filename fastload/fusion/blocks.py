@@ -17,7 +17,7 @@ import numpy.typing as npt
 from torch import Tensor
 
 from ..transforms.draws import Flags, Integers
-from .geometry_steps import CenterCrop, RandomCrop, RandomHorizontalFlip, RandomVerticalFlip
+from .geometry_steps import CenterCrop, RandomCrop, RandomHorizontalFlip, RandomResizedCrop, RandomVerticalFlip, Resize
 from .step import Drawn, Step
 from .values import Values
 
@@ -44,7 +44,7 @@ class Moves(NamedTuple):
 
 
 class BlockMaker(Protocol):
-    """Makes blocks. One object is used by one thread at a time."""
+    """Makes blocks. Threads share one object."""
 
     name: str
     """As it is printed."""
@@ -78,6 +78,8 @@ def moves_of(steps: Sequence[Step], drawn: Sequence[Drawn], size: tuple[int, int
     fill: tuple[float, ...] = (0.0,)
     cropped = False
     for step, values in zip(steps, drawn, strict=True):
+        if isinstance(step, (RandomResizedCrop, Resize)):  # to the nearest pixel
+            return None
         if isinstance(step, RandomHorizontalFlip):
             horizontally = horizontally ^ values["flip"]
         elif isinstance(step, RandomVerticalFlip):

@@ -12,6 +12,7 @@ transforms and target_transform run as they are, sample by sample, with the gene
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
@@ -24,7 +25,7 @@ from ..layout import Layout, Row, TensorLeaf
 from ..seeding import SAMPLE, Keys, seed_global_generators
 from .blocks import BlockMaker
 from .parameters import draws_of
-from .plan import Plan
+from .plan import Plan, recognise
 from .rows import PillowRows, RowMaker
 from .runner import Given, Runner
 from .sources import Router, leaves
@@ -73,15 +74,20 @@ class FusedDataset:
         if not plan.fused:
             raise ConfigError(f"there is nothing to fuse in a {plan.dataset}: {plan.reason}")
         self.dataset = dataset
-        self.plan = plan
         self.seed = seed
         self.rows: RowMaker = PillowRows() if rows is None else rows
         self.blocks = blocks
-        found = list(leaves(dataset))
+        self._seen = -1  # the newest epoch
+        self._make(plan)
+
+    def _make(self, plan: Plan) -> None:
+        self.plan = plan
+        found = list(leaves(self.dataset))
         if len(found) != len(plan.parts):
             raise ConfigError(f"the plan is of {len(plan.parts)} datasets, got {len(found)}: make it of this dataset")
-        self._router = Router(dataset)
-        self._runners = [Runner(leaf, part, self.rows, blocks) for leaf, part in zip(found, plan.parts, strict=True)]
+        self._router = Router(self.dataset)
+        pairs = zip(found, plan.parts, strict=True)
+        self._runners = [Runner(leaf, part, self.rows, self.blocks) for leaf, part in pairs]
         self._direct = plan.direct
         self._yields = plan.yields
         self._calls_user_code = plan.calls_user_code
@@ -91,6 +97,39 @@ class FusedDataset:
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
         self.__init__(*state)  # type: ignore[misc]  # what is not pickled is made anew
+
+    def of(self, dataset: Any) -> FusedDataset:
+        """Return the same for a worker, and its own copy of the dataset, which may have been changed meanwhile."""
+        twin = object.__new__(type(self))
+        vars(twin).update(vars(self), dataset=dataset, _seen=-1)
+        return twin
+
+    def follows(self, epoch: int) -> bool:
+        """Look at the dataset again, if this is a new epoch, or its transform or images are others than before.
+
+        Returns:
+            Whether its samples can still be made here. If not, the dataset is to load them itself.
+
+        Raises:
+            ConfigError: steps of it are done on a device, and are others now.
+        """
+        if epoch <= self._seen and all(runner.is_current() for runner in self._runners):
+            return self.plan.fused
+        self._seen = max(epoch, self._seen)
+        plan = replace(recognise(self.dataset), rows=self.plan.rows, blocks=self.plan.blocks)
+        if self.plan.tails:
+            plan = plan.split(device=True)[0]
+            if (plan.tails, plan.yields) != (self.plan.tails, self.plan.yields):
+                raise ConfigError(
+                    f"the transform of the {plan.dataset} was changed in a worker or in the middle of an iteration, "
+                    "while fuse=True does a part of it on the device: change it between iterations, in the process of "
+                    "the loader, and close() a loader with persistent workers"
+                )
+        if plan.fused:
+            self._make(plan)
+        else:
+            self.plan, self._runners = plan, []
+        return plan.fused
 
     def __len__(self) -> int:
         return len(self.dataset)

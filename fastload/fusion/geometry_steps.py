@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
+import torch
 from torchvision.transforms import InterpolationMode
 
 from .. import transforms
@@ -23,6 +24,14 @@ BATCHED_INTERPOLATIONS = ("nearest", "nearest-exact", "bilinear", "bicubic")
 def _resized(size: Any, max_size: int | None, height: int, width: int) -> tuple[int, int]:
     after = transforms.Resize(size, max_size=max_size).shape_after(BatchShape(1, 0, height, width))
     return after.height, after.width
+
+
+def _is_batched(step: RandomResizedCrop | Resize, before: State) -> bool:
+    """Return whether :mod:`fastload.transforms` resizes as torchvision does."""
+    if before.kind == "PIL" or step.interpolation not in BATCHED_INTERPOLATIONS:
+        return False
+    # Of bytes, what overshoots is cut off between the two passes, as v2 does it, and not v1.
+    return not (step.version == "v1" and step.interpolation == "bicubic" and before.dtype == torch.uint8)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,7 +186,7 @@ class RandomResizedCrop(Step):
 
     def batched(self, before: State) -> list[Transform] | None:
         """See :class:`Step`."""
-        if before.kind == "PIL" or self.interpolation not in BATCHED_INTERPOLATIONS:
+        if not _is_batched(self, before):
             return None
         return [
             transforms.RandomResizedCrop(self.size, self.scale, self.ratio, self.interpolation, bool(self.antialias))
@@ -208,7 +217,7 @@ class Resize(Step):
 
     def batched(self, before: State) -> list[Transform] | None:
         """See :class:`Step`."""
-        if before.kind == "PIL" or self.interpolation not in BATCHED_INTERPOLATIONS:
+        if not _is_batched(self, before):
             return None
         return [transforms.Resize(self.size, self.interpolation, self.max_size, bool(self.antialias))]
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
+import PIL.Image
 import torch
 from torch import Tensor
 
 from ..native import arrays, jpeg
-from ..native.rows import FILTERS, Status, Target
+from ..native.rows import DTYPES, FILTERS, Status, Target
 from ..transforms.recipe import Kind, Step
 from .blocks import Moves
 from .readers import Pixels
@@ -21,7 +22,7 @@ from .values import Values
 
 
 class NativeRows:
-    """Makes rows of JPEG files; counts which."""
+    """Makes rows of JPEG files; counts which, roughly where threads share it."""
 
     name = "the native library"
 
@@ -35,7 +36,11 @@ class NativeRows:
     def size(self, data: bytes) -> tuple[int, int]:
         """See :class:`~fastload.fusion.rows.RowMaker`."""
         found = jpeg.read_size(data)
-        return (found.height, found.width) if found.status == Status.DONE else self._pillow.size(data)
+        # Pillow warns of what may be a decompression bomb, or refuses it.
+        most = PIL.Image.MAX_IMAGE_PIXELS
+        if found.status != Status.DONE or (most is not None and found.height * found.width > most):
+            return self._pillow.size(data)
+        return found.height, found.width
 
     def pixels(self, data: bytes, cut: Cut) -> Pixels:
         """See :class:`~fastload.fusion.rows.RowMaker`."""
@@ -49,7 +54,7 @@ class NativeRows:
 
     def row(self, data: bytes, cut: Cut, values: Values, out: Tensor) -> None:
         """See :class:`~fastload.fusion.rows.RowMaker`."""
-        if cut.window != (0, 0, *cut.size) or cut.flips[1]:
+        if cut.window != (0, 0, *cut.size) or cut.flips[1] or values.table.dtype not in DTYPES:
             values.write(torch.from_numpy(self.pixels(data, cut)).permute(2, 0, 1), out)
         elif not self._made(data, cut, values.table, out[None], flip=cut.flips[0]):
             self._pillow.row(data, cut, values, out)
@@ -95,15 +100,19 @@ class NativeBlocks:
             for (start, flip), padding, side, length in zip(drawn, before, planes.shape[2:], moves.size, strict=True)
         )
         table = values.table
+        known = table.dtype in DTYPES
+        pixels = out if known else torch.empty(out.shape, dtype=torch.uint8)
         arrays.transformed(
             torch.from_numpy(planes),
             rows,
             cols,
-            out,
+            pixels,
             indices=torch.from_numpy(np.ascontiguousarray(places, dtype=np.int64)),
             fill=[int(level) for level in moves.fill],
-            table=None if table.dtype == torch.uint8 and bool((table == _LEVELS).all()) else table,
+            table=None if not known or (table.dtype == torch.uint8 and bool((table == _LEVELS).all())) else table,
         )
+        if not known:
+            values.write(pixels, out)
 
 
 __all__ = ["NativeBlocks", "NativeRows"]

@@ -6,6 +6,7 @@ whatever chunk, batch or worker a sample is made, by whatever executor, and on t
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -28,12 +29,17 @@ def draws_of(seed: int, epoch: int, ids: Iterable[int]) -> Draws:
         ids: of the samples, as :func:`fastload.seeding.sample_id` gives them.
     """
     names = list(ids)
-    key = Keys(seed, epoch, BATCH).key(0)
+    key = _key_of(seed, epoch)
     try:
         return Draws(key, np.array(names, dtype=np.int64))
     except OverflowError:  # some are repeats, which are told from the first by the bits above
         low = np.array([name & _LOW for name in names], dtype=np.uint64).astype(np.int64)
         return Draws(key, low, np.array([name >> 64 for name in names], dtype=np.int64))
+
+
+@functools.lru_cache(maxsize=16)  # that of one epoch or two, for every chunk
+def _key_of(seed: int, epoch: int) -> bytes:
+    return Keys(seed, epoch, BATCH).key(0)
 
 
 class Drawing:

@@ -8,21 +8,28 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
+from torch import Tensor
 
 from ..transforms.base import Transform
 from ..transforms.compose import Compose
+from ..transforms.gather import memory_format_of
 from .color_steps import COLORS
 from .geometry_steps import RandomResizedCrop, Resize
 from .recognition import Pipeline, recognise_transform
-from .sources import NotKnown, Source, leaves, source_of
+from .sources import NotKnown, Source, counts, leaves, source_of
 from .stages import Stages, fits, names_of, size_after, stages_of
 from .step import Kind, State, Step
+from .value_steps import Normalize
 
 # Columns that the name of a stage may take.
 _WIDEST = 60
+
+
+Tail: TypeAlias = tuple[tuple[Step, State, str], ...]
+"""Moved steps, what each gets, and their names."""
 
 
 class Yields(NamedTuple):
@@ -93,6 +100,10 @@ class FusedTail(Compose):
         super().__init__(transforms)
         self._names = list(names)
 
+    def transform(self, images: Tensor, params: dict[str, Any]) -> Tensor:
+        """Return the transformed images, [N, C, H, W], lying as these do: contiguous or channels-last."""
+        return super().transform(images, params).contiguous(memory_format=memory_format_of(images))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
@@ -125,11 +136,16 @@ class Plan:
         return self.fused and self.yields is not None and all(part.stages.direct for part in self.parts)
 
     @property
+    def tails(self) -> frozenset[Tail]:
+        """The steps of the device, of each part; empty if nothing is moved there."""
+        return frozenset(tail for part in self.parts if (tail := _tail(part)))
+
+    @property
     def calls_user_code(self) -> bool:
         """Whether a transform or target_transform of the user's is called, for which generators are to be seeded."""
         return any(part.pipeline.rest or part.source.target_transform for part in self.parts)
 
-    def split(self, device: bool) -> tuple[Plan, Compose | None]:
+    def split(self, device: bool) -> tuple[Plan, FusedTail | None]:
         """Return the plan of what the workers do, and what a device does with whole batches after them.
 
         Args:
@@ -144,14 +160,13 @@ class Plan:
         if not device or not self.fused or len(moved) != 1:
             return self, None
         count = moved.pop()
-        parts = tuple(replace(part, moved=count) for part in self.parts)
-        tails = {_tail(part) for part in parts}
-        plan = replace(self, parts=parts)
-        if not count or len(tails) != 1 or plan.yields is None:
+        plan = replace(self, parts=tuple(replace(part, moved=count) for part in self.parts))
+        tails = plan.tails
+        if len(tails) != 1 or plan.yields is None:
             return self, None
         transforms: list[Transform] = []
         names: list[str] = []
-        for step, state, name in tails.pop():
+        for step, state, name in next(iter(tails)):
             made = step.batched(state) or []
             transforms += made
             names += [name] * len(made)
@@ -223,8 +238,9 @@ def recognise(dataset: Any) -> Plan:
     try:
         found = list(leaves(dataset))
         parts = []
-        for leaf in found:
+        for leaf, count in zip(found, counts(dataset), strict=True):
             source = source_of(leaf)
+            source = source if count is None else replace(source, count=count)
             parts.append(Part(source=source, pipeline=recognise_transform(leaf.transform, source.state)))
     except NotKnown as why:
         return Plan(dataset=name, parts=(), reason=str(why))
@@ -240,11 +256,14 @@ def _num_moved(part: Part) -> int:
     least = part.stages.head if part.source.size is None else 0
     first = len(steps)
     while first > least and fits(steps[first - 1], states[first - 1], size_after(part.source, steps[: first - 1])):
+        # Colours are not continuous beyond their range: there a rounding may make any difference.
+        if isinstance(steps[first - 1], COLORS) and any(isinstance(step, Normalize) for step in steps[: first - 1]):
+            break
         first -= 1
     return len(steps) - first
 
 
-def _tail(part: Part) -> tuple[tuple[Step, State, str], ...]:
+def _tail(part: Part) -> Tail:
     """Return the moved steps, what each gets, and their names."""
     first = len(part.steps)
     steps, states = part.pipeline.steps, part.pipeline.states

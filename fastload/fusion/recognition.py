@@ -11,6 +11,7 @@ instance whose ``forward`` was replaced, may do anything.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from types import FunctionType
 from typing import Any, NamedTuple
 
 import PIL.Image
@@ -18,7 +19,9 @@ import torch
 from torch import nn
 from torchvision import tv_tensors
 from torchvision.transforms import autoaugment, v2
+from torchvision.transforms import functional as v1_functional
 from torchvision.transforms import transforms as v1
+from torchvision.transforms.v2 import functional as v2_functional
 
 from ..errors import ConfigError
 from ..transforms.arguments import check_interpolation
@@ -64,8 +67,11 @@ def recognise_transform(transform: Any, state: State) -> Pipeline:
     members = members_of(transform)
     steps: list[Step] = []
     states = [state]
+    replaced = _replaced_function()
     for place, member in enumerate(members):
         try:
+            if replaced is not None:
+                raise _Unknown(f"{replaced} was replaced")
             step = _step_of(member, states[-1])
         except (_Unknown, ConfigError) as why:
             return Pipeline(tuple(steps), tuple(states), tuple(map(name_of, members[place:])), str(why))
@@ -98,13 +104,27 @@ def name_of(transform: Any) -> str:
 
 
 def _changed(transform: Any) -> str | None:
-    """Return what makes an instance do something else than its class; None if nothing does."""
+    """Return what makes an instance do something else than its class in torchvision; None if nothing does."""
     own = vars(transform) if hasattr(transform, "__dict__") else {}
-    replaced = next((name for name in _METHODS if name in own), None)
+    methods = [(name, getattr(transform, name)) for name in _METHODS if hasattr(transform, name)]
+    replaced = next((name for name, method in methods if name in own or not _is_torchs(method)), None)
     if replaced is not None:
         return f"its {replaced} was replaced"
     hooked = any(own.get(name) for name in ("_forward_hooks", "_forward_pre_hooks"))
     return "it has hooks" if hooked else None
+
+
+def _is_torchs(method: Any) -> bool:
+    return str(getattr(method, "__module__", None)).split(".")[0] in ("torch", "torchvision")
+
+
+def _replaced_function() -> str | None:
+    """Return the name of a function of torchvision's in whose place is somebody else's; None if there is none."""
+    for module in (v1_functional, v2_functional):
+        for name, function in vars(module).items():
+            if isinstance(function, FunctionType) and not _is_torchs(function):
+                return f"{module.__name__}.{name}"
+    return None
 
 
 def _step_of(transform: Any, state: State) -> Step:
@@ -121,7 +141,9 @@ def _step_of(transform: Any, state: State) -> Step:
     if version == "v1" and state.kind == "Image" and kind is not nn.Identity:
         raise _Unknown(f"{kind.__name__} of v1 on a tv_tensors.Image of v2")
     try:
-        return _KNOWN[kind](transform, state, version)
+        step = _KNOWN[kind](transform, state, version)
+        step.twin()  # checks the arguments
+        return step
     except (TypeError, ValueError, AttributeError, IndexError, KeyError) as error:  # what torchvision will say at call
         raise _Unknown(f"its arguments are not understood: {error}") from error
 
@@ -146,6 +168,8 @@ def _random_crop(transform: Any, state: State, version: Version) -> Step:
     step.batched(state)  # checks the arguments
     if isinstance(step.fill, tuple) and len(step.fill) not in (1, state.channels):
         raise _Unknown(f"fill for {len(step.fill)} channels, and the image has {state.channels}")
+    if isinstance(step.fill, tuple) and step.padding_mode != "constant" and state.kind != "PIL":
+        raise _Unknown(f"fill for each channel, and padding_mode={step.padding_mode!r}")
     return step
 
 
@@ -154,7 +178,7 @@ def _center_crop(transform: Any, state: State, version: Version) -> Step:
 
 
 def _resized_crop(transform: Any, state: State, version: Version) -> Step:
-    step = geometry.RandomResizedCrop(
+    return geometry.RandomResizedCrop(
         version=version,
         size=_size(transform.size),
         scale=_pair(transform.scale),
@@ -162,8 +186,6 @@ def _resized_crop(transform: Any, state: State, version: Version) -> Step:
         interpolation=_interpolation(transform.interpolation, state),
         antialias=transform.antialias,
     )
-    step.twin()  # checks the arguments
-    return step
 
 
 def _resize(transform: Any, state: State, version: Version) -> Step:
@@ -192,9 +214,7 @@ def _vertical_flip(transform: Any, state: State, version: Version) -> Step:
 
 def _color_jitter(transform: Any, state: State, version: Version) -> Step:
     ranges = {name: getattr(transform, name) for name in ("brightness", "contrast", "saturation", "hue")}
-    step = color.ColorJitter(version=version, **{name: one and _pair(one) for name, one in ranges.items()})
-    step.twin()
-    return step
+    return color.ColorJitter(version=version, **{name: one and _pair(one) for name, one in ranges.items()})
 
 
 def _grayscale(transform: Any, state: State, version: Version) -> Step:
@@ -202,7 +222,7 @@ def _grayscale(transform: Any, state: State, version: Version) -> Step:
 
 
 def _rand_augment(transform: Any, state: State, version: Version) -> Step:
-    step = color.RandAugment(
+    return color.RandAugment(
         version=version,
         interpolation=_interpolation(transform.interpolation, state),
         fill=_fill(transform, state, version),
@@ -210,19 +230,15 @@ def _rand_augment(transform: Any, state: State, version: Version) -> Step:
         magnitude=transform.magnitude,
         num_magnitude_bins=transform.num_magnitude_bins,
     )
-    step.twin()
-    return step
 
 
 def _trivial_augment(transform: Any, state: State, version: Version) -> Step:
-    step = color.TrivialAugmentWide(
+    return color.TrivialAugmentWide(
         version=version,
         interpolation=_interpolation(transform.interpolation, state),
         fill=_fill(transform, state, version),
         num_magnitude_bins=transform.num_magnitude_bins,
     )
-    step.twin()
-    return step
 
 
 def _to_tensor(transform: Any, state: State, version: Version) -> Step:
@@ -298,11 +314,9 @@ def _erasing(transform: Any, state: State, version: Version) -> Step:
             raise _Unknown(f"values for {len(value)} channels, and the image has {state.channels}")
     if value is None and not state.dtype.is_floating_point:
         raise _Unknown("RandomErasing with noise, of integers")
-    step = values.RandomErasing(
+    return values.RandomErasing(
         version=version, p=float(transform.p), scale=_pair(transform.scale), ratio=_pair(transform.ratio), value=value
     )
-    step.twin()
-    return step
 
 
 def _identity(transform: Any, state: State, version: Version) -> Step:

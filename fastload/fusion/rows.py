@@ -51,7 +51,7 @@ class Cut(NamedTuple):
 
 
 class RowMaker(Protocol):
-    """Makes rows. One object is used by one thread at a time."""
+    """Makes rows. Threads share one object."""
 
     name: str
     """As it is printed."""

@@ -65,6 +65,11 @@ class Runner:
         pairs = zip(self.steps[: stages.head], self.states, strict=False)
         self._moves = [(place, one) for place, pair in enumerate(pairs) for one in _batched(*pair)]
         self._chain = compose([one for _, one in self._moves]) if self._moves and part.source.size is not None else []
+        self._made_from = _made_from(dataset)
+
+    def is_current(self) -> bool:
+        """Whether the leaf still has the parts that this was made of."""
+        return all(one is other for one, other in zip(self._made_from, _made_from(self.dataset), strict=True))
 
     def raw(self, indices: Sequence[Any]) -> list[bytes] | None:
         """Return the samples' files; None if they are no files.
@@ -237,6 +242,11 @@ class Runner:
         except Exception as error:
             name_sample(error, self.dataset, index)
             raise
+
+
+def _made_from(dataset: Any) -> tuple[Any, ...]:
+    own = vars(dataset)
+    return tuple(map(own.get, ("transform", "target_transform", "loader", "samples", "data")))
 
 
 def _batched(step: Any, state: Any) -> Any:

@@ -45,7 +45,7 @@ class Source:
     name: str
     """Its class."""
     count: int
-    """How many images it has."""
+    """How many of its images are asked for: all, or as many as a Subset has indices."""
     channels: int
     """1 (mode L) or 3 (RGB)."""
     size: tuple[int, int] | None
@@ -82,6 +82,8 @@ def source_of(dataset: Any) -> Source:
         loader = own.get("loader")
         if loader not in (folder.default_loader, folder.pil_loader):
             raise NotKnown(f"its loader is {getattr(loader, '__qualname__', loader)!r}, not one of torchvision's")
+        if any(function.__module__ != folder.__name__ for function in (folder.default_loader, folder.pil_loader)):
+            raise NotKnown(f"a loader of {folder.__name__} was replaced")
         if loader is folder.default_loader and torchvision.get_image_backend() != "PIL":
             raise NotKnown(f"torchvision.get_image_backend() is {torchvision.get_image_backend()!r}, not 'PIL'")
         count = len(_has(own, "samples", list))
@@ -117,6 +119,16 @@ def leaves(dataset: Any) -> Iterator[Any]:
     parts = [dataset.dataset] if isinstance(dataset, Subset) else dataset.datasets
     for part in parts:
         yield from leaves(part)
+
+
+def counts(dataset: Any) -> list[int | None]:
+    """Return how many samples of each leaf are asked for, where that is easily said; None: all, or unknown."""
+    if isinstance(dataset, ConcatDataset):
+        return [count for part in dataset.datasets for count in counts(part)]
+    if not isinstance(dataset, Subset):
+        return [None]
+    inner = counts(dataset.dataset)
+    return [len(dataset.indices)] if len(inner) == 1 else inner
 
 
 class Router:
@@ -179,6 +191,9 @@ def _base_of(dataset: Any, known: tuple[type, ...]) -> type:
     base = next((parent for parent in kind.__mro__ if parent in known), None)
     if base is None:
         raise NotKnown(f"{kind.__name__} is not one of the known datasets")
+    known_class: Any = base
+    if known_class.__getitem__.__module__.split(".")[0] not in ("torch", "torchvision"):
+        raise NotKnown(f"__getitem__ of {base.__name__} was replaced")
     for parent in kind.__mro__[: kind.__mro__.index(base)]:
         overridden = sorted(_RELIED_ON & vars(parent).keys())
         if overridden:
@@ -206,4 +221,4 @@ def _pixels(own: dict[str, Any], kind: type, shape: tuple[int | None, ...]) -> A
     return data
 
 
-__all__ = ["NotKnown", "Router", "Source", "leaves", "source_of"]
+__all__ = ["NotKnown", "Router", "Source", "counts", "leaves", "source_of"]

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..transforms.base import BatchShape
+from ..transforms.base import DTYPES, BatchShape
 from ..transforms.draws import Draws
 from ..transforms.gather import Moving
 from .geometry_steps import CenterCrop, RandomCrop, RandomResizedCrop, Resize
@@ -111,7 +111,7 @@ def moves(step: Step, state: State, size: tuple[int, int]) -> bool:
 def fits(step: Step, state: State, size: tuple[int, int] | None) -> bool:
     """Return whether a step can be batched, for images of this size."""
     batched = step.batched(state)
-    if batched is None or size is None:
+    if batched is None or size is None or state.dtype not in DTYPES:
         return False
     try:
         for transform in batched:

@@ -33,8 +33,10 @@ MOST_SIDE = 1 << 15
 MOST_SOURCE_SIDE = 1 << 24
 """Of an image in memory: places in its rows are computed in 32 bits."""
 
+DTYPES = (torch.uint8, torch.float32, torch.bfloat16, torch.float16)
+"""What rows can be of."""
+
 _MOST_INT = (1 << 31) - 1
-_DTYPES = (torch.uint8, torch.float32, torch.bfloat16, torch.float16)
 _POINTER, _INT, _LONG = ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64
 # What every function that writes a row has at its end: box to level.
 ROW_ARGUMENTS = (_POINTER, *[_INT] * 5, _POINTER, _LONG, _LONG, _LONG, _INT, _POINTER, _INT)
@@ -159,8 +161,8 @@ def _check_batch(batch: Tensor, table: Tensor | None) -> None:
         raise ValueError(f"the batch must be [N, 3, h, w], sides up to {MOST_SIDE}, got {tuple(batch.shape)}")
     if batch.requires_grad:
         raise ValueError("rows are written past autograd: the batch must not require grad")
-    if batch.dtype not in _DTYPES:
-        raise ValueError(f"rows are of {', '.join(map(str, _DTYPES))}, got {batch.dtype}")
+    if batch.dtype not in DTYPES:
+        raise ValueError(f"rows are of {', '.join(map(str, DTYPES))}, got {batch.dtype}")
     for name, tensor in (("batch", batch), ("table", table)):
         if tensor is not None and tensor.data_ptr() % tensor.element_size():
             raise ValueError(
@@ -196,8 +198,8 @@ def level_table(convert: Callable[[Tensor], Tensor]) -> Tensor:
     """
     levels = torch.arange(256, dtype=torch.uint8).expand(3, 1, 256)
     found = convert(levels.contiguous())
-    if tuple(found.shape) != (3, 1, 256) or found.dtype not in _DTYPES:
-        raise ValueError(f"levels must become [3, 1, 256] of {_DTYPES}, got {tuple(found.shape)} of {found.dtype}")
+    if tuple(found.shape) != (3, 1, 256) or found.dtype not in DTYPES:
+        raise ValueError(f"levels must become [3, 1, 256] of {DTYPES}, got {tuple(found.shape)} of {found.dtype}")
     return found.detach().reshape(3, 256).clone(memory_format=torch.contiguous_format)
 
 

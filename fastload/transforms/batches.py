@@ -7,7 +7,7 @@ the labels where the transform mixes them.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from typing import Any
 
 from torch import Tensor
@@ -46,6 +46,19 @@ def on_batches(transform: Callable[[Any], Any]) -> Callable[[Any, Draws | None],
         if draws is not None and own is not None:
             draws.shape = own.shape
         return changed[None] if place is None else _with(batch, changed)
+
+    return apply
+
+
+def in_turn(transforms: Sequence[Callable[[Any, Draws | None], Any]]) -> Callable[[Any, Draws | None], Any] | None:
+    """Return a function of (batch, draws) that calls several, one after the other; None if there are none."""
+    if len(transforms) < 2:
+        return transforms[0] if transforms else None
+
+    def apply(batch: Any, draws: Draws | None) -> Any:
+        for transform in transforms:
+            batch = transform(batch, draws)
+        return batch
 
     return apply
 

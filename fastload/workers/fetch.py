@@ -132,7 +132,7 @@ class Fetcher:
 
     def _written(self, item: WorkItem, sink: Sink) -> tuple[int, int, Any] | None:
         """Let a fused dataset write its samples where they are to be; None if it cannot."""
-        fused = self._job.fused
+        fused = self._samples.fused_in(item.epoch)
         generation = item.layout or 1
         layout = None if fused is None else sink.layout(generation)
         if fused is None or layout is None or not fused.fits(layout):
@@ -205,7 +205,7 @@ class Fetcher:
 
     def _batch_written(self, indices: Any, epoch: int, position: int) -> Any:
         """Return a batch that a fused dataset has written itself; None if it cannot."""
-        fused = self._job.fused
+        fused = self._samples.fused_in(epoch)
         if fused is None or not compat.collates_by_default(self._job.collate_fn) or not len(indices):
             return None
         try:

@@ -25,6 +25,12 @@ from ..seeding import BATCH, SAMPLE, Keys, sample_id
 class Fused(Protocol):
     """A dataset whose transform is fused: see :class:`fastload.fusion.FusedDataset`."""
 
+    def of(self, dataset: Any) -> Fused:
+        """Return the same for one worker, and its own dataset."""
+
+    def follows(self, epoch: int) -> bool:
+        """Whether the dataset, as it is now, can still be loaded here; to be asked before what follows."""
+
     def samples(
         self, indices: Sequence[Any], ids: Iterable[int], epoch: int, seed: Callable[[bytes], None]
     ) -> list[Any]:
@@ -97,6 +103,7 @@ class SampleLoader:
         self._dataset = job.dataset
         self._getitems = None if job.iterable else batch_getter(job.dataset)
         self._subset = _per_sample_subset(job.dataset)
+        self._fused = None if job.fused is None else job.fused.of(job.dataset)
         self._keys: tuple[int, Keys, Keys] | None = None
 
     def load(self, indices: Any, epoch: int, position: int) -> Any:
@@ -104,7 +111,7 @@ class SampleLoader:
 
         Those that fail are raised, replaced or left out, as the job says; what became of them is in :attr:`failures`.
         """
-        fused = self._job.fused
+        fused = self.fused_in(epoch)
         if fused is None and self._getitems is None:
             return self._samples(indices, epoch, position)
         try:
@@ -129,6 +136,10 @@ class SampleLoader:
                     raise
                 samples += self._instead_of(error, row, index, identity, epoch)
         return samples
+
+    def fused_in(self, epoch: int) -> Fused | None:
+        """Return what loads the samples of an epoch in the dataset's place; None if the dataset does."""
+        return self._fused if self._fused is not None and self._fused.follows(epoch) else None
 
     def _samples(self, indices: Sequence[Any], epoch: int, position: int) -> list[Any]:
         dataset, subset = self._dataset, self._subset
@@ -195,8 +206,9 @@ class SampleLoader:
 
     def _one(self, index: Any, identity: int, epoch: int) -> Any:
         """Load one sample with the randomness that belongs to an id."""
-        if self._job.fused is not None:
-            return self._job.fused.samples([index], [identity], epoch, self.seed_generators)[0]
+        fused = self.fused_in(epoch)
+        if fused is not None:
+            return fused.samples([index], [identity], epoch, self.seed_generators)[0]
         self._seed(epoch, identity)
         if self._getitems is None:
             return self._guarded(partial(operator.getitem, self._dataset), index)

@@ -1,217 +1,65 @@
-"""Rows made by the native library equal the unfused pipeline's, over files of real kinds and real files.
-
-The made files are those of several encoders' settings. Real ones are used where ``FASTLOAD_BENCH_DATA`` names a folder
-for ImageFolder; ``FASTLOAD_TEST_CROPS`` says how many samples of it are compared, 1,000 if nothing.
-"""
+"""What the native library makes of files and arrays is what Pillow and torch make, whatever the transforms."""
 
 from __future__ import annotations
 
-import itertools
-import os
-import subprocess
-import sys
-from collections import Counter
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
-
-import numpy as np
+import PIL.Image
 import pytest
 import torch
-from fusion_tools import MEAN, STD, same, unfused
-from PIL import Image
-from torchvision import datasets
-from torchvision import io as torchvision_io
+from fusion_tools import PIPELINES, cifar, folder, mnist
+from torch import nn
 from torchvision import transforms as v1
 from torchvision.transforms import v2
 
 from fastload import native
 from fastload.fusion import FusedDataset, recognise
-from fastload.fusion.native_makers import NativeRows
+from fastload.fusion.native_makers import NativeBlocks, NativeRows
 
-BICUBIC = v1.InterpolationMode.BICUBIC
-CHUNK = 20
-LEAST_SHARE = 0.95
-
-
-@pytest.fixture(autouse=True)
-def library() -> None:
-    reason = native.why_not("jpeg")
-    if reason is not None:
-        required = os.environ.get("FASTLOAD_REQUIRE_NATIVE", "") not in ("", "0")
-        (pytest.fail if required else pytest.skip)(f"the native library cannot be used: {reason}")
+NEAREST, EXACT = v1.InterpolationMode.NEAREST, v1.InterpolationMode.NEAREST_EXACT
+MORE = {
+    "to the nearest pixel": [v2.ToImage(), v2.Resize((20, 24), NEAREST)],
+    "crop to the nearest pixel": [v2.ToImage(), v2.RandomResizedCrop((20, 24), interpolation=EXACT), nn.Identity()],
+    "nearest, then moved": [v1.PILToTensor(), v1.Resize((25, 30), EXACT), v1.RandomCrop(20), v1.RandomVerticalFlip()],
+    "wide": [v1.CenterCrop(20), v1.PILToTensor(), v1.ConvertImageDtype(torch.int16)],
+    "wide, of floats": [v1.CenterCrop(20), v1.ToTensor(), v2.ToDtype(torch.int64)],
+    "boolean": [v1.CenterCrop(20), v1.PILToTensor(), v2.ToDtype(torch.bool)],
+}
 
 
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """Thousands of small tensors: torch's threads would wait for one another longer than they work."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+@pytest.mark.parametrize("name", [*MORE, *PIPELINES])
+def test_the_library_makes_what_is_made_without_it(name, tmp_path_factory):
+    for part in ("jpeg", "arrays"):
+        if not native.available(part):
+            pytest.skip(f"the native library is not there: {native.why_not(part)}")
+    transform = v1.Compose({**MORE, **PIPELINES}[name])
+    made = 0
+    made_of = [folder(tmp_path_factory.mktemp("images"), transform), cifar(transform)]
+    if "augment" not in name:  # with a fill value for each of three channels
+        made_of.append(mnist(transform))
+    for dataset in made_of:
+        plan = recognise(dataset)
+        if not plan.fused or plan.parts[0].pipeline.rest:
+            continue  # for images of three channels alone
+        indices = range(len(dataset))
+        whole = [FusedDataset(dataset, plan, 7, **makers) for makers in ({}, _makers())]
+        expected, found = ([one.load(indices, indices, 3).images] for one in whole)
+        one, other = ([*images[0]] for images in (expected, found))
+        assert all(torch.equal(a, b) and a.dtype == b.dtype for a, b in zip(one, other, strict=True))
+        made += 1
+    assert made
 
 
-def photo(rng: np.random.Generator, height: int, width: int) -> Image.Image:
-    """Return slow and fast waves, an edge and noise."""
-    y, x = np.mgrid[:height, :width]
-    waves = [np.sin(x * rng.uniform(0.01, 0.5) + y * rng.uniform(0.01, 0.5)) for _ in range(3)]
-    image = 128 + 70 * np.stack(waves, axis=-1) + rng.normal(0, 10, (height, width, 3))
-    image[height // 2 :, width // 3 :] += rng.uniform(-80, 80, 3)
-    return Image.fromarray(image.clip(0, 255).astype(np.uint8))
+def test_images_that_pillow_refuses_for_their_size_are_refused(tmp_path, monkeypatch):
+    if not native.available("jpeg"):
+        pytest.skip(f"the native library is not there: {native.why_not('jpeg')}")
+    dataset = folder(tmp_path, v1.Compose([v1.CenterCrop(9), v1.ToTensor()]))
+    largest = [path.endswith("size7.jpg") for path, _ in dataset.samples].index(True)
+    fused = FusedDataset(dataset, recognise(dataset), 7, **_makers())
+    assert fused[largest][0].shape == (3, 9, 9)
+    monkeypatch.setattr(PIL.Image, "MAX_IMAGE_PIXELS", 1000)
+    for one in (dataset, fused):
+        with pytest.raises(PIL.Image.DecompressionBombError):
+            one[largest]
 
 
-def kinds() -> dict[str, dict[str, Any]]:
-    """Return what Pillow's encoder can be told, by name."""
-    exif = Image.Exif()
-    exif[0x0112] = 6
-    found: dict[str, dict[str, Any]] = {
-        f"quality {quality}, {subsampling}{', progressive' * progressive}": {
-            "quality": quality,
-            "subsampling": subsampling,
-            "progressive": progressive,
-        }
-        for quality, subsampling, progressive in itertools.product(
-            (30, 75, 96), ("4:4:4", "4:2:2", "4:2:0"), (False, True)
-        )
-    }
-    return found | {
-        "optimized": {"optimize": True, "quality": 85},
-        "restart every row": {"restart_marker_rows": 1},
-        "restart every 5 units": {"restart_marker_blocks": 5, "subsampling": 2},
-        "restart, progressive": {"restart_marker_rows": 2, "progressive": True},
-        "tables of another program": {"qtables": "web_high", "subsampling": 0},
-        "16-bit tables": {"qtables": [[300 + i for i in range(64)]] * 2},
-        "turned by EXIF": {"exif": exif},
-        "profile and comment": {"icc_profile": bytes(70000), "comment": b"\xff\xd8\xff\xc0" * 9},
-        "RGB without a transform": {"keep_rgb": True},
-    }
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of JPEG files of all kinds; one of them, CMYK, is none for the library."""
-    root: Path = tmp_path_factory.mktemp("made")
-    rng = np.random.default_rng(0)
-    sides = itertools.cycle([(375, 500), (33, 47), (500, 333), (224, 224), (131, 97), (8, 300), (401, 16)])
-
-    def save(place: str, name: str, image: Image.Image, **options: Any) -> None:
-        (root / place).mkdir(exist_ok=True)
-        image.save(root / place / f"{name.replace(':', '')}.jpg", "JPEG", **options)
-
-    for name, options in kinds().items():
-        save("pillow", name, photo(rng, *next(sides)), **options)
-    save("pillow", "grey", photo(rng, 140, 190).convert("L"))
-    save("pillow", "grey, progressive", photo(rng, 65, 71).convert("L"), progressive=True)
-    save("pillow", "CMYK", photo(rng, 99, 88).convert("CMYK"))
-    for side in (1, 2, 15, 16, 17):
-        save("small", f"{side} wide", photo(rng, 40, side), subsampling=2)
-        save("small", f"{side} tall", photo(rng, side, 40), subsampling=1)
-    (root / "torchvision").mkdir()
-    for quality in (50, 75, 100):
-        pixels = torch.from_numpy(np.array(photo(rng, *next(sides)))).permute(2, 0, 1)
-        torchvision_io.write_jpeg(pixels, str(root / "torchvision" / f"{quality}.jpg"), quality)
-    return root
-
-
-def pipeline(rng: np.random.Generator) -> tuple[str, Any]:
-    """Draw a pipeline, and a size of its results."""
-    size = (224, 224) if rng.random() < 0.3 else tuple(int(side) for side in rng.integers(1, 260, 2))
-    scale = (0.001, 1.0) if rng.random() < 0.3 else (0.08, 1.0)
-    to_float = [v1.ToTensor(), v1.Normalize(MEAN, STD)]
-    chains: dict[str, Any] = {
-        "uint8": [v1.RandomResizedCrop(size, scale), v1.RandomHorizontalFlip(), v1.PILToTensor()],
-        "float32": [v1.RandomResizedCrop(size, scale), v1.RandomHorizontalFlip(), *to_float],
-        "bicubic": [v1.RandomResizedCrop(size, scale, interpolation=BICUBIC), v1.RandomHorizontalFlip(), *to_float],
-        "bfloat16": [
-            v2.RandomResizedCrop(size, scale),
-            v2.RandomHorizontalFlip(),
-            v2.ToImage(),
-            v2.ToDtype(torch.bfloat16, scale=True),
-            v2.Normalize(MEAN, STD),
-        ],
-        "a part as it is": [v1.RandomCrop(size, pad_if_needed=True), v1.RandomVerticalFlip(), v1.PILToTensor()],
-        "for evaluation": [v1.Resize(max(size) + 20), v1.CenterCrop(size), *to_float],
-    }
-    name = str(rng.choice(list(chains)))
-    return name, v1.Compose(chains[name])
-
-
-def compare(root: Path, num_samples: int, seed: int) -> tuple[Counter[str], NativeRows]:
-    """Compare samples of a folder in random order; return how many of each pipeline, and who made them."""
-    rng = np.random.default_rng(seed)
-    dataset = datasets.ImageFolder(root)
-    rows, counts = NativeRows(), Counter[str]()
-    order: list[int] = []
-    for first in range(0, num_samples, CHUNK):
-        if len(order) < CHUNK:
-            order += rng.permutation(len(dataset)).tolist()
-        indices, order = order[:CHUNK], order[CHUNK:]
-        ids = range(first, first + CHUNK)
-        name, dataset.transform = pipeline(rng)
-        fused = FusedDataset(dataset, recognise(dataset), seed, rows)
-        loaded = fused.load(indices, ids, 0).samples()
-        before = rows.num_native, dict(rows.num_left)
-        given = fused.parameters(indices, ids, 0)
-        assert (rows.num_native, rows.num_left) == before, "drawing must make no rows"
-        assert given == FusedDataset(dataset, recognise(dataset), seed).parameters(indices, ids, 0)
-        for index, (image, target), values in zip(indices, loaded, given, strict=True):
-            expected = unfused(dataset, dataset, index, values)
-            assert same(image, expected), (dataset.samples[index], dataset.transform, values)
-            assert target == dataset.targets[index]
-        counts[name] += len(indices)
-    return counts, rows
-
-
-def test_random_crops_of_made_files_of_all_kinds_equal_the_unfused_pipelines(made):
-    counts, rows = compare(made, 600, 1)
-    assert len(counts) == 6
-    left = sum(rows.num_left.values())
-    assert set(rows.num_left) == {"colors"}, rows.num_left
-    assert rows.num_native >= LEAST_SHARE * (rows.num_native + left), rows.num_left
-    # What is smaller than the crop is padded, and that is not the library's.
-    assert counts.total() - counts["a part as it is"] <= rows.num_native + left <= counts.total()
-
-
-@pytest.mark.timeout(3600)  # tens of thousands, if one asks for them
-def test_random_crops_of_real_files_equal_the_unfused_pipelines(capsys):
-    root = os.environ.get("FASTLOAD_BENCH_DATA")
-    if not root:
-        pytest.skip("FASTLOAD_BENCH_DATA names no folder of JPEG files for ImageFolder")
-    counts, rows = compare(Path(root), int(os.environ.get("FASTLOAD_TEST_CROPS", "1000")), 2)
-    with capsys.disabled():
-        print(f"\n{counts.total()} samples of {root} are equal; native: {rows.num_native}, left: {rows.num_left}")
-    assert rows.num_native >= LEAST_SHARE * counts.total(), rows.num_left
-
-
-def test_a_build_without_the_library_draws_and_makes_the_same(made):
-    """In processes of their own: nothing of the other way can be left over there."""
-    code = (
-        "import hashlib, sys, torch\n"
-        "torch.set_num_threads(1)\n"
-        "from torchvision import datasets, transforms as v1\n"
-        "import fastload\n"
-        "from fastload import native\n"
-        "from fastload.fusion import FusedDataset, recognise\n"
-        "crop, flip = v1.RandomResizedCrop(40), v1.RandomHorizontalFlip()\n"
-        "chain = v1.Compose([crop, flip, v1.ColorJitter(0.2), v1.ToTensor()])\n"
-        "dataset = datasets.ImageFolder(sys.argv[1], chain)\n"
-        "every = list(range(len(dataset)))\n"
-        "print(FusedDataset(dataset, recognise(dataset), 5).parameters(every, every, 3))\n"
-        "loader = fastload.DataLoader(dataset, 8, shuffle=True, seed=5, fuse=True)\n"
-        "for images, targets in loader:\n"
-        "    print(hashlib.sha256(images.numpy().tobytes()).hexdigest(), targets.tolist())\n"
-        "print(native.available('jpeg'), file=sys.stderr)\n"
-    )
-    said = [
-        subprocess.run(
-            [sys.executable, "-c", code, str(made)],
-            capture_output=True,
-            text=True,
-            check=True,
-            env={**os.environ, "FASTLOAD_NATIVE": wish},
-        )
-        for wish in ("1", "0")
-    ]
-    assert [one.stderr.split()[-1] for one in said] == ["True", "False"]
-    assert said[0].stdout == said[1].stdout
-    assert len(said[0].stdout.splitlines()) > 5
+def _makers():
+    return {"rows": NativeRows(), "blocks": NativeBlocks()}

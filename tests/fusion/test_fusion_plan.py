@@ -89,10 +89,17 @@ def test_parts_that_are_alike_are_one_part_of_the_table(tmp_path):
     plan = recognise(ConcatDataset([photos, Subset(small, [1, 2]), photos]))
     assert [line.stage for line in plan.lines() if not line.stage.startswith(" ")] == [
         "ImageFolder: 50 files",
-        "CIFAR10: 12 images of 32 x 32, RGB",
+        "CIFAR10: 2 images of 32 x 32, RGB",
     ]
     assert plan.yields is None
     assert not plan.direct
+
+
+def test_as_many_samples_as_a_subset_has_are_counted(tmp_path):
+    photos = folder(tmp_path, v1.Compose(STANDARD))
+    inner = Subset(photos, range(10))
+    assert "ImageFolder: 3 files" in str(recognise(Subset(inner, [1, 1, 2])))
+    assert "ImageFolder: 13 files" in str(recognise(ConcatDataset([inner, Subset(inner, [0, 1, 2])])))
 
 
 def test_other_executors_are_named():

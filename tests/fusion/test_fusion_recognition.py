@@ -146,6 +146,9 @@ UNKNOWN = [
     (v2.RandomErasing(value=(1, 2)), FLOAT, "2 channels, and the image has 3"),
     (v1.RandomCrop(5, fill=(1, 2)), PIL_RGB, "fill for 2 channels"),
     (v1.RandomCrop(5, padding=-1), PIL_RGB, "padding must be"),
+    (v1.RandomHorizontalFlip(1.5), PIL_RGB, "p must be a probability"),
+    (v1.RandomGrayscale(-0.1), PIL_RGB, "p must be a probability"),
+    (v2.RandomCrop(5, fill=(1, 2, 3), padding_mode="edge"), IMAGE, "fill for each channel, and padding_mode='edge'"),
     (v1.Resize(10, max_size=5), PIL_RGB, "max_size must be more than size"),
     (v2.Resize(10, "lanczos"), UINT8, "interpolation must be one of"),
     (v2.RandAugment(magnitude=31), PIL_RGB, "magnitude must be"),
@@ -162,6 +165,30 @@ def test_what_is_not_known_stays_with_all_after_it_and_says_why(transform, state
     assert len(found.steps) == 1
     assert len(found.rest) == 2
     assert reason in found.reason
+
+
+def test_a_method_of_torchvisions_that_was_replaced_is_not_known(monkeypatch):
+    monkeypatch.setattr(v1.RandomCrop, "get_params", staticmethod(lambda image, size: (0, 0, *size)))
+    found = recognise_transform(v1.RandomCrop(3), PIL_RGB)
+    assert (found.rest, found.reason) == (("RandomCrop",), "its get_params was replaced")
+    assert recognise_transform(v2.RandomCrop(3), PIL_RGB).rest == ()
+
+
+def test_after_a_function_of_torchvisions_was_replaced_nothing_is_known(monkeypatch):
+    monkeypatch.setattr("torchvision.transforms.functional.resize", lambda image, *args, **kwargs: image)
+    found = recognise_transform(v1.Compose([v1.Resize(3), v1.ToTensor()]), PIL_RGB)
+    assert (found.steps, found.reason) == ((), "torchvision.transforms.functional.resize was replaced")
+
+
+def test_a_loader_or_a_getitem_that_was_replaced_is_not_known(tmp_path, monkeypatch):
+    dataset = folder(tmp_path, v1.ToTensor())
+    with monkeypatch.context() as patch:  # default_loader calls it
+        patch.setattr("torchvision.datasets.folder.pil_loader", lambda path: pil_loader(path).rotate(90))
+        assert recognise(dataset).reason == "a loader of torchvision.datasets.folder was replaced"
+    with monkeypatch.context() as patch:
+        patch.setattr(datasets.DatasetFolder, "__getitem__", lambda self, index: index)
+        assert recognise(dataset).reason == "__getitem__ of ImageFolder was replaced"
+    assert recognise(dataset).fused
 
 
 class Plain(datasets.CIFAR10):

@@ -1,0 +1,270 @@
+"""A fused loader with a device: workers make the rows, the device does the rest; the batches are those without it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from fusion_tools import MEAN, STD, cifar, folder, mnist
+from torch.utils.data import ConcatDataset, Subset, get_worker_info
+from torchvision import transforms as v1
+from torchvision.transforms import v2
+
+import fastload
+from fastload import ConfigError, DataLoader, fusing, transforms
+
+NORMALISED = [v2.ToDtype(torch.float32, scale=True), v2.Normalize(MEAN, STD)]
+CHAINS: dict[str, tuple[Any, float]] = {
+    "v1": ([v1.RandomResizedCrop(24), v1.RandomHorizontalFlip(), v1.ToTensor(), v1.Normalize(MEAN, STD)], 1e-6),
+    "v2": ([v2.RandomResizedCrop(24), v2.ToImage(), v2.RandomHorizontalFlip(), *NORMALISED], 1e-6),
+    "bytes": ([v1.Resize(30), v1.CenterCrop(24), v1.PILToTensor()], 0),
+    "moved": ([v1.Resize(30), v1.RandomCrop(24), v1.PILToTensor(), v1.RandomCrop(24, padding=4)], 0),
+    "colour": ([v2.RandomResizedCrop(24), v2.ToImage(), *NORMALISED[:1], v2.ColorJitter(0.3, 0.3, 0.3, 0.1)], 1e-5),
+    "erased": ([v2.CenterCrop(24), v2.ToImage(), *NORMALISED, v2.RandomErasing(0.8, value="random")], 1e-5),
+    "half": ([v2.CenterCrop(24), v2.ToImage(), v2.ToDtype(torch.bfloat16, scale=True), v2.Normalize(MEAN, STD)], 0.05),
+    "pure": ([v2.CenterCrop(24), v2.ToImage(), *NORMALISED[:1], v2.ToPureTensor()], 1e-6),
+}
+WAYS: dict[str, dict[str, Any]] = {
+    "inline": {},
+    "processes": {"num_workers": 2},
+    "threads": {"num_workers": 2, "worker_method": "thread"},
+    "kept": {"num_workers": 2, "persistent_workers": True},
+}
+
+
+@pytest.fixture(autouse=True)
+def _the_cpu_does_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fusing, "does_steps", lambda _: True)
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place: Path = tmp_path_factory.mktemp("images")
+    folder(place)
+    return place
+
+
+def made(root: Path, steps: Any, kind: str = "files") -> Any:
+    transform = v1.Compose(steps)
+    return folder(root, transform) if kind == "files" else cifar(transform, count=25)
+
+
+def batches(loader: DataLoader[Any], epochs: int = 2) -> list[list[Any]]:
+    return [batch for _ in range(epochs) for batch in loader]
+
+
+def check(found: list[list[Any]], expected: list[list[Any]], tolerance: float) -> None:
+    assert len(found) == len(expected) > 0
+    for (images, targets), (others, labels) in zip(found, expected, strict=True):
+        assert (type(images), images.dtype, images.shape) == (type(others), others.dtype, others.shape)
+        assert images.stride() == others.stride()
+        assert (images.double() - others.double()).abs().max() <= tolerance
+        assert torch.equal(targets, labels)
+
+
+def splits(loader: DataLoader[Any]) -> bool:
+    words = [line.split() for line in loader.explain().splitlines()]
+    return any(line[-1] == "device" for line in words)
+
+
+@pytest.mark.parametrize("kind", ["files", "arrays"])
+@pytest.mark.parametrize("name", CHAINS)
+def test_batches_are_those_that_there_are_without_a_device(root, name, kind):
+    steps, tolerance = CHAINS[name]
+    dataset = made(root, steps, kind)
+    arguments = {"batch_size": 4, "shuffle": True, "seed": 3, "fuse": True}
+    expected = batches(DataLoader(dataset, **arguments))
+    loader = DataLoader(dataset, **arguments, device="cpu")
+    assert splits(loader) == (name != "bytes" or kind == "arrays")
+    check(batches(loader), expected, tolerance)
+
+
+@pytest.mark.parametrize("seed", [None, 3])
+@pytest.mark.parametrize("way", WAYS)
+def test_whoever_loads_them(root, way, seed):
+    steps, tolerance = CHAINS["erased"]
+    dataset = Subset(made(root, steps), [*range(20), 3, 3])
+    arguments = {"batch_size": 4, "seed": seed, "fuse": True, "generator": torch.Generator()}
+    expected = batches(DataLoader(dataset, **{**arguments, "generator": torch.Generator().manual_seed(5)}))
+    with torch.random.fork_rng():
+        loader = DataLoader(
+            dataset, **{**arguments, "generator": torch.Generator().manual_seed(5)}, device="cpu", **WAYS[way]
+        )
+        found = batches(loader)
+    loader.close()
+    if seed is None and way == "kept":  # one base seed for all iterations
+        found, expected = found[:6], expected[:6]
+    check(found, expected, tolerance)
+
+
+def test_the_tail_draws_what_repeats_of_a_sample_draw(root):
+    steps, tolerance = CHAINS["erased"]
+    dataset = made(root, steps)
+    found = []
+    for device in (None, "cpu"):
+        sampler = fastload.DistributedSampler(dataset, 8, 7, seed=3, tail="pad")
+        found.append(batches(DataLoader(dataset, 4, sampler=sampler, fuse=True, device=device), 1))
+    check(*found, tolerance)
+
+
+def test_a_resumed_pass_and_a_replayed_sample_are_the_same(root):
+    steps, tolerance = CHAINS["erased"]
+    dataset = made(root, steps)
+
+    def make() -> DataLoader[Any]:
+        return DataLoader(
+            dataset, 5, shuffle=True, seed=1, fuse=True, device="cpu", batch_transform=transforms.RandomHorizontalFlip()
+        )
+
+    whole, resumed = batches(make(), 1), make()
+    loader = make()
+    iterator = iter(loader)
+    for _ in range(2):
+        next(iterator)
+    resumed.load_state_dict(loader.state_dict())
+    check(batches(resumed, 1), whole[2:], 0)
+    images, _ = fastload.replay(make(), 0, position=5 * 3 + 2, transformed=True)
+    assert (images[0] - whole[3][0][2]).abs().max() <= tolerance
+
+
+def test_the_users_transform_gets_what_it_would_get_and_draws_the_same(root):
+    steps, tolerance = CHAINS["v2"]
+    dataset = made(root, steps)
+    seen: list[Any] = []
+
+    def look(batch: Any) -> Any:
+        seen.append(batch[0].clone())
+        return batch
+
+    list(DataLoader(dataset, 5, fuse=True, seed=1, device="cpu", batch_transform=look))
+    plain = list(DataLoader(dataset, 5, fuse=True, seed=1))
+    check([[images, images] for images in seen], [[images, seen[i]] for i, (images, _) in enumerate(plain)], tolerance)
+    params = []
+    for device in (None, "cpu"):
+        loader = DataLoader(dataset, 5, fuse=True, seed=1, device=device, batch_transform=transforms.RandomCrop(20))
+        next(iter(loader))
+        params.append(loader.batch_params)
+    assert all(torch.equal(params[0][name], params[1][name]) for name in ("top", "left"))
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"keep_on_host": (0,)}, "the images stay on the host"),
+        ({"collate_fn": lambda samples: [torch.stack([image for image, _ in samples])]}, "it is given samples"),
+        ({"resident": "host"}, "they are read once"),
+        ({"device": None}, "there is no device"),
+    ],
+)
+def test_the_workers_do_all_where_the_device_does_not_get_their_images(root, options, why):
+    dataset = made(root, CHAINS["pure"][0])
+    arguments = {"batch_size": 4, "fuse": True, "seed": 1}
+    loader = DataLoader(dataset, **arguments, **{"device": "cpu", **options})
+    assert not splits(loader), why
+    assert splits(DataLoader(dataset, **arguments, device="cpu"))
+    found = [batch[0] for batch in loader]
+    expected = [batch[0] for batch in DataLoader(dataset, **arguments)]
+    assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
+
+
+BICUBIC = v1.InterpolationMode.BICUBIC
+
+
+@pytest.mark.parametrize(
+    ("steps", "moved"),
+    [
+        ([v2.PILToTensor(), v2.Resize(20, BICUBIC, antialias=True)], True),
+        # v1 does not cut off between the two passes what overshoots.
+        ([v1.PILToTensor(), v1.Resize(20, BICUBIC, antialias=True)], False),
+        ([v1.PILToTensor(), v1.RandomResizedCrop((20, 20), interpolation=BICUBIC)], False),
+        ([v1.ToTensor(), v1.RandomResizedCrop((20, 20), interpolation=BICUBIC)], True),
+        # Beyond their range colours jump.
+        ([v2.ToImage(), *NORMALISED, v2.ColorJitter(0.4, 0.4, 0.4, 0.2)], False),
+    ],
+)
+def test_what_would_not_be_equal_on_a_device_stays_with_the_workers(steps, moved):
+    dataset = cifar(v1.Compose(steps), count=25)
+    dataset.data = dataset.data // 128 * 255  # overshoots
+    loader = DataLoader(dataset, 8, fuse=True, seed=1, device="cpu")
+    assert splits(loader) == moved
+    expected = batches(DataLoader(dataset, 8, fuse=True, seed=1), 1)
+    check(batches(loader, 1), expected, 1e-5 if expected[0][0].is_floating_point() else 1)
+
+
+def test_dtypes_that_no_batched_transform_takes_stay_with_the_workers():
+    dataset = cifar(v1.Compose([v1.CenterCrop(24), v2.ToImage(), v2.ToDtype(torch.int16), v2.RandomCrop(20)]))
+    loader = DataLoader(dataset, 4, fuse=True, seed=1, device="cpu")
+    assert not splits(loader)
+    check(batches(loader, 1), batches(DataLoader(dataset, 4, fuse=True, seed=1), 1), 0)
+
+
+def test_parts_that_end_differently_are_made_by_the_workers(root):
+    dataset = ConcatDataset([made(root, CHAINS["v1"][0]), made(root, [*CHAINS["v1"][0][:3], v1.Normalize([0.5], [1])])])
+    loader = DataLoader(dataset, 4, fuse=True, seed=1, device="cpu")
+    assert not splits(loader)
+    check(batches(loader, 1), batches(DataLoader(dataset, 4, fuse=True, seed=1), 1), 0)
+
+
+@pytest.mark.parametrize("options", [{"channels_last": True}, {"fixed_buffers": True, "drop_last": True}])
+def test_batches_lie_as_they_are_asked_to(root, options):
+    steps, tolerance = CHAINS["erased"]
+    dataset = made(root, steps)
+    found, expected = [], []
+    for kept, split in ((found, True), (expected, False)):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(fusing, "does_steps", lambda _, split=split: split)
+            loader = DataLoader(dataset, 4, fuse=True, seed=1, device="cpu", **options)
+            for images, targets in loader:
+                if "channels_last" in options:
+                    assert images.is_contiguous(memory_format=torch.channels_last)
+                kept.append([images.clone(), targets.clone()])
+    check(found, expected, tolerance)
+
+
+def test_what_moves_batches_is_made_once_as_long_as_the_steps_are_the_same(root):
+    dataset = made(root, CHAINS["v1"][0])
+    loader = DataLoader(dataset, 4, fuse=True, seed=1, device="cpu", num_workers=1)
+    movers = []
+    for _ in range(2):
+        next(iter(loader))
+        movers.append(loader._runtime.mover[1])
+    assert movers[0] is movers[1]
+    dataset.transform = v1.Compose([*CHAINS["v1"][0][:3], v1.Normalize([0.5], [1])])
+    images, _ = next(iter(loader))
+    assert loader._runtime.mover[1] is not movers[0]
+    plain = DataLoader(dataset, 4, fuse=True, seed=1)
+    plain.set_epoch(2)
+    check([[images, images]], [[next(iter(plain))[0], images]], 1e-6)
+
+
+def other_transform(_: int) -> None:
+    info: Any = get_worker_info()
+    info.dataset.transform = v1.Compose([v1.CenterCrop(24), v1.ToTensor()])
+
+
+def test_a_transform_that_is_changed_where_the_device_does_a_part_of_it_is_an_error(root):
+    dataset = made(root, CHAINS["v1"][0])
+    loader = DataLoader(dataset, 4, fuse=True, seed=1, device="cpu", num_workers=1, worker_init_fn=other_transform)
+    with pytest.raises(ConfigError, match="the transform of the ImageFolder was changed in a worker"):
+        next(iter(loader))
+
+
+def test_the_plan_says_what_the_device_does(root):
+    words = DataLoader(made(root, CHAINS["v1"][0]), 4, fuse=True, device="cpu").explain()
+    runs = {line.split("(")[0].split()[-1]: line.split()[-1] for line in words.splitlines() if "(" in line}
+    assert (runs["ToTensor"], runs["Normalize"]) == ("device", "device")
+    assert runs["RandomHorizontalFlip"] != "device"
+
+
+def test_on_the_cpu_the_workers_do_all(root, monkeypatch):
+    monkeypatch.undo()
+    assert not splits(DataLoader(made(root, CHAINS["v1"][0]), 4, fuse=True, device="cpu"))
+    assert fusing.does_steps(torch.device("cuda"))
+
+
+def test_a_batch_of_one_and_grey_images_are_the_same():
+    dataset = mnist(v1.Compose([v1.RandomCrop(28, padding=2), v1.ToTensor(), v1.Normalize([0.13], [0.31])]))
+    found, expected = (list(DataLoader(dataset, 1, fuse=True, seed=2, device=d)) for d in ("cpu", None))
+    check(found, expected, 1e-6)

@@ -1,0 +1,153 @@
+"""What a user changes of a dataset that is loaded fused counts when it would count without fusion."""
+
+from __future__ import annotations
+
+import random
+from contextlib import nullcontext
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import ConcatDataset, IterableDataset, Subset, get_worker_info
+from torchvision import datasets
+from torchvision import transforms as v1
+
+from fastload import DataLoader
+
+WAYS: dict[str, dict[str, Any]] = {
+    "inline": {},
+    "processes": {"num_workers": 2},
+    "threads": {"num_workers": 2, "worker_method": "thread"},
+    "kept threads": {"num_workers": 2, "worker_method": "thread", "persistent_workers": True, "overlap_epochs": False},
+    "spawned": {"num_workers": 1, "multiprocessing_context": "spawn"},
+}
+
+
+class Small(datasets.CIFAR10):
+    """CIFAR-10 as it is in memory, of random pixels."""
+
+    def __init__(self, transform: Any, count: int = 24) -> None:
+        datasets.VisionDataset.__init__(self, transform=transform)
+        noise = np.random.default_rng(0)
+        self.data = noise.integers(0, 256, (count, 32, 32, 3), dtype=np.uint8)
+        self.targets = list(range(count))
+
+
+def chain(size: int) -> v1.Compose:
+    return v1.Compose([v1.CenterCrop(size), v1.ToTensor()])
+
+
+def shapes(loader: DataLoader[Any]) -> set[tuple[int, ...]]:
+    return {tuple(images.shape[1:]) for images, _ in loader}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_transform_that_was_changed_between_epochs_counts_in_the_next(way):
+    dataset = Small(chain(20))
+    with DataLoaderClosed(dataset, 5, seed=1, fuse=True, **WAYS[way]) as loader:
+        assert shapes(loader) == {(3, 20, 20)}
+        dataset.transform = chain(24)
+        assert shapes(loader) == {(3, 24, 24)}
+        dataset.transform.transforms[0].size = (9, 9)
+        assert shapes(loader) == {(3, 9, 9)}
+        dataset.transform = v1.Compose([v1.CenterCrop(7), v1.ToTensor(), unknown])
+        assert shapes(loader) == {(3, 6, 7)}
+        dataset.transform = unknown_alone
+        with pytest.warns(UserWarning, match="changes nothing") if "kept" not in way else nullcontext():
+            assert shapes(loader) == {(1,)}
+        dataset.transform = chain(20)
+        assert shapes(loader) == {(3, 20, 20)}
+
+
+def unknown(image: torch.Tensor) -> torch.Tensor:
+    return image[:, 1:]
+
+
+def unknown_alone(image: Any) -> torch.Tensor:
+    return torch.zeros(1)
+
+
+class DataLoaderClosed(DataLoader[Any]):
+    def __enter__(self) -> DataLoaderClosed:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def test_without_workers_a_transform_and_images_that_are_replaced_count_at_once():
+    dataset = Small(chain(20))
+    iterator = iter(DataLoader(dataset, 5, fuse=True))
+    assert next(iterator)[0].shape == (5, 3, 20, 20)
+    dataset.transform = chain(24)
+    assert next(iterator)[0].shape == (5, 3, 24, 24)
+    dataset.data = np.zeros_like(dataset.data)
+    assert not next(iterator)[0].any()
+
+
+def other_transform(_: int) -> None:
+    info: Any = get_worker_info()
+    info.dataset.transform = chain(11)
+
+
+@pytest.mark.parametrize("way", [way for way in WAYS if way != "inline"])
+def test_what_worker_init_fn_changes_counts(way):
+    dataset = Small(chain(20))
+    with DataLoaderClosed(dataset, 5, fuse=True, worker_init_fn=other_transform, **WAYS[way]) as loader:
+        assert shapes(loader) == {(3, 11, 11)}
+
+
+class Holding:
+    """A transform with a reference of its own to the global generator."""
+
+    def __init__(self) -> None:
+        self.drawn = random.random
+
+    def __call__(self, image: torch.Tensor) -> torch.Tensor:
+        return image + self.drawn()
+
+
+def test_threads_call_their_own_copies_of_unknown_transforms():
+    dataset = Small(v1.Compose([v1.CenterCrop(4), v1.ToTensor(), Holding()]))
+    expected = list(DataLoader(dataset, 5, seed=1, fuse=True))
+    with DataLoaderClosed(dataset, 5, seed=1, fuse=True, **WAYS["threads"]) as loader:
+        for (images, _), (others, _) in zip(loader, expected, strict=True):
+            assert torch.equal(images, others)
+
+
+@pytest.mark.parametrize("kind", [list, np.array, torch.tensor, tuple])
+def test_indices_of_any_kind_lead_where_they_lead_without_fusion(kind):
+    dataset = Small(chain(8))
+    nested = Subset(ConcatDataset([dataset, Subset(dataset, kind([3, 1, 23]))]), kind([26, -1, 0, 24, 23]))
+    expected = [nested[index] for index in range(5)]
+    for way in ("inline", "processes"):
+        loader = DataLoader(nested, 2, sampler=kind([4, 0, -2, 1, 2]), fuse=True, **WAYS[way])
+        found = [(image, target) for images, targets in loader for image, target in zip(images, targets, strict=True)]
+        for (image, target), place in zip(found, [4, 0, 3, 1, 2], strict=True):
+            assert torch.equal(image, expected[place][0])
+            assert target == expected[place][1]
+
+
+def test_an_empty_dataset_gives_no_batches():
+    assert list(DataLoader(Small(chain(8), count=0), 4, fuse=True)) == []
+    assert list(DataLoader(Subset(Small(chain(8)), []), 4, fuse=True, num_workers=1)) == []
+
+
+class Few(IterableDataset[Any]):
+    def __iter__(self) -> Any:
+        return iter([1, 2])
+
+
+@pytest.mark.parametrize(
+    ("loader", "reason"),
+    [
+        (lambda: DataLoader(Few(), fuse=True), "an IterableDataset has no indices"),
+        (lambda: DataLoader(Small(chain(8)), None, fuse=True), "batch_size=None leaves batching to the dataset"),
+    ],
+)
+def test_a_loader_that_loads_no_samples_by_index_says_that_nothing_is_fused(loader, reason):
+    made = loader()
+    assert reason in made.explain()
+    with pytest.warns(UserWarning, match=f"fuse=True changes nothing: {reason}"):
+        next(iter(made))
