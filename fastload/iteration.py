@@ -6,6 +6,7 @@ warns as torch does, whatever its version. Neither keeps the loader.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import multiprocessing
@@ -212,7 +213,8 @@ class InlineIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's priv
         job, tail = _make_job(loader, decisions, begun, self, self._shard)
         roots = (job.dataset, job.collate_fn) if decisions.seeded else ()
         self._libraries = LibraryGenerators(*roots, then=seeding.seed_global_generators)
-        self._fetcher = Fetcher(job, 0, "", self._libraries.seed)
+        self._generators: contextlib.ExitStack | None = None
+        self._fetcher = Fetcher(job, 0, "", self._seed)
         self._counts = loader._runtime.counts
         self._counts.failures.begin(begun.epoch, loader.max_errors)
         self._num_loaded = 0
@@ -321,12 +323,24 @@ class InlineIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's priv
 
     def _fetch(self, index: Any, position: int) -> Any:
         if self._seeded:
-            with seeding.preserved_global_generators(), self._libraries.adopted():
-                data = self._fetcher.fetch(index, self._epoch, position)
+            try:
+                with self._libraries.adopted():
+                    data = self._fetcher.fetch(index, self._epoch, position)
+            finally:
+                if self._generators is not None:
+                    self._generators.close()
+                    self._generators = None
         else:
             data = self._fetcher.fetch(index, self._epoch, position)
         pinned = self._pin_memory and self._ahead is None
         return compat.pin_memory(data, self._pin_memory_device) if pinned else data
+
+    def _seed(self, key: bytes) -> None:
+        """Seed what samples draw from. The user's generators are noted before the first, for the end of the batch."""
+        if self._generators is None:
+            self._generators = contextlib.ExitStack()
+            self._generators.enter_context(seeding.preserved_global_generators())
+        self._libraries.seed(key)
 
     def load_ahead(self) -> Loaded:
         """Return the next batch of the host for the device stage."""

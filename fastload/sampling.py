@@ -55,21 +55,31 @@ class EpochOrder:
 
     def rows(self, epoch: int) -> Iterator[int]:
         """Yield the dataset indices of this rank's rows."""
+        return itertools.chain.from_iterable(self._runs(epoch))
+
+    def batches(self, epoch: int, batch_size: int, drop_last: bool) -> Iterator[list[int]]:
+        """Yield the same, a batch at a time."""
+        waiting: list[int] = []
+        for run in self._runs(epoch):
+            first = batch_size - len(waiting)
+            waiting += run[:first]
+            if len(waiting) < batch_size:
+                continue
+            yield waiting
+            whole = first + (len(run) - first) // batch_size * batch_size
+            for row in range(first, whole, batch_size):
+                yield run[row : row + batch_size]
+            waiting = run[whole:]
+        if waiting and not drop_last:
+            yield waiting
+
+    def _runs(self, epoch: int) -> Iterator[list[int]]:
         row, size, num_rows = 0, _FIRST_ROWS, self.shard.num_rows
         while row < num_rows:
             size = min(size, num_rows - row)
             positions = self.shard.positions(row, size)
-            yield from self.order.at(epoch, positions % self.order.length).tolist()
+            yield self.order.at(epoch, positions % self.order.length).tolist()
             row, size = row + size, min(4 * size, _MOST_ROWS)
-
-    def batches(self, epoch: int, batch_size: int, drop_last: bool) -> Iterator[list[int]]:
-        """Yield the same, a batch at a time."""
-        rows = self.rows(epoch)
-        while True:
-            batch = list(itertools.islice(rows, batch_size))
-            if not batch or (drop_last and len(batch) < batch_size):
-                return
-            yield batch
 
     def from_position(self, base: int) -> EpochOrder:
         """Return what is left of an epoch when so many positions have been given out."""

@@ -84,7 +84,7 @@ class Runner:
         """Return the sizes of the images, as they are in the dataset."""
         if raw is None:
             assert self.part.source.size is not None
-            return Sizes(*(np.full(len(indices), side, dtype=np.int64) for side in self.part.source.size))
+            return Sizes.all_of(self.part.source.size, len(indices))
         sizes = [self._named(index, self._rows.size, data) for index, data in zip(indices, raw, strict=True)]
         return Sizes.of(sizes)
 

@@ -126,6 +126,8 @@ class Sizes(NamedTuple):
 
     height: Integers
     width: Integers
+    alike: bool = False
+    """Whether all of them are known to be the same."""
 
     @classmethod
     def of(cls, sizes: list[tuple[int, int]]) -> Sizes:
@@ -133,18 +135,24 @@ class Sizes(NamedTuple):
         both = np.array(sizes, dtype=np.int64).reshape(-1, 2)
         return cls(both[:, 0], both[:, 1])
 
+    @classmethod
+    def all_of(cls, size: tuple[int, int], count: int) -> Sizes:
+        """Return this (height, width) ``count`` times."""
+        height, width = size
+        return cls(np.full(count, height, dtype=np.int64), np.full(count, width, dtype=np.int64), alike=True)
+
     def common(self) -> tuple[int, int] | None:
         """Return the size that all of them have; None if they differ."""
         height, width = int(self.height[0]), int(self.width[0])
-        same = (self.height == height).all() and (self.width == width).all()
-        return (height, width) if same else None
+        alike = self.alike or ((self.height == height).all() and (self.width == width).all())
+        return (height, width) if alike else None
 
     def groups(self) -> list[tuple[Any, tuple[int, int]]]:
         """Return which samples have which size."""
         common = self.common()
         if common is not None:
             return [(slice(None), common)]
-        pairs, which = np.unique(np.stack(self, axis=1), axis=0, return_inverse=True)
+        pairs, which = np.unique(np.stack(self[:2], axis=1), axis=0, return_inverse=True)
         which = which.reshape(-1)
         return [(np.flatnonzero(which == place), (int(h), int(w))) for place, (h, w) in enumerate(pairs)]
 
@@ -152,6 +160,10 @@ class Sizes(NamedTuple):
         """Return the sizes after a step."""
         if type(step).size_after is Step.size_after:
             return self
+        common = self.common()
+        if common is not None:
+            size = step.size_after(*common)
+            return self if size == common else Sizes.all_of(size, len(self.height))
         height, width = self.height.copy(), self.width.copy()
         for rows, size in self.groups():
             height[rows], width[rows] = step.size_after(*size)
@@ -163,6 +175,10 @@ def drawn_by_size(twin: Transform, draws: Draws, name: str, sizes: Sizes) -> Dra
 
     A sample's parameters do not depend on those drawn with it, so those of one size are drawn together.
     """
+    common = sizes.common()
+    if common is not None:
+        params = twin.draw(draws.stream(name), BatchShape(len(draws), 0, *common))
+        return {key: values.numpy() for key, values in params.items()}
     drawn: Drawn = {}
     for rows, (height, width) in sizes.groups():
         some = draws.of(rows)
