@@ -152,17 +152,21 @@ def test_the_users_transform_gets_what_it_would_get_and_draws_the_same(root):
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        ({"keep_on_host": (0,)}, "the images stay on the host"),
-        ({"collate_fn": lambda samples: [torch.stack([image for image, _ in samples])]}, "it is given samples"),
-        ({"resident": "host"}, "they are read once"),
-        ({"device": None}, "there is no device"),
+        ({"keep_on_host": (0,)}, "steps: keep_on_host keeps the images"),
+        (
+            {"collate_fn": lambda samples: [torch.stack([image for image, _ in samples])]},
+            "steps: collate_fn gets what",
+        ),
+        ({"resident": "host"}, "steps: resident='host' keeps what"),
+        ({"device": None}, "values, in one pass"),
     ],
 )
 def test_the_workers_do_all_where_the_device_does_not_get_their_images(root, options, why):
     dataset = made(root, CHAINS["pure"][0])
     arguments = {"batch_size": 4, "fuse": True, "seed": 1}
     loader = DataLoader(dataset, **arguments, **{"device": "cpu", **options})
-    assert not splits(loader), why
+    assert not splits(loader)
+    assert why in loader.explain()
     assert splits(DataLoader(dataset, **arguments, device="cpu"))
     found = [batch[0] for batch in loader]
     expected = [batch[0] for batch in DataLoader(dataset, **arguments)]
