@@ -186,6 +186,8 @@ BICUBIC = v1.InterpolationMode.BICUBIC
         ([v1.ToTensor(), v1.RandomResizedCrop((20, 20), interpolation=BICUBIC)], True),
         # Beyond their range colours jump.
         ([v2.ToImage(), *NORMALISED, v2.ColorJitter(0.4, 0.4, 0.4, 0.2)], False),
+        ([v2.ToImage(), v2.ToDtype(torch.bfloat16, scale=True), v2.RandAugment()], False),
+        ([v2.ToImage(), v2.RandAugment(), v2.ToDtype(torch.bfloat16, scale=True)], True),
     ],
 )
 def test_what_would_not_be_equal_on_a_device_stays_with_the_workers(steps, moved):
@@ -194,7 +196,7 @@ def test_what_would_not_be_equal_on_a_device_stays_with_the_workers(steps, moved
     loader = DataLoader(dataset, 8, fuse=True, seed=1, device="cpu")
     assert splits(loader) == moved
     expected = batches(DataLoader(dataset, 8, fuse=True, seed=1), 1)
-    check(batches(loader, 1), expected, 1e-5 if expected[0][0].is_floating_point() else 1)
+    check(batches(loader, 1), expected, {torch.uint8: 1, torch.float32: 1e-5}.get(expected[0][0].dtype, 0.01))
 
 
 def test_dtypes_that_no_batched_transform_takes_stay_with_the_workers():
