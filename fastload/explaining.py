@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from .decisions import Decisions, decide
-from .fusing import plan_of
+from .fusing import plan_of, why_not_there
 from .memory import in_words
 
 # Failed samples that are listed.
@@ -26,6 +26,9 @@ def explain(loader: Any) -> str:
     if plan is not None:
         table = str(plan).splitlines()
         lines += [("fusion", table[0]), *(("", line) for line in table[1:])]
+        why = why_not_there(loader)
+        if plan.fused and loader.device is not None and why is not None:
+            lines.append(("", f"the workers do all steps: {why}"))
     lines += _workers(loader, decisions, statistics)
     lines.append(("order", decisions.order_reason))
     lines.append(("seeding", decisions.seeding_reason))

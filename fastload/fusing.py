@@ -93,18 +93,19 @@ def _planned(loader: Any, *, split: bool = True) -> tuple[Plan, FusedTail | None
         return Plan(dataset=type(loader.dataset).__name__, parts=(), reason=reason), None
     named = {name: maker.name for name, maker in _makers().items()}
     plan = replace(recognise(loader.dataset), **named)
-    return plan.split(device=split and _device_gets_images(loader))
+    has_device = loader.device is not None and does_steps(device_of(loader.device))
+    return plan.split(device=split and has_device and why_not_there(loader) is None)
 
 
-def _device_gets_images(loader: Any) -> bool:
-    """Whether there is a device that gets the images as the workers make them."""
-    return (
-        loader.device is not None
-        and does_steps(device_of(loader.device))
-        and loader.resident is None
-        and compat.collates_by_default(loader.collate_fn)
-        and "0" not in map(str, loader.keep_on_host)  # where torch's collation puts them
-    )
+def why_not_there(loader: Any) -> str | None:
+    """Return why a device would not get the images as the workers make them; None if it would."""
+    if loader.resident is not None:
+        return f"resident={loader.resident!r} keeps what the whole transform makes"
+    if not compat.collates_by_default(loader.collate_fn):
+        return "collate_fn gets what the whole transform makes"
+    if "0" in map(str, loader.keep_on_host):  # where torch's collation puts them
+        return "keep_on_host keeps the images"
+    return None
 
 
 def does_steps(device: torch.device) -> bool:
@@ -125,4 +126,4 @@ def _makers() -> dict[str, Any]:
     return made
 
 
-__all__ = ["check_can_fuse", "fused_of", "plan_of"]
+__all__ = ["check_can_fuse", "does_steps", "fused_of", "plan_of", "why_not_there"]

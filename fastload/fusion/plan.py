@@ -256,11 +256,18 @@ def _num_moved(part: Part) -> int:
     least = part.stages.head if part.source.size is None else 0
     first = len(steps)
     while first > least and fits(steps[first - 1], states[first - 1], size_after(part.source, steps[: first - 1])):
-        # Colours are not continuous beyond their range: there a rounding may make any difference.
-        if isinstance(steps[first - 1], COLORS) and any(isinstance(step, Normalize) for step in steps[: first - 1]):
+        if isinstance(steps[first - 1], COLORS) and _are_touchy(steps[: first - 1], states[first - 1]):
             break
         first -= 1
     return len(steps) - first
+
+
+def _are_touchy(before: Sequence[Step], state: State) -> bool:
+    """Return whether a rounding of these values may make any difference to colours.
+
+    Beyond their range they are not continuous, and in half precision affine transforms round coordinates to pixels.
+    """
+    return any(isinstance(step, Normalize) for step in before) or state.dtype in (torch.float16, torch.bfloat16)
 
 
 def _tail(part: Part) -> Tail:

@@ -152,17 +152,21 @@ def test_the_users_transform_gets_what_it_would_get_and_draws_the_same(root):
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        ({"keep_on_host": (0,)}, "the images stay on the host"),
-        ({"collate_fn": lambda samples: [torch.stack([image for image, _ in samples])]}, "it is given samples"),
-        ({"resident": "host"}, "they are read once"),
-        ({"device": None}, "there is no device"),
+        ({"keep_on_host": (0,)}, "steps: keep_on_host keeps the images"),
+        (
+            {"collate_fn": lambda samples: [torch.stack([image for image, _ in samples])]},
+            "steps: collate_fn gets what",
+        ),
+        ({"resident": "host"}, "steps: resident='host' keeps what"),
+        ({"device": None}, "values, in one pass"),
     ],
 )
 def test_the_workers_do_all_where_the_device_does_not_get_their_images(root, options, why):
     dataset = made(root, CHAINS["pure"][0])
     arguments = {"batch_size": 4, "fuse": True, "seed": 1}
     loader = DataLoader(dataset, **arguments, **{"device": "cpu", **options})
-    assert not splits(loader), why
+    assert not splits(loader)
+    assert why in loader.explain()
     assert splits(DataLoader(dataset, **arguments, device="cpu"))
     found = [batch[0] for batch in loader]
     expected = [batch[0] for batch in DataLoader(dataset, **arguments)]
@@ -182,6 +186,8 @@ BICUBIC = v1.InterpolationMode.BICUBIC
         ([v1.ToTensor(), v1.RandomResizedCrop((20, 20), interpolation=BICUBIC)], True),
         # Beyond their range colours jump.
         ([v2.ToImage(), *NORMALISED, v2.ColorJitter(0.4, 0.4, 0.4, 0.2)], False),
+        ([v2.ToImage(), v2.ToDtype(torch.bfloat16, scale=True), v2.RandAugment()], False),
+        ([v2.ToImage(), v2.RandAugment(), v2.ToDtype(torch.bfloat16, scale=True)], True),
     ],
 )
 def test_what_would_not_be_equal_on_a_device_stays_with_the_workers(steps, moved):
@@ -190,7 +196,7 @@ def test_what_would_not_be_equal_on_a_device_stays_with_the_workers(steps, moved
     loader = DataLoader(dataset, 8, fuse=True, seed=1, device="cpu")
     assert splits(loader) == moved
     expected = batches(DataLoader(dataset, 8, fuse=True, seed=1), 1)
-    check(batches(loader, 1), expected, 1e-5 if expected[0][0].is_floating_point() else 1)
+    check(batches(loader, 1), expected, {torch.uint8: 1, torch.float32: 1e-5}.get(expected[0][0].dtype, 0.01))
 
 
 def test_dtypes_that_no_batched_transform_takes_stay_with_the_workers():
