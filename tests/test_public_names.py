@@ -23,6 +23,7 @@ NAMES = [
     "DistributedSampler",
     "FastloadError",
     "LoadTimeout",
+    "PackError",
     "RankMismatch",
     "StateError",
     "Statistics",

@@ -12,16 +12,17 @@ import torch
 from torch import Tensor
 
 from ..native import arrays, jpeg
-from ..native.rows import FILTERS, Status, Target
+from ..native.rows import FILTERS, Status, Target, resize_row
+from ..pack.pixels import pixels_of
 from ..transforms.recipe import Kind, Step
 from .blocks import Moves
-from .readers import Pixels
+from .readers import Data, Pixels
 from .rows import Cut, PillowRows
 from .values import Values
 
 
 class NativeRows:
-    """Makes rows of JPEG files; counts which."""
+    """Makes rows of JPEG files, and of pixels as packs have them; counts which."""
 
     name = "the native library"
 
@@ -32,12 +33,15 @@ class NativeRows:
         self.num_left: dict[str, int] = {}
         """Images that it has left to Pillow, by the reason."""
 
-    def size(self, data: bytes) -> tuple[int, int]:
+    def size(self, data: Data) -> tuple[int, int]:
         """See :class:`~fastload.fusion.rows.RowMaker`."""
+        pixels = pixels_of(data)
+        if pixels is not None:
+            return pixels.shape[0], pixels.shape[1]
         found = jpeg.read_size(data)
         return (found.height, found.width) if found.status == Status.DONE else self._pillow.size(data)
 
-    def pixels(self, data: bytes, cut: Cut) -> Pixels:
+    def pixels(self, data: Data, cut: Cut) -> Pixels:
         """See :class:`~fastload.fusion.rows.RowMaker`."""
         batch = torch.empty((1, *cut.size, 3), dtype=torch.uint8)
         if not self._made(data, cut, None, batch.permute(0, 3, 1, 2), flip=False):
@@ -47,19 +51,24 @@ class NativeRows:
         flipped = [axis for axis, flip in zip((1, 0), cut.flips, strict=True) if flip]
         return kept.flip(flipped).contiguous().numpy()
 
-    def row(self, data: bytes, cut: Cut, values: Values, out: Tensor) -> None:
+    def row(self, data: Data, cut: Cut, values: Values, out: Tensor) -> None:
         """See :class:`~fastload.fusion.rows.RowMaker`."""
         if cut.window != (0, 0, *cut.size) or cut.flips[1]:
             values.write(torch.from_numpy(self.pixels(data, cut)).permute(2, 0, 1), out)
         elif not self._made(data, cut, values.table, out[None], flip=cut.flips[0]):
             self._pillow.row(data, cut, values, out)
 
-    def _made(self, data: bytes, cut: Cut, table: Tensor | None, batch: Tensor, *, flip: bool) -> bool:
+    def _made(self, data: Data, cut: Cut, table: Tensor | None, batch: Tensor, *, flip: bool) -> bool:
         """Write an image to the only row of a batch, if the library can."""
         resized = cut.size != cut.box[2:]
         if resized and cut.interpolation not in FILTERS:
             return self._left(f"interpolation {cut.interpolation}")
         target = Target(batch, table, cut.interpolation if resized else FILTERS[0])
+        pixels = pixels_of(data)
+        if pixels is not None:
+            resize_row(pixels, cut.box, target, 0, flip=flip)
+            self.num_native += 1
+            return True
         status = jpeg.decode_row(data, cut.box, target, 0, flip=flip)
         if status != Status.DONE:
             return self._left(status.name.lower())
