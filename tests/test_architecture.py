@@ -310,14 +310,13 @@ def python(code: str) -> subprocess.CompletedProcess[str]:
         "import fastload.errors",
         "import sys; sys.argv = ['fastload', '--help']; import fastload.cli; fastload.cli.main()",
         "import sys; sys.argv = ['fastload', 'run', '--help']; import fastload.cli; fastload.cli.main()",
+        "import sys; sys.argv = ['fastload', 'pack', '--help']; import fastload.cli; fastload.cli.main()",
         "import sys; sys.argv = ['fastload', '--version']; import fastload.cli; fastload.cli.main()",
         "import sys; sys.argv = ['fastload']; import fastload.cli; fastload.cli.main()",
     ],
 )
 def test_the_command_line_does_not_import_torch(code):
-    watch = (
-        "import atexit, sys; atexit.register(lambda: print('heavy:', {'torch', 'numpy', 'rich'} & set(sys.modules)))\n"
-    )
+    watch = "import atexit, sys; atexit.register(lambda: print('heavy:', {'torch', 'numpy', 'rich', 'pyarrow', 'PIL'} & set(sys.modules)))\n"
     done = python(watch + code)
     assert done.stdout.endswith("heavy: set()\n"), done.stdout + done.stderr
 

@@ -1,8 +1,8 @@
 """torchvision's datasets, and packs -> where the pixels are.
 
-In: a dataset: one of torchvision's image classification datasets, a pack of images, or Subsets and ConcatDatasets of them. Out: its
-leaves, each with what its images are, and the way from an index to a leaf. Objects are looked at: nothing is read from
-disk, nothing of the user's is called.
+In: a dataset: one of torchvision's image classification datasets, a pack of images, or Subsets and ConcatDatasets of
+them. Out: its leaves, each with what its images are, and the way from an index to a leaf. Objects are looked at:
+nothing is read from disk, nothing of the user's is called.
 
 A subclass is known as long as it overrides nothing that its ``__getitem__`` is made of.
 """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+import io
 import itertools
 import operator
 import os
@@ -36,8 +37,8 @@ class PackedImages(Dataset[tuple[Any, Any]]):
     Raises:
         PackError: the folder is no pack, or an unfinished one; a part is missing or damaged; pyarrow is not installed.
 
-    Files are mapped into memory when they are first needed, and an image's bytes are decoded where the system has them.
-    It can be pickled: the other process maps the files anew. Forked processes and threads may share it.
+    Files are mapped into memory when they are first needed, and read where the system has them. It can be pickled: the
+    other process maps the files anew. Forked processes and threads may share it.
     """
 
     def __init__(
@@ -121,7 +122,8 @@ class PackedImages(Dataset[tuple[Any, Any]]):
             pixels = pixels_of(data)
             if pixels is not None:
                 return PIL.Image.fromarray(pixels)
-            with PIL.Image.open(load_pyarrow().BufferReader(data)) as image:
+            # Pillow reads from a file, and so from a copy.
+            with PIL.Image.open(io.BytesIO(data)) as image:
                 return image.convert("RGB")
         except Exception as error:
             error.add_note(f"at index {index!r}: {self.name(index)} in {self.root}")

@@ -57,6 +57,7 @@ class Description:
             ("from a folder with", self.source, begun.source),
             ("by", self.made_by, begun.made_by),
             ("from", {"classes": self.classes}, {"classes": begun.classes}),
+            ("with", {"images_per_part": self.images_per_part}, {"images_per_part": begun.images_per_part}),
         ):
             if ours != theirs:
                 name = next(name for name in {**ours, **theirs} if ours.get(name) != theirs.get(name))

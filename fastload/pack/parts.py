@@ -1,8 +1,8 @@
 """One Arrow file: written in batches, read from a memory map.
 
-The file is an Arrow IPC stream of ``image`` (a struct of ``bytes`` and ``path``) and ``label``; its schema tells Hugging
-Face datasets that these are an ``Image`` and a ``ClassLabel``. Where each image lies is in the offsets that Arrow keeps
-with its columns: the index is in the file.
+The file is an Arrow IPC stream of ``image`` (a struct of ``bytes`` and ``path``) and ``label``; its schema tells
+Hugging Face datasets that these are an ``Image`` and a ``ClassLabel``. Where each image lies is in the offsets that
+Arrow keeps with its columns: the index is in the file.
 """
 
 from __future__ import annotations
