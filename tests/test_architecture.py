@@ -316,7 +316,10 @@ def python(code: str) -> subprocess.CompletedProcess[str]:
     ],
 )
 def test_the_command_line_does_not_import_torch(code):
-    watch = "import atexit, sys; atexit.register(lambda: print('heavy:', {'torch', 'numpy', 'rich', 'pyarrow', 'PIL'} & set(sys.modules)))\n"
+    watch = (
+        "import atexit, sys; heavy = {'torch', 'numpy', 'rich', 'pyarrow', 'PIL'}\n"
+        "atexit.register(lambda: print('heavy:', heavy & set(sys.modules)))\n"
+    )
     done = python(watch + code)
     assert done.stdout.endswith("heavy: set()\n"), done.stdout + done.stderr
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ..native import arrays, jpeg
-from ..native.rows import FILTERS, Status, Target, resize_row
+from ..native.rows import DTYPES, FILTERS, Status, Target, resize_row
 from ..pack.pixels import pixels_of
 from ..transforms.recipe import Kind, Step
 from .blocks import Moves
@@ -53,7 +53,7 @@ class NativeRows:
 
     def row(self, data: Data, cut: Cut, values: Values, out: Tensor) -> None:
         """See :class:`~fastload.fusion.rows.RowMaker`."""
-        if cut.window != (0, 0, *cut.size) or cut.flips[1]:
+        if cut.window != (0, 0, *cut.size) or cut.flips[1] or out.dtype not in DTYPES:
             values.write(torch.from_numpy(self.pixels(data, cut)).permute(2, 0, 1), out)
         elif not self._made(data, cut, values.table, out[None], flip=cut.flips[0]):
             self._pillow.row(data, cut, values, out)
@@ -93,6 +93,19 @@ class NativeBlocks:
         self, planes: npt.NDArray[np.uint8], places: npt.NDArray[np.intp], moves: Moves, values: Values, out: Tensor
     ) -> None:
         """See :class:`~fastload.fusion.blocks.BlockMaker`."""
+        if out.dtype not in DTYPES:
+            pixels = torch.empty(out.shape, dtype=torch.uint8)
+            self._made(planes, places, moves, None, pixels)
+            values.write(pixels, out)
+        else:
+            table = values.table
+            same = table.dtype == torch.uint8 and bool((table == _LEVELS).all())
+            self._made(planes, places, moves, None if same else table, out)
+
+    @staticmethod
+    def _made(
+        planes: npt.NDArray[np.uint8], places: npt.NDArray[np.intp], moves: Moves, table: Tensor | None, out: Tensor
+    ) -> None:
         kind = _KINDS[moves.padding_mode]
         before = moves.padding[1], moves.padding[0]
         drawn = (moves.top, moves.flip_vertically), (moves.left, moves.flip_horizontally)
@@ -103,7 +116,6 @@ class NativeBlocks:
             ]
             for (start, flip), padding, side, length in zip(drawn, before, planes.shape[2:], moves.size, strict=True)
         )
-        table = values.table
         arrays.transformed(
             torch.from_numpy(planes),
             rows,
@@ -111,7 +123,7 @@ class NativeBlocks:
             out,
             indices=torch.from_numpy(np.ascontiguousarray(places, dtype=np.int64)),
             fill=[int(level) for level in moves.fill],
-            table=None if table.dtype == torch.uint8 and bool((table == _LEVELS).all()) else table,
+            table=table,
         )
 
 

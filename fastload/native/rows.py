@@ -31,7 +31,7 @@ FILTERS = ("bilinear", "bicubic")
 MOST_SIDE = 1 << 15
 
 _MOST_INT = (1 << 31) - 1
-_DTYPES = (torch.uint8, torch.float32, torch.bfloat16, torch.float16)
+DTYPES = (torch.uint8, torch.float32, torch.bfloat16, torch.float16)
 _POINTER, _INT, _LONG = ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64
 # What every function that writes a row has at its end: box to level.
 ROW_ARGUMENTS = (_POINTER, *[_INT] * 5, _POINTER, _LONG, _LONG, _LONG, _INT, _POINTER, _INT)
@@ -154,8 +154,8 @@ def _check_batch(batch: Tensor, table: Tensor | None) -> None:
         raise ValueError(f"the batch must be [N, 3, h, w], sides up to {MOST_SIDE}, got {tuple(batch.shape)}")
     if batch.requires_grad:
         raise ValueError("rows are written past autograd: the batch must not require grad")
-    if batch.dtype not in _DTYPES:
-        raise ValueError(f"rows are of {', '.join(map(str, _DTYPES))}, got {batch.dtype}")
+    if batch.dtype not in DTYPES:
+        raise ValueError(f"rows are of {', '.join(map(str, DTYPES))}, got {batch.dtype}")
     for dim in range(4):
         if batch.shape[dim] > 1 and batch.stride(dim) == 0:
             raise ValueError(f"the batch repeats itself along dimension {dim} (stride 0), it cannot be written")
@@ -185,8 +185,8 @@ def level_table(convert: Callable[[Tensor], Tensor]) -> Tensor:
     """
     levels = torch.arange(256, dtype=torch.uint8).expand(3, 1, 256)
     found = convert(levels.contiguous())
-    if tuple(found.shape) != (3, 1, 256) or found.dtype not in _DTYPES:
-        raise ValueError(f"levels must become [3, 1, 256] of {_DTYPES}, got {tuple(found.shape)} of {found.dtype}")
+    if tuple(found.shape) != (3, 1, 256) or found.dtype not in DTYPES:
+        raise ValueError(f"levels must become [3, 1, 256] of {DTYPES}, got {tuple(found.shape)} of {found.dtype}")
     return found.detach().reshape(3, 256).clone(memory_format=torch.contiguous_format)
 
 
@@ -265,4 +265,4 @@ def pillow_order() -> Order | None:
     return agreed.pop() if len(agreed) == 1 else None
 
 
-__all__ = ["Box", "Order", "Scratch", "Status", "Target", "level_table", "pillow_order", "resize_row"]
+__all__ = ["DTYPES", "Box", "Order", "Scratch", "Status", "Target", "level_table", "pillow_order", "resize_row"]

@@ -1,0 +1,141 @@
+"""What ``fastload pack`` gains: sizes, time to pack, images a second from memory and from the disk.
+
+    python -m benchmarks.pack SRC FOLDER        SRC: an ImageFolder tree; FOLDER: where packs are written, on the disk
+
+Packs are compared with the files by turns, so that what else the machine does meets all; printed are the median of the
+ratios of neighbours, and of images a second. Reading from the disk wants the page cache emptied, which only root may
+do; elsewhere that column is left out. The pipeline is RandomResizedCrop(224), flip, ToTensor, Normalize, fused.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from torchvision import datasets
+from torchvision import transforms as v1
+
+import fastload
+from fastload.images import PackedImages
+from fastload.pack.options import PackOptions
+from fastload.pack.run import pack
+
+KINDS = {
+    "as they are": PackOptions(),
+    "max-side 500, quality 90": PackOptions(max_side=500, quality=90),
+    "min-side 256, quality 90": PackOptions(min_side=256, quality=90),
+    "raw": PackOptions(raw=True),
+    "max-side 500, raw": PackOptions(max_side=500, raw=True),
+    "min-side 256, raw": PackOptions(min_side=256, raw=True),
+}
+ROUNDS, COLD_ROUNDS = 9, 7
+_DROP = Path("/proc/sys/vm/drop_caches")
+
+
+def pipeline() -> v1.Compose:
+    """Return what is done to each image."""
+    normalise = v1.Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+    return v1.Compose([v1.RandomResizedCrop(224), v1.RandomHorizontalFlip(), v1.ToTensor(), normalise])
+
+
+def epoch(loader: Any) -> float:
+    """Return the seconds that an epoch takes."""
+    began = time.perf_counter()
+    for _ in loader:
+        pass
+    return time.perf_counter() - began
+
+
+def drop_caches() -> None:
+    """Have the system forget what it has read."""
+    os.sync()
+    _DROP.write_text("3")
+
+
+def read_files(folder: datasets.ImageFolder, order: list[int]) -> int:
+    """Read all files, one after the other."""
+    count = 0
+    for index in order:
+        with open(folder.samples[index][0], "rb", buffering=0) as file:
+            count += len(file.readall())
+    return count
+
+
+def read_pack(images: PackedImages, order: list[int]) -> int:
+    """Read all images, as the fused loader does: sixteen at once are asked for, then each is read."""
+    count = 0
+    for first in range(0, len(order), 16):
+        some = order[first : first + 16]
+        images.will_need(some)
+        count += sum(len(bytes(images.encoded(index))) for index in some)
+    return count
+
+
+def main(source: str, where: str) -> None:
+    """Measure, and print a table."""
+    folder = datasets.ImageFolder(source, pipeline())
+    count = len(folder)
+    made, sizes, times = {}, {}, {}
+    for name, options in KINDS.items():
+        began = time.perf_counter()
+        done = pack(source, Path(where) / name.replace(" ", "_").replace(",", ""), options)
+        sizes[name], times[name] = done.num_bytes, time.perf_counter() - began
+        made[name] = PackedImages(Path(where) / name.replace(" ", "_").replace(",", ""), pipeline())
+    cold = os.access(_DROP, os.W_OK)
+    size = sum(os.path.getsize(path) for path, _ in folder.samples)
+    print(f"{count} files, {size / 1e6:.1f} MB; {os.cpu_count()} cores")
+
+    loaders = {name: fastload.DataLoader(one, 50, shuffle=True, seed=1, fuse=True) for name, one in made.items()}
+    files = fastload.DataLoader(folder, 50, shuffle=True, seed=1, fuse=True)
+    for loader in (files, *loaders.values()):
+        epoch(loader)
+    taken: dict[str, list[float]] = {name: [] for name in ("files", *made)}
+    ratios: dict[str, list[float]] = {name: [] for name in made}
+    for _ in range(ROUNDS):
+        for name, loader in loaders.items():
+            taken["files"].append(epoch(files))
+            taken[name].append(epoch(loader))
+            ratios[name].append(taken["files"][-1] / taken[name][-1])
+
+    first: dict[str, list[float]] = {name: [] for name in ("files", *made)}
+    read: dict[str, list[float]] = {name: [] for name in made}
+    if cold:
+        generator = torch.Generator().manual_seed(0)
+        for _ in range(COLD_ROUNDS):
+            for name, one in made.items():
+                order = torch.randperm(count, generator=generator).tolist()
+                spent = []
+                for function, dataset in ((read_files, folder), (read_pack, PackedImages(one.root))):
+                    drop_caches()
+                    began = time.perf_counter()
+                    function(dataset, order)
+                    spent.append(time.perf_counter() - began)
+                first["files"].append(spent[0])
+                first[name].append(spent[1])
+                read[name].append(spent[0] / spent[1])
+
+    def speed(seconds: list[float]) -> str:
+        return f"{count / statistics.median(seconds):,.0f}" if seconds else ""
+
+    def ratio(values: list[float]) -> str:
+        return f"{statistics.median(values):.2f}x ({min(values):.2f} to {max(values):.2f})" if values else ""
+
+    print(
+        "| | size | of the files | packed, img/s | fused, warm, img/s | against files | cold, img/s | against files |"
+    )
+    print("| --- | --- | --- | --- | --- | --- | --- | --- |")
+    print(f"| files | {size / 1e6:.1f} MB | 1 | | {speed(taken['files'])} | 1 | {speed(first['files'])} | 1 |")
+    for name in made:
+        print(
+            f"| {name} | {sizes[name] / 1e6:.1f} MB | {sizes[name] / size:.2f} | {count / times[name]:,.0f} "
+            f"| {speed(taken[name])} | {ratio(ratios[name])} | {speed(first[name])} | {ratio(read[name])} |"
+        )
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
