@@ -1,6 +1,6 @@
 """What ``fastload pack`` gains: sizes, time to pack, images a second from memory and from the disk.
 
-    python -m benchmarks.pack SRC FOLDER        SRC: an ImageFolder tree; FOLDER: where packs are written, on the disk
+    python -m benchmarks.pack SRC FOLDER [ROUNDS]       SRC: an ImageFolder tree; FOLDER: where packs are written
 
 Packs are compared with the files by turns, so that what else the machine does meets all; printed are the median of the
 ratios of neighbours, and of images a second. Reading from the disk wants the page cache emptied, which only root may
@@ -33,7 +33,6 @@ KINDS = {
     "max-side 500, raw": PackOptions(max_side=500, raw=True),
     "min-side 256, raw": PackOptions(min_side=256, raw=True),
 }
-ROUNDS, COLD_ROUNDS = 9, 7
 _DROP = Path("/proc/sys/vm/drop_caches")
 
 
@@ -76,7 +75,7 @@ def read_pack(images: PackedImages, order: list[int]) -> int:
     return count
 
 
-def main(source: str, where: str) -> None:
+def main(source: str, where: str, rounds: int) -> None:
     """Measure, and print a table."""
     folder = datasets.ImageFolder(source, pipeline())
     count = len(folder)
@@ -96,7 +95,7 @@ def main(source: str, where: str) -> None:
         epoch(loader)
     taken: dict[str, list[float]] = {name: [] for name in ("files", *made)}
     ratios: dict[str, list[float]] = {name: [] for name in made}
-    for _ in range(ROUNDS):
+    for _ in range(rounds):
         for name, loader in loaders.items():
             taken["files"].append(epoch(files))
             taken[name].append(epoch(loader))
@@ -106,7 +105,7 @@ def main(source: str, where: str) -> None:
     read: dict[str, list[float]] = {name: [] for name in made}
     if cold:
         generator = torch.Generator().manual_seed(0)
-        for _ in range(COLD_ROUNDS):
+        for _ in range(max(1, rounds // 2)):
             for name, one in made.items():
                 order = torch.randperm(count, generator=generator).tolist()
                 spent = []
@@ -138,4 +137,4 @@ def main(source: str, where: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main(*sys.argv[1:3], rounds=int(sys.argv[3]) if len(sys.argv) > 3 else 9)

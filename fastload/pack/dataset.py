@@ -67,7 +67,7 @@ class PackedImages(Dataset[tuple[Any, Any]]):
         for path, part in zip(self._paths, description.parts, strict=True):
             _check_size(path, part["bytes"])
         self._ends = list(itertools.accumulate(part["images"] for part in description.parts))
-        if self._ends[-1] != len(self.targets):
+        if self._ends[-1:] != [len(self.targets)]:
             raise PackError(f"the description of the pack {self.root} contradicts itself; pack anew")
         self._parts: dict[int, Part] = {}
 

@@ -43,7 +43,7 @@ def check(one, other, indices, epoch=2):
 
 
 @pytest.mark.parametrize("kind", ["files", "pixels"])
-@pytest.mark.parametrize("name", PIPELINES)
+@pytest.mark.parametrize("name", sorted(PIPELINES)[::4])
 def test_a_pack_gives_image_folders_fused_samples(made, name, kind):
     transform = v1.Compose(PIPELINES[name])
     check(fused(PackedImages(getattr(made, kind), transform)), fused(folder(made.source, transform)), range(25))

@@ -168,9 +168,10 @@ def test_what_is_no_pack_is_refused(source, tmp_path):
         description.write_text(wrong)
         with pytest.raises(PackError, match="cannot be read as the description of a pack"):
             PackedImages(tmp_path / "pack")
-    description.write_text(json.dumps({**right, "images_per_class": [5, 4, 5]}))
-    with pytest.raises(PackError, match="contradicts itself"):
-        PackedImages(tmp_path / "pack")
+    for wrong in ({"images_per_class": [5, 4, 5]}, {"parts": []}):
+        description.write_text(json.dumps({**right, **wrong}))
+        with pytest.raises(PackError, match="contradicts itself"):
+            PackedImages(tmp_path / "pack")
     description.write_text(json.dumps({**right, "parts": None}))
     with pytest.raises(PackError, match="is not finished; run the same fastload pack again"):
         PackedImages(tmp_path / "pack")
