@@ -162,6 +162,11 @@ MAY_IMPORT_LATER = {
 PURE = [
     "errors",
     "seeding",
+    "pack.options",
+    "pack.listing",
+    "pack.pixels",
+    "pack.encoding",
+    "pack.description",
     "philox",
     "order",
     "shard",

@@ -35,11 +35,11 @@ class NativeRows:
 
     def size(self, data: Data) -> tuple[int, int]:
         """See :class:`~fastload.fusion.rows.RowMaker`."""
-        pixels = pixels_of(data)
-        if pixels is not None:
-            return pixels.shape[0], pixels.shape[1]
         found = jpeg.read_size(data)
-        return (found.height, found.width) if found.status == Status.DONE else self._pillow.size(data)
+        if found.status == Status.DONE:
+            return found.height, found.width
+        pixels = pixels_of(data)
+        return self._pillow.size(data) if pixels is None else (pixels.shape[0], pixels.shape[1])
 
     def pixels(self, data: Data, cut: Cut) -> Pixels:
         """See :class:`~fastload.fusion.rows.RowMaker`."""
@@ -64,13 +64,12 @@ class NativeRows:
         if resized and cut.interpolation not in FILTERS:
             return self._left(f"interpolation {cut.interpolation}")
         target = Target(batch, table, cut.interpolation if resized else FILTERS[0])
-        pixels = pixels_of(data)
+        # Asked for first, without the lock of the interpreter: what is not in memory yet is waited for there.
+        status = jpeg.decode_row(data, cut.box, target, 0, flip=flip)
+        pixels = pixels_of(data) if status == Status.NOT_JPEG else None
         if pixels is not None:
             resize_row(pixels, cut.box, target, 0, flip=flip)
-            self.num_native += 1
-            return True
-        status = jpeg.decode_row(data, cut.box, target, 0, flip=flip)
-        if status != Status.DONE:
+        elif status != Status.DONE:
             return self._left(status.name.lower())
         self.num_native += 1
         return True
