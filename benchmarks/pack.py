@@ -105,22 +105,22 @@ def main(source: str, where: str, rounds: int) -> None:
     if cold:
         # Before anything is mapped for longer: what is mapped stays in memory.
         generator = torch.Generator().manual_seed(0)
-        for _ in range(max(1, rounds // 2)):
+        for turn in range(rounds):
             for name, one in made.items():
                 order = torch.randperm(count, generator=generator).tolist()
-                spent = []
-                for function, dataset in ((read_files, folder), (read_pack, PackedImages(one.root))):
+                ways: list[Any] = [
+                    ("files", read_files, lambda: folder),
+                    (name, read_pack, lambda root=one.root: PackedImages(root)),
+                ]
+                for what, function, dataset in ways[:: -1 if turn % 2 else 1]:
                     drop_caches()
                     began = time.perf_counter()
-                    function(dataset, order)
-                    spent.append(1e3 * (time.perf_counter() - began) / count)
-                first["files"].append(spent[0])
-                first[name].append(spent[1])
-                read[name].append(spent[0] / spent[1])
+                    function(dataset(), order)
+                    first[what].append(1e3 * (time.perf_counter() - began) / count)
+                read[name].append(first["files"][-1] / first[name][-1])
 
     loaders = {name: fastload.DataLoader(one, 50, shuffle=True, seed=1, fuse=True) for name, one in made.items()}
     files = fastload.DataLoader(folder, 50, shuffle=True, seed=1, fuse=True)
-    print("read", first, read, file=sys.stderr)
     for loader in (files, *loaders.values()):
         epoch(loader)
     taken: dict[str, list[float]] = {name: [] for name in ("files", *made)}
@@ -130,8 +130,6 @@ def main(source: str, where: str, rounds: int) -> None:
             taken["files"].append(epoch(files))
             taken[name].append(epoch(loader))
             ratios[name].append(taken["files"][-1] / taken[name][-1])
-
-    print("loaded", taken, ratios, file=sys.stderr)
 
     def middle(values: list[float]) -> str:
         return f"{statistics.median(values):.2f} ms" if values else ""
