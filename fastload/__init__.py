@@ -14,7 +14,16 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from .device import prefetch
-    from .errors import ConfigError, DatasetError, FastloadError, LoadTimeout, RankMismatch, StateError, WorkerDied
+    from .errors import (
+        ConfigError,
+        DatasetError,
+        FastloadError,
+        LoadTimeout,
+        PackError,
+        RankMismatch,
+        StateError,
+        WorkerDied,
+    )
     from .failures import FailedSample
     from .installation import install, uninstall
     from .loader import DataLoader, Statistics
@@ -34,6 +43,7 @@ __all__ = [
     "FailedSample",
     "FastloadError",
     "LoadTimeout",
+    "PackError",
     "RankMismatch",
     "StateError",
     "Statistics",
@@ -62,10 +72,10 @@ _MODULE_OF = {
 
 
 def __getattr__(name: str) -> object:
-    if name == "transforms":
+    if name in ("images", "transforms"):
         from importlib import import_module
 
-        return import_module(".transforms", __name__)
+        return import_module(f".{name}", __name__)
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module

@@ -27,6 +27,9 @@ from typing import NoReturn
 # A verb reads its own options, then the command that comes after them, and returns the exit status.
 Handler = Callable[[argparse.Namespace, list[str]], int]
 
+# Verbs that no command of the user's comes after.
+_WITHOUT_COMMAND = ("pack",)
+
 
 class UsageError(Exception):
     """The command line cannot be carried out as it stands; the message is one line for the user."""
@@ -66,6 +69,8 @@ def split_command(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     """
     from .verification.command import VALUED
 
+    if arguments and arguments[0] in _WITHOUT_COMMAND:
+        return list(arguments), []
     for place, word in enumerate(arguments):
         if place > 1 and arguments[0] == "verify" and arguments[place - 1] in VALUED:
             continue
@@ -75,6 +80,7 @@ def split_command(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def _parser() -> argparse.ArgumentParser:
+    from .pack import command as pack_command
     from .verification.command import EPILOG, add_options
 
     parser = argparse.ArgumentParser(
@@ -111,6 +117,16 @@ def _parser() -> argparse.ArgumentParser:
     )
     add_options(verify_parser)
     verify_parser.set_defaults(handler=verify)
+    pack_parser = verbs.add_parser(
+        "pack",
+        help="store a folder of images in a few files, smaller if wanted",
+        description=textwrap.dedent(f"    {pack.__doc__}").strip(),
+        epilog=pack_command.EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    pack_command.add_options(pack_parser)
+    pack_parser.set_defaults(handler=pack)
     return parser
 
 
@@ -149,6 +165,20 @@ def verify(options: argparse.Namespace, command: list[str]) -> int:
     try:
         return verify_target(options, command, _program, injected_environment)
     except TargetError as error:
+        raise UsageError(str(error)) from error
+
+
+def pack(options: argparse.Namespace, command: list[str]) -> int:
+    """Store the images of an ImageFolder tree in a few Arrow files, for slow disks and small CPUs.
+
+    The files' bytes are stored as they are, or images are shrunk and encoded again, or their pixels are stored.
+    """
+    from .errors import ConfigError
+    from .pack.command import pack_folder
+
+    try:
+        return pack_folder(options)
+    except ConfigError as error:
         raise UsageError(str(error)) from error
 
 

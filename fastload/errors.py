@@ -8,6 +8,7 @@
     ├── StateError (ValueError)     a state dict that is not this loader's
     ├── RankMismatch (RuntimeError) ranks that would train on different orders
     ├── LoadTimeout (RuntimeError)  no batch within ``timeout`` seconds
+    ├── PackError (ValueError)      a folder that cannot be packed, or a pack that cannot be read
     └── DatasetError (RuntimeError) the dataset broke a rule that torch lets pass in silence
 
 Errors of the user's own code keep their class and are raised as torch raises them. Where torch already has an
@@ -64,6 +65,10 @@ def _worker_died(message: str, worker_id: int, exitcode: int | None, samples: tu
 
 class LoadTimeout(FastloadError, RuntimeError):
     """No batch was completed within ``timeout`` seconds; ``next()`` may be called again."""
+
+
+class PackError(FastloadError, ValueError):
+    """A folder that cannot be packed, or a pack that cannot be read."""
 
 
 class NotReady(Exception):

@@ -192,7 +192,7 @@ def name_sample(error: Exception, dataset: Any, index: Any) -> None:
 def file_of(dataset: Any, index: Any) -> str | None:
     """Return where a sample lies; None if that is not known.
 
-    Known are datasets whose ``samples`` or ``imgs`` is a list of tuples that begin with a path, and Subsets and
+    Known are datasets whose ``samples`` or ``imgs`` is a sequence of tuples that begin with a path, and Subsets and
     ConcatDatasets of them.
     """
     try:
@@ -206,7 +206,7 @@ def file_of(dataset: Any, index: Any) -> str | None:
             dataset, index = dataset.datasets[place], index - ends[place - 1] if place else index
         for name in ("samples", "imgs"):
             entries = getattr(dataset, name, None)
-            if isinstance(entries, (list, tuple)):
+            if isinstance(entries, Sequence) and not isinstance(entries, str):
                 entry = entries[index]
                 path = entry[0] if isinstance(entry, (list, tuple)) else None
                 if isinstance(path, (str, os.PathLike)):

@@ -24,6 +24,19 @@ ORDER = [
     "native",
     "native.rows",
     "native.jpeg",
+    "pack",
+    "pack.options",
+    "pack.listing",
+    "pack.pixels",
+    "pack.encoding",
+    "pack.parts",
+    "pack.description",
+    "pack.progress",
+    "pack.tasks",
+    "pack.run",
+    "pack.command",
+    "pack.dataset",
+    "images",
     "philox",
     "order",
     "shard",
@@ -153,6 +166,11 @@ PURE = [
     "errors",
     "seeding",
     "failures",
+    "pack.options",
+    "pack.listing",
+    "pack.pixels",
+    "pack.encoding",
+    "pack.description",
     "philox",
     "order",
     "shard",
@@ -301,13 +319,15 @@ def python(code: str) -> subprocess.CompletedProcess[str]:
         "import fastload.errors",
         "import sys; sys.argv = ['fastload', '--help']; import fastload.cli; fastload.cli.main()",
         "import sys; sys.argv = ['fastload', 'run', '--help']; import fastload.cli; fastload.cli.main()",
+        "import sys; sys.argv = ['fastload', 'pack', '--help']; import fastload.cli; fastload.cli.main()",
         "import sys; sys.argv = ['fastload', '--version']; import fastload.cli; fastload.cli.main()",
         "import sys; sys.argv = ['fastload']; import fastload.cli; fastload.cli.main()",
     ],
 )
 def test_the_command_line_does_not_import_torch(code):
     watch = (
-        "import atexit, sys; atexit.register(lambda: print('heavy:', {'torch', 'numpy', 'rich'} & set(sys.modules)))\n"
+        "import atexit, sys; heavy = {'torch', 'numpy', 'rich', 'pyarrow', 'PIL'}\n"
+        "atexit.register(lambda: print('heavy:', heavy & set(sys.modules)))\n"
     )
     done = python(watch + code)
     assert done.stdout.endswith("heavy: set()\n"), done.stdout + done.stderr

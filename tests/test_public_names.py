@@ -24,6 +24,7 @@ NAMES = [
     "FailedSample",
     "FastloadError",
     "LoadTimeout",
+    "PackError",
     "RankMismatch",
     "StateError",
     "Statistics",

@@ -22,6 +22,7 @@ from torchvision import tv_tensors
 from ..errors import ConfigError
 from ..failures import name_sample
 from ..layout import Layout, Row, TensorLeaf
+from ..pack.dataset import PackedImages
 from ..seeding import SAMPLE, Keys, seed_global_generators
 from .blocks import BlockMaker
 from .parameters import draws_of
@@ -276,7 +277,8 @@ class FusedDataset:
         runner = self._runners[leaf]
         dataset = runner.dataset
         if runner.part.source.size is None:
-            image = dataset.loader(dataset.samples[place][0])
+            packed = isinstance(dataset, PackedImages)
+            image = dataset.image(place) if packed else dataset.loader(dataset.samples[place][0])
         else:
             image = runner.image(place, None)
         for step, values in zip(runner.steps, given, strict=True):

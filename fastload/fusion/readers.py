@@ -14,8 +14,14 @@ import numpy.typing as npt
 import torch
 from torchvision import datasets
 
+from ..pack.dataset import PackedImages
+
 Pixels: TypeAlias = npt.NDArray[np.uint8]
 """[H, W, C]."""
+
+
+Data: TypeAlias = bytes | memoryview
+"""A file."""
 
 
 class FileReader:
@@ -29,18 +35,46 @@ class FileReader:
         path: str = self._samples[index][0]
         return path
 
-    def data(self, index: Any) -> bytes:
-        """Return a sample's file.
+    def data(self, indices: Sequence[Any]) -> list[Data]:
+        """Return samples' files.
 
         Raises:
-            OSError: it cannot be read.
+            OSError: one cannot be read.
         """
-        with open(self._samples[index][0], "rb", buffering=0) as file:
+        return [self._read(self._samples[index][0]) for index in indices]
+
+    @staticmethod
+    def _read(path: str) -> bytes:
+        with open(path, "rb", buffering=0) as file:
             return file.readall()
 
     def targets(self, indices: Sequence[Any]) -> list[Any]:
         """Return the samples' classes."""
         return [self._samples[index][1] for index in indices]
+
+
+class PackReader:
+    """Reads a pack's files where they lie in memory."""
+
+    def __init__(self, dataset: PackedImages) -> None:
+        self._dataset = dataset
+
+    def path(self, index: Any) -> str:
+        """Return where a sample lies."""
+        return f"{self._dataset.name(index)} in {self._dataset.root}"
+
+    def data(self, indices: Sequence[Any]) -> list[Data]:
+        """Return samples' files, views of the maps. The system begins to read them.
+
+        Raises:
+            PackError: one cannot be read.
+        """
+        self._dataset.will_need(indices)
+        return [self._dataset.encoded(index) for index in indices]
+
+    def targets(self, indices: Sequence[Any]) -> list[Any]:
+        """Return the samples' classes."""
+        return [self._dataset.targets[index] for index in indices]
 
 
 class ArrayReader:
@@ -103,4 +137,4 @@ class ArrayReader:
         return [int(one[0]) for one in classes] if qmnist else list(map(int, classes))
 
 
-__all__ = ["ArrayReader", "FileReader", "Pixels"]
+__all__ = ["ArrayReader", "Data", "FileReader", "PackReader", "Pixels"]

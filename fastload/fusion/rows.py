@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from .geometry_steps import CenterCrop, RandomCrop, RandomHorizontalFlip, RandomResizedCrop, RandomVerticalFlip, Resize
-from .readers import Pixels
+from .readers import Data, Pixels
 from .step import State, Step
 from .value_steps import Nothing, PILToTensor, ToImage, ToPureTensor
 from .values import Values
@@ -56,14 +56,14 @@ class RowMaker(Protocol):
     name: str
     """As it is printed."""
 
-    def size(self, data: bytes) -> tuple[int, int]:
+    def size(self, data: Data) -> tuple[int, int]:
         """Return an image's (height, width), from its header.
 
         Raises:
             Exception: it is no image that Pillow knows, as Pillow says it.
         """
 
-    def pixels(self, data: bytes, cut: Cut) -> Pixels:
+    def pixels(self, data: Data, cut: Cut) -> Pixels:
         """Return the pixels of an image, converted to RGB: [height, width, 3] of the window.
 
         The array is contiguous, and the caller's to change.
@@ -76,7 +76,7 @@ class RowMaker(Protocol):
             Exception: it cannot be decoded, as Pillow says it.
         """
 
-    def row(self, data: bytes, cut: Cut, values: Values, out: Tensor) -> None:
+    def row(self, data: Data, cut: Cut, values: Values, out: Tensor) -> None:
         """Write what becomes of the pixels.
 
         Args:
@@ -95,12 +95,12 @@ class PillowRows:
 
     name = "Pillow"
 
-    def size(self, data: bytes) -> tuple[int, int]:
+    def size(self, data: Data) -> tuple[int, int]:
         """See :class:`RowMaker`."""
         with PIL.Image.open(io.BytesIO(data)) as image:
             return image.height, image.width
 
-    def pixels(self, data: bytes, cut: Cut) -> Pixels:
+    def pixels(self, data: Data, cut: Cut) -> Pixels:
         """See :class:`RowMaker`."""
         image = cropped(opened(data), cut.box)
         if cut.size != cut.box[2:]:
@@ -113,12 +113,12 @@ class PillowRows:
                 image = image.transpose(way)
         return np.array(image)
 
-    def row(self, data: bytes, cut: Cut, values: Values, out: Tensor) -> None:
+    def row(self, data: Data, cut: Cut, values: Values, out: Tensor) -> None:
         """See :class:`RowMaker`."""
         values.write(torch.from_numpy(self.pixels(data, cut)).permute(2, 0, 1), out)
 
 
-def opened(data: bytes) -> PIL.Image.Image:
+def opened(data: Data) -> PIL.Image.Image:
     """Return an image as torchvision's ``pil_loader`` gives it: converted to RGB."""
     with PIL.Image.open(io.BytesIO(data)) as image:
         return image.convert("RGB")

@@ -18,11 +18,12 @@ from torch import Tensor
 from torchvision import tv_tensors
 
 from ..failures import name_sample
+from ..pack.dataset import PackedImages
 from ..transforms.chain import compose
 from .blocks import BlockMaker, moves_of
 from .parameters import Drawing
 from .plan import Part
-from .readers import ArrayReader, FileReader, Pixels
+from .readers import ArrayReader, Data, FileReader, PackReader, Pixels
 from .recognition import members_of
 from .rows import Cut, RowMaker, cut_of, opened
 from .step import Drawn, Kind, Sizes
@@ -51,8 +52,10 @@ class Runner:
         self.drawing = Drawing(self.steps)
         self._rows = rows
         self._blocks = blocks
-        self.reader: FileReader | ArrayReader
-        if part.source.size is None:
+        self.reader: FileReader | PackReader | ArrayReader
+        if isinstance(dataset, PackedImages):
+            self.reader = PackReader(dataset)
+        elif part.source.size is None:
             self.reader = FileReader(dataset)
         else:
             self.reader = ArrayReader(dataset)
@@ -71,16 +74,16 @@ class Runner:
         """Whether the leaf still has the parts that this was made of."""
         return all(one is other for one, other in zip(self._made_from, _made_from(self.dataset), strict=True))
 
-    def raw(self, indices: Sequence[Any]) -> list[bytes] | None:
+    def raw(self, indices: Sequence[Any]) -> list[Data] | None:
         """Return the samples' files; None if they are no files.
 
         Raises:
             OSError: one cannot be read.
         """
         reader = self.reader
-        return [reader.data(index) for index in indices] if isinstance(reader, FileReader) else None
+        return None if isinstance(reader, ArrayReader) else reader.data(indices)
 
-    def sizes(self, indices: Sequence[Any], raw: Sequence[bytes] | None) -> Sizes:
+    def sizes(self, indices: Sequence[Any], raw: Sequence[Data] | None) -> Sizes:
         """Return the sizes of the images, as they are in the dataset."""
         if raw is None:
             assert self.part.source.size is not None
@@ -91,7 +94,7 @@ class Runner:
     def write(
         self,
         indices: Sequence[Any],
-        raw: Sequence[bytes] | None,
+        raw: Sequence[Data] | None,
         sizes: Sizes,
         drawn: Sequence[Drawn],
         out: Tensor,
@@ -160,7 +163,7 @@ class Runner:
             params = params[len(stage) :]
         return images
 
-    def _write_row(self, data: bytes, size: tuple[int, int], given: Given, out: Tensor) -> None:
+    def _write_row(self, data: Data, size: tuple[int, int], given: Given, out: Tensor) -> None:
         """Write the image of a file."""
         cut = self._cut(size, given)
         if cut is not None and self._values is not None and self.stages.alone == self.stages.head:
@@ -189,7 +192,7 @@ class Runner:
         part = given[stages.head] if stages.cropped else None
         return cut_of(self.steps[: stages.head], given[: stages.head], *size, part)
 
-    def _head(self, data: bytes, cut: Cut | None, given: Given) -> Pixels:
+    def _head(self, data: Data, cut: Cut | None, given: Given) -> Pixels:
         """Return the pixels of a file after the head: [H, W, C]."""
         if cut is not None:
             return self._rows.pixels(data, cut)
@@ -200,7 +203,7 @@ class Runner:
             pixels = pixels[:, top : top + height, left : left + width]
         return np.ascontiguousarray(pixels.permute(1, 2, 0).numpy())
 
-    def image(self, index: Any, data: bytes | None) -> PIL.Image.Image:
+    def image(self, index: Any, data: Data | None) -> PIL.Image.Image:
         """Return the image that the dataset hands its transform."""
         if data is not None:
             return opened(data)
@@ -208,17 +211,17 @@ class Runner:
         pixels = self.reader.pixels(index)
         return PIL.Image.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels)
 
-    def each(self, index: Any, data: bytes | None, size: tuple[int, int], given: Given) -> Any:
+    def each(self, index: Any, data: Data | None, size: tuple[int, int], given: Given) -> Any:
         """Return one image after all known steps, of the type, dtype and strides that it has without fusion."""
         return self._named(index, self._each, index, data, size, given)
 
-    def _each(self, index: Any, data: bytes | None, size: tuple[int, int], given: Given) -> Any:
+    def _each(self, index: Any, data: Data | None, size: tuple[int, int], given: Given) -> Any:
         head = 0 if self.stages.direct else self.stages.head
         # A row has no "info". Where the user's code gets a PIL image, it comes from the header of the file: that of a
         # JPEG file has all of it.
         info = self.states[-1].kind == "PIL"
         cut = self._cut(size, given) if head else None
-        if data is None or cut is None or (info and not data.startswith(_JPEG)):
+        if data is None or cut is None or (info and data[:2] != _JPEG):
             return self._stepped(self.image(index, data), 0, given)
         pixels = self._rows.pixels(data, cut)
         step = self.steps[head] if head < len(self.steps) else None

@@ -1,8 +1,8 @@
-"""torchvision's datasets -> where the pixels are.
+"""torchvision's datasets, and packs -> where the pixels are.
 
-In: a dataset: one of torchvision's image classification datasets, or Subsets and ConcatDatasets of them. Out: its
-leaves, each with what its images are, and the way from an index to a leaf. Objects are looked at: nothing is read from
-disk, nothing of the user's is called.
+In: a dataset: one of torchvision's image classification datasets, a pack of images, or Subsets and ConcatDatasets of
+them. Out: its leaves, each with what its images are, and the way from an index to a leaf. Objects are looked at:
+nothing is read from disk, nothing of the user's is called.
 
 A subclass is known as long as it overrides nothing that its ``__getitem__`` is made of.
 """
@@ -21,6 +21,7 @@ from torch.utils.data import ConcatDataset, Subset
 from torchvision import datasets
 from torchvision.datasets import folder
 
+from ..pack.dataset import PackedImages
 from .step import State
 
 _FOLDERS = (datasets.ImageFolder, datasets.DatasetFolder)
@@ -28,13 +29,13 @@ _CIFAR = (datasets.CIFAR10, datasets.CIFAR100)
 _MNIST = (datasets.MNIST, datasets.FashionMNIST, datasets.KMNIST, datasets.EMNIST, datasets.QMNIST)
 _PLANES = (datasets.SVHN, datasets.STL10)
 _NESTS = (Subset, ConcatDataset)
-KNOWN: tuple[type, ...] = (*_FOLDERS, *_CIFAR, *_MNIST, *_PLANES)
+KNOWN: tuple[type, ...] = (*_FOLDERS, PackedImages, *_CIFAR, *_MNIST, *_PLANES)
 
 # What a __getitem__ of theirs goes by.
 _RELIED_ON = {
     *("__getitem__", "__getitems__", "__getattr__", "__getattribute__", "transform", "target_transform"),
     *("loader", "samples", "data", "targets", "labels", "compat", "dataset", "indices", "datasets"),
-    "cumulative_sizes",
+    *("cumulative_sizes", "encoded", "image", "_find"),
 }
 
 
@@ -52,6 +53,8 @@ class Source:
     """Height and width of all images, in pixels; None: they lie in files, and each has its own."""
     target_transform: str | None
     """Its name."""
+    files: str = "files"
+    """What those with sizes of their own are."""
 
     @property
     def state(self) -> State:
@@ -60,7 +63,7 @@ class Source:
 
     def __str__(self) -> str:
         if self.size is None:
-            return f"{self.name}: {self.count:,} files"
+            return f"{self.name}: {self.count:,} {self.files}"
         sides = f"{self.size[0]} x {self.size[1]}"
         return f"{self.name}: {self.count:,} images of {sides}, {'RGB' if self.channels == 3 else 'L'}"
 
@@ -77,7 +80,7 @@ def source_of(dataset: Any) -> Source:
     """
     base = _base_of(dataset, KNOWN)
     own = vars(dataset)
-    channels, size = 3, None
+    channels, size, files = 3, None, "files"
     if base in _FOLDERS:
         loader = own.get("loader")
         if loader not in (folder.default_loader, folder.pil_loader):
@@ -87,6 +90,9 @@ def source_of(dataset: Any) -> Source:
         if loader is folder.default_loader and torchvision.get_image_backend() != "PIL":
             raise NotKnown(f"torchvision.get_image_backend() is {torchvision.get_image_backend()!r}, not 'PIL'")
         count = len(_has(own, "samples", list))
+    elif base is PackedImages:
+        files = "images, packed as pixels" if own["raw"] else "packed files"
+        count = len(_has(own, "targets", list))
     elif base in _CIFAR:
         data = _pixels(own, np.ndarray, (None, None, None, 3))
         count, size = len(data), data.shape[1:3]
@@ -103,6 +109,7 @@ def source_of(dataset: Any) -> Source:
         channels=channels,
         size=size and (int(size[0]), int(size[1])),
         target_transform=None if target is None else getattr(target, "__qualname__", type(target).__qualname__),
+        files=files,
     )
 
 

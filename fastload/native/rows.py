@@ -280,4 +280,4 @@ def pillow_order() -> Order | None:
     return agreed.pop() if len(agreed) == 1 else None
 
 
-__all__ = ["Box", "Order", "Scratch", "Status", "Target", "level_table", "pillow_order", "resize_row"]
+__all__ = ["DTYPES", "Box", "Order", "Scratch", "Status", "Target", "level_table", "pillow_order", "resize_row"]

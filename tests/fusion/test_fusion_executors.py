@@ -14,7 +14,9 @@ from hypothesis import strategies as st
 from torchvision import transforms as v1
 from torchvision.transforms import v2
 
+from fastload import native
 from fastload.fusion import FusedDataset, recognise
+from fastload.fusion.native_makers import NativeBlocks, NativeRows
 
 _NUMPY_MODES = {"edge": "edge", "reflect": "reflect", "symmetric": "symmetric"}
 
@@ -176,3 +178,17 @@ def test_only_the_part_that_is_needed_is_asked_for(steps, cuts, tmp_path):
     fused.load([largest] * 50, range(50), 0)
     sizes = {cut.box[2:] for cut in rows.cuts}
     assert len(sizes) > 10 if cuts else len(sizes) == 1
+
+
+@pytest.mark.skipif(not native.available("jpeg"), reason="the native library is not built")
+@pytest.mark.parametrize("dtype", [torch.float64, torch.int32, torch.float32])
+def test_dtypes_that_the_library_does_not_write_are_made_of_what_it_does(dtype, tmp_path):
+    transform = v1.Compose([v1.RandomCrop(1), v1.PILToTensor(), v1.ConvertImageDtype(dtype)])
+    for dataset in (folder(tmp_path, transform), cifar(transform)):
+        one, other = (
+            FusedDataset(dataset, recognise(dataset), 3, **makers)
+            for makers in ({}, {"rows": NativeRows(), "blocks": NativeBlocks()})
+        )
+        expected, found = (made.load(range(12), range(12), 0).images for made in (one, other))
+        assert found.dtype == dtype
+        assert torch.equal(found, expected)

@@ -1,0 +1,5 @@
+"""Image datasets."""
+
+from ..pack.dataset import PackedImages
+
+__all__ = ["PackedImages"]

@@ -1,0 +1,90 @@
+"""``fastload pack``: its options, and what it prints. Nothing that takes time is imported before it is needed."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+
+from ..errors import ConfigError, PackError
+
+EPILOG = """\
+examples:  fastload pack imagenet/train packed                                    the files as they are
+           fastload pack imagenet/train packed --max-side 500 --quality 90        smaller, as JPEG
+           fastload pack imagenet/train packed --min-side 256 --raw               pixels: nothing to decode
+
+The images are then a dataset, fastload.images.PackedImages("packed", transform), in place of ImageFolder.
+A run that was ended in the middle goes on when it is started again.
+
+status:    0 all is packed; 1 something could not be; 2 the command was not understood
+"""
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Give a parser the options of ``fastload pack``."""
+    parser.add_argument("source", metavar="SRC", help="a folder of one folder for each class, as ImageFolder takes")
+    parser.add_argument("destination", metavar="DST", help="the folder of the pack: a new one, or one that was begun")
+    parser.add_argument("--max-side", type=int, metavar="N", help="shrink images until the longer side is at most N")
+    parser.add_argument("--min-side", type=int, metavar="N", help="shrink images until the shorter side is at most N")
+    parser.add_argument(
+        "--quality",
+        type=int,
+        metavar="Q",
+        help="make every image a JPEG of this quality, 1 to 95 (without it: only those that are shrunk, 90)",
+    )
+    parser.add_argument("--raw", action="store_true", help="store pixels: large, and nothing is left to decode")
+    parser.add_argument("--workers", type=int, metavar="N", help="processes (one for each core)")
+    parser.add_argument(
+        "--on-error",
+        choices=("raise", "skip"),
+        default="raise",
+        help="what becomes of files that cannot be decoded: they are named and refused (raise), or left out (skip)",
+    )
+
+
+def pack_folder(options: argparse.Namespace) -> int:
+    """Carry out ``fastload pack``.
+
+    Args:
+        options: the parsed options.
+
+    Returns:
+        The exit status.
+
+    Raises:
+        ConfigError: an option outside its range.
+    """
+    from .options import PackOptions
+
+    wanted = PackOptions(max_side=options.max_side, min_side=options.min_side, quality=options.quality, raw=options.raw)
+    if options.workers is not None and options.workers < 1:
+        raise ConfigError(f"--workers must be at least 1, got {options.workers}")
+    began = time.monotonic()
+    try:
+        from .parts import load_pyarrow
+
+        load_pyarrow()
+        from .run import pack
+
+        done = pack(options.source, options.destination, wanted, workers=options.workers, on_error=options.on_error)
+    except (PackError, OSError) as error:
+        print(f"fastload pack: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("fastload pack: interrupted; the same command goes on where this one ended", file=sys.stderr)
+        return 130
+    for name, reason in done.skipped:
+        print(f"fastload pack: left out {name}: {reason}", file=sys.stderr)
+    description = done.description
+    files = f"{description.num_parts} file{'s' if description.num_parts > 1 else ''}"
+    if done.num_parts_before:
+        files += f" ({done.num_parts_before} made before)"
+    share = done.num_bytes / max(1, description.source["bytes"])
+    print(
+        f"{done.num_images:,} images of {len(description.classes):,} classes in {options.destination}: {files}, "
+        f"{done.num_bytes / 1e6:,.1f} MB ({share:.0%} of the source), {time.monotonic() - began:.1f} s"
+    )
+    return 0
+
+
+__all__ = ["EPILOG", "add_options", "pack_folder"]

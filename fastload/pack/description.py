@@ -1,0 +1,120 @@
+"""``pack.json``: what a pack is, and whether it is finished.
+
+It is written twice: at the beginning, so that a run that goes on knows whose parts it finds; and at the end, with
+what the parts turned out to be.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from ..errors import ConfigError, PackError
+from .options import PackOptions
+
+FILE = "pack.json"
+_FORMAT = "fastload pack 1"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Description:
+    """What a pack is."""
+
+    options: dict[str, Any]
+    """Those of :class:`PackOptions`."""
+    source: dict[str, Any]
+    """Of the folder: ``images``, ``bytes``, ``digest``."""
+    made_by: dict[str, str]
+    """The versions of what makes the bytes."""
+    classes: list[str]
+    images_per_part: int
+    num_parts: int
+    parts: list[dict[str, int]] | None = None
+    """``images`` and ``bytes`` of each; None: the pack is not finished. So are the next two."""
+    images_per_class: list[int] | None = None
+    skipped: list[str] | None = None
+    """Names of the files that were left out."""
+
+    @property
+    def finished(self) -> bool:
+        """Whether all parts are there."""
+        return self.parts is not None
+
+    def part_name(self, number: int) -> str:
+        """Return the name of a part's file."""
+        return f"part-{number:05d}-of-{self.num_parts:05d}.arrow"
+
+    def check_same(self, begun: Description, folder: str) -> None:
+        """Check that a pack that was begun is this one.
+
+        Raises:
+            PackError: it is another.
+        """
+        for what, ours, theirs in (
+            ("with", self.options, begun.options),
+            ("from a folder with", self.source, begun.source),
+            ("by", self.made_by, begun.made_by),
+            ("from", {"classes": self.classes}, {"classes": begun.classes}),
+            ("with", {"images_per_part": self.images_per_part}, {"images_per_part": begun.images_per_part}),
+        ):
+            if ours != theirs:
+                name = next(name for name in {**ours, **theirs} if ours.get(name) != theirs.get(name))
+                was, now = (_short(one.get(name)) for one in (theirs, ours))
+                raise PackError(
+                    f"{folder} holds a pack made {what} {name}={was}, and this one has {name}={now}; pack to another "
+                    "folder, or remove that one"
+                )
+
+    def write(self, folder: str) -> None:
+        """Write it to a pack's folder, at once."""
+        path = os.path.join(folder, FILE)
+        temporary = f"{path}.{os.getpid()}.tmp"
+        with open(temporary, "w", encoding="utf-8") as file:
+            json.dump({"format": _FORMAT, **asdict(self)}, file, indent=1)
+            file.write("\n")
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+
+
+def read_description(folder: str) -> Description:
+    """Return what a folder's pack is.
+
+    Raises:
+        PackError: it is none.
+    """
+    path = os.path.join(folder, FILE)
+    try:
+        with open(path, encoding="utf-8") as file:
+            found = json.load(file)
+        if found.pop("format") != _FORMAT:
+            raise ValueError(f"its format is not {_FORMAT!r}")
+        description = Description(**found)
+        PackOptions(**description.options)
+    except FileNotFoundError as error:
+        raise PackError(f"{folder} is not a pack: it has no {FILE}; fastload pack SRC DST makes one") from error
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, ConfigError) as error:
+        raise PackError(f"{path} cannot be read as the description of a pack: {error}") from error
+    return description
+
+
+def finished(description: Description, parts: list[dict[str, int]], labels: list[int], skipped: list[str]) -> Any:
+    """Return the description of a pack with all its parts there.
+
+    Args:
+        description: of the same pack, unfinished.
+        parts: ``images`` and ``bytes`` of each.
+        labels: of each class the number of its images.
+        skipped: names of the files that were left out.
+    """
+    return replace(description, parts=parts, images_per_class=labels, skipped=skipped)
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+__all__ = ["FILE", "Description", "finished", "read_description"]

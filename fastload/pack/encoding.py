@@ -1,0 +1,51 @@
+"""The bytes of a file -> the bytes that are stored.
+
+Each file is decoded, stored as it is or not: one that Pillow cannot decode is found here, and not in training.
+"""
+
+from __future__ import annotations
+
+import io
+import warnings
+
+import PIL.Image
+
+from .options import USUAL_QUALITY, PackOptions
+from .pixels import header_of
+
+
+def encode(data: bytes, options: PackOptions) -> bytes:
+    """Return what is stored of an image.
+
+    Args:
+        data: a file.
+        options: what becomes of it.
+
+    Returns:
+        The file; or a JPEG, shrunk by Lanczos, RGB or grey, chroma 4:2:0; or pixels as :mod:`.pixels` has them.
+
+    Raises:
+        Exception: it cannot be decoded or encoded, as Pillow says it.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of broken EXIF data and the like, which torchvision's loader bears too
+        with PIL.Image.open(io.BytesIO(data)) as opened:
+            image = opened.convert("L" if opened.mode == "L" and not options.raw else "RGB")
+            plain = opened.format == "JPEG" and opened.mode in ("RGB", "L") and "progressive" not in opened.info
+    size = options.size_of(*image.size)
+    shrunk = size != image.size
+    if not shrunk and not options.raw and options.quality is None:
+        return data
+    if shrunk:
+        image = image.resize(size, PIL.Image.Resampling.LANCZOS)
+    if options.raw:
+        return header_of(*size) + image.tobytes()
+    buffer = io.BytesIO()
+    image.info = {}  # a comment or a resolution of the file's is not carried over
+    image.save(buffer, "JPEG", quality=USUAL_QUALITY if options.quality is None else options.quality)
+    made = buffer.getvalue()
+    # A JPEG that is no larger as it is would only lose by it.
+    return data if plain and not shrunk and len(data) <= len(made) else made
+
+
+__all__ = ["encode"]

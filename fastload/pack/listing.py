@@ -1,0 +1,80 @@
+"""The images of a folder, in the order of torchvision's ImageFolder, without torchvision.
+
+In: a folder of one folder for each class. Out: names, classes, and a digest by which the same folder is known again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ..errors import PackError
+
+EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
+"""Of the files that torchvision takes for images, in either case."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """The images of a folder."""
+
+    root: str
+    classes: list[str]
+    names: list[str] = field(repr=False)
+    """Paths below the root, with ``/``."""
+    labels: list[int] = field(repr=False)
+    """Of each image the place of its class."""
+    num_bytes: int
+    """Of all files."""
+    digest: str
+    """Of names, labels, sizes and times of change: of another folder, or of a changed one, it is another."""
+
+    def path(self, place: int) -> str:
+        """Return where an image lies."""
+        return os.path.join(self.root, *self.names[place].split("/"))
+
+
+def list_images(root: str | os.PathLike[str]) -> Listing:
+    """Return the images of a folder.
+
+    Raises:
+        PackError: there is no such folder, it has no classes, a class has no images, or a name is not Unicode.
+    """
+    root = os.fspath(root)
+    if not os.path.isdir(root):
+        raise PackError(f"{root} is not a folder; the images lie in one folder for each class: {root}/cat/1.jpg")
+    classes = sorted(entry.name for entry in os.scandir(root) if entry.is_dir())
+    if not classes:
+        raise PackError(f"{root} has no folders; the images lie in one folder for each class: {root}/cat/1.jpg")
+    names: list[str] = []
+    labels: list[int] = []
+    num_bytes = 0
+    digest = hashlib.sha256()
+    for label, kind in enumerate(classes):
+        first = len(names)
+        for folder, _, files in sorted(os.walk(os.path.join(root, kind), followlinks=True)):
+            for file in sorted(files):
+                if file.lower().endswith(EXTENSIONS):
+                    path = os.path.join(folder, file)
+                    name = Path(os.path.relpath(path, root)).as_posix()
+                    status = os.stat(path)
+                    digest.update(f"{_unicode(name)!r} {label} {status.st_size} {status.st_mtime_ns}\n".encode())
+                    num_bytes += status.st_size
+                    names.append(name)
+                    labels.append(label)
+        if len(names) == first:
+            raise PackError(f"{os.path.join(root, kind)} has no images ({', '.join(EXTENSIONS)}); remove the folder")
+    return Listing(root, classes, names, labels, num_bytes, digest.hexdigest())
+
+
+def _unicode(name: str) -> str:
+    try:
+        name.encode()
+    except UnicodeEncodeError as error:
+        raise PackError(f"the name {name!r} is not Unicode, as names in an Arrow file are; rename it") from error
+    return name
+
+
+__all__ = ["EXTENSIONS", "Listing", "list_images"]

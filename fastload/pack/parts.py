@@ -1,0 +1,153 @@
+"""One Arrow file: written in batches, read from a memory map.
+
+The file is an Arrow IPC stream of ``image`` (a struct of ``bytes`` and ``path``) and ``label``; its schema tells
+Hugging Face datasets that these are an ``Image`` and a ``ClassLabel``. Where each image lies is in the offsets that
+Arrow keeps with its columns: the index is in the file.
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..errors import PackError
+
+# A batch's offsets are 32 bits wide, and a batch is in memory while it is written.
+_BATCH_BYTES = 64 << 20
+_MOST_BYTES = (1 << 31) - 1
+
+
+def load_pyarrow() -> Any:
+    """Return pyarrow with its ``ipc``.
+
+    Raises:
+        PackError: it is not installed.
+    """
+    try:
+        import pyarrow
+        import pyarrow.ipc
+    except ImportError as error:
+        raise PackError("packs are Arrow files, and pyarrow is not installed: pip install 'fastload[pack]'") from error
+    return pyarrow
+
+
+def write_part(path: str, images: Iterable[tuple[bytes, str, int]], classes: Sequence[str]) -> None:
+    """Write a file; it is on the disk when this returns.
+
+    Args:
+        path: of the file, which there is not yet.
+        images: bytes, name and label of each.
+        classes: their names.
+
+    Raises:
+        OSError: as the system says it.
+        FileExistsError: there is such a file.
+    """
+    pa = load_pyarrow()
+    pixels = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
+    features = {"image": {"_type": "Image"}, "label": {"names": list(classes), "_type": "ClassLabel"}}
+    metadata = {"huggingface": json.dumps({"info": {"features": features}})}
+    schema = pa.schema([("image", pixels), ("label", pa.int64())], metadata=metadata)
+    kept: list[tuple[bytes, str, int]] = []
+    size = 0
+
+    def flush() -> None:
+        data, names, labels = zip(*kept, strict=True)
+        columns = [pa.array(data, pa.binary()), pa.array(names, pa.string())]
+        image = pa.StructArray.from_arrays(columns, fields=list(pixels))
+        writer.write_batch(pa.record_batch([image, pa.array(labels, pa.int64())], schema=schema))
+
+    with open(path, "xb") as file:
+        with pa.ipc.new_stream(file, schema) as writer:
+            for one in images:
+                if kept and size + len(one[0]) > _BATCH_BYTES:
+                    flush()
+                    kept, size = [], 0
+                kept.append(one)
+                size += len(one[0])
+            if kept:
+                flush()
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def check_size(data: bytes) -> bytes:
+    """Return the bytes of an image that can be stored.
+
+    Raises:
+        ValueError: they cannot.
+    """
+    if len(data) > _MOST_BYTES:
+        raise ValueError(f"{len(data):,} bytes, and an image in an Arrow file has at most {_MOST_BYTES:,}")
+    return data
+
+
+class Part:
+    """A file in memory: a map, which lasts as long as this object or any of the bytes.
+
+    Threads may share it. Its file stays open.
+
+    Raises:
+        PackError: it cannot be opened, or is not a file of ours, or not all of one.
+    """
+
+    def __init__(self, path: str) -> None:
+        pa = load_pyarrow()
+        try:
+            with open(path, "rb") as file:
+                self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            whole = pa.py_buffer(self._map)
+            # Threads of Arrow's would be missing in a process that is forked later.
+            options = pa.ipc.IpcReadOptions(use_threads=False)
+            with pa.ipc.open_stream(whole, options=options) as reader:
+                table = reader.read_all()
+            image = table["image"].chunks
+            columns = [one.field("bytes") for one in image]
+            self._names = pa.chunked_array([one.field("path") for one in image], pa.string())
+            self.labels: list[int] = table["label"].to_pylist()
+        except (OSError, ValueError, KeyError, TypeError, pa.ArrowException) as error:
+            raise PackError(
+                f"{path} cannot be read as a part of a pack ({error}); it may be damaged: remove it and run fastload "
+                "pack again"
+            ) from error
+        # Where each image begins and ends in the map.
+        spans = [np.zeros((0, 2), np.int64)]
+        for column in columns:
+            offsets = np.frombuffer(column.buffers()[1], np.int32)[column.offset :][: len(column) + 1].astype(np.int64)
+            offsets += column.buffers()[2].address - whole.address
+            spans.append(np.stack([offsets[:-1], offsets[1:]], axis=1))
+        self._spans = np.concatenate(spans)
+        self._bytes = memoryview(self._map)
+
+    def __len__(self) -> int:
+        return len(self._spans)
+
+    def encoded(self, place: int) -> memoryview:
+        """Return an image's bytes, a view of the map."""
+        first, end = self._spans[place].tolist()
+        return self._bytes[first:end]
+
+    def name(self, place: int) -> str:
+        """Return an image's path in the folder that was packed."""
+        name: str = self._names[place].as_py()
+        return name
+
+    def names(self) -> list[str]:
+        """Return all of them."""
+        names: list[str] = self._names.to_pylist()
+        return names
+
+    def will_need(self, place: int) -> None:
+        """Have the system read an image ahead, where it can."""
+        if hasattr(mmap, "MADV_WILLNEED"):
+            first, end = self._spans[place].tolist()
+            start = first - first % mmap.PAGESIZE
+            self._map.madvise(mmap.MADV_WILLNEED, start, end - start)
+
+
+__all__ = ["Part", "check_size", "load_pyarrow", "write_part"]

@@ -1,0 +1,39 @@
+"""Pixels as bytes: binary PPM, a header of some 15 bytes before them, so that Pillow and others open them too."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+# Anything with the buffer protocol.
+Data: TypeAlias = Any
+
+# Exactly as header_of writes it. Other PPMs, with comments or 16 bits, are files as any.
+_HEADER = re.compile(rb"P6\n([1-9]\d{0,8}) ([1-9]\d{0,8})\n255\n")
+_LONGEST = 26
+# Pillow has its say about decompression bombs.
+_MOST_PIXELS = 1 << 26
+
+
+def header_of(width: int, height: int) -> bytes:
+    """Return what stands before the pixels [height, width, 3] of uint8."""
+    return b"P6\n%d %d\n255\n" % (width, height)
+
+
+def pixels_of(data: Data) -> npt.NDArray[np.uint8] | None:
+    """Return the pixels in a file: [height, width, 3], a view; None if it is no PPM of ours, or not all of one."""
+    found = _HEADER.match(bytes(data[:_LONGEST]))
+    if found is None:
+        return None
+    width, height = int(found[1]), int(found[2])
+    count = 3 * width * height
+    if count > 3 * _MOST_PIXELS or len(data) < found.end() + count:
+        return None
+    pixels: npt.NDArray[np.uint8] = np.frombuffer(data, np.uint8, count, found.end()).reshape(height, width, 3)
+    return pixels
+
+
+__all__ = ["Data", "header_of", "pixels_of"]

@@ -1,0 +1,249 @@
+"""A folder -> a pack: what is left to do is found, done and checked."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import math
+import os
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from typing import Literal
+
+from ..errors import ConfigError, PackError
+from .description import FILE, Description, finished, read_description
+from .listing import Listing, list_images
+from .options import PackOptions
+from .parts import Part, load_pyarrow
+from .progress import Progress
+from .tasks import Failures, Task, make_all
+
+# Each part is a map and a descriptor of every process that reads it, so there are not more, however many images.
+_MOST_PARTS = 256
+_LEAST_IMAGES = 256
+_SHOWN = 20
+_TEMPORARY = re.compile(rf"({re.escape(FILE)}|part-\d+-of-\d+\.arrow)\.\d+\.tmp")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Packed:
+    """What was done."""
+
+    description: Description
+    """Of the finished pack."""
+    num_images: int
+    num_bytes: int
+    """Of the parts' files."""
+    num_parts_before: int
+    """How many of them were there already."""
+    skipped: Failures
+
+
+def pack(
+    source: str | os.PathLike[str],
+    destination: str | os.PathLike[str],
+    options: PackOptions | None = None,
+    *,
+    workers: int | None = None,
+    on_error: Literal["raise", "skip"] = "raise",
+    images_per_part: int | None = None,
+) -> Packed:
+    """Pack a folder of images; go on with a pack that was begun.
+
+    Args:
+        source: a folder of one folder for each class, as ImageFolder takes.
+        destination: the pack's folder: none yet, or an empty one, or that of the same pack.
+        options: what becomes of the images; None: they are stored as they are.
+        workers: processes; None: one for each core. What is written does not depend on it. With more than one, a
+            script that calls this has to guard its own beginning by ``if __name__ == "__main__"``.
+        on_error: ``"raise"``: a file that cannot be decoded is refused, after all files were tried, so that one run
+            names them all; ``"skip"``: it is left out.
+        images_per_part: of each file but the last; None: 256, or more where there would be more than 256 files.
+
+    Returns:
+        What was done.
+
+    Raises:
+        PackError: ``source`` is no such folder; ``destination`` is something else; files cannot be decoded; pyarrow is
+            not installed; a process died.
+        ConfigError: an argument outside its range.
+        OSError: something cannot be written.
+    """
+    options = PackOptions() if options is None else options
+    if on_error not in ("raise", "skip"):
+        raise ConfigError(f"on_error must be 'raise' or 'skip', got {on_error!r}")
+    for name, value in (("workers", workers), ("images_per_part", images_per_part)):
+        if value is not None and value < 1:
+            raise ConfigError(f"{name} must be at least 1, got {value}")
+    load_pyarrow()
+    listing = list_images(source)
+    plan = _plan(listing, options, images_per_part)
+    folder = os.fspath(destination)
+    inside = os.path.realpath(folder) + os.sep
+    if inside.startswith(os.path.realpath(listing.root) + os.sep):
+        raise PackError(f"{folder} lies in {listing.root}, where it would be one of the classes; pack elsewhere")
+    os.makedirs(folder, exist_ok=True)
+    with _locked(folder), Progress() as progress:
+        there = _prepare(folder, plan)
+        tasks = [
+            Task(
+                path=os.path.join(folder, plan.part_name(number)),
+                root=listing.root,
+                names=listing.names[first : first + plan.images_per_part],
+                labels=listing.labels[first : first + plan.images_per_part],
+                classes=listing.classes,
+                options=options,
+                skip=on_error == "skip",
+            )
+            for number, first in enumerate(range(0, len(listing.names), plan.images_per_part))
+        ]
+        left = [task for number, task in enumerate(tasks) if number not in there]
+        progress.begin(len(listing.names), len(listing.names) - sum(len(task.names) for task in left))
+        failures = _made(left, workers, progress.advance, folder)
+        done = _describe(plan, tasks, dict(failures), on_error == "skip")
+        done[0].write(folder)
+    parts = done[0].parts or []
+    return Packed(
+        description=done[0],
+        num_images=sum(part["images"] for part in parts),
+        num_bytes=sum(part["bytes"] for part in parts),
+        num_parts_before=len(there),
+        skipped=done[1],
+    )
+
+
+def _plan(listing: Listing, options: PackOptions, images_per_part: int | None) -> Description:
+    import PIL
+    import pyarrow
+
+    count = len(listing.names)
+    if images_per_part is None:
+        images_per_part = max(_LEAST_IMAGES, math.ceil(count / _MOST_PARTS))
+    return Description(
+        options=asdict(options),
+        source={"images": count, "bytes": listing.num_bytes, "digest": listing.digest},
+        made_by={"Pillow": PIL.__version__, "pyarrow": pyarrow.__version__},
+        classes=listing.classes,
+        images_per_part=images_per_part,
+        num_parts=math.ceil(count / images_per_part),
+    )
+
+
+def _prepare(folder: str, plan: Description) -> set[int]:
+    """Make a folder ready for a pack, and return the numbers of the parts that are there.
+
+    Raises:
+        PackError: it holds something else.
+    """
+    names = set(os.listdir(folder))
+    for name in [name for name in names if _TEMPORARY.fullmatch(name)]:
+        # Left by a run that was killed. One of its processes may be about to remove it too.
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(os.path.join(folder, name))
+        names.discard(name)
+    if FILE not in names:
+        if names:
+            raise PackError(f"{folder} is not empty, and not a pack: it holds {min(names)!r}; pack to another folder")
+        plan.write(folder)
+        return set()
+    begun = read_description(folder)
+    plan.check_same(begun, folder)
+    there = {number for number in range(plan.num_parts) if plan.part_name(number) in names}
+    if begun.parts is None:
+        return there
+    # A finished pack, of which files may have been lost since.
+    return {
+        number
+        for number in there
+        if os.path.getsize(os.path.join(folder, plan.part_name(number))) == begun.parts[number]["bytes"]
+    }
+
+
+def _made(left: list[Task], workers: int | None, tell: Callable[[], object], folder: str) -> Failures:
+    """Make the parts that are left, and return what could not be packed.
+
+    Raises:
+        PackError: something could not, and is not to be skipped.
+    """
+    if workers is None:
+        workers = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    failures: Failures = []
+    try:
+        for failed in make_all(left, workers, tell):
+            failures += failed
+    finally:
+        for name in os.listdir(folder):
+            if _TEMPORARY.fullmatch(name):
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(os.path.join(folder, name))
+    failures.sort()
+    if failures and not left[0].skip:
+        raise _refused(failures)
+    return failures
+
+
+def _describe(
+    plan: Description, tasks: list[Task], reasons: dict[str, str], skip: bool
+) -> tuple[Description, Failures]:
+    """Return the description of the finished pack, as its files are, and what was left out.
+
+    Raises:
+        PackError: a file is not a part; or something was left out by an earlier run, and nothing is to be.
+    """
+    parts: list[dict[str, int]] = []
+    labels: Counter[int] = Counter()
+    skipped: Failures = []
+    for task in tasks:
+        part = Part(task.path)
+        parts.append({"images": len(part), "bytes": os.path.getsize(task.path)})
+        labels.update(part.labels)
+        if len(part) != len(task.names):
+            names = set(part.names())
+            skipped += [(name, reasons.get(name, "in an earlier run")) for name in task.names if name not in names]
+    if skipped and not skip:
+        raise _refused(skipped)
+    counts = [labels[label] for label in range(len(plan.classes))]
+    return finished(plan, parts, counts, [name for name, _ in skipped]), skipped
+
+
+def _refused(failures: Failures) -> PackError:
+    lines = [f"  {name}: {reason}" for name, reason in failures[:_SHOWN]]
+    if len(failures) > _SHOWN:
+        lines.append(f"  and {len(failures) - _SHOWN:,} more")
+    what = "file" if len(failures) == 1 else "files"
+    return PackError(
+        "\n".join([f"{len(failures):,} {what} cannot be packed:", *lines])
+        + "\nrun again with --on-error skip to leave them out: what is packed already is kept. A folder in which files "
+        "are mended or removed is another one, and is packed from the beginning"
+    )
+
+
+@contextlib.contextmanager
+def _locked(folder: str) -> Iterator[None]:
+    """Hold a folder, where the system has locks.
+
+    Raises:
+        PackError: another process holds it.
+    """
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        yield
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
+                raise PackError(f"another fastload pack writes to {folder}; wait for it, or end it") from None
+            # Else the file system has no locks.
+        yield
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+__all__ = ["Packed", "pack"]

@@ -1,0 +1,138 @@
+"""A pack that was not encoded again, as files or as pixels, is fused to the samples of the ImageFolder, bit for bit."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+from fusion_tools import MEAN, PIPELINES, STD, folder, fused, same
+from torch.utils.data import ConcatDataset, Subset
+from torchvision import transforms as v1
+
+import fastload
+from fastload import native
+from fastload.fusion import FusedDataset, recognise
+from fastload.fusion.native_makers import NativeRows
+from fastload.images import PackedImages
+from fastload.pack.options import PackOptions
+from fastload.pack.run import pack
+
+USUAL = [v1.RandomResizedCrop(24), v1.RandomHorizontalFlip(), v1.ToTensor(), v1.Normalize(MEAN, STD)]
+needs_library = pytest.mark.skipif(not native.available("jpeg"), reason="the native library is not built")
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    root = tmp_path_factory.mktemp("images")
+    source = root / "source"
+    source.mkdir()
+    folder(source)
+    for name, options in {"files": PackOptions(), "pixels": PackOptions(raw=True)}.items():
+        pack(source, root / name, options, workers=1, images_per_part=7)
+    return SimpleNamespace(source=source, files=root / "files", pixels=root / "pixels")
+
+
+def check(one, other, indices, epoch=2):
+    """Check that two fused datasets give the same samples, and draw the same parameters."""
+    assert one.parameters(indices, indices, epoch) == other.parameters(indices, indices, epoch)
+    pairs = zip(one.load(indices, indices, epoch).samples(), other.load(indices, indices, epoch).samples(), strict=True)
+    for (image, target), (expected, expected_target) in pairs:
+        assert same(image, expected)
+        assert target == expected_target
+
+
+@pytest.mark.parametrize("kind", ["files", "pixels"])
+@pytest.mark.parametrize("name", sorted(PIPELINES)[::4])
+def test_a_pack_gives_image_folders_fused_samples(made, name, kind):
+    transform = v1.Compose(PIPELINES[name])
+    check(fused(PackedImages(getattr(made, kind), transform)), fused(folder(made.source, transform)), range(25))
+
+
+@needs_library
+@pytest.mark.parametrize("kind", ["files", "pixels"])
+@pytest.mark.parametrize("name", PIPELINES)
+def test_the_library_makes_the_same_of_a_pack(made, name, kind):
+    transform = v1.Compose(PIPELINES[name])
+    images = PackedImages(getattr(made, kind), transform)
+    one = FusedDataset(images, recognise(images), 7, rows=NativeRows())
+    check(one, fused(folder(made.source, transform)), range(25))
+
+
+@needs_library
+def test_the_library_makes_every_row_of_pixels(made):
+    images = PackedImages(made.pixels, v1.Compose(USUAL))
+    rows = NativeRows()
+    FusedDataset(images, recognise(images), 7, rows=rows).load(range(25), range(25), 0)
+    assert (rows.num_native, rows.num_left) == (25, {})
+
+
+@needs_library
+def test_the_library_makes_the_same_rows_of_a_packs_files_as_of_the_files(made):
+    counts = []
+    for dataset in (PackedImages(made.files, v1.Compose(USUAL)), folder(made.source, v1.Compose(USUAL))):
+        rows = NativeRows()
+        FusedDataset(dataset, recognise(dataset), 7, rows=rows).load(range(25), range(25), 0)
+        counts.append((rows.num_native, rows.num_left))
+    assert counts[0] == counts[1]
+    assert counts[0][0] > 8
+
+
+@pytest.mark.parametrize("kind", ["files", "pixels"])
+def test_fused_samples_are_what_torchvision_makes_of_them_with_the_same_parameters(made, kind):
+    one = fused(PackedImages(getattr(made, kind), v1.Compose(USUAL), lambda label: label + 5))
+    given = one.parameters(range(25), range(25), 4)
+    for index, (image, target) in enumerate(one.load(range(25), range(25), 4).samples()):
+        expected, expected_target = one.reference(index, given[index])
+        assert same(image, expected)
+        assert target == expected_target >= 5
+
+
+def test_parts_and_sums_of_packs_are_fused(made):
+    transform = v1.Compose(USUAL)
+    packs = ConcatDataset([PackedImages(made.files, transform), PackedImages(made.pixels, transform)])
+    folders = ConcatDataset([folder(made.source, transform)] * 2)
+    order = [3, 49, 25, 0, 30]
+    check(fused(Subset(packs, order)), fused(Subset(folders, order)), range(5))
+
+
+def batches(dataset, **options):
+    return list(fastload.DataLoader(dataset, 4, shuffle=True, seed=5, **options))
+
+
+@pytest.mark.parametrize("kind", ["files", "pixels"])
+@pytest.mark.parametrize("fuse", [True, False])
+@pytest.mark.parametrize("workers", [0, 2])
+def test_the_loaders_batches_are_those_of_image_folder(made, kind, fuse, workers):
+    transform = v1.Compose(USUAL)
+    found = batches(PackedImages(getattr(made, kind), transform), fuse=fuse, num_workers=workers)
+    expected = batches(folder(made.source, transform), fuse=fuse)
+    for (images, targets), (its_images, its_targets) in zip(found, expected, strict=True):
+        assert torch.equal(images, its_images)
+        assert torch.equal(targets, its_targets)
+
+
+def test_the_plan_says_what_is_packed(made):
+    first = {kind: str(recognise(PackedImages(getattr(made, kind), v1.Compose(USUAL)))) for kind in ("files", "pixels")}
+    assert "PackedImages: 25 packed files" in first["files"]
+    assert "PackedImages: 25 images, packed as pixels" in first["pixels"]
+
+
+def test_a_class_that_makes_its_images_itself_is_not_known(made):
+    class Gray(PackedImages):
+        def image(self, index):
+            return super().image(index).convert("L").convert("RGB")
+
+    assert recognise(Gray(made.files, v1.Compose(USUAL))).reason == "Gray overrides image of PackedImages"
+
+
+@pytest.mark.parametrize("kind", ["files", "pixels"])
+def test_an_image_that_went_bad_is_named(tmp_path, made, kind):
+    pack(made.source, tmp_path / "pack", PackOptions(raw=kind == "pixels"), workers=1)
+    images = PackedImages(tmp_path / "pack", v1.Compose(USUAL))
+    stored, path = bytes(images.encoded(7)), tmp_path / "pack" / "part-00000-of-00001.arrow"
+    path.write_bytes(path.read_bytes().replace(stored, bytes(len(stored))))
+    images = PackedImages(tmp_path / "pack", v1.Compose(USUAL))
+    with pytest.raises(Exception, match="cannot identify") as caught:
+        fused(images).load([6, 7], [0, 1], 0)
+    assert caught.value.__notes__ == [f"at index 7: {images.samples[7][0]} in {tmp_path / 'pack'}"]

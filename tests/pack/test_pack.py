@@ -1,0 +1,292 @@
+"""What is written: the images of ImageFolder in its order, the same bytes however it is run."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import shutil
+import subprocess
+import sys
+
+import pyarrow as pa
+import pyarrow.ipc
+import pytest
+from pack_tools import contents, file, packed, picture
+from torchvision import datasets
+
+from fastload import ConfigError, PackError, cli
+from fastload.images import PackedImages
+from fastload.pack.listing import EXTENSIONS, list_images
+from fastload.pack.options import PackOptions
+from fastload.pack.run import pack
+
+PACK = [sys.executable, "-m", "fastload.cli", "pack"]
+
+
+def test_the_order_is_image_folders(source):
+    listing, expected = list_images(source), datasets.ImageFolder(source)
+    assert listing.classes == expected.classes == ["Dog", "cat", "eel"]
+    assert [(listing.path(place), label) for place, label in enumerate(listing.labels)] == expected.samples
+    assert datasets.folder.IMG_EXTENSIONS == EXTENSIONS
+
+
+def test_links_are_followed_as_image_folder_follows_them(source, tmp_path):
+    other = tmp_path / "elsewhere"
+    shutil.move(source / "cat", other)
+    (source / "cat").symlink_to(other)
+    (source / "eel" / "more").symlink_to(other / "a")
+    listing, expected = list_images(source), datasets.ImageFolder(source)
+    assert [listing.path(place) for place in range(len(listing.names))] == [path for path, _ in expected.samples]
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3])
+@pytest.mark.parametrize("options", [PackOptions(), PackOptions(max_side=40, quality=85), PackOptions(raw=True)])
+def test_the_same_is_written_by_any_number_of_workers(source, tmp_path, workers, options):
+    packed(source, tmp_path / "one", options, images_per_part=3)
+    packed(source, tmp_path / "more", options, images_per_part=3, workers=workers)
+    found = contents(tmp_path / "more")
+    assert found == contents(tmp_path / "one")
+    assert list(found) == ["pack.json", *(f"part-0000{part}-of-00005.arrow" for part in range(5))]
+
+
+def test_arrow_alone_reads_bytes_labels_and_what_hugging_face_datasets_want_to_know(source, tmp_path):
+    packed(source, tmp_path / "pack")
+    expected = datasets.ImageFolder(source)
+    rows = []
+    for name in sorted(os.listdir(tmp_path / "pack")):
+        if name.endswith(".arrow"):
+            with pa.memory_map(str(tmp_path / "pack" / name)) as mapped, pa.ipc.open_stream(mapped) as reader:
+                rows += reader.read_all().to_pylist()
+                metadata = reader.schema.metadata[b"huggingface"]
+    assert [row["label"] for row in rows] == expected.targets
+    assert [row["image"]["path"] for row in rows] == [os.path.relpath(path, source) for path, _ in expected.samples]
+    for row, (path, _) in zip(rows, expected.samples, strict=True):
+        with open(path, "rb") as image:
+            assert row["image"]["bytes"] == image.read()
+    assert metadata == (
+        b'{"info": {"features": {"image": {"_type": "Image"}, "label": {"names": ["Dog", "cat", "eel"], "_type": '
+        b'"ClassLabel"}}}}'
+    )
+
+
+def test_many_bytes_are_written_in_several_batches_of_a_file(source, tmp_path, monkeypatch):
+    monkeypatch.setattr("fastload.pack.parts._BATCH_BYTES", 5000)
+    images = packed(source, tmp_path / "pack", images_per_part=100)
+    with pa.ipc.open_stream(str(tmp_path / "pack" / "part-00000-of-00001.arrow")) as reader:
+        assert len(list(reader)) > 3
+    expected = datasets.ImageFolder(source)
+    for place, (path, label) in enumerate(expected.samples):
+        with open(path, "rb") as image:
+            assert (bytes(images.encoded(place)), images.targets[place]) == (image.read(), label)
+
+
+def test_there_are_not_more_files_than_a_process_can_hold_open(source, tmp_path, monkeypatch):
+    monkeypatch.setattr("fastload.pack.run._LEAST_IMAGES", 1)
+    monkeypatch.setattr("fastload.pack.run._MOST_PARTS", 4)
+    description = pack(source, tmp_path / "pack", workers=1).description
+    assert (description.images_per_part, description.num_parts) == (4, 4)
+
+
+def damage(source):
+    (source / "cat" / "10.jpg").write_bytes(file(picture(80, 60))[:-500])
+    (source / "eel" / "poor.jpg").write_bytes(b"\xff\xd8 no image")
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_files_that_cannot_be_decoded_are_refused_all_by_name(source, tmp_path, workers):
+    damage(source)
+    with pytest.raises(PackError) as caught:
+        pack(source, tmp_path / "pack", images_per_part=5, workers=workers)
+    lines = str(caught.value).splitlines()
+    assert lines[0] == "2 files cannot be packed:"
+    assert lines[1].startswith("  cat/10.jpg: OSError: ")
+    assert lines[2].startswith("  eel/poor.jpg: UnidentifiedImageError")
+    assert "--on-error skip" in lines[3]
+    with pytest.raises(PackError, match="is not finished"):
+        PackedImages(tmp_path / "pack")
+
+
+def test_files_that_cannot_be_decoded_are_left_out_where_that_is_asked_for(source, tmp_path):
+    damage(source)
+    with pytest.raises(PackError):
+        pack(source, tmp_path / "pack", images_per_part=5, workers=1)
+    there = [name for name in os.listdir(tmp_path / "pack") if name.endswith(".arrow")]
+    done = pack(source, tmp_path / "pack", images_per_part=5, workers=1, on_error="skip")
+    assert done.num_parts_before == len(there) == 1
+    assert [name for name, _ in done.skipped] == done.description.skipped == ["cat/10.jpg", "eel/poor.jpg"]
+    packed(source, tmp_path / "at once", on_error="skip")
+    assert contents(tmp_path / "pack") == contents(tmp_path / "at once")
+    images = PackedImages(tmp_path / "pack")
+    assert len(images) == done.num_images == 11
+    assert images.targets == [0] * 5 + [1] * 3 + [2] * 3
+    with pytest.raises(PackError, match=r"cat/10.jpg: in an earlier run\n  eel/poor.jpg: in an earlier run"):
+        pack(source, tmp_path / "pack", images_per_part=5, workers=1)
+
+
+def test_a_class_whose_files_are_all_left_out_keeps_its_number(source, tmp_path):
+    for path in (source / "cat").rglob("*.*"):
+        path.write_bytes(b"nothing")
+    images = packed(source, tmp_path / "pack", on_error="skip", images_per_part=2)
+    assert images.classes == ["Dog", "cat", "eel"]
+    assert images.targets == [0] * 5 + [2] * 4
+
+
+def test_many_names_are_counted(source, tmp_path):
+    for place in range(30):
+        (source / "cat" / f"x{place:02d}.png").write_bytes(b"")
+    with pytest.raises(PackError, match=r"30 files cannot be packed(.|\n)*cat/x19.png(.|\n)*and 10 more"):
+        pack(source, tmp_path / "pack", workers=1)
+
+
+def test_a_finished_pack_is_left_as_it_is(source, tmp_path):
+    packed(source, tmp_path / "pack")
+    before = contents(tmp_path / "pack"), os.stat(tmp_path / "pack" / "part-00000-of-00003.arrow").st_mtime_ns
+    assert pack(source, tmp_path / "pack", images_per_part=5, workers=1).num_parts_before == 3
+    after = contents(tmp_path / "pack"), os.stat(tmp_path / "pack" / "part-00000-of-00003.arrow").st_mtime_ns
+    assert after == before
+
+
+def test_a_part_that_was_lost_or_cut_off_is_made_again(source, tmp_path):
+    packed(source, tmp_path / "pack")
+    before = contents(tmp_path / "pack")
+    (tmp_path / "pack" / "part-00001-of-00003.arrow").unlink()
+    os.truncate(tmp_path / "pack" / "part-00002-of-00003.arrow", 1000)
+    assert pack(source, tmp_path / "pack", images_per_part=5, workers=1).num_parts_before == 1
+    assert contents(tmp_path / "pack") == before
+
+
+def test_another_pack_in_the_same_place_is_refused(source, tmp_path):
+    packed(source, tmp_path / "pack")
+    before = contents(tmp_path / "pack")
+    with pytest.raises(PackError, match=r"made with max_side=None, and this one has max_side=40; pack to another"):
+        packed(source, tmp_path / "pack", PackOptions(max_side=40))
+    with pytest.raises(PackError, match=r"images_per_part=5, and this one has images_per_part=256"):
+        packed(source, tmp_path / "pack", images_per_part=None)
+    os.utime(source / "cat" / "10.jpg", ns=(1, 1))
+    with pytest.raises(PackError, match=r"from a folder with digest="):
+        packed(source, tmp_path / "pack")
+    (source / "cat" / "11.jpg").write_bytes(file(picture(8, 8)))
+    with pytest.raises(PackError, match=r"from a folder with images=13, and this one has images=14"):
+        packed(source, tmp_path / "pack")
+    assert contents(tmp_path / "pack") == before
+
+
+def test_a_pack_begun_by_another_pillow_is_not_gone_on_with(source, tmp_path, monkeypatch):
+    packed(source, tmp_path / "pack")
+    monkeypatch.setattr("PIL.__version__", "1.1.7")
+    with pytest.raises(PackError, match=r"made by Pillow='[\d.]+', and this one has Pillow='1.1.7'"):
+        packed(source, tmp_path / "pack")
+
+
+def test_what_is_no_place_for_a_pack_is_refused(source, tmp_path):
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "thesis.tex").write_text("all of it")
+    with pytest.raises(PackError, match=r"is not empty, and not a pack: it holds 'thesis.tex'"):
+        packed(source, tmp_path / "full")
+    assert os.listdir(tmp_path / "full") == ["thesis.tex"]
+    for inside in (source, source / "cat", source / "new"):
+        with pytest.raises(PackError, match=r"lies in .* one of the classes"):
+            packed(source, inside)
+
+
+def test_what_is_no_folder_of_images_is_refused(source, tmp_path):
+    with pytest.raises(PackError, match="is not a folder"):
+        packed(tmp_path / "nowhere", tmp_path / "pack")
+    with pytest.raises(PackError, match="has no folders"):
+        packed(source / "eel", tmp_path / "pack")
+    (source / "fox").mkdir()
+    with pytest.raises(PackError, match=r"fox has no images"):
+        packed(source, tmp_path / "pack")
+    (source / "fox" / os.fsdecode(b"\xff.jpg")).write_bytes(file(picture(8, 8)))
+    with pytest.raises(PackError, match=r"is not Unicode.*rename it"):
+        packed(source, tmp_path / "pack")
+    assert not (tmp_path / "pack").exists()
+
+
+def test_two_at_once_do_not_write_to_one_folder(source, tmp_path):
+    (tmp_path / "pack").mkdir()
+    descriptor = os.open(tmp_path / "pack", os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        with pytest.raises(PackError, match="another fastload pack writes to"):
+            packed(source, tmp_path / "pack")
+    finally:
+        os.close(descriptor)
+    assert len(packed(source, tmp_path / "pack")) == 13
+
+
+@pytest.mark.parametrize("arguments", [{"workers": 0}, {"on_error": "ignore"}, {"images_per_part": 0}])
+def test_arguments_out_of_range_are_refused(source, tmp_path, arguments):
+    with pytest.raises(ConfigError, match=next(iter(arguments))):
+        packed(source, tmp_path / "pack", **arguments)
+
+
+def test_what_cannot_be_written_is_the_systems_error_and_leaves_nothing_half_done(source, tmp_path, monkeypatch):
+    def full(descriptor):
+        raise OSError(28, "No space left on device")
+
+    packed(source, tmp_path / "expected")
+    with monkeypatch.context() as patch:
+        (tmp_path / "pack").mkdir()
+        patch.setattr("fastload.pack.parts.os", type("os", (), {"fsync": staticmethod(full)}))
+        with pytest.raises(OSError, match="No space left"):
+            packed(source, tmp_path / "pack")
+        assert os.listdir(tmp_path / "pack") == ["pack.json"]
+    packed(source, tmp_path / "pack")
+    assert contents(tmp_path / "pack") == contents(tmp_path / "expected")
+
+
+@pytest.mark.parametrize("what", [lambda at: pack(at, at / "pack"), PackedImages])
+def test_without_pyarrow_the_error_names_the_extra(tmp_path, monkeypatch, what):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(PackError, match=r"pyarrow is not installed: pip install 'fastload\[pack\]'"):
+        what(tmp_path)
+
+
+def test_the_command_says_in_a_line_what_it_did_and_nothing_else(source, tmp_path):
+    command = [*PACK, "--max-side", "40", source, "--workers=2", tmp_path / "pack", "--quality", "90"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith(f"13 images of 3 classes in {tmp_path / 'pack'}: 1 file, ")
+    assert done.stdout.count("\n") == 1
+    again = subprocess.run(command, capture_output=True, text=True)
+    assert "1 file (1 made before)" in again.stdout
+
+
+def test_on_a_terminal_there_is_a_bar_that_leaves_nothing(source, tmp_path):
+    ours, theirs = pty.openpty()
+    try:
+        done = subprocess.run([*PACK, source, tmp_path / "pack"], stdout=subprocess.PIPE, stderr=theirs)
+    finally:
+        os.close(theirs)
+    shown = b""
+    try:
+        while more := os.read(ours, 1 << 16):
+            shown += more
+    except OSError:  # its other end is closed, and all is read
+        pass
+    finally:
+        os.close(ours)
+    assert done.returncode == 0
+    assert b"packing" in shown
+    assert b"13/13" in shown
+    assert shown.rstrip().endswith(b"\x1b[2K"), "the last thing is that the line is cleared"
+
+
+def test_the_command_ends_with_1_where_something_cannot_be_packed_and_2_where_it_is_not_understood(
+    source, tmp_path, capsys
+):
+    damage(source)
+    arguments = [str(source), str(tmp_path / "pack"), "--workers=1"]
+    assert cli.main(["pack", *arguments]) == 1
+    assert capsys.readouterr().err.startswith("fastload pack: 2 files cannot be packed:\n  cat/10.jpg: ")
+    assert cli.main(["pack", "--quality=0", *arguments]) == 2
+    assert "quality is a number from 1 to 95" in capsys.readouterr().err
+    assert cli.main(["pack", *arguments, "--workers=0"]) == 2
+    assert cli.main(["pack", "--on-error", "skip", *arguments]) == 0
+    told = capsys.readouterr()
+    assert "left out eel/poor.jpg: UnidentifiedImageError" in told.err
+    assert told.out.startswith("11 images of 3 classes")
+    with pytest.raises(SystemExit, match="2"):
+        cli.main(["pack", str(source)])

@@ -1,0 +1,145 @@
+"""Killed in the middle, and run again: the pack is that of a run that was left alone.
+
+One of the "images" is a named pipe: whoever reads it stands still until the test writes to it, so that the middle is
+where the test wants it, and no clock is needed.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from pack_tools import contents, file, picture
+
+from fastload.pack.run import pack
+
+SCRIPT = """
+import sys
+from fastload.pack.run import pack
+
+if __name__ == "__main__":
+    pack(sys.argv[1], sys.argv[2], workers=int(sys.argv[3]), images_per_part=4)
+"""
+
+
+@pytest.fixture
+def pipe(source: Path) -> Path:
+    """Return an image that is a named pipe, the last but one of all, in the last of the parts of four images."""
+    path = source / "eel" / "z0.jpg"
+    os.mkfifo(path)
+    _as_new(path)
+    (source / "eel" / "z1.jpg").write_bytes(file(picture(20, 20, 30)))
+    return path
+
+
+def _as_new(pipe: Path) -> None:
+    """Undo that writing to the pipe has changed its time, by which the folder would be another."""
+    os.utime(pipe, ns=(1, 1))
+
+
+@contextmanager
+def fed(pipe: Path) -> Iterator[None]:
+    """Have whoever reads the pipe find an image there."""
+
+    def feed() -> None:
+        with open(pipe, "wb") as end:
+            end.write(file(picture(40, 40, 11), progressive=True))
+
+    _as_new(pipe)
+    thread = threading.Thread(target=feed, daemon=True)
+    thread.start()
+    yield
+    thread.join(60)
+    assert not thread.is_alive()
+
+
+def begin(tmp_path: Path, source: Path, workers: int) -> subprocess.Popen[str]:
+    (tmp_path / "script.py").write_text(SCRIPT)
+    command = [sys.executable, str(tmp_path / "script.py"), str(source), str(tmp_path / "pack"), str(workers)]
+    return subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+
+
+def children(pid: int) -> list[int]:
+    found = []
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        for child in map(int, (task / "children").read_text().split()):
+            if b"resource_tracker" not in Path(f"/proc/{child}/cmdline").read_bytes():
+                found.append(child)
+    return found
+
+
+def wait_for_its_end(pid: int) -> None:
+    try:
+        descriptor = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    try:
+        assert select.select([descriptor], [], [], 60)[0], "it has not ended"
+    finally:
+        os.close(descriptor)
+
+
+def check_the_same(tmp_path: Path, source: Path, pipe: Path) -> int:
+    """Go on with the pack, make another one at once, and return how many parts there had been."""
+    with fed(pipe):
+        before = pack(source, tmp_path / "pack", workers=1, images_per_part=4).num_parts_before
+    with fed(pipe):
+        pack(source, tmp_path / "at once", workers=1, images_per_part=4)
+    assert contents(tmp_path / "pack") == contents(tmp_path / "at once")
+    return before
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_run_that_was_killed_is_gone_on_with(source, tmp_path, pipe, workers):
+    with begin(tmp_path, source, workers) as process:
+        with open(pipe, "wb"):  # opens when the last part is read as far as this
+            helpers = children(process.pid)
+            assert len(helpers) == (workers if workers > 1 else 0)
+            process.kill()
+            process.wait()
+            found = set(os.listdir(tmp_path / "pack"))
+        for helper in helpers:
+            wait_for_its_end(helper)
+    complete = {name for name in found if name.endswith(".arrow")}
+    assert "part-00003-of-00004.arrow" not in complete
+    assert any(name.startswith("part-00003-of-00004.arrow.") for name in found), "its beginning lies there"
+    if workers == 1:
+        assert complete == {f"part-0000{part}-of-00004.arrow" for part in range(3)}
+    assert check_the_same(tmp_path, source, pipe) >= len(complete) > 0
+
+
+def test_a_worker_that_is_killed_ends_the_run_with_its_name_and_the_next_run_goes_on(source, tmp_path, pipe):
+    with begin(tmp_path, source, 2) as process:
+        with open(pipe, "wb"):
+            for helper in children(process.pid):
+                if b"z0.jpg" in b"".join(os.readlink(f"/proc/{helper}/fd/{fd}").encode() for fd in _open(helper)):
+                    os.kill(helper, signal.SIGKILL)
+        error = process.communicate(timeout=60)[1]
+    assert process.returncode == 1
+    assert "a process that packed part-00003-of-00004.arrow ended by itself (exit code -9)" in error
+    assert not [name for name in os.listdir(tmp_path / "pack") if name.endswith(".tmp")]
+    assert check_the_same(tmp_path, source, pipe) >= 1
+
+
+def _open(pid: int) -> list[str]:
+    return os.listdir(f"/proc/{pid}/fd")
+
+
+def test_ctrl_c_ends_the_run_in_a_line_and_the_next_one_goes_on(source, tmp_path, pipe):
+    command = [sys.executable, "-m", "fastload.cli", "pack", str(source), str(tmp_path / "pack"), "--workers=1"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process, open(pipe, "wb"):
+        process.send_signal(signal.SIGINT)
+        error = process.communicate(timeout=60)[1]
+    assert process.returncode == 130
+    assert error == "fastload pack: interrupted; the same command goes on where this one ended\n"
+    assert os.listdir(tmp_path / "pack") == ["pack.json"]
+    with fed(pipe):
+        assert pack(source, tmp_path / "pack", workers=1).num_images == 15

@@ -1,0 +1,230 @@
+"""PackedImages is the ImageFolder that was packed."""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import pickle
+import shutil
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+import torch.utils.data
+from pack_tools import packed
+from torchvision import datasets
+from torchvision.transforms import functional
+
+import fastload
+from fastload import PackError
+from fastload.images import PackedImages
+from fastload.pack.options import PackOptions
+
+
+def same(one, other):
+    return one.mode == other.mode and one.size == other.size and one.tobytes() == other.tobytes()
+
+
+@pytest.fixture(params=["files", "pixels"])
+def pair(request, source, tmp_path):
+    """Return an ImageFolder and the pack of it."""
+    options = PackOptions(raw=request.param == "pixels")
+    return datasets.ImageFolder(source), packed(source, tmp_path / "pack", options)
+
+
+def test_the_samples_are_image_folders(pair):
+    folder, images = pair
+    assert len(images) == len(folder) == 13
+    for index in [*range(-13, 13), np.int64(3)]:
+        (image, target), (expected, expected_target) = images[index], folder[index]
+        assert same(image, expected)
+        assert target == expected_target
+        assert type(target) is int
+    assert len(list(images)) == 13
+
+
+def test_what_is_known_of_the_samples_is_what_image_folder_knows(pair, source):
+    folder, images = pair
+    assert (images.classes, images.class_to_idx, images.targets) == (
+        folder.classes,
+        folder.class_to_idx,
+        folder.targets,
+    )
+    below = [(os.path.relpath(path, source), label) for path, label in folder.samples]
+    assert list(images.samples) == list(images.imgs) == below
+    assert images.samples[2:9:3] == below[2:9:3]
+    assert images.samples[-1] == below[-1]
+    assert repr(images).splitlines()[1] == repr(folder).splitlines()[1]
+
+
+def test_an_image_keeps_what_its_file_says_beside_the_pixels(source, tmp_path):
+    folder, images = datasets.ImageFolder(source), packed(source, tmp_path / "pack")
+    for index in range(13):
+        assert images[index][0].info == folder[index][0].info
+
+
+def test_the_transforms_are_called(source, tmp_path):
+    packed(source, tmp_path / "pack")
+    images = PackedImages(tmp_path / "pack", functional.hflip, lambda label: label + 10)
+    plain = PackedImages(str(tmp_path / "pack"))
+    assert same(images[7][0], functional.hflip(plain[7][0]))
+    assert images[7][1] == plain[7][1] + 10
+    assert "Transform: <function hflip" in repr(images)
+
+
+@pytest.mark.parametrize("index", [13, -14, 10**20])
+def test_an_index_beyond_the_end_is_an_index_error(pair, index):
+    with pytest.raises(IndexError, match=f"has 13 images, got index {index}"):
+        pair[1][index]
+
+
+def test_bytes_are_where_the_file_is_mapped_and_cannot_be_written(pair):
+    images = pair[1]
+    views = [np.frombuffer(images.encoded(index), np.uint8) for index in range(5)]
+    starts = [view.ctypes.data for view in views]
+    part = images._parts[0]
+    first = np.frombuffer(part._map, np.uint8).ctypes.data
+    assert all(first < start < first + len(part._map) for start in starts), "of the first part, in its map"
+    assert starts == sorted(starts)
+    assert images.encoded(0).readonly
+
+
+def test_bytes_outlive_the_dataset(source, tmp_path):
+    images = packed(source, tmp_path / "pack")
+    view = images.encoded(3)
+    expected = bytes(view)
+    del images
+    gc.collect()
+    assert bytes(view) == expected
+
+
+def test_nothing_is_opened_before_it_is_needed_and_no_descriptor_stays(source, tmp_path):
+    def open_parts():
+        links = [f"/proc/self/fd/{name}" for name in os.listdir("/proc/self/fd")]
+        return {os.path.basename(os.path.realpath(link)) for link in links if ".arrow" in os.path.realpath(link)}
+
+    images = packed(source, tmp_path / "pack")
+    gc.collect()
+    assert open_parts() == set()
+    images[6]
+    assert open_parts() == {"part-00001-of-00003.arrow"}
+    del images
+    gc.collect()
+    assert open_parts() == set()
+
+
+def test_a_copy_by_pickle_maps_the_files_itself(pair, tmp_path, monkeypatch):
+    folder, images = pair
+    images[0]
+    data = pickle.dumps(images)
+    assert len(data) < 5000
+    monkeypatch.chdir("/")
+    copy = pickle.loads(data)
+    assert not copy._parts
+    assert all(same(copy[index][0], folder[index][0]) for index in range(13))
+
+
+def test_a_relative_folder_is_found_from_elsewhere(source, tmp_path, monkeypatch):
+    packed(source, tmp_path / "pack")
+    monkeypatch.chdir(tmp_path)
+    images = PackedImages("pack")
+    monkeypatch.chdir("/")
+    assert len([image for image, _ in images]) == 13
+
+
+def pixels_and_sizes(batch):
+    return [(image.size, image.tobytes(), label) for image, label in batch]
+
+
+@pytest.mark.parametrize(
+    ("loader", "method"),
+    [(fastload.DataLoader, "fork"), (torch.utils.data.DataLoader, "fork"), (fastload.DataLoader, "spawn")],
+)
+def test_worker_processes_load_what_this_one_does(pair, loader, method):
+    folder, images = pair
+    images[0]  # the parent has maps that a fork inherits
+    workers = {"fork": 2, "spawn": 1}[method]
+    loader = loader(images, 4, num_workers=workers, multiprocessing_context=method, collate_fn=pixels_and_sizes)
+    found = [one for batch in loader for one in batch]
+    assert found == pixels_and_sizes(folder)
+
+
+def test_threads_share_it(pair):
+    folder, images = pair
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda index: images[index % 13], range(260)))
+    assert pixels_and_sizes(found[:13]) == pixels_and_sizes(folder)
+    assert pixels_and_sizes(found) == pixels_and_sizes(found[:13]) * 20
+
+
+def test_what_is_no_pack_is_refused(source, tmp_path):
+    with pytest.raises(PackError, match=r"is not a pack: it has no pack.json; fastload pack SRC DST makes one"):
+        PackedImages(source)
+    packed(source, tmp_path / "pack")
+    description = tmp_path / "pack" / "pack.json"
+    right = json.loads(description.read_text())
+    for wrong in ("", "[]", "{}", json.dumps({**right, "format": "2"}), json.dumps({**right, "more": 1})):
+        description.write_text(wrong)
+        with pytest.raises(PackError, match="cannot be read as the description of a pack"):
+            PackedImages(tmp_path / "pack")
+    for wrong in ({"images_per_class": [5, 4, 5]}, {"parts": []}):
+        description.write_text(json.dumps({**right, **wrong}))
+        with pytest.raises(PackError, match="contradicts itself"):
+            PackedImages(tmp_path / "pack")
+    description.write_text(json.dumps({**right, "parts": None}))
+    with pytest.raises(PackError, match="is not finished; run the same fastload pack again"):
+        PackedImages(tmp_path / "pack")
+
+
+def test_a_part_that_is_missing_or_cut_off_is_told_at_once(source, tmp_path):
+    packed(source, tmp_path / "pack")
+    path = tmp_path / "pack" / "part-00001-of-00003.arrow"
+    size = path.stat().st_size
+    os.truncate(path, size - 1)
+    with pytest.raises(PackError, match=rf"part-00001-of-00003.arrow has {size - 1:,} bytes instead of {size:,}"):
+        PackedImages(tmp_path / "pack")
+    path.unlink()
+    with pytest.raises(PackError, match=r"a part of the pack is missing: .*part-00001-of-00003.arrow"):
+        PackedImages(tmp_path / "pack")
+
+
+@pytest.mark.parametrize("damage", ["nothing", "noise", "beginning", "other columns"])
+def test_a_part_that_is_damaged_or_foreign_is_told_when_it_is_opened(source, tmp_path, damage):
+    packed(source, tmp_path / "pack")
+    path = tmp_path / "pack" / "part-00001-of-00003.arrow"
+    data = path.read_bytes()
+    wrong = {
+        "nothing": bytes(len(data)),
+        "noise": np.random.default_rng(0).bytes(len(data)),
+        "beginning": data[: len(data) // 2] + bytes(len(data) - len(data) // 2),
+        "other columns": data.replace(b"image", b"imagf").replace(b"label", b"labem"),
+    }
+    path.write_bytes(wrong[damage])
+    images = PackedImages(tmp_path / "pack")
+    images[0]
+    with pytest.raises(
+        PackError, match=r"part-00001-of-00003.arrow (cannot be read as a part of a pack|is not the part)"
+    ):
+        images[5]
+
+
+def test_a_part_of_another_pack_is_told_when_it_is_opened(source, tmp_path):
+    packed(source, tmp_path / "pack")
+    parts = [tmp_path / "pack" / f"part-0000{part}-of-00003.arrow" for part in range(2)]
+    description = json.loads((tmp_path / "pack" / "pack.json").read_text())
+    shutil.copy(parts[0], parts[1])
+    description["parts"][1]["bytes"] = description["parts"][0]["bytes"]
+    (tmp_path / "pack" / "pack.json").write_text(json.dumps(description))
+    with pytest.raises(PackError, match=r"part-00001-of-00003.arrow is not the part of this pack that it was"):
+        PackedImages(tmp_path / "pack")[5]
+
+
+def test_an_image_that_went_bad_is_named(source, tmp_path):
+    images = packed(source, tmp_path / "pack")
+    stored, path = bytes(images.encoded(7)), tmp_path / "pack" / "part-00001-of-00003.arrow"
+    path.write_bytes(path.read_bytes().replace(stored, bytes(len(stored))))
+    images = PackedImages(tmp_path / "pack")
+    with pytest.raises(Exception, match="cannot identify") as caught:
+        images[7]
+    assert caught.value.__notes__ == [f"at index 7: {images.samples[7][0]} in {tmp_path / 'pack'}"]
