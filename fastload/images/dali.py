@@ -57,9 +57,9 @@ class DALILoader:
     seed, epoch and index give the same box, whatever the batch, the workers, the ranks or the decoder. Colour
     transforms, erasing and whatever else DALI is not given is done with the batch, on its device, after DALI.
 
-    Pixels are DALI's: most differ from Pillow's by at most a level or two, for its filters are rounded in another way;
-    docs/dali.md has the numbers. CMYK files have other colours. Orientation in EXIF data is not applied by the built-in
-    pipeline, as torchvision does not.
+    Pixels are DALI's: JPEG files are decoded to the same bits as by Pillow, on the CPU, and resized in DALI's way, by
+    0.16 levels otherwise on the average; docs/dali.md has the numbers. Orientation in EXIF data is not applied by the
+    built-in pipeline, as torchvision does not. Nothing is padded.
 
     Random operators of DALI's own in a ``pipeline`` draw from streams of DALI's, which are seeded from seed and epoch:
     the same at every start of an epoch with the same batches, but neither independent of the batch size nor restored
@@ -148,17 +148,17 @@ class DALILoader:
 
     @property
     def batch_size(self) -> int | None:
-        """Torch's."""
+        """As of torch's loader."""
         return self.loader.batch_size
 
     @property
     def sampler(self) -> Any:
-        """Torch's."""
+        """As of torch's loader."""
         return self.loader.sampler
 
     @property
     def batch_sampler(self) -> Any:
-        """Torch's."""
+        """As of torch's loader."""
         return self.loader.batch_sampler
 
     def set_epoch(self, epoch: int) -> None:

@@ -90,6 +90,7 @@ class Scheduling:
         self._rows: RowMaker = NativeRows() if native.available("jpeg") else PillowRows()
 
     def __call__(self, batch: Any) -> Ticket:
+        """Begin a batch of samples of :class:`Files`, collated."""
         files, targets, indices = batch
         draws = draws_for(len(files), None)
         inputs = _Inputs(self, files, targets, indices.tolist(), draws)
@@ -106,8 +107,8 @@ class Scheduling:
         for index, cut, size in zip(indices, self._recipe.cuts(draws, Sizes.of(sizes)), sizes, strict=True):
             if cut is None:
                 raise ValueError(
-                    f"the transform's crop is larger than the image of {size}, and DALI pads none, at {self.name(index)}; "
-                    "resize before the crop"
+                    f"the transform's crop is larger than the image of {size}, and DALI pads none, at "
+                    f"{self.name(index)}; resize before the crop"
                 )
             found.append(cut)
         return found

@@ -15,8 +15,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, NamedTuple
 
-import torch
 from torch import Tensor
+from torch.utils.dlpack import from_dlpack
 
 from ..errors import ConfigError
 
@@ -300,7 +300,7 @@ def _tensor(output: Any, place: int) -> Tensor:
             f"a batch's samples are to have one shape, and those of output {place} have "
             f"{sorted(set(map(tuple, output.shape())))}: resize or crop them to one"
         )
-    return torch.from_dlpack(output.as_tensor())
+    return from_dlpack(output.as_tensor())
 
 
 __all__ = ["INPUTS", "Kind", "Pipelines", "Running", "Ticket", "import_dali", "source"]
