@@ -148,8 +148,11 @@ def _whole(part: Part, head: int) -> Recipe:
         raise ConfigError("the dataset's transform ends with a PIL image; let it end with ToTensor, or ToImage")
     size = size_after(part.source, steps[:head])
     if size is None:
-        where = f"before {steps[head]}, which DALI does not do" if head < len(steps) else "in the end"
-        raise ConfigError(f"the images have different sizes {where}; crop or resize all to one size first")
+        after = steps[head - 1] if head else "decoding"
+        raise ConfigError(
+            f"after {after}, the last that DALI can do of the dataset's transform, images have different sizes; crop or "
+            "resize all of them to one before that"
+        )
     return Recipe(steps, states, head, size)
 
 
