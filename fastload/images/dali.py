@@ -100,15 +100,15 @@ class DALILoader:
             raise ConfigError(f"DALI knows the devices 'cpu' and 'cuda', got {device=}")
         if pipeline is not None and not callable(pipeline):
             raise ConfigError(f"pipeline must be a function with @pipeline_def, got {pipeline!r}")
-        self.num_threads = check_count(
-            "num_threads", len(os.sched_getaffinity(0)) if num_threads is None else num_threads
-        )
+        if num_threads is not None:
+            num_threads = check_count("num_threads", num_threads)
         self.prefetch_queue_depth = check_count("prefetch_queue_depth", prefetch_queue_depth)
         transform = getattr(dataset, "transform", None)
         self._recipe: Recipe | None = None
         if pipeline is None or transform is not None:
             self._recipe = recipe_of(dataset, whole=pipeline is None)
-        import_dali()
+        import_dali()  # after what needs none is checked, and before what only its systems have
+        self.num_threads = len(os.sched_getaffinity(0)) if num_threads is None else num_threads
         self._pipelines = Pipelines(
             built_in(self._recipe, self.device) if pipeline is None else pipeline,
             {

@@ -150,8 +150,8 @@ def _whole(part: Part, head: int) -> Recipe:
     if size is None:
         after = steps[head - 1] if head else "decoding"
         raise ConfigError(
-            f"after {after}, the last that DALI can do of the dataset's transform, images have different sizes; crop or "
-            "resize all of them to one before that"
+            f"after {after}, the last that DALI can do of the dataset's transform, images have different sizes; crop "
+            "or resize all of them to one before that"
         )
     return Recipe(steps, states, head, size)
 
