@@ -95,8 +95,8 @@ def source(name: str) -> Any:
         options: dict[str, Any] = {} if kind.ndim is None else {"ndim": kind.ndim}
         if kind.dtype is not None:
             options["dtype"] = getattr(dali.types, kind.dtype.upper().replace("FLOAT32", "FLOAT"))
-        # The memory is kept until the batch has come out.
-        declared[name] = dali.fn.external_source(name=name, no_copy=True, **options)
+        # Files are not copied: their memory is kept until the batch has come out.
+        declared[name] = dali.fn.external_source(name=name, no_copy=name == "file", **options)
     return declared[name]
 
 
