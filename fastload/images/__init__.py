@@ -1,4 +1,4 @@
-"""Image datasets."""
+"""Image datasets and decoders."""
 
 from ..pack.dataset import PackedImages
 
