@@ -11,19 +11,18 @@ from benchmarks.peers.loaders import MEAN, STD, Work, image_files
 
 
 class Epochs:
-    """DALI's iterator, reset at the beginning of an epoch: there DALI fills its queues for that epoch."""
+    """DALI's iterator. While one epoch ends, it fills its queues for the next."""
+
+    runs_on = True
 
     def __init__(self, work: Work) -> None:
         pipe = _pipeline(work, batch_size=work.batch_size, num_threads=work.num_workers, device_id=None)
         self.iterator = DALIClassificationIterator(pipe, reader_name="Reader", last_batch_policy=LastBatchPolicy.DROP)
-        self.begun = False
 
     def __iter__(self) -> Iterator[Any]:
-        if self.begun:
-            self.iterator.reset()
-        self.begun = True
         for [batch] in self.iterator:
             yield batch["data"], batch["label"].squeeze(-1)
+        self.iterator.reset()
 
 
 @pipeline_def
