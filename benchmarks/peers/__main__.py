@@ -67,7 +67,10 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     )
     parser.add_argument("--envs", type=Path, metavar="DIR", help="where benchmarks.peers.install put the peers")
     parser.add_argument(
-        "--packed", type=Path, metavar="DIR", help="where peers' own files are made and kept (default: packed in --envs)"
+        "--packed",
+        type=Path,
+        metavar="DIR",
+        help="where peers' own files are made and kept (default: ENVS/packed)",
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="append a JSON line for each case to FILE")
     parser.add_argument("--rows", type=Path, metavar="FILE", help="append rows for README.md's table to FILE")

@@ -27,7 +27,9 @@ def link_images(data: Path, folder: Path, num_images: int) -> Path:
     """
     files = sorted(file for file in data.glob("*/*") if file.suffix.lower() in _SUFFIXES)
     if not files:
-        raise ValueError(f"--data must be an ImageFolder tree, but {data} has no folder with a .jpg or .jpeg file in it")
+        raise ValueError(
+            f"--data must be an ImageFolder tree, but {data} has no folder with a .jpg or .jpeg file in it"
+        )
     tree = folder / f"images-{num_images}"
     recipe = {"files": [str(file) for file in files]}
     if not _is_made(tree, recipe):

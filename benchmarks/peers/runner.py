@@ -56,9 +56,7 @@ class Runner:
     async def __aexit__(self, *raised: object) -> None:
         await self._end_children()
 
-    async def measure(
-        self, case: Case, arguments: Mapping[str, object], repetitions: int, deadline: float
-    ) -> Measured:
+    async def measure(self, case: Case, arguments: Mapping[str, object], repetitions: int, deadline: float) -> Measured:
         """Measure every side of a case up to ``repetitions`` times.
 
         Args:

@@ -34,7 +34,9 @@ def pack(work: Work, *, file: str) -> None:
         dataset = ImageFolder(str(work.images))
         field = RGBImageField(write_mode="jpg", jpeg_quality=90)
         if file == "half raw":
-            field = RGBImageField(write_mode="proportion", compress_probability=0.5, max_resolution=500, jpeg_quality=90)
+            field = RGBImageField(
+                write_mode="proportion", compress_probability=0.5, max_resolution=500, jpeg_quality=90
+            )
     writer = DatasetWriter(_path(work), {"image": field, "label": IntField()}, num_workers=work.num_workers)
     writer.from_indexed_dataset(dataset)
 

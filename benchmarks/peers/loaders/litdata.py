@@ -21,9 +21,7 @@ def pack(work: Work) -> None:
     os.environ["DATA_OPTIMIZER_DATA_CACHE_FOLDER"] = str(scratch / "data")
     import litdata
 
-    litdata.optimize(
-        fn=_read, inputs=image_files(work), output_dir=str(work.packed), chunk_bytes="64MB", num_workers=1
-    )
+    litdata.optimize(fn=_read, inputs=image_files(work), output_dir=str(work.packed), chunk_bytes="64MB", num_workers=1)
     shutil.rmtree(scratch, ignore_errors=True)
 
 
@@ -45,5 +43,4 @@ def load(work: Work) -> Iterable[Any]:
 
 
 def _transformed(transform: Any, sample: dict[str, Any]) -> tuple[Tensor, int]:
-    image = sample["image"]
-    return transform(image.expand(3, -1, -1) if len(image) == 1 else image), sample["label"]
+    return transform(sample["image"]), sample["label"]

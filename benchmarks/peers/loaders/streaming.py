@@ -5,6 +5,7 @@ from typing import Any
 
 from PIL import Image
 from streaming import MDSWriter, StreamingDataset
+from streaming.base.util import clean_stale_shared_memory
 from torch.utils.data import DataLoader
 
 from benchmarks.cases.imagefolder import build_transform
@@ -33,4 +34,5 @@ def pack(work: Work) -> None:
 
 def load(work: Work) -> Iterable[Any]:
     """Return torch's loader of it."""
+    clean_stale_shared_memory()  # of a run that was killed; its dataset refuses to start beside it
     return DataLoader(Images(work), batch_size=work.batch_size, num_workers=work.num_workers, drop_last=True)
