@@ -141,7 +141,7 @@ def _check_batch(images: torch.Tensor, labels: torch.Tensor, work: Work, size: i
     dtype = torch.float32 if work.normalised else torch.uint8
     if tuple(images.shape) != shape or images.dtype != dtype:
         raise NotTheWork(f"a batch must be {dtype} of shape {shape}, got {images.dtype} of shape {tuple(images.shape)}")
-    # A hundred crops of photographs have nearly black and nearly white pixels; normalised, those are -2.1 and 2.2 to 2.7.
+    # A hundred crops of photographs have nearly black and nearly white pixels; normalised: -2.1 and 2.2 to 2.7.
     darkest, brightest = float(images.min()), float(images.max())
     low, high = ((-2.6, -1.5), (1.8, 2.8)) if work.normalised else ((0, 30), (225, 255))
     if not (low[0] <= darkest <= low[1] and high[0] <= brightest <= high[1]):

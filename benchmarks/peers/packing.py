@@ -1,8 +1,8 @@
 """The files of a run: a tree of links to the JPEGs, and each side's own files, made once and kept.
 
 In: an ImageFolder tree and a folder. Out, in that folder: ``images-<n>``, an ImageFolder tree of n links, as many of
-each file as it takes; and ``<side>-<n>``, the side's own files, with a ``<side>-<n>.json`` beside it that says what they
-were made of. What was made of something else is made anew.
+each file as it takes; and ``<side>-<n>``, the side's own files. A file ``<name>.json`` beside each says what it was made
+of; what was made of something else is made anew.
 """
 
 import itertools

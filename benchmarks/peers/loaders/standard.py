@@ -1,6 +1,4 @@
-"""torch's DataLoader, and fastload's in its place: ImageFolder with torchvision's transforms, decoded by Pillow or by
-torchvision.io.
-"""
+"""torch's DataLoader and fastload's: ImageFolder with torchvision's transforms, decoded by Pillow or torchvision.io."""
 
 from collections.abc import Iterable
 from typing import Any
