@@ -1,7 +1,7 @@
 """The files of a run: a tree of links to the JPEGs, and each side's own files, made once and kept.
 
 In: an ImageFolder tree and a folder. Out, in that folder: ``images-<n>``, an ImageFolder tree of n links, as many of
-each file as it takes; and ``<side>-<n>``, the side's own files. A file ``<name>.json`` beside each says what it was made
+each file as it takes; and ``<side>-<n>``, the side's own files. A file ``<name>.json`` beside each says what it is made
 of; what was made of something else is made anew.
 """
 
