@@ -15,6 +15,7 @@ Read the files in this order, which is the order a measurement goes through them
     report.py          JSON lines, the table, rows for README.md
     progress.py        how far a run is
     engine.py          the command: python -m benchmarks.engine
+    peers/             other loaders, with commands of their own: python -m benchmarks.peers
     gpu/               what a GPU gets, with a command of its own: python -m benchmarks.gpu
 
 These are not tests: nothing here fails because a number is low.

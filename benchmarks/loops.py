@@ -45,6 +45,7 @@ def time_epoch(loader: Iterable[object], *, samples_per_batch: int, num_warm_bat
         the workers;
         "first batch ms": from before ``iter()`` until the first batch is here;
         "CPU us/sample": user and system time of this process and of the workers that have ended, for the whole epoch;
+        "batches": how many there were;
         "statistics": what the loader says of itself.
     """
     cpu_before = cpu_seconds()
@@ -62,6 +63,7 @@ def time_epoch(loader: Iterable[object], *, samples_per_batch: int, num_warm_bat
         "samples/s": num_samples / (end - start),
         "first batch ms": (arrivals[0] - start) * 1e3,
         "CPU us/sample": (cpu_seconds() - cpu_before) / num_samples * 1e6,
+        "batches": len(arrivals),
         "statistics": describe(loader),
     }
 

@@ -36,7 +36,7 @@ def read_tree_memory(root_pid: int | None = None) -> TreeMemory:
     """
     own = pss = rss = 0
     shared_files: dict[tuple[int, int], int] = {}
-    pids = _tree(root_pid or os.getpid())
+    pids = process_tree(root_pid)
     for pid in pids:
         fields = _rollup(pid)
         own += fields.get("Pss_Anon", 0) + fields.get("Pss_Shmem", 0)
@@ -52,8 +52,8 @@ def read_tree_memory(root_pid: int | None = None) -> TreeMemory:
     )
 
 
-def _tree(root_pid: int) -> list[int]:
-    """Return ``root_pid`` and the ids of all its descendants."""
+def process_tree(root_pid: int | None = None) -> list[int]:
+    """Return ``root_pid`` (default: this process) and the ids of all its descendants."""
     children: dict[int, list[int]] = {}
     for entry in os.listdir("/proc"):
         if entry.isdigit():
@@ -64,7 +64,7 @@ def _tree(root_pid: int) -> list[int]:
             # The command name in parentheses may itself hold spaces and parentheses; the state and parent id follow it.
             parent = int(text.rpartition(")")[2].split()[1])
             children.setdefault(parent, []).append(int(entry))
-    found = [root_pid]
+    found = [root_pid or os.getpid()]
     for pid in found:
         found.extend(children.get(pid, []))
     return found

@@ -85,13 +85,19 @@ class Child:
     """A process that measures. Leaving the context kills whatever is left of it: the child, its workers, a fork server.
 
     It carries out one request after the other, and its answers come in their order.
+
+    Args:
+        python: the interpreter that it runs.
     """
+
+    def __init__(self, python: str = sys.executable) -> None:
+        self._python = python
 
     async def __aenter__(self) -> Self:
         self._complaints = tempfile.TemporaryFile("w+")  # noqa: SIM115  (closed where the context is left)
         # A session of its own, so that a child that hangs can be ended together with its workers.
         self._process = await asyncio.create_subprocess_exec(
-            sys.executable,
+            self._python,
             "-m",
             "benchmarks.child",
             stdin=asyncio.subprocess.PIPE,
