@@ -15,14 +15,21 @@ from .memory import in_words
 
 def explain(loader: Any) -> str:
     """Return a line for each thing that was decided for a :class:`fastload.DataLoader`."""
+    lines = facts(loader)
+    plan = plan_of(loader)
+    if plan is not None:
+        table = str(plan).splitlines()
+        place = int(loader.resident is not None)
+        lines[place:place] = [("fusion", table[0]), *(("", line) for line in table[1:])]
+    return "\n".join(f"{name:<12}{words}" for name, words in lines)
+
+
+def facts(loader: Any) -> list[tuple[str, str]]:
+    """Return what was decided, all but the fusion: names and words."""
     decisions, statistics = decide(loader), loader.statistics()
     lines: list[tuple[str, str]] = []
     if loader.resident is not None:
         lines.append(("resident", _resident(loader, statistics)))
-    plan = plan_of(loader)
-    if plan is not None:
-        table = str(plan).splitlines()
-        lines += [("fusion", table[0]), *(("", line) for line in table[1:])]
     lines += _workers(loader, decisions, statistics)
     lines.append(("order", decisions.order_reason))
     lines.append(("seeding", decisions.seeding_reason))
@@ -36,7 +43,7 @@ def explain(loader: Any) -> str:
         slots = f"; {statistics.slots} slots of up to {statistics.slot_bytes:,} bytes" if statistics.slots else ""
         lines.append(("so far", f"{statistics.batches} batches, {statistics.samples} samples{slots}"))
         lines += [("no layout", f"{n} batches: {reason}") for reason, n in statistics.without_layout_reason.items()]
-    return "\n".join(f"{name:<12}{words}" for name, words in lines)
+    return lines
 
 
 def _workers(loader: Any, decisions: Decisions, statistics: Any) -> Iterator[tuple[str, str]]:
@@ -84,4 +91,4 @@ def _way_to_device(loader: Any, statistics: Any) -> str:
     return f", through a staging copy: {page_lock.refused}" if page_lock.refused else ", from page-locked slots"
 
 
-__all__ = ["explain"]
+__all__ = ["explain", "facts"]

@@ -36,12 +36,27 @@ def check_can_fuse(loader: Any) -> None:
 
 def plan_of(loader: Any) -> Plan | None:
     """Return the plan of a loader's dataset; None for one that does not ask for it, or loads no single samples."""
-    if not loader.fuse or isinstance(loader.dataset, IterableDataset) or not loader._auto_collation:
-        return None
+    plan = possible_plan(loader) if loader.fuse else None
+    return None if isinstance(plan, str) else plan
+
+
+def possible_plan(loader: Any) -> Plan | str:
+    """Return the plan that ``fuse=True`` would carry out, asked for or not; or why there is none."""
+    if loader.seeding == "torch":
+        return "seeding='torch' draws from torch's streams"
+    if isinstance(loader.dataset, IterableDataset):
+        return "an IterableDataset gives its samples by itself"
+    if not loader._auto_collation:
+        return "the loader makes no batches (batch_size=None)"
+    return named_plan(loader.dataset)
+
+
+def named_plan(dataset: Any) -> Plan:
+    """Return the plan of a dataset, with what would make its rows and blocks here."""
     from .fusion import recognise
 
     named = {name: maker.name for name, maker in _makers().items()}
-    return replace(recognise(loader.dataset), **named)
+    return replace(recognise(dataset), **named)
 
 
 def fused_of(loader: Any, seed: int) -> FusedDataset | None:
@@ -63,17 +78,27 @@ def fused_of(loader: Any, seed: int) -> FusedDataset | None:
     return FusedDataset(loader.dataset, plan, seed, **_makers())
 
 
+def why_not_native() -> str | None:
+    """Return why files are decoded and resized by Pillow here, not by the native library; None where they are not."""
+    reason = native.why_not("jpeg")
+    if reason is None and pillow_order() is None:
+        # It is followed by itself alone.
+        from PIL import __version__
+
+        reason = f"PIL {__version__} resizes to other values than the native library, which follows Pillow's own"
+    return reason
+
+
 def _makers() -> dict[str, Any]:
     """Return what the native library makes here, by the argument's name; the rest is made by Pillow and torch."""
     from .fusion.native_makers import NativeBlocks, NativeRows
 
     made: dict[str, Any] = {}
-    # A Pillow that resizes in a way that the library does not know is followed by itself alone.
-    if native.available("jpeg") and pillow_order() is not None:
+    if why_not_native() is None:
         made["rows"] = NativeRows()
     if native.available("arrays"):
         made["blocks"] = NativeBlocks()
     return made
 
 
-__all__ = ["check_can_fuse", "fused_of", "plan_of"]
+__all__ = ["check_can_fuse", "fused_of", "named_plan", "plan_of", "possible_plan", "why_not_native"]
