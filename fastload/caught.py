@@ -62,7 +62,8 @@ def why_not_caught(command: Sequence[str], ended: int, number: int = 1) -> str:
         how = f"by signal {-ended}" if ended < 0 else f"with status {ended}"
         return f"{name} ended {how} before it iterated over a loader"
     loaders = "a DataLoader" if number == 1 else f"{number} DataLoaders"
-    return f"{name} did not iterate over {loaders}; give it arguments that make it train, or name a loader as MODULE:NAME"
+    remedy = "give it arguments that make it train, or name a loader as MODULE:NAME"
+    return f"{name} did not iterate over {loaders}; {remedy}"
 
 
 @contextlib.contextmanager

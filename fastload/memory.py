@@ -11,6 +11,7 @@ import torch
 
 from .cgroups import CGROUPS, PROC, groups_of
 
+
 def free_on_host(proc: Path = PROC, cgroups: Path = CGROUPS) -> int | None:
     """Return how much a process can still take without swapping; None where the system does not say.
 
