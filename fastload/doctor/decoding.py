@@ -20,6 +20,7 @@ import numpy as np
 from .. import native
 from .finding import Finding, python_install, system_install
 from .measuring import SIDES, SIZE, by_pillow, made_jpeg, milliseconds, native_way
+from .pillow import anew
 
 # Of processor time, native AVX-512 beside Pillow with torchvision: benchmarks/README.md, "The native kernels".
 _KNOWN = "a third of Pillow's time for a JPEG file (2026-11-21, AMD EPYC: 0.70 ms beside 2.29 ms)"
@@ -53,7 +54,7 @@ def library() -> Iterator[Finding]:
             f"works, but the active Pillow resizes to other values ({100 * np.mean(differ > 0):.1f} % of them, by at "
             f"most {differ.max()}), so fuse=True leaves files to it, to give what torchvision gives"
         )
-        yield Finding(part, "costs", words, "see the times below", python_install("--force-reinstall pillow"))
+        yield Finding(part, "costs", words, "see the times below", anew())
     elif not np.array_equal(made, expected):
         words = "does not give Pillow's pixels; please report this, with this page"
         yield Finding(part, "broken", words, remedy="export FASTLOAD_NATIVE=0")

@@ -59,9 +59,13 @@ def active(version: str, there: Mapping[str, str]) -> Active:
     return Active(name, version, trouble)
 
 
+def anew() -> str:
+    """Return the commands that leave Pillow alone in its place."""
+    return f"{python_uninstall(*_NAMES)}; {python_install('pillow')}"
+
+
 def probe() -> Iterator[Finding]:
     """Look at Pillow."""
-    again = f"{python_uninstall(*_NAMES)}; {python_install('pillow')}"
     try:
         import PIL
     except ModuleNotFoundError:
@@ -73,13 +77,13 @@ def probe() -> Iterator[Finding]:
         from PIL import _imaging, features
     except ImportError as error:  # its compiled part is of another version
         words = f"{found.trouble}; {in_one_line(error)}" if found.trouble else in_one_line(error)
-        yield Finding("Pillow", "broken", words, remedy=again)
+        yield Finding("Pillow", "broken", words, remedy=anew())
         return
     core = str(_imaging.PILLOW_VERSION)
     words = f"{'pillow-simd' if found.name == 'pillow-simd' else 'Pillow'} {found.version} is active"
     if found.trouble or core != found.version:
         trouble = found.trouble or f"its compiled part is of version {core}"
-        yield Finding("Pillow", "costs", f"{words}; {trouble}", "which code decodes is a matter of chance", again)
+        yield Finding("Pillow", "costs", f"{words}; {trouble}", "which code decodes is a matter of chance", anew())
     else:
         yield Finding("Pillow", "ok", words)
     if features.check_feature("libjpeg_turbo"):
@@ -89,7 +93,7 @@ def probe() -> Iterator[Finding]:
         state: State = "costs" if reads else "broken"
         words = "another libjpeg" if reads else "none: JPEG files cannot be read"
         cost = "files are decoded without vector instructions" if reads else ""
-        yield Finding("its libjpeg", state, words, cost, again)
+        yield Finding("its libjpeg", state, words, cost, anew())
 
 
-__all__ = ["Active", "active", "installed", "probe"]
+__all__ = ["Active", "active", "anew", "installed", "probe"]

@@ -15,11 +15,12 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import IO, Any
 
+from ..cgroups import processors
 from .child import failed
 from .finding import Finding
 from .probes import PROBES
 
-SECONDS = 90.0
+SECONDS = 120.0
 """After which a probe counts as hanging; importing torch from a slow disk takes half of it."""
 
 
@@ -57,7 +58,7 @@ def _of_one_process(
             for message in _messages(lines, seconds):
                 if message is None:
                     process.kill()
-                    yield current, [failed(PROBES[current], f"gave no answer within {seconds:g} seconds")]
+                    yield current, [failed(PROBES[current], _silent(seconds))]
                     return
                 if "begin" in message:
                     current = message["begin"]
@@ -93,6 +94,13 @@ def _read(pipe: IO[bytes], lines: queue.SimpleQueue[bytes]) -> None:
     for line in pipe:
         lines.put(line)
     lines.put(b"")
+
+
+def _silent(seconds: float) -> str:
+    words = f"gave no answer within {seconds:g} seconds"
+    if hasattr(os, "getloadavg") and (load := os.getloadavg()[0]) > 2 * processors():
+        words += f"; the machine is busy (load {load:.0f}, {processors()} cores), so try again"
+    return words
 
 
 def _end(process: subprocess.Popen[bytes]) -> str:
