@@ -78,7 +78,6 @@ def test_the_page_of_this_machine_says_that_all_that_is_needed_works():
     assert done.stderr == ""
 
 
-@pytest.mark.without_library
 def test_the_json_says_what_is_switched_off_and_what_to_do():
     done = doctor("--json", FASTLOAD_NATIVE="0")
     assert done.returncode == 0, done.stderr

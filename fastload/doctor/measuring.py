@@ -32,7 +32,7 @@ def made_jpeg() -> bytes:
     smooth = np.asarray(coarse.resize(SIDES[::-1], Image.Resampling.BICUBIC)).astype(np.int64)
     noisy = np.clip(smooth + random.integers(-16, 17, smooth.shape), 0, 255).astype(np.uint8)
     out = io.BytesIO()
-    Image.fromarray(noisy).save(out, "JPEG", quality=90)
+    Image.fromarray(noisy).save(out, "JPEG", quality=94)
     return out.getvalue()
 
 

@@ -51,9 +51,10 @@ def _of_one_process(
         process = subprocess.Popen(
             [sys.executable, "-c", code], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors
         )
+        lines: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+        reader = threading.Thread(target=_read, args=(process.stdout, lines), daemon=True)
+        reader.start()
         try:
-            lines: queue.SimpleQueue[bytes] = queue.SimpleQueue()
-            threading.Thread(target=_read, args=(process.stdout, lines), daemon=True).start()
             current = places[0]
             for message in _messages(lines, seconds):
                 if message is None:
@@ -75,6 +76,9 @@ def _of_one_process(
                 process.wait(10)
             except subprocess.TimeoutExpired:  # it hangs in the kernel: whoever has started us inherits it
                 pass
+            reader.join(10)  # whom something that the probe has started may keep: then the pipe is left to it
+            if not reader.is_alive() and process.stdout is not None:
+                process.stdout.close()
 
 
 def _messages(lines: queue.SimpleQueue[bytes], seconds: float) -> Iterator[dict[str, Any] | None]:
