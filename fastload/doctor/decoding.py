@@ -20,7 +20,7 @@ import numpy as np
 from .. import native
 from .finding import Finding, python_install, system_install
 from .measuring import SIDES, SIZE, by_pillow, made_jpeg, milliseconds, native_way
-from .pillow import anew
+from .pillow import active, anew
 
 # Of processor time, native AVX-512 beside Pillow with torchvision: benchmarks/README.md, "The native kernels".
 _KNOWN = "a third of Pillow's time for a JPEG file (2026-11-21, AMD EPYC: 0.70 ms beside 2.29 ms)"
@@ -64,13 +64,16 @@ def library() -> Iterator[Finding]:
 
 def speed() -> Iterator[Finding]:
     """Measure what an image costs, on the spot."""
+    from PIL import __version__
+
+    name = "pillow-simd" if active(__version__, {}).name == "pillow-simd" else "Pillow"
     data = made_jpeg()
     pillow = milliseconds(lambda: by_pillow(data))
     if native.available("jpeg"):
         own = milliseconds(native_way(data))
-        words = f"{own:.2f} ms by the native library, {pillow:.2f} ms by Pillow: {pillow / own:.1f} times"
+        words = f"{own:.2f} ms by the native library, {pillow:.2f} ms by {name}: {pillow / own:.1f} times"
     else:
-        words = f"{pillow:.2f} ms by Pillow"
+        words = f"{pillow:.2f} ms by {name}"
     yield Finding("measured here", "ok", f"{words} (processor time; {_WHAT})")
 
 
