@@ -35,7 +35,9 @@ def show(*tables: Any) -> None:
     if sys.stdout.isatty():
         Console(highlight=False).print(*tables, sep="")
         return
-    out = Console(highlight=False, no_color=True, width=int(os.environ.get("COLUMNS") or _COLUMNS))
+    asked = os.environ.get("COLUMNS", "")
+    columns = int(asked) if asked.isdigit() and int(asked) > 0 else _COLUMNS
+    out = Console(highlight=False, no_color=True, width=columns)
     with out.capture() as captured:
         out.print(*tables, sep="")
     print("\n".join(line.rstrip() for line in captured.get().splitlines()))
