@@ -1,4 +1,4 @@
-"""From JPEG files to rows of a batch, by the native kernels, beside Pillow with torchvision; no loader in between.
+"""From JPEG files to rows of a batch, by the native kernels, beside Pillow with torchvision.
 
     uv run python -m benchmarks.native_rows --data DIR [--repeats 5] [--files 500]
 
@@ -6,6 +6,10 @@ Claim: RandomResizedCrop(224) and a flip to uint8 takes a third of the processor
 resizing a mean crop at most 0.14 ms. The sides take turns in one process, with the same boxes; each number is the
 median over the repetitions, in processor time, which other work on the machine disturbs less than the clock. The rows
 of threads are by the clock.
+
+The first line says which Pillow it was: run in an environment where pillow-simd stands in Pillow's place, the sides of
+Pillow are pillow-simd's. There fastload leaves files to pillow-simd, whose values are others than Pillow's, so the
+native sides then say what the library would take; "loader" is what a loader without workers takes, fused and not.
 
 Meaningless if: the files are not of ImageNet's size, or, for the threads, other work runs on the cores.
 """
@@ -27,11 +31,13 @@ import numpy as np
 import PIL
 import torch
 import torchvision
-from PIL import Image
-from torchvision import transforms
+from PIL import Image, features
+from torchvision import datasets, transforms
 from torchvision.transforms import functional
 
+import fastload
 from fastload import native
+from fastload.doctor.pillow import active, installed
 from fastload.native import jpeg, rows
 
 _SIZE = 224
@@ -59,12 +65,23 @@ def by_pillow(work: Work, index: int) -> Image.Image:
     return functional.hflip(image) if work.flips[index] else image
 
 
+def order() -> rows.Order:
+    """Return the order of the installed Pillow, or some order for one whose values are its own."""
+    found = rows.pillow_order()
+    return rows.Order.COLUMNS_FIRST if found is None else found
+
+
+def which_pillow() -> str:
+    found = active(PIL.__version__, installed(Path(PIL.__file__).parent.parent))
+    return f"{found.name} {found.version}{', ' if found.trouble else ''}{found.trouble}"
+
+
 def sides(work: Work) -> dict[str, Callable[[int], object]]:
     """Return what is measured: functions of an index."""
     table = rows.level_table(lambda levels: _NORMALIZE(levels.to(torch.float32).div(255)))
-    uint8 = rows.Target(torch.empty(1, _SIZE, _SIZE, 3, dtype=torch.uint8).permute(0, 3, 1, 2))
-    planes = rows.Target(torch.empty(1, 3, _SIZE, _SIZE, dtype=torch.uint8))
-    normal = rows.Target(torch.empty(1, 3, _SIZE, _SIZE), table)
+    uint8 = rows.Target(torch.empty(1, _SIZE, _SIZE, 3, dtype=torch.uint8).permute(0, 3, 1, 2), order=order())
+    planes = rows.Target(torch.empty(1, 3, _SIZE, _SIZE, dtype=torch.uint8), order=order())
+    normal = rows.Target(torch.empty(1, 3, _SIZE, _SIZE), table, order=order())
     to_tensor = transforms.ToTensor()
     decoded = [np.asarray(Image.open(io.BytesIO(data)).convert("RGB")) for data in work.files[:100]]
 
@@ -84,11 +101,18 @@ def sides(work: Work) -> dict[str, Callable[[int], object]]:
 
         return one
 
+    cuts = []
+    for pixels, (top, left, height, width) in zip(decoded, work.boxes, strict=False):
+        cuts.append(Image.fromarray(pixels[top : top + height, left : left + width]))
+
     best = native.LEVELS.index(native.processor_level())
     found: dict[str, Callable[[int], object]] = {
         "Pillow + torchvision, uint8": lambda index: functional.pil_to_tensor(by_pillow(work, index)),
         "Pillow + torchvision, float32": lambda index: _NORMALIZE(to_tensor(by_pillow(work, index))),
         "Pillow, decoding alone": lambda index: Image.open(io.BytesIO(work.files[index])).convert("RGB"),
+        "Pillow, resizing crops of decoded files alone": lambda index: cuts[index % 100].resize(
+            (_SIZE, _SIZE), Image.Resampling.BILINEAR
+        ),
         "native, headers alone": lambda index: jpeg.read_size(work.files[index]),
     }
     for level in native.LEVELS[: best + 1]:
@@ -107,10 +131,26 @@ def milliseconds(side: Callable[[int], object], num: int) -> float:
     return (time.process_time() - start) / num * 1e3
 
 
+def loader_milliseconds(folder: str, fuse: bool) -> float:
+    """Return processor time an image of a whole pass by a loader without workers, to normalised float32."""
+    steps = [
+        transforms.RandomResizedCrop(_SIZE),
+        transforms.RandomHorizontalFlip(),
+        transforms.ToTensor(),
+        _NORMALIZE,
+    ]
+    dataset = datasets.ImageFolder(folder, transforms.Compose(steps))
+    loader = fastload.DataLoader(dataset, 100, seed=1, fuse=fuse)
+    start = time.process_time()
+    for _ in loader:
+        pass
+    return (time.process_time() - start) / len(dataset) * 1e3
+
+
 def rate(work: Work, num_threads: int) -> float:
     """Return images a second by the clock, uint8, each thread its own row of one batch."""
     batch = torch.empty(num_threads, _SIZE, _SIZE, 3, dtype=torch.uint8).permute(0, 3, 1, 2)
-    target = rows.Target(batch)
+    target = rows.Target(batch, order=order())
 
     def run(row: int) -> None:
         for index in range(row, len(work.files), num_threads):
@@ -151,7 +191,9 @@ def main() -> None:
                 "load before": os.getloadavg()[0],
                 "torch": torch.__version__,
                 "torchvision": torchvision.__version__,
-                "Pillow": PIL.__version__,
+                "Pillow": which_pillow(),
+                "libjpeg-turbo of Pillow": features.version_feature("libjpeg_turbo"),
+                "resizes as the library": rows.pillow_order() is not None,
             }
         )
     )
@@ -159,6 +201,9 @@ def main() -> None:
     for _ in range(options.repeats):
         for name, side in sides(work).items():
             measured.setdefault(name, []).append(milliseconds(side, len(work.files)))
+        for fuse in (False, True):
+            name = f"loader without workers, float32, fuse={fuse}"
+            measured.setdefault(name, []).append(loader_milliseconds(options.data, fuse))
     for name, values in measured.items():
         print(
             json.dumps(

@@ -6,8 +6,8 @@ output are that command's.
 
 Environment variables, which ``fastload run`` sets for the processes it starts: ``FASTLOAD_INSTALL=1`` puts fastload's
 loader in place of torch's (read by ``inject/sitecustomize.py``); ``FASTLOAD_REPORT=1`` has each process tell at its end
-what its loaders did (read by ``exit_report.py``). ``fastload verify`` sets ``FASTLOAD_VERIFY`` beside the
-first, for the script it starts (read there too).
+what its loaders did (read by ``exit_report.py``). ``fastload verify`` and ``fastload explain`` set
+``FASTLOAD_VERIFY`` and ``FASTLOAD_EXPLAIN`` beside the first, for the script they start (read there too).
 
 Importing this module, and printing help, imports neither torch nor anything else that takes time.
 """
@@ -80,6 +80,7 @@ def split_command(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def _parser() -> argparse.ArgumentParser:
+    from .explain_command import EPILOG as EXPLAIN_EPILOG
     from .pack import command as pack_command
     from .verification.command import EPILOG, add_options
 
@@ -127,6 +128,23 @@ def _parser() -> argparse.ArgumentParser:
     )
     pack_command.add_options(pack_parser)
     pack_parser.set_defaults(handler=pack)
+    explain_parser = verbs.add_parser(
+        "explain",
+        help="print how the loaders of a script work, and what can be fused",
+        description=textwrap.dedent(f"    {explain.__doc__}").strip(),
+        usage="fastload explain (SCRIPT | -m MODULE | MODULE:NAME) [ARGUMENT ...]",
+        epilog=EXPLAIN_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    explain_parser.set_defaults(handler=explain)
+    doctor_parser = verbs.add_parser(
+        "doctor",
+        help="say what is there, what is missing, and what that costs",
+        description=textwrap.dedent(f"    {doctor.__doc__}").strip(),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    doctor_parser.add_argument("--json", action="store_true", help="print JSON, for machines")
+    doctor_parser.set_defaults(handler=doctor)
     return parser
 
 
@@ -180,6 +198,31 @@ def pack(options: argparse.Namespace, command: list[str]) -> int:
         return pack_folder(options)
     except ConfigError as error:
         raise UsageError(str(error)) from error
+
+
+def explain(options: argparse.Namespace, command: list[str]) -> int:
+    """Print how the loaders of a script work, and what of their datasets is fused, or would be with fuse=True.
+
+    A script runs unmodified up to the first batch that it asks for, and ends there: nothing is loaded or trained.
+    """
+    from .explain_command import TargetError, explain_target
+
+    try:
+        return explain_target(command, _program, injected_environment)
+    except TargetError as error:
+        raise UsageError(str(error)) from error
+
+
+def doctor(options: argparse.Namespace, command: list[str]) -> int:
+    """Say what is there, what is missing, what that costs, and what to do about it.
+
+    The status is 0 if everything works that is needed, 1 if something is broken.
+    """
+    from .doctor.command import examine_and_print
+
+    if command:
+        raise UsageError(f"it takes no arguments, got {' '.join(command)}")
+    return examine_and_print(as_json=options.json)
 
 
 def _program(command: list[str]) -> list[str]:

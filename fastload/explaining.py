@@ -18,17 +18,24 @@ _LISTED = 5
 
 def explain(loader: Any) -> str:
     """Return a line for each thing that was decided for a :class:`fastload.DataLoader`."""
+    lines = facts(loader)
+    plan = plan_of(loader)
+    if plan is not None:
+        table = str(plan).splitlines()
+        place = int(loader.resident is not None)
+        why = why_not_there(loader)
+        if plan.fused and loader.device is not None and why is not None:
+            table.append(f"the workers do all steps: {why}")
+        lines[place:place] = [("fusion", table[0]), *(("", line) for line in table[1:])]
+    return "\n".join(f"{name:<12}{words}" for name, words in lines)
+
+
+def facts(loader: Any) -> list[tuple[str, str]]:
+    """Return what was decided, all but the fusion: names and words."""
     decisions, statistics = decide(loader), loader.statistics()
     lines: list[tuple[str, str]] = []
     if loader.resident is not None:
         lines.append(("resident", _resident(loader, statistics)))
-    plan = plan_of(loader)
-    if plan is not None:
-        table = str(plan).splitlines()
-        lines += [("fusion", table[0]), *(("", line) for line in table[1:])]
-        why = why_not_there(loader)
-        if plan.fused and loader.device is not None and why is not None:
-            lines.append(("", f"the workers do all steps: {why}"))
     lines += _workers(loader, decisions, statistics)
     lines.append(("order", decisions.order_reason))
     lines.append(("seeding", decisions.seeding_reason))
@@ -44,7 +51,7 @@ def explain(loader: Any) -> str:
         slots = f"; {statistics.slots} slots of up to {statistics.slot_bytes:,} bytes" if statistics.slots else ""
         lines.append(("so far", f"{statistics.batches} batches, {statistics.samples} samples{slots}"))
         lines += [("no layout", f"{n} batches: {reason}") for reason, n in statistics.without_layout_reason.items()]
-    return "\n".join(f"{name:<12}{words}" for name, words in lines)
+    return lines
 
 
 def _workers(loader: Any, decisions: Decisions, statistics: Any) -> Iterator[tuple[str, str]]:
@@ -101,4 +108,4 @@ def _way_to_device(loader: Any, statistics: Any) -> str:
     return f", through a staging copy: {page_lock.refused}" if page_lock.refused else ", from page-locked slots"
 
 
-__all__ = ["explain"]
+__all__ = ["explain", "facts"]

@@ -40,8 +40,20 @@ def check_can_fuse(loader: Any) -> None:
 
 def plan_of(loader: Any) -> Plan | None:
     """Return the plan of a loader's dataset: of its workers, where the device does a part; None: it asks for none."""
-    found = _planned(loader)
-    return None if found is None else found[0]
+    return _planned(loader)[0] if loader.fuse else None
+
+
+def possible_plan(loader: Any) -> Plan | str:
+    """Return the plan that ``fuse=True`` would carry out, asked for or not; or why there is none."""
+    return "seeding='torch' draws from torch's streams" if loader.seeding == "torch" else _planned(loader)[0]
+
+
+def named_plan(dataset: Any) -> Plan:
+    """Return the plan of a dataset, with what would make its rows and blocks here."""
+    from .fusion import recognise
+
+    named = {name: maker.name for name, maker in _makers().items()}
+    return replace(recognise(dataset), **named)
 
 
 def fused_of(loader: Any, seed: int, *, split: bool = True) -> tuple[FusedDataset | None, FusedTail | None]:
@@ -59,10 +71,9 @@ def fused_of(loader: Any, seed: int, *, split: bool = True) -> tuple[FusedDatase
     Warns:
         UserWarning: nothing of the dataset can be fused.
     """
-    found = _planned(loader, split=split)
-    if found is None:
+    if not loader.fuse:
         return None, None
-    plan, tail = found
+    plan, tail = _planned(loader, split=split)
     if not plan.fused:
         warnings.warn(
             f"fuse=True changes nothing: {plan.reason}; loader.explain() shows what was recognised", stacklevel=6
@@ -78,11 +89,9 @@ def fused_of(loader: Any, seed: int, *, split: bool = True) -> tuple[FusedDatase
     return FusedDataset(loader.dataset, plan, seed, **_makers()), tail
 
 
-def _planned(loader: Any, *, split: bool = True) -> tuple[Plan, FusedTail | None] | None:
-    """Return the plan of the workers, and what the device does after them; None if the loader asks for no plan."""
-    if not loader.fuse:
-        return None
-    from .fusion import Plan, recognise
+def _planned(loader: Any, *, split: bool = True) -> tuple[Plan, FusedTail | None]:
+    """Return the plan of the workers, and what the device does after them."""
+    from .fusion import Plan
 
     reason = None
     if isinstance(loader.dataset, IterableDataset):
@@ -91,10 +100,8 @@ def _planned(loader: Any, *, split: bool = True) -> tuple[Plan, FusedTail | None
         reason = "batch_size=None leaves batching to the dataset"
     if reason is not None:
         return Plan(dataset=type(loader.dataset).__name__, parts=(), reason=reason), None
-    named = {name: maker.name for name, maker in _makers().items()}
-    plan = replace(recognise(loader.dataset), **named)
     has_device = loader.device is not None and does_steps(device_of(loader.device))
-    return plan.split(device=split and has_device and why_not_there(loader) is None)
+    return named_plan(loader.dataset).split(device=split and has_device and why_not_there(loader) is None)
 
 
 def why_not_there(loader: Any) -> str | None:
@@ -113,17 +120,40 @@ def does_steps(device: torch.device) -> bool:
     return device.type != "cpu"
 
 
+def why_not_native() -> str | None:
+    """Return why files are decoded and resized by Pillow here, not by the native library; None where they are not."""
+    reason = native.why_not("jpeg")
+    if reason is not None:
+        return reason
+    from PIL import __version__
+
+    # A Pillow that decodes or resizes in a way that the library does not know is followed by itself alone.
+    if not pillow_agrees():
+        return f"PIL {__version__} decodes to other values than the native library, which follows libjpeg-turbo"
+    if pillow_order() is None:
+        return f"PIL {__version__} resizes to other values than the native library, which follows Pillow's own"
+    return None
+
+
 def _makers() -> dict[str, Any]:
     """Return what the native library makes here, by the argument's name; the rest is made by Pillow and torch."""
     from .fusion.native_makers import NativeBlocks, NativeRows
 
     made: dict[str, Any] = {}
-    # A Pillow that decodes or resizes in a way that the library does not know is followed by itself alone.
-    if native.available("jpeg") and pillow_agrees() and pillow_order() is not None:
+    if why_not_native() is None:
         made["rows"] = NativeRows()
     if native.available("arrays"):
         made["blocks"] = NativeBlocks()
     return made
 
 
-__all__ = ["check_can_fuse", "does_steps", "fused_of", "plan_of", "why_not_there"]
+__all__ = [
+    "check_can_fuse",
+    "does_steps",
+    "fused_of",
+    "named_plan",
+    "plan_of",
+    "possible_plan",
+    "why_not_native",
+    "why_not_there",
+]

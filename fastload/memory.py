@@ -9,11 +9,10 @@ from typing import Any
 
 import torch
 
-_PROC = Path("/proc")
-_CGROUPS = Path("/sys/fs/cgroup")
+from .cgroups import CGROUPS, PROC, groups_of
 
 
-def free_on_host(proc: Path = _PROC, cgroups: Path = _CGROUPS) -> int | None:
+def free_on_host(proc: Path = PROC, cgroups: Path = CGROUPS) -> int | None:
     """Return how much a process can still take without swapping; None where the system does not say.
 
     The least of what the machine has available and what the control groups of this process leave of their limits,
@@ -50,25 +49,11 @@ def _of_machine(proc: Path) -> Iterator[int]:
 
 
 def _of_groups(proc: Path, cgroups: Path) -> Iterator[int]:
-    try:
-        memberships = (proc / "self" / "cgroup").read_text().splitlines()
-    except OSError:
-        return
-    for membership in memberships:
-        _, controllers, path = membership.split(":", 2)
-        if controllers == "":
-            root, names = cgroups, ("memory.max", "memory.current", "inactive_file")
-        elif "memory" in controllers.split(","):
-            root = cgroups / "memory"
-            names = "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"
+    for group, unified in groups_of("memory", proc, cgroups):
+        if unified:
+            yield from _left(group, "memory.max", "memory.current", "inactive_file")
         else:
-            continue
-        # Inside a container the path may be that of the host, and the root is the container's own group.
-        group = root / path.lstrip("/")
-        while group != root and root in group.parents:
-            yield from _left(group, *names)
-            group = group.parent
-        yield from _left(root, *names)
+            yield from _left(group, "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
 
 
 def _left(group: Path, limit: str, usage: str, cached: str) -> Iterator[int]:

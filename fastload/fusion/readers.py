@@ -77,6 +77,11 @@ class PackReader:
         return [self._dataset.targets[index] for index in indices]
 
 
+def reader_of_files(dataset: Any) -> FileReader | PackReader:
+    """Return what reads a dataset's files."""
+    return PackReader(dataset) if isinstance(dataset, PackedImages) else FileReader(dataset)
+
+
 class ArrayReader:
     """Reads a dataset whose images are one array in memory."""
 
@@ -137,4 +142,4 @@ class ArrayReader:
         return [int(one[0]) for one in classes] if qmnist else list(map(int, classes))
 
 
-__all__ = ["ArrayReader", "Data", "FileReader", "PackReader", "Pixels"]
+__all__ = ["ArrayReader", "Data", "FileReader", "PackReader", "Pixels", "reader_of_files"]

@@ -18,7 +18,6 @@ from torch import Tensor
 from torchvision import tv_tensors
 
 from ..failures import name_sample
-from ..pack.dataset import PackedImages
 from ..transforms.chain import compose
 from .blocks import BlockMaker, moves_of
 from .parameters import Drawing
@@ -53,12 +52,7 @@ class Runner:
         self._rows = rows
         self._blocks = blocks
         self.reader: FileReader | PackReader | ArrayReader
-        if isinstance(dataset, PackedImages):
-            self.reader = PackReader(dataset)
-        elif part.source.size is None:
-            self.reader = FileReader(dataset)
-        else:
-            self.reader = ArrayReader(dataset)
+        self.reader = reader_of_files(dataset) if part.source.size is None else ArrayReader(dataset)
         # The rest is called as the dataset calls it, one after the other.
         self.rest = members_of(dataset.transform)[len(part.pipeline.steps) :] if part.pipeline.rest else []
         stages = self.stages

@@ -20,7 +20,7 @@ from .. import native
 from ..errors import ConfigError, DatasetError
 from ..fusion.native_makers import NativeRows
 from ..fusion.plan import recognise
-from ..fusion.readers import FileReader
+from ..fusion.readers import reader_of_files
 from ..fusion.rows import Cut, PillowRows, RowMaker
 from ..fusion.sources import Router, leaves
 from ..fusion.step import Sizes
@@ -44,7 +44,7 @@ class Files(Dataset[tuple[bytes, Any, int]]):
         self._router: Router | None = None
         if parts and all(part.source.size is None for part in parts):
             self._router = Router(dataset)
-            self._leaves = [(FileReader(leaf), leaf.target_transform) for leaf in leaves(dataset)]
+            self._leaves = [(reader_of_files(leaf), leaf.target_transform) for leaf in leaves(dataset)]
 
     def __len__(self) -> int:
         return len(self.dataset)
@@ -64,7 +64,11 @@ class Files(Dataset[tuple[bytes, Any, int]]):
         leaf, place = self._router.find(index)
         reader, target_transform = self._leaves[leaf]
         target = reader.targets([place])[0]
-        return reader.data(place), target if target_transform is None else target_transform(target), int(index)
+        return (
+            bytes(reader.data([place])[0]),
+            target if target_transform is None else target_transform(target),
+            int(index),
+        )
 
     def name(self, index: int) -> str:
         """Return what a sample is called in an error."""

@@ -20,13 +20,18 @@ def _arm() -> None:
     from fastload_hook import after_import, replace_init  # type: ignore[import-not-found] # on sys.path by now only
 
     after_import("torch.utils.data.dataloader", lambda module: replace_init(module.DataLoader))
-    wanted = os.environ.get("FASTLOAD_VERIFY")
-    if wanted is not None:
+    verify, explain = os.environ.get("FASTLOAD_VERIFY"), os.environ.get("FASTLOAD_EXPLAIN")
+    if verify is not None or explain is not None:
 
         def catch(module: ModuleType) -> None:
-            from fastload.verification.script import catch_loader
+            if verify is not None:
+                from fastload.verification.script import catch_loader
 
-            catch_loader(module.DataLoader, wanted)
+                catch_loader(module.DataLoader, verify)
+            if explain is not None:
+                from fastload.plan_tables import explain_first
+
+                explain_first(module.DataLoader, explain)
 
         after_import("fastload.loader", catch)
 

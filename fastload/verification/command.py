@@ -1,25 +1,21 @@
 """``fastload verify``: its options, and what it starts. Nothing that takes time is imported before it is needed.
 
 An object is verified in this process. A script runs in a process of its own, exactly as ``fastload run`` would start
-it, so that it is the main module and its workers find it; there, its loader is caught (see script.py). The exit status
+it, so that it is the main module and its workers find it; there, its loader is caught (see caught.py). The exit status
 comes from the file that it writes, whatever the script does with the ``SystemExit`` that ends it.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
-import os
-import signal
-import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, MutableMapping, Sequence
+from collections.abc import Callable, MutableMapping, Sequence
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
+from ..caught import run_script, why_not_caught
 from .target import TargetError, find_object, names_an_object, unguarded
 
 VALUED = ("--loader", "--batches", "--seed", "--json", "--batch-size", "--methods")
@@ -125,43 +121,15 @@ def _verify_script(
     wanted: dict[str, Any],
     inject: Callable[[MutableMapping[str, str]], None],
 ) -> int:
-    environment = dict(os.environ)
-    inject(environment)
     if command[0] != "-m":
         wanted["spawn_reason"] = unguarded(command[0])
-    environment["FASTLOAD_VERIFY"] = json.dumps({**wanted, "pid": os.getpid()})
     # What the script prints must not stand among the JSON.
-    output = None if wanted["table"] else sys.stderr.fileno()
-    sys.stdout.flush()
-    with subprocess.Popen(program, env=environment, stdout=output) as process, _signals_passed_on(process):
-        ended = process.wait()
+    ended = run_script(program, inject, "FASTLOAD_VERIFY", wanted, None if wanted["table"] else sys.stderr.fileno())
     result = Path(wanted["result"])
-    if result.exists():
-        status: int = json.loads(result.read_text(encoding="utf-8"))["status"]
-        return status
-    name = command[1] if command[0] == "-m" else command[0]
-    if ended:
-        how = f"by signal {-ended}" if ended < 0 else f"with status {ended}"
-        raise TargetError(f"{name} ended {how} before it iterated over a loader")
-    number = "a DataLoader" if wanted["loader"] == 1 else f"{wanted['loader']} DataLoaders"
-    raise TargetError(
-        f"{name} did not iterate over {number}; give it arguments that make it train, or name a loader as MODULE:NAME"
-    )
-
-
-@contextlib.contextmanager
-def _signals_passed_on(process: subprocess.Popen[bytes]) -> Iterator[None]:
-    """Let the script end as this command is told to; what comes from the keyboard reaches both by itself."""
-
-    def pass_on(number: int, _: FrameType | None) -> None:
-        process.send_signal(number)
-
-    before = signal.signal(signal.SIGTERM, pass_on), signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before[0])
-        signal.signal(signal.SIGINT, before[1])
+    if not result.exists():
+        raise TargetError(why_not_caught(command, ended, wanted["loader"]))
+    status: int = json.loads(result.read_text(encoding="utf-8"))["status"]
+    return status
 
 
 def _write_json(where: str | None, text: str) -> None:

@@ -8,19 +8,15 @@ from __future__ import annotations
 
 import functools
 import json
-import os
 import sys
-import traceback
 from pathlib import Path
 from typing import Any
 
+from .. import caught
 from ..errors import ConfigError
 from .plan import METHODS
 from .run import verify_subject
 from .subject import take_apart
-
-# What was iterated so far, by identity, so that the N-th loader is found; kept, so that no identity comes twice.
-_seen: dict[int, Any] = {}
 
 
 def catch_loader(loader_class: Any, wanted: str) -> None:
@@ -31,38 +27,8 @@ def catch_loader(loader_class: Any, wanted: str) -> None:
         wanted: what FASTLOAD_VERIFY says: JSON of the options.
     """
     options = json.loads(wanted)
-    if os.getppid() != options["pid"]:  # a process that the script has started
-        return
-    begin = loader_class._get_iterator
-
-    @functools.wraps(begin)
-    def _get_iterator(loader: Any) -> Any:
-        if id(loader) not in _seen:
-            _seen[id(loader)] = loader
-            if len(_seen) == options["loader"]:
-                loader_class._get_iterator = begin
-                _verify(loader_class, loader, options)
-        return begin(loader)
-
-    loader_class._get_iterator = _get_iterator
-
-
-def _verify(loader_class: Any, loader: Any, options: dict[str, Any]) -> None:
-    # The status is the command's, which reads it from a file: a script may catch SystemExit. One that goes on to train
-    # must not.
-    os.environ.pop("FASTLOAD_VERIFY", None)
-    try:
-        status = verify_and_print(loader, options)
-    except Exception:  # a mistake of ours: the script may hide it
-        traceback.print_exc()
-        status = 2
-    loader_class._get_iterator = _end_here
-    sys.stdout.flush()
-    raise SystemExit(status)
-
-
-def _end_here(loader: Any) -> Any:
-    os._exit(0)  # the result has been written
+    act = functools.partial(verify_and_print, options=options)
+    caught.catch_loader(loader_class, options, "FASTLOAD_VERIFY", act, options["loader"])
 
 
 def verify_and_print(target: Any, options: dict[str, Any]) -> int:

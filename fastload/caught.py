@@ -1,0 +1,135 @@
+"""A script run as it is, up to the loader that it iterates: what starts it, and what happens inside of its process.
+
+In: the words that start a script, and a variable of its environment. Out: where the script would ask for a batch,
+something else is done with the loader, and the script ends. Imports nothing that takes time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import os
+import signal
+import subprocess
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from types import FrameType
+from typing import Any
+
+# What was iterated so far, by identity, so that the N-th loader is found; kept, so that no identity comes twice.
+_seen: dict[int, Any] = {}
+
+
+def run_script(
+    program: Sequence[str],
+    inject: Callable[[MutableMapping[str, str]], None],
+    variable: str,
+    wanted: Mapping[str, Any],
+    output: int | None = None,
+) -> int:
+    """Run a script until its loader is caught, or to its end.
+
+    Args:
+        program: the words that start it.
+        inject: changes an environment as ``fastload run`` does.
+        variable: of its environment, which ``inject/sitecustomize.py`` reads.
+        wanted: the options that :func:`catch_loader` gets there.
+        output: the descriptor that its standard output goes to; None: this process's.
+
+    Returns:
+        Its exit status.
+    """
+    environment = dict(os.environ)
+    inject(environment)
+    environment[variable] = json.dumps({**wanted, "pid": os.getpid()})
+    sys.stdout.flush()
+    with subprocess.Popen(program, env=environment, stdout=output) as process, _signals_passed_on(process):
+        return process.wait()
+
+
+def why_not_caught(command: Sequence[str], ended: int, number: int = 1) -> str:
+    """Return what to say of a script that ended by itself.
+
+    Args:
+        command: as the user has named it: ``["train.py", ...]`` or ``["-m", "module", ...]``.
+        ended: its exit status.
+        number: of loaders that it was to iterate.
+    """
+    name = command[1] if command[0] == "-m" else command[0]
+    if ended:
+        how = f"by signal {-ended}" if ended < 0 else f"with status {ended}"
+        return f"{name} ended {how} before it iterated over a loader"
+    loaders = "a DataLoader" if number == 1 else f"{number} DataLoaders"
+    remedy = "give it arguments that make it train, or name a loader as MODULE:NAME"
+    return f"{name} did not iterate over {loaders}; {remedy}"
+
+
+@contextlib.contextmanager
+def _signals_passed_on(process: subprocess.Popen[bytes]) -> Iterator[None]:
+    """Let the script end as this command is told to; what comes from the keyboard reaches both by itself."""
+
+    def pass_on(number: int, _: FrameType | None) -> None:
+        process.send_signal(number)
+
+    before = signal.signal(signal.SIGTERM, pass_on), signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before[0])
+        signal.signal(signal.SIGINT, before[1])
+
+
+def is_caught_here(options: Mapping[str, Any]) -> bool:
+    """Whether this process is the script's own, not one that the script has started."""
+    return bool(os.getppid() == options["pid"])
+
+
+def catch_loader(
+    loader_class: Any, options: Mapping[str, Any], variable: str, act: Callable[[Any], int], number: int = 1
+) -> None:
+    """In place of the first batch of the loader that the script iterates first (or as the N-th), do something else.
+
+    Args:
+        loader_class: :class:`fastload.DataLoader`.
+        options: what :func:`run_script` was given as ``wanted``.
+        variable: of the environment, that they came in.
+        act: what to do with the loader; returns the exit status that the script ends with.
+        number: which loader.
+    """
+    if not is_caught_here(options):
+        return
+    begin = loader_class._get_iterator
+
+    @functools.wraps(begin)
+    def _get_iterator(loader: Any) -> Any:
+        if id(loader) not in _seen:
+            _seen[id(loader)] = loader
+            if len(_seen) == number:
+                loader_class._get_iterator = begin
+                _act_and_end(loader_class, loader, variable, act)
+        return begin(loader)
+
+    loader_class._get_iterator = _get_iterator
+
+
+def _act_and_end(loader_class: Any, loader: Any, variable: str, act: Callable[[Any], int]) -> None:
+    # The status is the command's, which reads it from a file: a script may catch SystemExit. One that goes on to train
+    # must not.
+    os.environ.pop(variable, None)
+    try:
+        status = act(loader)
+    except Exception:  # a mistake of ours: the script may hide it
+        traceback.print_exc()
+        status = 2
+    loader_class._get_iterator = _end_here
+    sys.stdout.flush()
+    raise SystemExit(status)
+
+
+def _end_here(loader: Any) -> Any:
+    os._exit(0)  # the result has been written
+
+
+__all__ = ["catch_loader", "is_caught_here", "run_script", "why_not_caught"]

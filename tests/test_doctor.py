@@ -1,0 +1,412 @@
+"""``fastload doctor``: each probe on this machine, what is told of what is missing, and probes that crash or hang."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import subprocess
+import sys
+import tomllib
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import numpy as np
+import PIL
+import pytest
+
+from fastload import native
+from fastload.cgroups import processor_quota
+from fastload.doctor import decoding, extras, machine, measuring, pillow, versions, watching
+from fastload.doctor import finding as findings_of
+from fastload.doctor.child import made
+from fastload.doctor.finding import Finding
+from fastload.doctor.page import page, summary, to_json
+from fastload.doctor.probes import PROBES, Probe
+from fastload.native import rows
+
+ROOT = Path(__file__).parents[1]
+
+
+def doctor(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "fastload.cli", "doctor", *words]
+    return subprocess.run(command, capture_output=True, text=True, env={**os.environ, **environment})
+
+
+def one(found) -> Finding:
+    """Return the only finding of a probe."""
+    (only,) = found
+    return only
+
+
+def run_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, codes: list[str], seconds: float) -> list[Finding]:
+    """Have probes of this code made by other processes, as if they were the first ones."""
+    # The child's table is replaced in the child: a module of the test's stands in the place of fastload's probes.
+    package = tmp_path / "stand_in"
+    package.mkdir()
+    body = "\n".join(f"def look_{number}():\n    {code}\n" for number, code in enumerate(codes))
+    (package / "stand_in_probes.py").write_text(f"from fastload.doctor.finding import Finding\n\n{body}")
+    made_up = tuple(
+        Probe("Made up", f"probe {number}", "stand_in_probes", f"look_{number}", needed=True)
+        for number in range(len(codes))
+    )
+    (package / "sitecustomize.py").write_text(
+        "import fastload.doctor, stand_in_probes, sys\n"
+        "sys.modules['fastload.doctor.stand_in_probes'] = stand_in_probes\n"
+        "from fastload.doctor import probes\n"
+        f"probes.PROBES = tuple(probes.Probe(*one) for one in {[tuple(probe) for probe in made_up]!r})\n"
+    )
+    path = os.pathsep.join([str(package), *filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])])
+    monkeypatch.setenv("PYTHONPATH", path)
+    monkeypatch.setattr(watching, "PROBES", made_up)
+    begun: list[int] = []
+    found = list(watching.findings(range(len(codes)), begun.append, seconds))
+    assert begun == [place for place, _ in found] == list(range(len(codes)))
+    return [finding for _, some in found for finding in some]
+
+
+def test_the_page_of_this_machine_says_that_all_that_is_needed_works():
+    done = doctor()
+    assert done.returncode == 0, done.stdout + done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith("fastload ")
+    assert [line for line in lines if line and line[0] != " "][1:-1] == list(
+        dict.fromkeys(probe.section for probe in PROBES)
+    )
+    assert lines[-1].startswith("Everything that is needed works.") or lines[-2].startswith("Everything that is needed")
+    assert "\033" not in done.stdout
+    assert done.stderr == ""
+
+
+def test_the_json_says_what_is_switched_off_and_what_to_do():
+    done = doctor("--json", FASTLOAD_NATIVE="0")
+    assert done.returncode == 0, done.stderr
+    said = json.loads(done.stdout)
+    assert (said["version"], said["ok"]) == (1, True)
+    (found,) = [finding for finding in said["findings"] if finding["name"] == "native library"]
+    assert found["section"] == "Images"
+    assert found["state"] == "costs"
+    assert found["words"] == "FASTLOAD_NATIVE=0 switches it off"
+    assert found["remedy"] == "unset FASTLOAD_NATIVE"
+    assert "a third of Pillow's time" in found["cost"]
+    (times,) = [finding for finding in said["findings"] if finding["name"] == "measured here"]
+    assert "native" not in times["words"]
+
+
+def test_a_torch_that_cannot_be_imported_is_a_line_and_not_a_traceback(tmp_path: Path):
+    (tmp_path / "torch.py").write_text("raise OSError('libcudart.so.99: cannot open shared object file')\n")
+    done = doctor("--json", PYTHONPATH=os.pathsep.join([str(tmp_path), str(ROOT)]))
+    assert done.returncode == 1
+    assert done.stderr == ""
+    found = {finding["name"]: finding for finding in json.loads(done.stdout)["findings"]}
+    assert found["torch"]["state"] == "broken"
+    assert "OSError: libcudart.so.99" in found["torch"]["words"]
+    assert "install" in found["torch"]["remedy"]
+    assert found["cores"]["state"] in ("ok", "costs")
+    assert found["Pillow"]["state"] in ("ok", "costs")
+
+
+def test_the_parent_imports_neither_torch_nor_numpy():
+    code = (
+        "import sys; from fastload.doctor import command; "
+        "print(sorted({'torch', 'numpy', 'PIL', 'rich'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout == "[]\n", done.stderr
+
+
+def test_a_word_too_many_ends_with_status_2():
+    done = doctor("now")
+    assert done.returncode == 2
+    assert done.stderr == "fastload doctor: it takes no arguments, got now\n"
+
+
+def test_a_probe_that_raises_crashes_or_hangs_costs_its_own_line_only(monkeypatch, tmp_path):
+    codes = [
+        "return [Finding('first', 'ok', 'works')]",
+        "raise ValueError('what a mess')",
+        "import os, signal; print('noise', flush=True); os.kill(os.getpid(), signal.SIGKILL)",
+        "import sys; sys.stderr.write('the reason\\n'); sys.stderr.flush(); import os; os._exit(3)",
+        "return [Finding('between', 'ok', 'works')]",
+        "import threading; threading.Event().wait()",
+        "return [Finding('last', 'ok', 'works')]",
+    ]
+    found = run_alone(monkeypatch, tmp_path, codes, seconds=15)
+    assert [finding.name for finding in found] == [
+        "first",
+        "probe 1",
+        "probe 2",
+        "probe 3",
+        "between",
+        "probe 5",
+        "last",
+    ]
+    assert [finding.state for finding in found] == ["ok", "broken", "broken", "broken", "ok", "broken", "ok"]
+    assert found[1].words == "could not be looked at: ValueError: what a mess"
+    assert found[2].words == "its process was ended by signal 9: noise"
+    assert found[3].words == "its process ended with status 3: the reason"
+    assert found[5].words.startswith("gave no answer within 15 seconds")
+
+
+def test_a_probe_whose_module_cannot_be_imported_is_a_line():
+    broken, optional = (made(Probe("Made up", "it", "not_there", "look", needed=needed)) for needed in (True, False))
+    assert one(broken).state == "broken"
+    assert one(optional).state == "costs"
+    assert "No module named 'fastload.doctor.not_there'" in one(broken).words
+
+
+def test_every_probe_names_a_function_that_is_there():
+    for probe in PROBES:
+        module = importlib.import_module(f"fastload.doctor.{probe.module}")
+        assert callable(getattr(module, probe.function)), probe
+    assert len({probe.name for probe in PROBES}) == len(PROBES)
+
+
+def test_versions_are_those_that_pyproject_asks_for():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert dict(one.split(">=") for one in project["dependencies"]) == versions.REQUIRED
+    assert project["requires-python"] == ">=" + ".".join(map(str, versions.PYTHON))
+
+
+@pytest.mark.parametrize(
+    ("version_", "expected"),
+    [("2.13.0+cu130", (2, 13, 0)), ("2.7.0a0+git1", (2, 7, 0)), ("12.1.1.post0", (12, 1, 1)), ("unknown", ())],
+)
+def test_numbers_of_a_version_are_read_up_to_the_first_that_is_none(version_, expected):
+    assert versions.numbers(version_) == expected
+
+
+@pytest.mark.parametrize(("there", "state"), [("2.6.0", "ok"), ("2.5.1+cpu", "broken"), ("3.0", "ok")])
+def test_a_version_that_is_too_old_is_broken(monkeypatch, there, state):
+    torch = importlib.import_module("torch")
+    monkeypatch.setattr(torch, "__version__", there)
+    found = one(versions.required("torch"))
+    assert found.state == state
+    assert there in found.words
+    assert ("torchvision" in found.remedy) == (state == "broken")
+
+
+def test_a_package_that_is_not_there_is_told_with_the_command(monkeypatch):
+    monkeypatch.setitem(versions.REQUIRED, "no_such_package", "1.0")
+    found = one(versions.required("no_such_package"))
+    assert (found.state, found.words) == ("broken", "is not installed")
+    assert found.remedy.endswith("--upgrade 'no_such_package>=1.0'")
+
+
+def test_which_pillow_is_active_is_what_is_installed_here():
+    """Real where pillow-simd is installed: run in such an environment, it is pillow-simd that must be told."""
+    try:
+        simd = version("pillow-simd")
+    except PackageNotFoundError:
+        simd = None
+    first = next(iter(pillow.probe()))
+    name, number = ("pillow-simd", simd) if simd else ("Pillow", version("pillow"))
+    assert (first.state, first.words) == ("ok", f"{name} {number} is active")
+    assert one(pillow.installed(Path(PIL.__file__).parent.parent)) == name.lower()
+
+
+def test_a_pillow_with_other_values_is_left_to_itself_and_told(monkeypatch):
+    """Real where pillow-simd is installed; elsewhere Pillow's resizing is replaced by one that is off by one."""
+    try:
+        version("pillow-simd")
+    except PackageNotFoundError:
+        monkeypatch.setattr(decoding, "by_pillow", lambda data: measuring.by_pillow(data) ^ 1)
+        monkeypatch.setattr(rows, "pillow_order", lambda: None)
+    first, second = decoding.library()
+    assert first.state == "ok"
+    assert second.state == "costs"
+    assert "resizes to other values" in second.words
+    assert "by at most 1)" in second.words
+    assert "install" in second.remedy
+
+
+def put(folder: Path, name: str, number: str) -> None:
+    place = folder / f"{name.replace('-', '_')}-{number}.dist-info"
+    place.mkdir(parents=True)
+    (place / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {number}\n")
+
+
+@pytest.mark.parametrize(
+    ("there", "says", "name", "trouble"),
+    [
+        ({"pillow": "13.0.0"}, "13.0.0", "pillow", ""),
+        ({"Pillow-SIMD": "12.1.1.post0"}, "12.1.1.post0", "pillow-simd", ""),
+        ({}, "11.0.0", "pillow", ""),
+        ({"pillow": "13.0.0", "pillow_simd": "12.1.1.post0"}, "13.0.0", "pillow", "are both installed into one folder"),
+        (
+            {"pillow": "12.1.1", "Pillow-SIMD": "12.1.1.post0"},
+            "12.1.1.post0",
+            "pillow-simd",
+            "pillow 12.1.1 and pillow-simd 12.1.1.post0 are both installed",
+        ),
+        ({"pillow": "13.0.0"}, "9.5.0.post2", "pillow-simd", "the files are those of pillow-simd 9.5.0.post2"),
+    ],
+)
+def test_pillow_and_pillow_simd_are_told_apart_by_what_is_installed(tmp_path, there, says, name, trouble):
+    for distribution, number in there.items():
+        put(tmp_path, distribution, number)
+    put(tmp_path, "numpy", "2.0")
+    found = pillow.active(says, pillow.installed(tmp_path))
+    assert (found.name, found.version) == (name, says)
+    assert trouble in found.trouble
+    assert bool(trouble) == bool(found.trouble)
+
+
+def test_a_pillow_of_two_distributions_is_told_with_the_way_out(monkeypatch):
+    monkeypatch.setattr(pillow, "installed", lambda _: {"pillow": PIL.__version__, "pillow-simd": "12.1.1.post0"})
+    found = next(iter(pillow.probe()))
+    assert found.state == "costs"
+    assert "have overwritten each other's files" in found.words
+    assert "uninstall" in found.remedy
+    assert found.remedy.endswith("install pillow") or found.remedy.endswith(f"{sys.executable} pillow")
+
+
+def test_the_native_library_makes_pillows_pixels_and_the_measurement_names_both():
+    if rows.pillow_order() is None:
+        pytest.skip("the active Pillow has values of its own")
+    found = list(decoding.library())
+    assert [finding.state for finding in found] == ["ok", "ok"]
+    assert "by the native library" in one(decoding.speed()).words
+
+
+def test_a_library_that_gives_other_pixels_is_broken(monkeypatch):
+    monkeypatch.setattr(decoding, "by_pillow", lambda data: measuring.by_pillow(data) ^ 1)
+    monkeypatch.setattr(rows, "pillow_order", lambda: rows.Order.COLUMNS_FIRST)
+    found = list(decoding.library())[1]
+    assert (found.state, found.remedy) == ("broken", "export FASTLOAD_NATIVE=0")
+
+
+def test_a_library_without_its_jpeg_part_names_what_building_it_wants(monkeypatch):
+    reason = "it was built without libjpeg-turbo's headers"
+    monkeypatch.setattr(native, "why_not", lambda part="arrays": reason if part == "jpeg" else None)
+    monkeypatch.setattr(decoding, "_missing", lambda: ["libjpeg"])
+    monkeypatch.setattr(findings_of.shutil, "which", lambda name: "/usr/bin/apt-get" if name == "apt-get" else None)
+    found = list(decoding.library())[1]
+    assert (found.state, found.words) == ("costs", reason)
+    assert found.remedy.startswith("apt-get install -y libjpeg-dev && (cd ")
+    assert found.remedy.endswith("setup.py build_ext --inplace --force)")
+
+
+@pytest.mark.parametrize(
+    ("compiler", "missing"), [("no-such-compiler", ["compiler", "libjpeg"]), ("false", ["libjpeg"]), ("true", [])]
+)
+def test_what_building_wants_is_tried_with_the_compiler(monkeypatch, compiler, missing):
+    monkeypatch.setenv("CC", compiler)
+    which = decoding.shutil.which
+    monkeypatch.setattr(decoding.shutil, "which", lambda name: None if name == "cc" else which(name))
+    assert decoding._missing() == missing
+
+
+def test_the_made_file_is_of_the_size_that_is_told():
+    data = measuring.made_jpeg()
+    assert 90_000 < len(data) < 130_000
+    pixels = measuring.by_pillow(data)
+    assert pixels.shape == (measuring.SIZE, measuring.SIZE, 3)
+    assert np.ptp(pixels) > 100
+
+
+def test_optional_packages_are_told_with_their_command(monkeypatch):
+    made_up = ("Neither", "no_such.package", "no-such-package", "nothing")
+    monkeypatch.setattr(extras, "EXTRAS", (made_up, ("pytest", "pytest", "pytest", "tests")))
+    absent, there = extras.extras()
+    assert (absent.state, there.state) == ("absent", "ok")
+    assert absent.remedy.endswith("no-such-package")
+    assert version("pytest") in there.words
+
+
+def test_a_quota_of_the_control_group_costs_and_is_told(monkeypatch):
+    monkeypatch.setattr(machine, "processors", lambda: 8)
+    monkeypatch.setattr(machine, "processor_quota", lambda: 2.5)
+    found = one(machine.cores())
+    assert (found.state, found.remedy) == ("costs", "num_workers=2")
+    monkeypatch.setattr(machine, "processor_quota", lambda: 8.0)
+    assert one(machine.cores()).state == "ok"
+
+
+@pytest.mark.parametrize(
+    ("membership", "files", "quota"),
+    [
+        ("0::/jobs/mine", {"jobs/mine/cpu.max": "max 100000", "jobs/cpu.max": "150000 100000"}, 1.5),
+        ("0::/", {"cpu.max": "max 100000"}, None),
+        ("3:cpu,cpuacct:/a", {"cpu/a/cpu.cfs_quota_us": "50000", "cpu/a/cpu.cfs_period_us": "100000"}, 0.5),
+        ("3:cpu:/a", {"cpu/a/cpu.cfs_quota_us": "-1", "cpu/a/cpu.cfs_period_us": "100000"}, None),
+        ("4:memory:/a", {}, None),
+    ],
+)
+def test_the_quota_is_the_least_of_the_groups(tmp_path, membership, files, quota):
+    (tmp_path / "proc" / "self").mkdir(parents=True)
+    (tmp_path / "proc" / "self" / "cgroup").write_text(membership + "\n")
+    for name, content in files.items():
+        place = tmp_path / "groups" / name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(content + "\n")
+    assert processor_quota(tmp_path / "proc", tmp_path / "groups") == quota
+
+
+def test_pipes_cost_and_are_told(monkeypatch):
+    monkeypatch.setenv("FASTLOAD_TRANSPORT", "pipes")
+    found = one(machine.slots())
+    assert (found.state, found.remedy) == ("costs", "unset FASTLOAD_TRANSPORT")
+
+
+def test_memory_files_that_cannot_be_made_are_broken(monkeypatch):
+    def refuse(*_):
+        raise PermissionError("not here")
+
+    monkeypatch.delenv("FASTLOAD_TRANSPORT", raising=False)
+    assert one(machine.slots()).state == "ok"
+    monkeypatch.setattr(os, "memfd_create", refuse)
+    found = one(machine.slots())
+    assert (found.state, found.remedy) == ("broken", "export FASTLOAD_TRANSPORT=pipes")
+
+
+def test_modules_that_are_compiled_anew_at_each_start_cost(monkeypatch):
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    monkeypatch.setattr(machine.importlib.util, "cache_from_source", lambda _: "/nowhere/torch.pyc")
+    found = list(machine.starting())[1]
+    assert found.state == "costs"
+    assert found.remedy.startswith("unset PYTHONDONTWRITEBYTECODE; ")
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    assert list(machine.starting())[1].state == "ok"
+
+
+def test_few_open_files_cost(monkeypatch):
+    resource = pytest.importorskip("resource")
+    limit = resource.getrlimit
+    few = (256, 4096)
+    monkeypatch.setattr(resource, "getrlimit", lambda which: few if which == resource.RLIMIT_NOFILE else limit(which))
+    found = next(iter(machine.limits()))
+    assert (found.state, found.remedy) == ("costs", "ulimit -n 4096")
+
+
+FOUND = [
+    ("One", Finding("first", "ok", "works " * 30)),
+    ("One", Finding("second", "costs", "slow", "a lot " * 30, "a command " * 30)),
+    ("Two", Finding("third", "absent", "not there", remedy="install it")),
+    ("Two", Finding("fourth", "broken", "does not work")),
+]
+
+
+def test_a_page_is_wrapped_but_for_commands():
+    lines = [str(line) for line in page("title", FOUND, 60)]
+    assert all(len(line) <= 60 for line in lines if "a command" not in line)
+    (command,) = [line for line in lines if "a command" in line]
+    assert command.strip() == "do:   " + ("a command " * 30).strip()
+    assert lines[-1] == "Broken: fourth. At a price: second."
+
+
+def test_what_is_broken_decides_what_the_json_says():
+    said = json.loads(to_json("1.2", FOUND))
+    assert (said["ok"], said["fastload"], len(said["findings"])) == (False, "1.2", 4)
+    assert json.loads(to_json("1.2", FOUND[:3]))["ok"] is True
+    assert summary([finding for _, finding in FOUND[:1]])[0] == "Everything that is needed works."
+
+
+def test_the_page_is_printed_where_rich_cannot_be_imported(monkeypatch, capsys):
+    from fastload.doctor import command
+
+    monkeypatch.setitem(sys.modules, "rich", None)
+    monkeypatch.setitem(sys.modules, "rich.console", None)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    command._print(FOUND, in_json=False)
+    assert "Broken: fourth." in capsys.readouterr().out

@@ -1,0 +1,178 @@
+"""``fastload explain``: scripts as they are, objects, and what cannot be explained."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+import torch
+from torch.utils.data import IterableDataset
+from torchvision import datasets, transforms
+
+import fastload
+from fastload import cli, fusing, plan_tables
+
+TRAIN = """
+import sys
+from pathlib import Path
+from PIL import Image
+from torch.utils.data import DataLoader
+from torchvision import datasets, transforms
+
+root = Path(__file__).parent / "images" / "one class"
+root.mkdir(parents=True, exist_ok=True)
+for number in range(3):
+    Image.new("RGB", (40, 30), (number, 0, 0)).save(root / f"{number}.jpg")
+
+class Mine:
+    def __call__(self, image):
+        print("loaded")
+        return image
+
+steps = [transforms.RandomResizedCrop(24), transforms.ToTensor()]
+train = datasets.ImageFolder(root.parent, transforms.Compose(steps))
+check = datasets.ImageFolder(root.parent, transforms.Compose([transforms.Resize(24), Mine(), transforms.ToTensor()]))
+
+def make():
+    return check
+
+def fail():
+    raise ValueError("no data today")
+
+if __name__ == "__main__":
+    print("the script's own words", sys.argv[1:])
+    train_loader = DataLoader(train, batch_size=2, shuffle=True)
+    check_loader = DataLoader(check, batch_size=1)
+    try:
+        for batch in train_loader:
+            print("trained")
+    except BaseException:  # such scripts exist
+        print("caught")
+    list(train_loader)
+    print("went on")
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text(textwrap.dedent(TRAIN))
+    return tmp_path
+
+
+def explain(*words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "fastload.cli", "explain", *words]
+    return subprocess.run(command, capture_output=True, text=True, env={**os.environ, "COLUMNS": "120"})
+
+
+def test_a_script_with_torchs_loaders_is_explained_at_its_first_batch_and_ends_there(folder: Path):
+    done = explain("train.py", "--epochs", "3")
+    assert done.returncode == 0, done.stdout + done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[0] == "the script's own words ['--epochs', '3']"
+    assert "ImageFolder, 3 samples, batches of 2   train.py:30   asked for a batch first" in lines
+    assert "ImageFolder, 3 samples, batches of 1   train.py:31" in lines
+    assert lines.count("  fuse is off; what fuse=True would do") == 2
+    first, second = done.stdout.split("train.py:31")
+    assert ["RandomResizedCrop(24)", "row"] in [line.split()[:2] for line in first.splitlines()]
+    assert ["Mine", "as", "it", "is"] in [line.split()[:4] for line in second.splitlines()]
+    assert "comes after Mine" in second
+    assert not {"trained", "loaded", "went on"} & set(lines)
+
+
+def test_lines_have_no_blanks_at_their_ends_and_no_colours_where_there_is_no_terminal(folder: Path):
+    done = explain("train.py:check")
+    assert done.returncode == 0, done.stderr
+    assert "\033" not in done.stdout
+    assert all(line == line.rstrip() for line in done.stdout.splitlines())
+
+
+def test_a_dataset_that_a_function_returns_is_explained(folder: Path):
+    done = explain("train.py:make")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[0] == "ImageFolder, 3 samples"
+    assert "what fuse=True would do" in done.stdout
+    assert "loaded" not in done.stdout
+
+
+def test_a_script_that_asks_for_no_batch_ends_with_status_2(folder: Path):
+    Path("idle.py").write_text("import torch; print('idle')")
+    done = explain("idle.py")
+    assert done.returncode == 2
+    assert done.stderr.splitlines() == [
+        "fastload explain: idle.py did not iterate over a DataLoader; give it arguments that make it train, or name a "
+        "loader as MODULE:NAME"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "a script, -m MODULE or MODULE:NAME is missing; see fastload explain --help"),
+        (["--", "torchrun", "train.py"], "a program cannot be explained, only a script"),
+        (["missing.py"], "no such script: missing.py"),
+        (["train.py:missing"], "train.py has no missing; it has"),
+        (["train.py:make", "--more"], "train.py:make takes no arguments, got --more"),
+        (["train.py:fail"], "train.py:fail cannot be explained: ValueError: no data today"),
+        (["train.py:root"], "explain takes a DataLoader, a dataset, or a function without arguments"),
+    ],
+)
+def test_what_cannot_be_explained_ends_with_status_2_and_one_line(
+    folder: Path, words: list[str], message: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.delitem(sys.modules, "train", raising=False)
+    before = torch.utils.data.DataLoader.__init__
+    assert cli.main(["explain", *words]) == 2
+    assert torch.utils.data.DataLoader.__init__ is before
+    said = capsys.readouterr().err
+    assert said.startswith("fastload explain: ")
+    assert message in said
+    assert said.count("\n") == 1
+    sys.modules.pop("train", None)
+
+
+def shown(loader: object, capsys: pytest.CaptureFixture[str]) -> str:
+    plan_tables.print_tables(loader)
+    return capsys.readouterr().out
+
+
+def test_a_loader_that_asks_for_fusion_is_told_so(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):
+    data = datasets.FakeData(4, (3, 8, 8), transform=transforms.ToTensor())
+    said = shown(fastload.DataLoader(data, batch_size=2, fuse=True), capsys)
+    assert "fuse=True changes nothing" in said
+    assert "FakeData" in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        ({"seeding": "torch"}, "nothing: seeding='torch' draws from torch's streams"),
+        ({"batch_size": None}, "nothing: the loader makes no batches (batch_size=None)"),
+    ],
+)
+def test_a_loader_that_cannot_be_fused_is_told_why(arguments, reason, capsys):
+    assert reason in shown(fastload.DataLoader([1, 2, 3], **arguments), capsys)
+
+
+def test_an_iterable_dataset_is_told_why_it_cannot_be_fused(capsys):
+    class Stream(IterableDataset):
+        def __iter__(self):
+            return iter(range(3))
+
+    for target in (fastload.DataLoader(Stream()), Stream()):
+        assert "nothing: an IterableDataset gives its samples by itself" in shown(target, capsys)
+
+
+def test_files_that_are_left_to_pillow_are_told_with_the_reason(folder: Path, capsys, monkeypatch):
+    explain("train.py:check")  # makes the images
+    data = datasets.ImageFolder("images", transforms.Compose([transforms.Resize(24), transforms.ToTensor()]))
+    monkeypatch.setattr(fusing, "pillow_order", lambda: None)
+    said = shown(data, capsys)
+    assert "row (Pillow)" in said
+    assert "Files are left to Pillow: PIL" in said
+    assert "resizes to other values than the native library" in said
