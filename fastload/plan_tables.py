@@ -37,7 +37,7 @@ def show(*tables: Any) -> None:
         return
     asked = os.environ.get("COLUMNS", "")
     columns = int(asked) if asked.isdigit() and int(asked) > 0 else _COLUMNS
-    out = Console(highlight=False, no_color=True, width=columns)
+    out = Console(highlight=False, no_color=True, force_terminal=False, width=columns)
     with out.capture() as captured:
         out.print(*tables, sep="")
     print("\n".join(line.rstrip() for line in captured.get().splitlines()))
