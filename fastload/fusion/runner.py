@@ -22,7 +22,7 @@ from ..transforms.chain import compose
 from .blocks import BlockMaker, moves_of
 from .parameters import Drawing
 from .plan import Part
-from .readers import ArrayReader, Data, FileReader, PackReader, Pixels
+from .readers import ArrayReader, Data, FileReader, PackReader, Pixels, reader_of_files
 from .recognition import members_of
 from .rows import Cut, RowMaker, cut_of, opened
 from .step import Drawn, Kind, Sizes
