@@ -59,10 +59,10 @@ _MODULE_OF = {
 
 
 def __getattr__(name: str) -> object:
-    if name == "transforms":
+    if name in ("images", "transforms"):
         from importlib import import_module
 
-        return import_module(".transforms", __name__)
+        return import_module(f".{name}", __name__)
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module

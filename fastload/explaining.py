@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from .decisions import Decisions, decide
-from .fusing import plan_of
+from .fusing import decoder_of, plan_of
 from .memory import in_words
 
 
@@ -23,6 +23,8 @@ def explain(loader: Any) -> str:
     if plan is not None:
         table = str(plan).splitlines()
         lines += [("fusion", table[0]), *(("", line) for line in table[1:])]
+        if plan.fused and any(part.source.size is None for part in plan.parts):
+            lines.append(("decoder", decoder_of(loader)))
     lines += _workers(loader, decisions, statistics)
     lines.append(("order", decisions.order_reason))
     lines.append(("seeding", decisions.seeding_reason))
@@ -36,6 +38,9 @@ def explain(loader: Any) -> str:
         slots = f"; {statistics.slots} slots of up to {statistics.slot_bytes:,} bytes" if statistics.slots else ""
         lines.append(("so far", f"{statistics.batches} batches, {statistics.samples} samples{slots}"))
         lines += [("no layout", f"{n} batches: {reason}") for reason, n in statistics.without_layout_reason.items()]
+    if statistics.decoded:
+        by = sorted(statistics.decoded.items(), key=lambda one: -one[1])
+        lines.append(("decoded", ", ".join(f"{number:,} by {name}" for name, number in by)))
     return "\n".join(f"{name:<12}{words}" for name, words in lines)
 
 

@@ -1,7 +1,7 @@
 """What ``fuse=True`` makes of a loader's dataset.
 
 In: a loader. Out: the plan of its dataset, and what loads its samples by that plan. The library of C functions is used
-where it is there, Pillow and torch elsewhere: the samples are the same.
+where it is there, Pillow and torch elsewhere, or the decoder that the user names: the samples are the same.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from torch.utils.data import IterableDataset
 
 from . import native
 from .errors import ConfigError
-from .native.rows import pillow_order
 
 if TYPE_CHECKING:
     from .fusion import FusedDataset, Plan
@@ -32,6 +31,24 @@ def check_can_fuse(loader: Any) -> None:
         raise ConfigError(
             "fuse=True draws parameters from each sample's key, and seeding='torch' from torch's streams; leave one out"
         )
+    if isinstance(loader.decoder, str) and loader.decoder == "auto":
+        return
+    from .images import chosen
+
+    chosen(loader.decoder)
+    if not loader.fuse:
+        raise ConfigError(
+            f"decoder={loader.decoder!r} is what fuse=True decodes files with, got fuse=False; add fuse=True, or give "
+            f"the dataset loader=fastload.images.Loader({loader.decoder!r})"
+        )
+
+
+def decoder_of(loader: Any) -> str:
+    """Return what decodes files for a loader that fuses, in words."""
+    from .images import chosen
+
+    name, library = chosen(loader.decoder)
+    return f"{name}: {library}"
 
 
 def plan_of(loader: Any) -> Plan | None:
@@ -40,7 +57,7 @@ def plan_of(loader: Any) -> Plan | None:
         return None
     from .fusion import recognise
 
-    named = {name: maker.name for name, maker in _makers().items()}
+    named = {name: maker.name for name, maker in _makers(loader).items()}
     return replace(recognise(loader.dataset), **named)
 
 
@@ -60,20 +77,18 @@ def fused_of(loader: Any, seed: int) -> FusedDataset | None:
         return None
     from .fusion import FusedDataset
 
-    return FusedDataset(loader.dataset, plan, seed, **_makers())
+    return FusedDataset(loader.dataset, plan, seed, **_makers(loader))
 
 
-def _makers() -> dict[str, Any]:
-    """Return what the native library makes here, by the argument's name; the rest is made by Pillow and torch."""
-    from .fusion.native_makers import NativeBlocks, NativeRows
+def _makers(loader: Any) -> dict[str, Any]:
+    """Return what makes rows of files, and blocks of arrays where that is not torch, by the argument's name."""
+    from .fusion.native_makers import NativeBlocks
+    from .images import make_decoder
 
-    made: dict[str, Any] = {}
-    # A Pillow that resizes in a way that the library does not know is followed by itself alone.
-    if native.available("jpeg") and pillow_order() is not None:
-        made["rows"] = NativeRows()
+    made: dict[str, Any] = {"rows": make_decoder(loader.decoder)}
     if native.available("arrays"):
         made["blocks"] = NativeBlocks()
     return made
 
 
-__all__ = ["check_can_fuse", "fused_of", "plan_of"]
+__all__ = ["check_can_fuse", "decoder_of", "fused_of", "plan_of"]

@@ -38,6 +38,7 @@ T = TypeVar("T", covariant=True)
 WorkerMethod = Literal["multiprocessing", "thread"]
 Seeding = Literal["sample", "torch"]
 Resident = Literal["device", "host", "auto"]
+Decoder = Literal["auto", "native", "torchvision", "pillow"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +83,10 @@ class Statistics:
     """The device that resident data are on, ``cpu`` on the host; None: there are none, or not yet."""
     resident_bytes: int
     """Their size."""
+    decoded: dict[str, int]
+    """Images that ``fuse=True`` decoded from files, by what decoded them: ``"native"``, ``"torchvision"``,
+    ``"pillow"``; ``"pillow (...)"``: left to Pillow, for this reason. Those of workers are counted as their chunks come
+    in, those of chunks that were dropped as well."""
     waited_s: float
     """Time that ``next()`` waited for workers, in seconds."""
 
@@ -125,6 +130,9 @@ class DataLoader(compat.TorchDataLoader[T]):
         fuse: make the samples of a torchvision dataset with torchvision transforms in fewer steps, the same as ever
             given the same parameters; these come from each sample's key. What is not known stays as it is;
             :meth:`explain` says what is done, and why not more.
+        decoder: what ``fuse`` decodes files with, all to the same pixels: ``"native"`` (fastload's own library),
+            ``"torchvision"``, ``"pillow"``, or ``"auto"``: native where it is available, else Pillow. What a decoder
+            cannot do is left to Pillow; :meth:`statistics` counts it.
 
     Where it differs from torch, on purpose:
 
@@ -179,6 +187,7 @@ class DataLoader(compat.TorchDataLoader[T]):
         batch_transform: Callable[[Any], Any] | None = None,
         resident: Resident | None = None,
         fuse: bool = False,
+        decoder: Decoder = "auto",
     ) -> None:
         adapt_loaded_libraries()
         self.worker_method = worker_method
@@ -194,6 +203,7 @@ class DataLoader(compat.TorchDataLoader[T]):
         self.batch_transform = batch_transform
         self.resident = resident
         self.fuse = fuse
+        self.decoder = decoder
         self._runtime = Runtime()
         self._epochs = Epochs()
         self._pass: Pass | None = None
@@ -414,6 +424,7 @@ class DataLoader(compat.TorchDataLoader[T]):
             sample_ms=None if runtime.book.sample_ns is None else runtime.book.sample_ns / 1e6,
             resident=None if columns is None else str(columns.device),
             resident_bytes=0 if columns is None else columns.num_bytes,
+            decoded=dict(counts.decoded),
             waited_s=counts.waited_ns / 1e9,
         )
 

@@ -49,6 +49,7 @@ OWN_ARGUMENTS = {
     "fixed_buffers": False,
     "resident": None,
     "fuse": False,
+    "decoder": "auto",
     "batch_transform": None,
 }
 

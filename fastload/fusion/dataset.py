@@ -19,12 +19,13 @@ from torch import Tensor
 from torchvision import tv_tensors
 
 from ..errors import ConfigError
+from ..images import Decoder
+from ..images.pillow import PillowDecoder
 from ..layout import Layout, Row, TensorLeaf
 from ..seeding import SAMPLE, Keys, seed_global_generators
 from .blocks import BlockMaker
 from .parameters import draws_of
 from .plan import Plan
-from .rows import PillowRows, RowMaker
 from .runner import Given, Runner
 from .sources import Router, leaves
 from .step import Kind
@@ -57,7 +58,7 @@ class FusedDataset:
         dataset: the one that the plan was made of.
         plan: what is done here: the first half of :meth:`Plan.split`.
         seed: of the samples' keys: the loader's, or its base seed.
-        rows: what makes rows of files; None: Pillow.
+        rows: what decodes files; None: Pillow.
         blocks: what makes blocks of datasets in memory; None: torch.
 
     It can be pickled wherever the dataset can. Threads may share it, if ``rows`` and ``blocks`` can be shared.
@@ -67,14 +68,14 @@ class FusedDataset:
     """
 
     def __init__(
-        self, dataset: Any, plan: Plan, seed: int, rows: RowMaker | None = None, blocks: BlockMaker | None = None
+        self, dataset: Any, plan: Plan, seed: int, rows: Decoder | None = None, blocks: BlockMaker | None = None
     ) -> None:
         if not plan.fused:
             raise ConfigError(f"there is nothing to fuse in a {plan.dataset}: {plan.reason}")
         self.dataset = dataset
         self.plan = plan
         self.seed = seed
-        self.rows: RowMaker = PillowRows() if rows is None else rows
+        self.rows: Decoder = PillowDecoder() if rows is None else rows
         self.blocks = blocks
         found = list(leaves(dataset))
         if len(found) != len(plan.parts):
@@ -193,6 +194,10 @@ class FusedDataset:
         """
         loaded = self.load(indices, ids, epoch, out=rows[0], seed=seed)
         return layout.write_column(1, loaded.targets, rows)
+
+    def decoded(self) -> dict[str, int]:
+        """Return how many images were decoded since this was asked last, by what decoded them."""
+        return self.rows.counted()
 
     def parameters(self, indices: Sequence[Any], ids: Iterable[int], epoch: int) -> list[Given]:
         """Return what each sample is given: for each of its leaf's steps the parameters, None where there are none."""

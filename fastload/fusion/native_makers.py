@@ -1,7 +1,6 @@
-"""Rows and blocks made by the native library; what it leaves of files is made by Pillow.
+"""Blocks made by the native library.
 
-In: bytes and a cut, or an array and moves. Out: what Pillow and torch would make, bit for bit. Chosen where the library
-is there.
+In: an array and moves. Out: what torch would make, bit for bit. Chosen where the library is there.
 """
 
 from __future__ import annotations
@@ -11,65 +10,10 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from ..native import arrays, jpeg
-from ..native.rows import FILTERS, Status, Target
+from ..native import arrays
 from ..transforms.recipe import Kind, Step
 from .blocks import Moves
-from .readers import Pixels
-from .rows import Cut, PillowRows
 from .values import Values
-
-
-class NativeRows:
-    """Makes rows of JPEG files; counts which."""
-
-    name = "the native library"
-
-    def __init__(self) -> None:
-        self._pillow = PillowRows()
-        self.num_native = 0
-        """Images that the library has made."""
-        self.num_left: dict[str, int] = {}
-        """Images that it has left to Pillow, by the reason."""
-
-    def size(self, data: bytes) -> tuple[int, int]:
-        """See :class:`~fastload.fusion.rows.RowMaker`."""
-        found = jpeg.read_size(data)
-        return (found.height, found.width) if found.status == Status.DONE else self._pillow.size(data)
-
-    def pixels(self, data: bytes, cut: Cut) -> Pixels:
-        """See :class:`~fastload.fusion.rows.RowMaker`."""
-        batch = torch.empty((1, *cut.size, 3), dtype=torch.uint8)
-        if not self._made(data, cut, None, batch.permute(0, 3, 1, 2), flip=False):
-            return self._pillow.pixels(data, cut)
-        top, left, height, width = cut.window
-        kept = batch[0, top : top + height, left : left + width]
-        flipped = [axis for axis, flip in zip((1, 0), cut.flips, strict=True) if flip]
-        return kept.flip(flipped).contiguous().numpy()
-
-    def row(self, data: bytes, cut: Cut, values: Values, out: Tensor) -> None:
-        """See :class:`~fastload.fusion.rows.RowMaker`."""
-        if cut.window != (0, 0, *cut.size) or cut.flips[1]:
-            values.write(torch.from_numpy(self.pixels(data, cut)).permute(2, 0, 1), out)
-        elif not self._made(data, cut, values.table, out[None], flip=cut.flips[0]):
-            self._pillow.row(data, cut, values, out)
-
-    def _made(self, data: bytes, cut: Cut, table: Tensor | None, batch: Tensor, *, flip: bool) -> bool:
-        """Write an image to the only row of a batch, if the library can."""
-        resized = cut.size != cut.box[2:]
-        if resized and cut.interpolation not in FILTERS:
-            return self._left(f"interpolation {cut.interpolation}")
-        target = Target(batch, table, cut.interpolation if resized else FILTERS[0])
-        status = jpeg.decode_row(data, cut.box, target, 0, flip=flip)
-        if status != Status.DONE:
-            return self._left(status.name.lower())
-        self.num_native += 1
-        return True
-
-    def _left(self, reason: str) -> bool:
-        self.num_left[reason] = self.num_left.get(reason, 0) + 1
-        return False
-
 
 _KINDS = {"constant": Kind.SHIFT, "edge": Kind.EDGE, "reflect": Kind.REFLECT, "symmetric": Kind.SYMMETRIC}
 _LEVELS = torch.arange(256, dtype=torch.uint8)
@@ -106,4 +50,4 @@ class NativeBlocks:
         )
 
 
-__all__ = ["NativeBlocks", "NativeRows"]
+__all__ = ["NativeBlocks"]

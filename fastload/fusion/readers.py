@@ -7,15 +7,14 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torchvision import datasets
 
-Pixels: TypeAlias = npt.NDArray[np.uint8]
-"""[H, W, C]."""
+from ..images.base import Pixels
 
 
 class FileReader:
@@ -103,4 +102,4 @@ class ArrayReader:
         return [int(one[0]) for one in classes] if qmnist else list(map(int, classes))
 
 
-__all__ = ["ArrayReader", "FileReader", "Pixels"]
+__all__ = ["ArrayReader", "FileReader"]

@@ -17,13 +17,14 @@ import torch
 from torch import Tensor
 from torchvision import tv_tensors
 
+from ..images.base import Cut, Decoder, Pixels
 from ..transforms.chain import compose
 from .blocks import BlockMaker, moves_of
 from .parameters import Drawing
 from .plan import Part
-from .readers import ArrayReader, FileReader, Pixels
+from .readers import ArrayReader, FileReader
 from .recognition import members_of
-from .rows import Cut, RowMaker, cut_of, opened
+from .rows import cut_of
 from .step import Drawn, Kind, Sizes
 from .value_steps import PILToTensor, RandomErasing, ToImage, ToTensor
 from .values import Values
@@ -39,11 +40,11 @@ class Runner:
     Args:
         dataset: the leaf.
         part: its plan.
-        rows: what makes rows of files.
+        rows: what decodes files.
         blocks: what makes blocks of arrays; None: they are gathered.
     """
 
-    def __init__(self, dataset: Any, part: Part, rows: RowMaker, blocks: BlockMaker | None) -> None:
+    def __init__(self, dataset: Any, part: Part, rows: Decoder, blocks: BlockMaker | None) -> None:
         self.part = part
         self.dataset = dataset
         self.steps, self.states, self.stages = part.steps, part.states, part.stages
@@ -188,7 +189,7 @@ class Runner:
         if cut is not None:
             return self._rows.pixels(data, cut)
         stages = self.stages
-        pixels = _tensor(self._stepped(opened(data), 0, given, stages.head))
+        pixels = _tensor(self._stepped(self._rows.image(data), 0, given, stages.head))
         if stages.cropped:
             top, left, height, width = given[stages.head]
             pixels = pixels[:, top : top + height, left : left + width]
@@ -197,7 +198,7 @@ class Runner:
     def image(self, index: Any, data: bytes | None) -> PIL.Image.Image:
         """Return the image that the dataset hands its transform."""
         if data is not None:
-            return opened(data)
+            return self._rows.image(data)
         assert isinstance(self.reader, ArrayReader)
         pixels = self.reader.pixels(index)
         return PIL.Image.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels)

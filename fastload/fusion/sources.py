@@ -21,6 +21,7 @@ from torch.utils.data import ConcatDataset, Subset
 from torchvision import datasets
 from torchvision.datasets import folder
 
+from ..images import Loader
 from .step import State
 
 _FOLDERS = (datasets.ImageFolder, datasets.DatasetFolder)
@@ -80,7 +81,8 @@ def source_of(dataset: Any) -> Source:
     channels, size = 3, None
     if base in _FOLDERS:
         loader = own.get("loader")
-        if loader not in (folder.default_loader, folder.pil_loader):
+        # Ours gives what torchvision's gives.
+        if loader not in (folder.default_loader, folder.pil_loader) and type(loader) is not Loader:
             raise NotKnown(f"its loader is {getattr(loader, '__qualname__', loader)!r}, not one of torchvision's")
         if loader is folder.default_loader and torchvision.get_image_backend() != "PIL":
             raise NotKnown(f"torchvision.get_image_backend() is {torchvision.get_image_backend()!r}, not 'PIL'")

@@ -56,6 +56,8 @@ class Result(NamedTuple):
     """Time from taking the item until now, in nanoseconds."""
     replica: Any = None
     """Of an IterableDataset that has a state: where its replica is after this batch. See :class:`Fetcher`."""
+    decoded: dict[str, int] | None = None
+    """Of a fused dataset: images decoded meanwhile, by what decoded them."""
 
 
 WriteRows: TypeAlias = Callable[[list[Tensor]], list[Sequence[Any]]]
@@ -97,6 +99,9 @@ class Fused(Protocol):
         Raises:
             DoesNotFit: they turned out to be others.
         """
+
+    def decoded(self) -> dict[str, int]:
+        """Return how many images were decoded since this was asked last, by what decoded them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,13 +175,18 @@ class Fetcher:
         except Exception as error:
             status, payload = ERROR, self._wrapped(error, item)
         replica = self.replica_state() if status == WHOLE and self._iterator is not None else None
-        return Result(item.serial, self._worker_id, status, layout, payload, time.perf_counter_ns() - begun, replica)
+        busy_ns = time.perf_counter_ns() - begun
+        return Result(item.serial, self._worker_id, status, layout, payload, busy_ns, replica, self.decoded())
 
     def _chunk(self, item: WorkItem, sink: Sink) -> tuple[int, int, Any]:
         samples = self.load(item.indices, item.epoch, item.position)
         if type(samples) is list and len(samples) == len(item.indices):
             return _rows(samples, item, sink)
         return WHOLE, item.layout, self._collated(samples)  # a __getitems__ may give anything
+
+    def decoded(self) -> dict[str, int] | None:
+        """Return what a fused dataset has decoded since this was asked last; None for others."""
+        return None if self._job.fused is None else self._job.fused.decoded()
 
     def _written(self, item: WorkItem, sink: Sink) -> tuple[int, int, Any] | None:
         """Let a fused dataset write its samples where they are to be; None if it cannot."""

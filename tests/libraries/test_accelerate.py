@@ -33,6 +33,7 @@ OWN: dict[str, Any] = {
     "fixed_buffers": False,
     "resident": None,
     "fuse": False,
+    "decoder": "auto",
     "batch_transform": None,
 }
 

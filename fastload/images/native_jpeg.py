@@ -1,0 +1,107 @@
+"""JPEG files decoded by the native library, from the file to the row of a batch in one call; the rest by Pillow.
+
+In: bytes and a cut. Out: Pillow's pixels, bit for bit: tests/native/test_native_jpeg.py.
+"""
+
+from __future__ import annotations
+
+import io
+
+import PIL.Image
+import torch
+from torch import Tensor
+
+from .. import native
+from ..native import jpeg
+from ..native.rows import FILTERS, MOST_SIDE, Status, Target, pillow_order
+from .base import Cut, Levels, Pixels, Tally, whole
+from .pillow import PillowDecoder, cut_out, opened
+
+
+class NativeDecoder:
+    """Decodes of a JPEG file what the cut needs."""
+
+    name = "the native library"
+
+    def __init__(self) -> None:
+        self._tally = Tally()
+        self._pillow = PillowDecoder()
+
+    def counted(self) -> dict[str, int]:
+        """See :class:`~fastload.images.base.Decoder`."""
+        return self._tally.take()
+
+    def size(self, data: bytes) -> tuple[int, int]:
+        """See :class:`~fastload.images.base.Decoder`."""
+        found = jpeg.read_size(data)
+        return (found.height, found.width) if found.status == Status.DONE else self._pillow.size(data)
+
+    def image(self, data: bytes) -> PIL.Image.Image:
+        """See :class:`~fastload.images.base.Decoder`."""
+        found = jpeg.read_size(data)
+        reason = _words(found.status)
+        if reason is None:
+            pixels = torch.empty((1, found.height, found.width, 3), dtype=torch.uint8)
+            reason = _reason(data, whole(found.height, found.width), None, pixels.permute(0, 3, 1, 2))
+        if reason is not None:
+            return self._left(data, reason)
+        self._tally.add("native")
+        image = PIL.Image.fromarray(pixels[0].numpy())
+        with PIL.Image.open(io.BytesIO(data)) as header:
+            image.info = dict(header.info)
+        return image
+
+    def pixels(self, data: bytes, cut: Cut) -> Pixels:
+        """See :class:`~fastload.images.base.Decoder`."""
+        batch = torch.empty((1, *cut.size, 3), dtype=torch.uint8)
+        reason = _reason(data, cut, None, batch.permute(0, 3, 1, 2))
+        if reason is not None:
+            return cut_out(self._left(data, reason), cut)
+        self._tally.add("native")
+        top, left, height, width = cut.window
+        kept = batch[0, top : top + height, left : left + width]
+        flipped = [axis for axis, flip in zip((1, 0), cut.flips, strict=True) if flip]
+        return kept.flip(flipped).contiguous().numpy()
+
+    def row(self, data: bytes, cut: Cut, values: Levels, out: Tensor) -> None:
+        """See :class:`~fastload.images.base.Decoder`."""
+        if cut.window != (0, 0, *cut.size) or cut.flips[1]:
+            values.write(torch.from_numpy(self.pixels(data, cut)).permute(2, 0, 1), out)
+            return
+        reason = _reason(data, cut, values.table, out[None], flip=cut.flips[0])
+        if reason is None:
+            self._tally.add("native")
+        else:
+            values.write(torch.from_numpy(cut_out(self._left(data, reason), cut)).permute(2, 0, 1), out)
+
+    def _left(self, data: bytes, reason: str) -> PIL.Image.Image:
+        image = opened(data)
+        self._tally.add(f"pillow ({reason})")
+        return image
+
+
+def _reason(data: bytes, cut: Cut, table: Tensor | None, batch: Tensor, *, flip: bool = False) -> str | None:
+    """Write an image to the only row of a batch; return why it was not done, or None."""
+    resized = cut.size != cut.box[2:]
+    if resized and cut.interpolation not in FILTERS:
+        return f"interpolation {cut.interpolation}"
+    if max(cut.size) > MOST_SIDE:
+        return "too large"
+    target = Target(batch, table, cut.interpolation if resized else FILTERS[0])
+    return _words(jpeg.decode_row(data, cut.box, target, 0, flip=flip))
+
+
+def _words(status: Status) -> str | None:
+    return None if status == Status.DONE else status.name.lower().replace("_", " ")
+
+
+def why_not() -> str | None:
+    """Return why the library cannot be used in Pillow's place; None where it can."""
+    reason = native.why_not("jpeg")
+    # A Pillow that resizes in a way that the library does not know is followed by itself alone.
+    if reason is None and pillow_order() is None:
+        reason = "the installed Pillow resizes in a way that the library does not know"
+    return reason
+
+
+__all__ = ["NativeDecoder", "why_not"]
