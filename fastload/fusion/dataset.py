@@ -11,8 +11,8 @@ transforms and target_transform run as they are, sample by sample, with the gene
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
@@ -32,6 +32,10 @@ from .step import Kind
 
 # So many files are in memory at once.
 _FILES = 16
+
+
+_Part: TypeAlias = tuple[Runner, Sequence[Any], Sequence[int]]
+"""Samples of a leaf: its runner, their indices in it, their places among all."""
 
 
 class Loaded(NamedTuple):
@@ -131,7 +135,7 @@ class FusedDataset:
         kind = self._yields.kind if self._direct and self._yields is not None else None
         if not len(indices):
             return Loaded(images, targets, kind)
-        for runner, places, rows in self._routed(indices):
+        for runner, places, rows in _ahead(self._routed(indices)):
             raw = runner.raw(places)
             sizes = runner.sizes(places, raw)
             drawn = runner.drawing.draw(draws.of(_at_once(rows)), sizes)
@@ -261,9 +265,9 @@ class FusedDataset:
             )
         return out
 
-    def _routed(self, indices: Sequence[Any]) -> list[tuple[Runner, Sequence[Any], Sequence[int]]]:
-        """Return the samples of each leaf, files a few at a time: (its runner, indices in it, places among all)."""
-        found: list[tuple[Runner, Sequence[Any], Sequence[int]]] = []
+    def _routed(self, indices: Sequence[Any]) -> list[_Part]:
+        """Return the samples of each leaf, files a few at a time."""
+        found: list[_Part] = []
         by_leaf: dict[int, tuple[Sequence[Any], Sequence[int]]] = {}
         all_places = self._router.find_all(indices)
         if all_places is not None:
@@ -311,6 +315,14 @@ class FusedDataset:
         if runner.dataset.target_transform is not None:
             target = runner.dataset.target_transform(target)
         return image, target
+
+
+def _ahead(parts: Sequence[_Part]) -> Iterator[_Part]:
+    """Give parts one by one; the kernel is asked for the files of each while the one before it is worked on."""
+    for turn, part in enumerate(parts):
+        for runner, places, _ in parts[turn + (turn > 0) : turn + 2]:
+            runner.ask_for(places)
+        yield part
 
 
 def _at_once(rows: Sequence[int]) -> Any:

@@ -6,6 +6,7 @@ In: an index of a leaf. Out: what its ``__getitem__`` begins with, without the o
 from __future__ import annotations
 
 import operator
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,17 +17,49 @@ from torchvision import datasets
 
 from ..images.base import Pixels
 
+# None: the system has no such call, or no such flag of it (Linux has both).
+_advise = getattr(os, "posix_fadvise", None)
+_nowait = getattr(os, "RWF_NOWAIT", None)
+
+# So many more files are asked for after one that was not in memory.
+_WATCHED = 64
+
 
 class FileReader:
-    """Reads an ImageFolder's or DatasetFolder's files."""
+    """Reads an ImageFolder's or DatasetFolder's files. Threads may share it."""
 
     def __init__(self, dataset: Any) -> None:
         self._samples = dataset.samples
+        # Falls to 0 where all files are in memory: asking for them is only work then. A count that threads get wrong
+        # costs a request.
+        self._to_ask = _WATCHED
 
     def path(self, index: Any) -> str:
         """Return where a sample lies."""
         path: str = self._samples[index][0]
         return path
+
+    def ask_for(self, indices: Sequence[Any]) -> None:
+        """Let the kernel begin to read samples' files, all at once; wait for none of them.
+
+        Nothing is done where the system takes no such request, and while the files read lately were in memory.
+        """
+        if _advise is None or not self._to_ask:
+            return
+        for index in indices:
+            try:
+                file = os.open(self._samples[index][0], os.O_RDONLY)
+            except Exception:  # data() says what is wrong, in its place
+                continue
+            try:
+                self._to_ask -= self._to_ask > 0
+                if not _in_memory(file):
+                    self._to_ask = _WATCHED
+                    _advise(file, 0, 0, os.POSIX_FADV_WILLNEED)
+            except OSError:  # a file system that takes no advice
+                pass
+            finally:
+                os.close(file)
 
     def data(self, index: Any) -> bytes:
         """Return a sample's file.
@@ -35,11 +68,24 @@ class FileReader:
             OSError: it cannot be read.
         """
         with open(self._samples[index][0], "rb", buffering=0) as file:
+            if not self._to_ask and not _in_memory(file.fileno()):
+                self._to_ask = _WATCHED
             return file.readall()
 
     def targets(self, indices: Sequence[Any]) -> list[Any]:
         """Return the samples' classes."""
         return [self._samples[index][1] for index in indices]
+
+
+def _in_memory(file: int) -> bool:
+    """Return whether the beginning of a file can be read without waiting; False where the system does not say."""
+    if _nowait is None:
+        return False
+    try:
+        os.preadv(file, [bytearray(1)], 0, _nowait)
+    except OSError:  # it would wait, or the file system cannot say
+        return False
+    return True
 
 
 class ArrayReader:

@@ -66,6 +66,11 @@ class Runner:
         self._moves = [(place, one) for place, pair in enumerate(pairs) for one in _batched(*pair)]
         self._chain = compose([one for _, one in self._moves]) if self._moves and part.source.size is not None else []
 
+    def ask_for(self, indices: Sequence[Any]) -> None:
+        """Let the kernel begin to read the samples' files, if they are files."""
+        if isinstance(self.reader, FileReader):
+            self.reader.ask_for(indices)
+
     def raw(self, indices: Sequence[Any]) -> list[bytes] | None:
         """Return the samples' files; None if they are no files.
 
