@@ -34,12 +34,14 @@ class NativeDecoder:
     def size(self, data: bytes) -> tuple[int, int]:
         """See :class:`~fastload.images.base.Decoder`."""
         found = jpeg.read_size(data)
-        return (found.height, found.width) if found.status == Status.DONE else self._pillow.size(data)
+        if found.status != Status.DONE or _is_bomb(found):
+            return self._pillow.size(data)
+        return found.height, found.width
 
     def image(self, data: bytes) -> PIL.Image.Image:
         """See :class:`~fastload.images.base.Decoder`."""
         found = jpeg.read_size(data)
-        reason = _words(found.status)
+        reason = "too large" if _is_bomb(found) else _words(found.status)
         if reason is None:
             pixels = torch.empty((1, found.height, found.width, 3), dtype=torch.uint8)
             reason = _reason(data, whole(found.height, found.width), None, pixels.permute(0, 3, 1, 2))
@@ -89,6 +91,12 @@ def _reason(data: bytes, cut: Cut, table: Tensor | None, batch: Tensor, *, flip:
         return "too large"
     target = Target(batch, table, cut.interpolation if resized else FILTERS[0])
     return _words(jpeg.decode_row(data, cut.box, target, 0, flip=flip))
+
+
+def _is_bomb(found: jpeg.Size) -> bool:
+    """Whether Pillow is to warn of an image's size, or to refuse it."""
+    limit = PIL.Image.MAX_IMAGE_PIXELS
+    return limit is not None and found.width * found.height > limit
 
 
 def _words(status: Status) -> str | None:

@@ -49,6 +49,10 @@ def decode_batch(
     reason = why_not()
     if reason is not None:
         raise ConfigError(f"nvJPEG is not available: {reason}; decode on the CPU, with fastload.images.decode()")
+    return _batch(files, device, {} if counts is None else counts)
+
+
+def _batch(files: Sequence[bytes], device: torch.device, counts: dict[str, int]) -> list[Tensor]:
     reasons = [_left(index, data) for index, data in enumerate(files)]
     common = [index for index, reason in enumerate(reasons) if reason is None]
     found: dict[int, Tensor | None] = dict(
@@ -60,8 +64,7 @@ def decode_batch(
         if image is None:
             by = f"pillow ({reasons[index] or 'nvJPEG refused it'})"
             image = torch.from_numpy(_by_pillow(index, data)).permute(2, 0, 1).contiguous().to(device)
-        if counts is not None:
-            counts[by] = counts.get(by, 0) + 1
+        counts[by] = counts.get(by, 0) + 1
         images.append(image)
     return images
 
