@@ -63,8 +63,9 @@ def test_samples_are_the_same_by_every_decoder(root, chain):
         assert all(torch.equal(one, other) for one, other in zip(found, expected, strict=True)), name
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    ("name", "way"), [*((name, "inline") for name in NAMES), *(("torchvision", way) for way in WAYS if way != "inline")]
+)
 def test_what_decoded_the_images_is_counted_wherever_that_was(root, name, way, monkeypatch):
     if way == "pipes":
         monkeypatch.setenv("FASTLOAD_TRANSPORT", "pipes")
