@@ -50,7 +50,7 @@ class PlainBlocks:
 
 
 class PlainRows:
-    """Follows the words of RowMaker; keeps what it was asked for."""
+    """Follows the words of images.Decoder; keeps what it was asked for."""
 
     name = "plain"
 
@@ -60,6 +60,9 @@ class PlainRows:
     def size(self, data):
         image = PIL.Image.open(io.BytesIO(data))
         return image.height, image.width
+
+    def image(self, data):
+        return PIL.Image.open(io.BytesIO(data)).convert("RGB")
 
     def pixels(self, data, cut):
         self.cuts.append(cut)
