@@ -55,6 +55,8 @@ class Counts:
     chunk_size: int = 0
     """Samples of the task made last."""
     max_in_flight: int = 0
+    decoded: dict[str, int] = field(default_factory=dict)
+    """Images decoded from files, by what decoded them."""
     waited_ns: int = 0
     failures: FailureLog = field(default_factory=FailureLog)
     """Samples that could not be loaded."""
@@ -66,6 +68,11 @@ class Counts:
         if reason is not None:
             self.without_layout += 1
             self.reasons[reason] = self.reasons.get(reason, 0) + 1
+
+    def count_decoded(self, decoded: dict[str, int]) -> None:
+        """Count images that were decoded from files."""
+        for name, number in decoded.items():
+            self.decoded[name] = self.decoded.get(name, 0) + number
 
 
 @dataclass(frozen=True, slots=True)
@@ -438,6 +445,8 @@ class Delivery:
         if result.status == FAILED_START:
             self.broken = True
             reraise(self._pool.take_error(result.payload))
+        if result.decoded:
+            self._counts.count_decoded(result.decoded)
         item = self._items.pop(result.serial)
         if item.layout == START:
             return

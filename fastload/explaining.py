@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from .decisions import Decisions, decide
-from .fusing import plan_of, why_not_there
+from .fusing import decoder_of, plan_of, why_not_there
 from .memory import in_words
 
 # Failed samples that are listed.
@@ -26,7 +26,10 @@ def explain(loader: Any) -> str:
         why = why_not_there(loader)
         if plan.fused and loader.device is not None and why is not None:
             table.append(f"the workers do all steps: {why}")
-        lines[place:place] = [("fusion", table[0]), *(("", line) for line in table[1:])]
+        fusion = [("fusion", table[0]), *(("", line) for line in table[1:])]
+        if plan.fused and any(part.source.size is None for part in plan.parts):
+            fusion.append(("decoder", decoder_of(loader)))
+        lines[place:place] = fusion
     return "\n".join(f"{name:<12}{words}" for name, words in lines)
 
 
@@ -51,6 +54,9 @@ def facts(loader: Any) -> list[tuple[str, str]]:
         slots = f"; {statistics.slots} slots of up to {statistics.slot_bytes:,} bytes" if statistics.slots else ""
         lines.append(("so far", f"{statistics.batches} batches, {statistics.samples} samples{slots}"))
         lines += [("no layout", f"{n} batches: {reason}") for reason, n in statistics.without_layout_reason.items()]
+    if statistics.decoded:
+        by = sorted(statistics.decoded.items(), key=lambda one: -one[1])
+        lines.append(("decoded", ", ".join(f"{number:,} by {name}" for name, number in by)))
     return lines
 
 

@@ -1,8 +1,8 @@
 """What ``fuse=True`` makes of a loader's dataset.
 
 In: a loader. Out: the plan of its dataset, what loads its samples by that plan, and what the device does with whole
-batches of them. The library of C functions is used where it is there, Pillow and torch elsewhere: the samples are the
-same.
+batches of them. The library of C functions is used where it is there, Pillow and torch elsewhere, or the decoder that
+the user names: the samples are the same.
 """
 
 from __future__ import annotations
@@ -16,8 +16,6 @@ from torch.utils.data import IterableDataset
 
 from . import compat, native
 from .errors import ConfigError
-from .native.jpeg import pillow_agrees
-from .native.rows import pillow_order
 from .streams import device_of
 
 if TYPE_CHECKING:
@@ -36,6 +34,24 @@ def check_can_fuse(loader: Any) -> None:
         raise ConfigError(
             "fuse=True draws parameters from each sample's key, and seeding='torch' from torch's streams; leave one out"
         )
+    if isinstance(loader.decoder, str) and loader.decoder == "auto":
+        return
+    from .images import chosen
+
+    chosen(loader.decoder)
+    if not loader.fuse:
+        raise ConfigError(
+            f"decoder={loader.decoder!r} is what fuse=True decodes files with, got fuse=False; add fuse=True, or give "
+            f"the dataset loader=fastload.images.Loader({loader.decoder!r})"
+        )
+
+
+def decoder_of(loader: Any) -> str:
+    """Return what decodes files for a loader that fuses, in words."""
+    from .images import chosen
+
+    name, library = chosen(loader.decoder)
+    return f"{name}: {library}"
 
 
 def plan_of(loader: Any) -> Plan | None:
@@ -48,11 +64,11 @@ def possible_plan(loader: Any) -> Plan | str:
     return "seeding='torch' draws from torch's streams" if loader.seeding == "torch" else _planned(loader)[0]
 
 
-def named_plan(dataset: Any) -> Plan:
+def named_plan(dataset: Any, decoder: str = "auto") -> Plan:
     """Return the plan of a dataset, with what would make its rows and blocks here."""
     from .fusion import recognise
 
-    named = {name: maker.name for name, maker in _makers().items()}
+    named = {name: maker.name for name, maker in _makers(decoder).items()}
     return replace(recognise(dataset), **named)
 
 
@@ -86,7 +102,7 @@ def fused_of(loader: Any, seed: int, *, split: bool = True) -> tuple[FusedDatase
         if known is None or known[0] != plan.tails:
             loader._runtime.tail = known = plan.tails, tail
         tail = known[1]
-    return FusedDataset(loader.dataset, plan, seed, **_makers()), tail
+    return FusedDataset(loader.dataset, plan, seed, **_makers(loader.decoder)), tail
 
 
 def _planned(loader: Any, *, split: bool = True) -> tuple[Plan, FusedTail | None]:
@@ -100,8 +116,9 @@ def _planned(loader: Any, *, split: bool = True) -> tuple[Plan, FusedTail | None
         reason = "batch_size=None leaves batching to the dataset"
     if reason is not None:
         return Plan(dataset=type(loader.dataset).__name__, parts=(), reason=reason), None
+    plan = named_plan(loader.dataset, loader.decoder)
     has_device = loader.device is not None and does_steps(device_of(loader.device))
-    return named_plan(loader.dataset).split(device=split and has_device and why_not_there(loader) is None)
+    return plan.split(device=split and has_device and why_not_there(loader) is None)
 
 
 def why_not_there(loader: Any) -> str | None:
@@ -120,28 +137,12 @@ def does_steps(device: torch.device) -> bool:
     return device.type != "cpu"
 
 
-def why_not_native() -> str | None:
-    """Return why files are decoded and resized by Pillow here, not by the native library; None where they are not."""
-    reason = native.why_not("jpeg")
-    if reason is not None:
-        return reason
-    from PIL import __version__
+def _makers(decoder: str) -> dict[str, Any]:
+    """Return what makes rows of files, and blocks of arrays where that is not torch, by the argument's name."""
+    from .fusion.native_makers import NativeBlocks
+    from .images import make_decoder
 
-    # A Pillow that decodes or resizes in a way that the library does not know is followed by itself alone.
-    if not pillow_agrees():
-        return f"PIL {__version__} decodes to other values than the native library, which follows libjpeg-turbo"
-    if pillow_order() is None:
-        return f"PIL {__version__} resizes to other values than the native library, which follows Pillow's own"
-    return None
-
-
-def _makers() -> dict[str, Any]:
-    """Return what the native library makes here, by the argument's name; the rest is made by Pillow and torch."""
-    from .fusion.native_makers import NativeBlocks, NativeRows
-
-    made: dict[str, Any] = {}
-    if why_not_native() is None:
-        made["rows"] = NativeRows()
+    made: dict[str, Any] = {"rows": make_decoder(decoder)}
     if native.available("arrays"):
         made["blocks"] = NativeBlocks()
     return made
@@ -149,11 +150,11 @@ def _makers() -> dict[str, Any]:
 
 __all__ = [
     "check_can_fuse",
+    "decoder_of",
     "does_steps",
     "fused_of",
     "named_plan",
     "plan_of",
     "possible_plan",
-    "why_not_native",
     "why_not_there",
 ]

@@ -332,6 +332,7 @@ class InlineIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's priv
                     self._generators = None
         else:
             data = self._fetcher.fetch(index, self._epoch, position)
+        self._counts.count_decoded(self._fetcher.decoded() or {})
         pinned = self._pin_memory and self._ahead is None
         return compat.pin_memory(data, self._pin_memory_device) if pinned else data
 

@@ -42,6 +42,7 @@ WorkerMethod = Literal["multiprocessing", "thread"]
 Seeding = Literal["sample", "torch"]
 Resident = Literal["device", "host", "auto"]
 OnError = Literal["raise", "skip", "replace"]
+Decoder = Literal["auto", "native", "torchvision", "pillow"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +89,10 @@ class Statistics:
     """Their size."""
     failed_samples: int
     """Samples that could not be loaded, and were left out or replaced."""
+    decoded: dict[str, int]
+    """Images that ``fuse=True`` decoded from files, by what decoded them: ``"native"``, ``"torchvision"``,
+    ``"pillow"``; ``"pillow (...)"``: left to Pillow, for this reason. Those of workers are counted as their chunks come
+    in, those of chunks that were dropped as well."""
     waited_s: float
     """Time that ``next()`` waited for workers, in seconds."""
 
@@ -138,6 +143,9 @@ class DataLoader(compat.TorchDataLoader[T]):
             given the same parameters; these come from each sample's key. With a ``device`` the last steps are done
             there, before the ``batch_transform``. What is not known stays as it is; :meth:`explain` says what is done,
             and why not more.
+        decoder: what ``fuse`` decodes files with, all to the same pixels: ``"native"`` (fastload's own library),
+            ``"torchvision"``, ``"pillow"``, or ``"auto"``: native where it is available, else Pillow. What a decoder
+            cannot do is left to Pillow; :meth:`statistics` counts it.
 
     Where it differs from torch, on purpose:
 
@@ -194,6 +202,7 @@ class DataLoader(compat.TorchDataLoader[T]):
         fuse: bool = False,
         on_error: OnError = "raise",
         max_errors: int = 100,
+        decoder: Decoder = "auto",
     ) -> None:
         adapt_loaded_libraries()
         self.worker_method = worker_method
@@ -211,6 +220,7 @@ class DataLoader(compat.TorchDataLoader[T]):
         self.fuse = fuse
         self.on_error = on_error
         self.max_errors = max_errors
+        self.decoder = decoder
         self._runtime = Runtime()
         self._epochs = Epochs()
         self._pass: Pass | None = None
@@ -441,6 +451,7 @@ class DataLoader(compat.TorchDataLoader[T]):
             resident=None if columns is None else str(columns.device),
             resident_bytes=0 if columns is None else columns.num_bytes,
             failed_samples=counts.failures.total,
+            decoded=dict(counts.decoded),
             waited_s=counts.waited_ns / 1e9,
         )
 

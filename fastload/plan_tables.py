@@ -22,7 +22,8 @@ from rich.text import Text
 
 from . import caught
 from .explaining import facts
-from .fusing import named_plan, possible_plan, why_not_native
+from .fusing import named_plan, possible_plan
+from .images import native_jpeg
 
 # Where output is no terminal.
 _COLUMNS = 120
@@ -80,7 +81,7 @@ def _of_plan(plan: Any, heading: str) -> Iterator[Any]:
     yield Text(heading, "bold")
     yield Padding(plan.table(), (0, 0, 0, 2))
     files = any(part.source.size is None for part in plan.parts)
-    reason = why_not_native() if plan.fused and files else None
+    reason = native_jpeg.why_not() if plan.fused and files and plan.rows.startswith("Pillow") else None
     if reason is not None:
         yield Text(f"Files are left to Pillow: {reason}. fastload doctor says more.", "yellow")
 

@@ -224,6 +224,7 @@ def _batches(
         error.add_note(f"while the dataset was read once, for resident={loader.resident!r}")
         raise
     finally:
+        loader._runtime.counts.count_decoded(twin._runtime.counts.decoded)
         twin.close()
 
 

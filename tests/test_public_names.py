@@ -53,6 +53,7 @@ OWN_ARGUMENTS = {
     "fuse": False,
     "on_error": "raise",
     "max_errors": 100,
+    "decoder": "auto",
     "batch_transform": None,
 }
 

@@ -16,21 +16,17 @@ all after it get what they would have got.
 from .blocks import BlockMaker, Moves
 from .dataset import FusedDataset, Loaded
 from .plan import FusedTail, Line, Part, Plan, Yields, recognise
-from .rows import Cut, PillowRows, RowMaker
 from .values import Values
 
 __all__ = [
     "BlockMaker",
-    "Cut",
     "FusedDataset",
     "FusedTail",
     "Line",
     "Loaded",
     "Moves",
     "Part",
-    "PillowRows",
     "Plan",
-    "RowMaker",
     "Values",
     "Yields",
     "recognise",

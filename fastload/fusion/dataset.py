@@ -11,9 +11,9 @@ transforms and target_transform run as they are, sample by sample, with the gene
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
@@ -21,19 +21,24 @@ from torchvision import tv_tensors
 
 from ..errors import ConfigError
 from ..failures import name_sample
+from ..images import Decoder
+from ..images.pillow import PillowDecoder
 from ..layout import Layout, Row, TensorLeaf
 from ..pack.dataset import PackedImages
 from ..seeding import SAMPLE, Keys, seed_global_generators
 from .blocks import BlockMaker
 from .parameters import draws_of
 from .plan import Plan, recognise
-from .rows import PillowRows, RowMaker
 from .runner import Given, Runner
 from .sources import Router, leaves
 from .step import Kind
 
 # So many files are in memory at once.
 _FILES = 16
+
+
+_Part: TypeAlias = tuple[Runner, Sequence[Any], Sequence[int]]
+"""Samples of a leaf: its runner, their indices in it, their places among all."""
 
 
 class Loaded(NamedTuple):
@@ -60,7 +65,7 @@ class FusedDataset:
         dataset: the one that the plan was made of.
         plan: what is done here: the first half of :meth:`Plan.split`.
         seed: of the samples' keys: the loader's, or its base seed.
-        rows: what makes rows of files; None: Pillow.
+        rows: what decodes files; None: Pillow.
         blocks: what makes blocks of datasets in memory; None: torch.
 
     It can be pickled wherever the dataset can. Threads may share it, if ``rows`` and ``blocks`` can be shared.
@@ -70,13 +75,13 @@ class FusedDataset:
     """
 
     def __init__(
-        self, dataset: Any, plan: Plan, seed: int, rows: RowMaker | None = None, blocks: BlockMaker | None = None
+        self, dataset: Any, plan: Plan, seed: int, rows: Decoder | None = None, blocks: BlockMaker | None = None
     ) -> None:
         if not plan.fused:
             raise ConfigError(f"there is nothing to fuse in a {plan.dataset}: {plan.reason}")
         self.dataset = dataset
         self.seed = seed
-        self.rows: RowMaker = PillowRows() if rows is None else rows
+        self.rows: Decoder = PillowDecoder() if rows is None else rows
         self.blocks = blocks
         self._seen = -1  # the newest epoch
         self._make(plan)
@@ -171,7 +176,7 @@ class FusedDataset:
         kind = self._yields.kind if self._direct and self._yields is not None else None
         if not len(indices):
             return Loaded(images, targets, kind)
-        for runner, places, rows in self._routed(indices):
+        for runner, places, rows in _ahead(self._routed(indices)):
             raw = runner.raw(places)
             sizes = runner.sizes(places, raw)
             drawn = runner.drawing.draw(draws.of(_at_once(rows)), sizes)
@@ -234,6 +239,10 @@ class FusedDataset:
         """
         loaded = self.load(indices, ids, epoch, out=rows[0], seed=seed)
         return layout.write_column(1, loaded.targets, rows)
+
+    def decoded(self) -> dict[str, int]:
+        """Return how many images were decoded since this was asked last, by what decoded them."""
+        return self.rows.counted()
 
     def parameters(self, indices: Sequence[Any], ids: Iterable[int], epoch: int) -> list[Given]:
         """Return what each sample is given: for each of its leaf's steps the parameters, None where there are none."""
@@ -298,9 +307,9 @@ class FusedDataset:
             )
         return out
 
-    def _routed(self, indices: Sequence[Any]) -> list[tuple[Runner, Sequence[Any], Sequence[int]]]:
-        """Return the samples of each leaf, files a few at a time: (its runner, indices in it, places among all)."""
-        found: list[tuple[Runner, Sequence[Any], Sequence[int]]] = []
+    def _routed(self, indices: Sequence[Any]) -> list[_Part]:
+        """Return the samples of each leaf, files a few at a time."""
+        found: list[_Part] = []
         by_leaf: dict[int, tuple[Sequence[Any], Sequence[int]]] = {}
         all_places = self._router.find_all(indices)
         if all_places is not None:
@@ -352,6 +361,14 @@ class FusedDataset:
         if runner.dataset.target_transform is not None:
             target = runner.dataset.target_transform(target)
         return image, target
+
+
+def _ahead(parts: Sequence[_Part]) -> Iterator[_Part]:
+    """Give parts one by one; the kernel is asked for the files of each while the one before it is worked on."""
+    for turn, part in enumerate(parts):
+        for runner, places, _ in parts[turn + (turn > 0) : turn + 2]:
+            runner.ask_for(places)
+        yield part
 
 
 def _at_once(rows: Sequence[int]) -> Any:

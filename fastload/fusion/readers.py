@@ -6,46 +6,71 @@ In: an index of a leaf. Out: what its ``__getitem__`` begins with, without the o
 from __future__ import annotations
 
 import operator
+import os
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torchvision import datasets
 
+from ..images.base import Data, Pixels
 from ..pack.dataset import PackedImages
 
-Pixels: TypeAlias = npt.NDArray[np.uint8]
-"""[H, W, C]."""
+# None: the system has no such call, or no such flag of it (Linux has both).
+_advise = getattr(os, "posix_fadvise", None)
+_nowait = getattr(os, "RWF_NOWAIT", None)
 
-
-Data: TypeAlias = bytes | memoryview
-"""A file."""
+# So many more files are asked for after one that was not in memory.
+_WATCHED = 64
 
 
 class FileReader:
-    """Reads an ImageFolder's or DatasetFolder's files."""
+    """Reads an ImageFolder's or DatasetFolder's files. Threads may share it."""
 
     def __init__(self, dataset: Any) -> None:
         self._samples = dataset.samples
+        # Falls to 0 where all files are in memory: asking for them is only work then. A count that threads get wrong
+        # costs a request.
+        self._to_ask = _WATCHED
 
     def path(self, index: Any) -> str:
         """Return where a sample lies."""
         path: str = self._samples[index][0]
         return path
 
-    def data(self, indices: Sequence[Any]) -> list[Data]:
-        """Return samples' files.
+    def ask_for(self, indices: Sequence[Any]) -> None:
+        """Let the kernel begin to read samples' files, all at once; wait for none of them.
+
+        Nothing is done where the system takes no such request, and while the files read lately were in memory.
+        """
+        if _advise is None or not self._to_ask:
+            return
+        for index in indices:
+            try:
+                file = os.open(self._samples[index][0], os.O_RDONLY)
+            except Exception:  # data() says what is wrong, in its place
+                continue
+            try:
+                self._to_ask -= self._to_ask > 0
+                if not _in_memory(file):
+                    self._to_ask = _WATCHED
+                    _advise(file, 0, 0, os.POSIX_FADV_WILLNEED)
+            except OSError:  # a file system that takes no advice
+                pass
+            finally:
+                os.close(file)
+
+    def data(self, index: Any) -> Data:
+        """Return a sample's file.
 
         Raises:
-            OSError: one cannot be read.
+            OSError: it cannot be read.
         """
-        return [self._read(self._samples[index][0]) for index in indices]
-
-    @staticmethod
-    def _read(path: str) -> bytes:
-        with open(path, "rb", buffering=0) as file:
+        with open(self._samples[index][0], "rb", buffering=0) as file:
+            if not self._to_ask and not _in_memory(file.fileno()):
+                self._to_ask = _WATCHED
             return file.readall()
 
     def targets(self, indices: Sequence[Any]) -> list[Any]:
@@ -63,14 +88,17 @@ class PackReader:
         """Return where a sample lies."""
         return f"{self._dataset.name(index)} in {self._dataset.root}"
 
-    def data(self, indices: Sequence[Any]) -> list[Data]:
-        """Return samples' files, views of the maps. The system begins to read them.
+    def ask_for(self, indices: Sequence[Any]) -> None:
+        """Let the kernel begin to read samples' files."""
+        self._dataset.will_need(indices)
+
+    def data(self, index: Any) -> Data:
+        """Return a sample's file, a view of the map.
 
         Raises:
-            PackError: one cannot be read.
+            PackError: it cannot be read.
         """
-        self._dataset.will_need(indices)
-        return [self._dataset.encoded(index) for index in indices]
+        return self._dataset.encoded(index)
 
     def targets(self, indices: Sequence[Any]) -> list[Any]:
         """Return the samples' classes."""
@@ -80,6 +108,17 @@ class PackReader:
 def reader_of_files(dataset: Any) -> FileReader | PackReader:
     """Return what reads a dataset's files."""
     return PackReader(dataset) if isinstance(dataset, PackedImages) else FileReader(dataset)
+
+
+def _in_memory(file: int) -> bool:
+    """Return whether the beginning of a file can be read without waiting; False where the system does not say."""
+    if _nowait is None:
+        return False
+    try:
+        os.preadv(file, [bytearray(1)], 0, _nowait)
+    except OSError:  # it would wait, or the file system cannot say
+        return False
+    return True
 
 
 class ArrayReader:
@@ -142,4 +181,4 @@ class ArrayReader:
         return [int(one[0]) for one in classes] if qmnist else list(map(int, classes))
 
 
-__all__ = ["ArrayReader", "Data", "FileReader", "PackReader", "Pixels", "reader_of_files"]
+__all__ = ["ArrayReader", "FileReader", "PackReader", "reader_of_files"]

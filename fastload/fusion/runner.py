@@ -18,13 +18,14 @@ from torch import Tensor
 from torchvision import tv_tensors
 
 from ..failures import name_sample
+from ..images.base import Cut, Data, Decoder, Pixels
 from ..transforms.chain import compose
 from .blocks import BlockMaker, moves_of
 from .parameters import Drawing
 from .plan import Part
-from .readers import ArrayReader, Data, FileReader, PackReader, Pixels, reader_of_files
+from .readers import ArrayReader, FileReader, PackReader, reader_of_files
 from .recognition import members_of
-from .rows import Cut, RowMaker, cut_of, opened
+from .rows import cut_of
 from .step import Drawn, Kind, Sizes
 from .value_steps import PILToTensor, RandomErasing, ToImage, ToTensor
 from .values import Values
@@ -40,11 +41,11 @@ class Runner:
     Args:
         dataset: the leaf.
         part: its plan.
-        rows: what makes rows of files.
+        rows: what decodes files.
         blocks: what makes blocks of arrays; None: they are gathered.
     """
 
-    def __init__(self, dataset: Any, part: Part, rows: RowMaker, blocks: BlockMaker | None) -> None:
+    def __init__(self, dataset: Any, part: Part, rows: Decoder, blocks: BlockMaker | None) -> None:
         self.part = part
         self.dataset = dataset
         self.steps, self.states, self.stages = part.steps, part.states, part.stages
@@ -68,6 +69,11 @@ class Runner:
         """Whether the leaf still has the parts that this was made of."""
         return all(one is other for one, other in zip(self._made_from, _made_from(self.dataset), strict=True))
 
+    def ask_for(self, indices: Sequence[Any]) -> None:
+        """Let the kernel begin to read the samples' files, if they are files."""
+        if not isinstance(self.reader, ArrayReader):
+            self.reader.ask_for(indices)
+
     def raw(self, indices: Sequence[Any]) -> list[Data] | None:
         """Return the samples' files; None if they are no files.
 
@@ -75,7 +81,7 @@ class Runner:
             OSError: one cannot be read.
         """
         reader = self.reader
-        return None if isinstance(reader, ArrayReader) else reader.data(indices)
+        return None if isinstance(reader, ArrayReader) else [reader.data(index) for index in indices]
 
     def sizes(self, indices: Sequence[Any], raw: Sequence[Data] | None) -> Sizes:
         """Return the sizes of the images, as they are in the dataset."""
@@ -191,7 +197,7 @@ class Runner:
         if cut is not None:
             return self._rows.pixels(data, cut)
         stages = self.stages
-        pixels = _tensor(self._stepped(opened(data), 0, given, stages.head))
+        pixels = _tensor(self._stepped(self._rows.image(data), 0, given, stages.head))
         if stages.cropped:
             top, left, height, width = given[stages.head]
             pixels = pixels[:, top : top + height, left : left + width]
@@ -200,7 +206,7 @@ class Runner:
     def image(self, index: Any, data: Data | None) -> PIL.Image.Image:
         """Return the image that the dataset hands its transform."""
         if data is not None:
-            return opened(data)
+            return self._rows.image(data)
         assert isinstance(self.reader, ArrayReader)
         pixels = self.reader.pixels(index)
         return PIL.Image.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels)

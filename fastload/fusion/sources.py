@@ -21,6 +21,7 @@ from torch.utils.data import ConcatDataset, Subset
 from torchvision import datasets
 from torchvision.datasets import folder
 
+from ..images import Loader
 from ..pack.dataset import PackedImages
 from .step import State
 
@@ -83,7 +84,8 @@ def source_of(dataset: Any) -> Source:
     channels, size, files = 3, None, "files"
     if base in _FOLDERS:
         loader = own.get("loader")
-        if loader not in (folder.default_loader, folder.pil_loader):
+        # Ours gives what torchvision's gives.
+        if loader not in (folder.default_loader, folder.pil_loader) and type(loader) is not Loader:
             raise NotKnown(f"its loader is {getattr(loader, '__qualname__', loader)!r}, not one of torchvision's")
         if any(function.__module__ != folder.__name__ for function in (folder.default_loader, folder.pil_loader)):
             raise NotKnown(f"a loader of {folder.__name__} was replaced")

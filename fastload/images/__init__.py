@@ -1,5 +1,36 @@
-"""Image datasets and decoders."""
+"""Files of images -> pixels, by one of several decoders that give the same.
+
+::
+
+    decode(data)                                # uint8 [H, W, 3]
+    ImageFolder(root, loader=Loader("native"))  # torchvision's dataset, without fusion
+    DataLoader(folder, fuse=True, decoder="torchvision")
+    decode_batch(files, "cuda")                 # on a GPU, by nvJPEG
+    decoders()                                  # which there are, and why some are not
+    PackedImages(path)                          # what `fastload pack` has stored
+
+What a decoder cannot do (CMYK, 16 bits, PNG, damaged files) is done by Pillow, as without fastload, and counted.
+"""
 
 from ..pack.dataset import PackedImages
+from .base import Box, Cut, Decoder, Levels, Pixels, Tally, whole
+from .choice import DecoderInfo, Loader, chosen, decode, decoders, make_decoder
+from .nvjpeg import decode_batch
 
-__all__ = ["PackedImages"]
+__all__ = [
+    "Box",
+    "Cut",
+    "Decoder",
+    "DecoderInfo",
+    "Levels",
+    "Loader",
+    "PackedImages",
+    "Pixels",
+    "Tally",
+    "chosen",
+    "decode",
+    "decode_batch",
+    "decoders",
+    "make_decoder",
+    "whole",
+]

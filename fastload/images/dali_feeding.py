@@ -16,15 +16,14 @@ import numpy as np
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from .. import native
 from ..errors import ConfigError, DatasetError
-from ..fusion.native_makers import NativeRows
 from ..fusion.plan import recognise
 from ..fusion.readers import reader_of_files
-from ..fusion.rows import Cut, PillowRows, RowMaker
 from ..fusion.sources import Router, leaves
 from ..fusion.step import Sizes
 from ..transforms.draws import Draws, draws_for
+from .base import Cut
+from .choice import make_decoder
 from .dali_recipe import ARRAYS, Recipe
 from .dali_running import Pipelines, Ticket
 
@@ -91,7 +90,7 @@ class Scheduling:
         self._files = files
         self._recipe = recipe
         self._pipelines = pipelines
-        self._rows: RowMaker = NativeRows() if native.available("jpeg") else PillowRows()
+        self._decoder = make_decoder()
 
     def __call__(self, batch: Any) -> Ticket:
         """Begin a batch of samples of :class:`Files`, collated."""
@@ -123,7 +122,7 @@ class Scheduling:
 
     def _size(self, data: bytes, index: int) -> tuple[int, int]:
         try:
-            return self._rows.size(data)
+            return self._decoder.size(data)
         except Exception as error:
             error.add_note(f"at {self.name(index)}")
             raise

@@ -20,12 +20,13 @@ from ..fusion.geometry_steps import CenterCrop as CenterCropStep
 from ..fusion.geometry_steps import RandomCrop, RandomResizedCrop, RandomVerticalFlip, Resize
 from ..fusion.parameters import Drawing
 from ..fusion.plan import FusedTail, Part, recognise
-from ..fusion.rows import Cut, cut_of, num_cut
+from ..fusion.rows import cut_of, num_cut
 from ..fusion.stages import fits, names_of, size_after
 from ..fusion.step import Sizes, State, Step
 from ..fusion.values import POINTWISE, Values
 from ..transforms.base import Transform
 from ..transforms.draws import Draws
+from .base import Cut
 
 _INTERPOLATIONS = {
     "nearest": "NN",

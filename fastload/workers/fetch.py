@@ -55,6 +55,8 @@ class Result(NamedTuple):
     """Of an IterableDataset that has a state: where its replica is after this batch. See :class:`Fetcher`."""
     failures: Sequence[Failure] = ()
     """Samples of the item that could not be loaded. SAMPLES and WHOLE go without those that were left out."""
+    decoded: dict[str, int] | None = None
+    """Of a fused dataset: images decoded meanwhile, by what decoded them."""
 
 
 WriteRows: TypeAlias = Callable[[list[Tensor]], list[Sequence[Any]]]
@@ -111,12 +113,17 @@ class Fetcher:
             status, payload = ERROR, self._wrapped(error, item)
         replica = self.replica_state() if status == WHOLE and self._iterator is not None else None
         busy_ns = time.perf_counter_ns() - begun
-        return Result(item.serial, self._worker_id, status, layout, payload, busy_ns, replica, self.failures)
+        decoded = self._samples.decoded()
+        return Result(item.serial, self._worker_id, status, layout, payload, busy_ns, replica, self.failures, decoded)
 
     @property
     def failures(self) -> list[Failure]:
         """Samples that could not be loaded, of what was loaded last."""
         return self._samples.failures
+
+    def decoded(self) -> dict[str, int] | None:
+        """See :meth:`SampleLoader.decoded`."""
+        return self._samples.decoded()
 
     def load(self, indices: Any, epoch: int, position: int) -> Any:
         """Load the samples of a batch or chunk: see :meth:`SampleLoader.load`."""

@@ -54,6 +54,9 @@ class Fused(Protocol):
             DoesNotFit: they turned out to be others.
         """
 
+    def decoded(self) -> dict[str, int]:
+        """Return how many images were decoded since this was asked last, by what decoded them."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
@@ -136,6 +139,10 @@ class SampleLoader:
                     raise
                 samples += self._instead_of(error, row, index, identity, epoch)
         return samples
+
+    def decoded(self) -> dict[str, int] | None:
+        """Return what a fused dataset has decoded since this was asked last; None for others."""
+        return None if self._fused is None else self._fused.decoded()
 
     def fused_in(self, epoch: int) -> Fused | None:
         """Return what loads the samples of an epoch in the dataset's place; None if the dataset does."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import copy
-import io
 import itertools
 from typing import Any
 
 import numpy as np
 import PIL.Image
 import torch
+from image_files import files, pixels
 from torch import nn
 from torchvision import datasets
 from torchvision import transforms as v1
@@ -21,10 +21,6 @@ from fastload.fusion.recognition import members_of
 from fastload.transforms.erasing import normal_noise
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-
-
-def pixels(*shape: int, seed: int = 0) -> np.ndarray[Any, Any]:
-    return np.random.default_rng(seed).integers(0, 256, shape, dtype=np.uint8)
 
 
 def made(kind: type, transform: Any = None, target_transform: Any = None, **own: Any) -> Any:
@@ -53,36 +49,6 @@ def planes(kind: type, transform: Any = None, *, count: int = 12, labels: Any = 
     else:
         data = np.transpose(pixels(count, 3, 96, 96), (0, 1, 3, 2))
     return made(kind, transform, data=data, labels=np.arange(count) if labels else None, **more)
-
-
-def files() -> dict[str, bytes]:
-    """Return images of many kinds, as files."""
-    found = {}
-
-    def save(name: str, image: PIL.Image.Image, **options: Any) -> None:
-        buffer = io.BytesIO()
-        image.save(buffer, name.rsplit(".", 1)[-1].replace("jpg", "jpeg"), **options)
-        found[name] = buffer.getvalue()
-
-    for place, (height, width) in enumerate(
-        [(1, 1), (1, 40), (40, 1), (3, 5), (17, 31), (64, 48), (33, 90), (100, 101)]
-    ):
-        image = PIL.Image.fromarray(pixels(height, width, 3, seed=place))
-        save(f"size{place}.jpg", image, quality=85, subsampling=place % 3)
-        save(f"size{place}.png", image)
-    smooth = PIL.Image.fromarray(pixels(6, 9, 3)).resize((71, 53), PIL.Image.Resampling.BICUBIC)
-    save("progressive.jpg", smooth, progressive=True)
-    save("gray.jpg", smooth.convert("L"))
-    save("cmyk.jpg", smooth.convert("CMYK"))
-    exif = PIL.Image.Exif()
-    exif[0x0112] = 6  # to be turned, which torchvision's loader does not do
-    save("exif.jpg", smooth, exif=exif, dpi=(72, 72))
-    save("palette.png", smooth.convert("P", palette=PIL.Image.Palette.ADAPTIVE, colors=17))
-    save("gray.png", smooth.convert("L"))
-    save("alpha.png", smooth.convert("RGBA"))
-    save("one_bit.png", smooth.convert("1"))
-    save("sixteen.png", PIL.Image.fromarray(pixels(20, 30).astype(np.uint16) * 257))
-    return found
 
 
 def folder(root: Any, transform: Any = None, **more: Any) -> datasets.ImageFolder:

@@ -16,7 +16,8 @@ from torchvision.transforms import v2
 
 from fastload import native
 from fastload.fusion import FusedDataset, recognise
-from fastload.fusion.native_makers import NativeBlocks, NativeRows
+from fastload.fusion.native_makers import NativeBlocks
+from fastload.images.native_jpeg import NativeDecoder
 
 _NUMPY_MODES = {"edge": "edge", "reflect": "reflect", "symmetric": "symmetric"}
 
@@ -52,7 +53,7 @@ class PlainBlocks:
 
 
 class PlainRows:
-    """Follows the words of RowMaker; keeps what it was asked for."""
+    """Follows the words of images.Decoder; keeps what it was asked for."""
 
     name = "plain"
 
@@ -62,6 +63,9 @@ class PlainRows:
     def size(self, data):
         image = PIL.Image.open(io.BytesIO(data))
         return image.height, image.width
+
+    def image(self, data):
+        return PIL.Image.open(io.BytesIO(data)).convert("RGB")
 
     def pixels(self, data, cut):
         self.cuts.append(cut)
@@ -187,7 +191,7 @@ def test_dtypes_that_the_library_does_not_write_are_made_of_what_it_does(dtype, 
     for dataset in (folder(tmp_path, transform), cifar(transform)):
         one, other = (
             FusedDataset(dataset, recognise(dataset), 3, **makers)
-            for makers in ({}, {"rows": NativeRows(), "blocks": NativeBlocks()})
+            for makers in ({}, {"rows": NativeDecoder(), "blocks": NativeBlocks()})
         )
         expected, found = (made.load(range(12), range(12), 0).images for made in (one, other))
         assert found.dtype == dtype

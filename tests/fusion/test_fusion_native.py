@@ -12,7 +12,8 @@ from torchvision.transforms import v2
 
 from fastload import native
 from fastload.fusion import FusedDataset, recognise
-from fastload.fusion.native_makers import NativeBlocks, NativeRows
+from fastload.fusion.native_makers import NativeBlocks
+from fastload.images.native_jpeg import NativeDecoder
 
 NEAREST, EXACT = v1.InterpolationMode.NEAREST, v1.InterpolationMode.NEAREST_EXACT
 MORE = {
@@ -62,4 +63,4 @@ def test_images_that_pillow_refuses_for_their_size_are_refused(tmp_path, monkeyp
 
 
 def _makers():
-    return {"rows": NativeRows(), "blocks": NativeBlocks()}
+    return {"rows": NativeDecoder(), "blocks": NativeBlocks()}

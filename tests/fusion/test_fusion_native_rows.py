@@ -27,7 +27,7 @@ from torchvision.transforms import v2
 
 from fastload import native
 from fastload.fusion import FusedDataset, recognise
-from fastload.fusion.native_makers import NativeRows
+from fastload.images.native_jpeg import NativeDecoder
 
 BICUBIC = v1.InterpolationMode.BICUBIC
 CHUNK = 20
@@ -136,11 +136,11 @@ def pipeline(rng: np.random.Generator) -> tuple[str, Any]:
     return name, v1.Compose(chains[name])
 
 
-def compare(root: Path, num_samples: int, seed: int) -> tuple[Counter[str], NativeRows]:
+def compare(root: Path, num_samples: int, seed: int) -> tuple[Counter[str], Counter[str]]:
     """Compare samples of a folder in random order; return how many of each pipeline, and who made them."""
     rng = np.random.default_rng(seed)
     dataset = datasets.ImageFolder(root)
-    rows, counts = NativeRows(), Counter[str]()
+    decoder, decoded, counts = NativeDecoder(), Counter[str](), Counter[str]()
     order: list[int] = []
     for first in range(0, num_samples, CHUNK):
         if len(order) < CHUNK:
@@ -148,28 +148,27 @@ def compare(root: Path, num_samples: int, seed: int) -> tuple[Counter[str], Nati
         indices, order = order[:CHUNK], order[CHUNK:]
         ids = range(first, first + CHUNK)
         name, dataset.transform = pipeline(rng)
-        fused = FusedDataset(dataset, recognise(dataset), seed, rows)
+        fused = FusedDataset(dataset, recognise(dataset), seed, decoder)
         loaded = fused.load(indices, ids, 0).samples()
-        before = rows.num_native, dict(rows.num_left)
+        decoded.update(decoder.counted())
         given = fused.parameters(indices, ids, 0)
-        assert (rows.num_native, rows.num_left) == before, "drawing must make no rows"
+        assert not decoder.counted(), "drawing must make no rows"
         assert given == FusedDataset(dataset, recognise(dataset), seed).parameters(indices, ids, 0)
         for index, (image, target), values in zip(indices, loaded, given, strict=True):
             expected = unfused(dataset, dataset, index, values)
             assert same(image, expected), (dataset.samples[index], dataset.transform, values)
             assert target == dataset.targets[index]
         counts[name] += len(indices)
-    return counts, rows
+    return counts, decoded
 
 
 def test_random_crops_of_made_files_of_all_kinds_equal_the_unfused_pipelines(made):
-    counts, rows = compare(made, 600, 1)
+    counts, decoded = compare(made, 600, 1)
     assert len(counts) == 6
-    left = sum(rows.num_left.values())
-    assert set(rows.num_left) == {"colors"}, rows.num_left
-    assert rows.num_native >= LEAST_SHARE * (rows.num_native + left), rows.num_left
-    # What is smaller than the crop is padded, and that is not the library's.
-    assert counts.total() - counts["a part as it is"] <= rows.num_native + left <= counts.total()
+    # What is smaller than the crop is padded, from the whole image.
+    assert set(decoded) == {"native", "pillow (colors)"}
+    assert decoded["native"] >= LEAST_SHARE * decoded.total()
+    assert decoded.total() == counts.total()
 
 
 @pytest.mark.timeout(3600)  # tens of thousands, if one asks for them
@@ -177,10 +176,10 @@ def test_random_crops_of_real_files_equal_the_unfused_pipelines(capsys):
     root = os.environ.get("FASTLOAD_BENCH_DATA")
     if not root:
         pytest.skip("FASTLOAD_BENCH_DATA names no folder of JPEG files for ImageFolder")
-    counts, rows = compare(Path(root), int(os.environ.get("FASTLOAD_TEST_CROPS", "1000")), 2)
+    counts, decoded = compare(Path(root), int(os.environ.get("FASTLOAD_TEST_CROPS", "1000")), 2)
     with capsys.disabled():
-        print(f"\n{counts.total()} samples of {root} are equal; native: {rows.num_native}, left: {rows.num_left}")
-    assert rows.num_native >= LEAST_SHARE * counts.total(), rows.num_left
+        print(f"\n{counts.total()} samples of {root} are equal; decoded by: {dict(decoded)}")
+    assert decoded["native"] >= LEAST_SHARE * counts.total(), decoded
 
 
 def test_a_build_without_the_library_draws_and_makes_the_same(made):

@@ -13,8 +13,8 @@ from torchvision import transforms as v1
 import fastload
 from fastload import native
 from fastload.fusion import FusedDataset, recognise
-from fastload.fusion.native_makers import NativeRows
 from fastload.images import PackedImages
+from fastload.images.native_jpeg import NativeDecoder
 from fastload.pack.options import PackOptions
 from fastload.pack.run import pack
 
@@ -55,27 +55,27 @@ def test_a_pack_gives_image_folders_fused_samples(made, name, kind):
 def test_the_library_makes_the_same_of_a_pack(made, name, kind):
     transform = v1.Compose(PIPELINES[name])
     images = PackedImages(getattr(made, kind), transform)
-    one = FusedDataset(images, recognise(images), 7, rows=NativeRows())
+    one = FusedDataset(images, recognise(images), 7, rows=NativeDecoder())
     check(one, fused(folder(made.source, transform)), range(25))
 
 
 @needs_library
 def test_the_library_makes_every_row_of_pixels(made):
     images = PackedImages(made.pixels, v1.Compose(USUAL))
-    rows = NativeRows()
+    rows = NativeDecoder()
     FusedDataset(images, recognise(images), 7, rows=rows).load(range(25), range(25), 0)
-    assert (rows.num_native, rows.num_left) == (25, {})
+    assert rows.counted() == {"native": 25}
 
 
 @needs_library
 def test_the_library_makes_the_same_rows_of_a_packs_files_as_of_the_files(made):
     counts = []
     for dataset in (PackedImages(made.files, v1.Compose(USUAL)), folder(made.source, v1.Compose(USUAL))):
-        rows = NativeRows()
+        rows = NativeDecoder()
         FusedDataset(dataset, recognise(dataset), 7, rows=rows).load(range(25), range(25), 0)
-        counts.append((rows.num_native, rows.num_left))
+        counts.append(rows.counted())
     assert counts[0] == counts[1]
-    assert counts[0][0] > 8
+    assert counts[0]["native"] > 8
 
 
 @pytest.mark.parametrize("kind", ["files", "pixels"])

@@ -35,6 +35,7 @@ OWN: dict[str, Any] = {
     "fuse": False,
     "on_error": "skip",
     "max_errors": 7,
+    "decoder": "auto",
     "batch_transform": None,
 }
 

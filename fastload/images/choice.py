@@ -1,0 +1,169 @@
+"""Which decoder: by name, or the fastest there is.
+
+In: a name. Out: a decoder; or a :class:`ConfigError` that says why there is none, and what to do about it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import PIL.Image
+import torchvision
+
+from ..errors import ConfigError
+from . import native_jpeg, nvjpeg, pillow, torchvision_io
+from .base import Data, Decoder, Pixels, whole
+
+NAMES = ("native", "torchvision", "pillow")
+"""Those that decode file by file, on the CPU."""
+
+_REMEDIES = {
+    "native": "install a C compiler and libjpeg-turbo's headers (Debian: apt-get install gcc libjpeg-dev), then "
+    "fastload again",
+    "torchvision": "install torchvision and Pillow from their own wheels",
+    "nvjpeg": "it needs a CUDA device, and torchvision's wheel for CUDA",
+}
+
+
+class DecoderInfo(NamedTuple):
+    """What is known of a decoder here."""
+
+    name: str
+    library: str
+    """What decodes, with its version."""
+    device: str
+    """``"cpu"`` or ``"cuda"``."""
+    why_not: str | None
+    """Why it is not available; None: it is."""
+    remedy: str | None
+    """What to do about it; None: nothing is to be done."""
+
+    @property
+    def available(self) -> bool:
+        """Whether it can be used here."""
+        return self.why_not is None
+
+
+def decoders() -> tuple[DecoderInfo, ...]:
+    """Return what decoders there are, the fastest of the CPU first, and why some are not available.
+
+    Looks for a CUDA device: a process that forks later should not ask.
+    """
+    return (*map(_info, NAMES), _info("nvjpeg"))
+
+
+def _info(name: str) -> DecoderInfo:
+    # One after the other: each looks at its own library, and only at that.
+    found: dict[str, tuple[Callable[[], str], str, Callable[[], str | None]]] = {
+        "native": (lambda: "fastload's own library, with libjpeg-turbo", "cpu", native_jpeg.why_not),
+        "torchvision": (lambda: f"torchvision {torchvision.__version__}", "cpu", torchvision_io.why_not),
+        "pillow": (pillow.library, "cpu", lambda: None),
+        "nvjpeg": (lambda: f"nvJPEG, by torchvision {torchvision.__version__}", "cuda", nvjpeg.why_not),
+    }
+    library, device, why_not = found[name]
+    reason = why_not()
+    return DecoderInfo(name, library(), device, reason, None if reason is None else _REMEDIES[name])
+
+
+def chosen(decoder: str) -> tuple[str, str]:
+    """Return the decoder that a name means here, and the reason in words.
+
+    Args:
+        decoder: one of :data:`NAMES`, or ``"auto"``: native where it is available, else Pillow.
+
+    Raises:
+        ConfigError: there is no such decoder, or it is not available.
+    """
+    if decoder == "auto":
+        native = _info("native")
+        if native.available:
+            return "native", native.library
+        return "pillow", f"{pillow.library()}; native is not available: {native.why_not}"
+    if decoder == "nvjpeg":
+        raise ConfigError(
+            "decoder='nvjpeg' decodes whole batches on the device, and no single files; use "
+            "fastload.images.decode_batch(files, device)"
+        )
+    if decoder not in NAMES:
+        raise ConfigError(f"decoder must be 'auto' or one of {', '.join(map(repr, NAMES))}, got {decoder=}")
+    info = _info(decoder)
+    if not info.available:
+        raise ConfigError(f"{decoder=} is not available: {info.why_not}; {info.remedy}, or use decoder='auto'")
+    return decoder, info.library
+
+
+def make_decoder(decoder: str = "auto") -> Decoder:
+    """Return a new decoder.
+
+    Raises:
+        ConfigError: there is no such decoder, or it is not available.
+    """
+    name, _ = chosen(decoder)
+    if name == "native":
+        return native_jpeg.NativeDecoder()
+    return torchvision_io.TorchvisionDecoder() if name == "torchvision" else pillow.PillowDecoder()
+
+
+def decode(data: Data, decoder: str = "auto") -> Pixels:
+    """Return the pixels of an image: uint8 [H, W, 3], the caller's to change.
+
+    They are those of ``PIL.Image.open(file).convert("RGB")``, whichever decoder it is. EXIF's orientation is not
+    applied.
+
+    Args:
+        data: a file: JPEG, PNG, or what else Pillow knows.
+        decoder: ``"native"``, ``"torchvision"``, ``"pillow"``, or ``"auto"``: native where it is available, else
+            Pillow.
+
+    Raises:
+        ConfigError: there is no such decoder, or it is not available.
+        PIL.UnidentifiedImageError: it is no image that Pillow knows.
+        OSError: it is damaged.
+        Exception: what else Pillow says of it.
+    """
+    made = make_decoder(decoder)
+    return made.pixels(data, whole(*made.size(data)))
+
+
+class Loader:
+    """What ``torchvision.datasets.ImageFolder(root, loader=...)`` opens its files with: torchvision's, and faster.
+
+    Gives what torchvision's ``pil_loader`` gives: a PIL image in RGB, with the ``info`` of its file.
+
+    Args:
+        decoder: see :func:`decode`.
+
+    Raises:
+        ConfigError: there is no such decoder, or it is not available.
+
+    Can be pickled; threads may share it. A fused :class:`fastload.DataLoader` knows it, and decodes by its own
+    ``decoder``.
+
+    Example:
+        >>> from fastload.images import Loader
+        >>> Loader("pillow")
+        Loader('pillow')
+    """
+
+    def __init__(self, decoder: str = "auto") -> None:
+        chosen(decoder)
+        self.decoder = decoder
+
+    def __call__(self, path: Any) -> PIL.Image.Image:
+        """Open the file at a path."""
+        with open(path, "rb", buffering=0) as file:
+            data = file.readall()
+        return make_decoder(self.decoder).image(data)
+
+    def __repr__(self) -> str:
+        return f"Loader({self.decoder!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Loader) and self.decoder == other.decoder
+
+    def __hash__(self) -> int:
+        return hash((Loader, self.decoder))
+
+
+__all__ = ["NAMES", "DecoderInfo", "Loader", "chosen", "decode", "decoders", "make_decoder"]

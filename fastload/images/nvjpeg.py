@@ -1,0 +1,146 @@
+"""Many JPEG files at once, decoded on a CUDA device by nvJPEG; what it cannot do is decoded by Pillow and copied there.
+
+In: files. Out: uint8 tensors on the device, in the same order. nvJPEG's pixels are its own: close to Pillow's, and not
+the same.
+"""
+
+from __future__ import annotations
+
+import functools
+import io
+from collections.abc import Sequence
+
+import numpy as np
+import PIL.Image
+import torch
+from torch import Tensor
+from torchvision.io import ImageReadMode, decode_jpeg
+
+from ..errors import ConfigError
+from .pillow import opened
+from .torchvision_io import left_to_pillow
+
+_END = b"\xff\xd9"
+
+
+def decode_batch(
+    files: Sequence[bytes], device: torch.device | str = "cuda", *, counts: dict[str, int] | None = None
+) -> list[Tensor]:
+    """Decode files on a CUDA device.
+
+    Args:
+        files: JPEG, PNG, or what else Pillow knows.
+        device: a CUDA device.
+        counts: is added to: how many were decoded by ``"nvjpeg"``, and by ``"pillow (...)"`` with the reason.
+
+    Returns:
+        Of each file [3, H, W] of uint8 on the device, RGB. EXIF's orientation is not applied. The work is queued on the
+        current stream.
+
+    Raises:
+        ConfigError: the device is no CUDA device, or nvJPEG is not available.
+        Exception: what Pillow says of a file that neither can decode, with a note which one it is.
+    """
+    device = torch.device(device)
+    if device.type != "cuda":
+        raise ConfigError(
+            f"nvJPEG decodes on CUDA devices, got device={str(device)!r}; fastload.images.decode() decodes on the CPU"
+        )
+    reason = why_not()
+    if reason is not None:
+        raise ConfigError(f"nvJPEG is not available: {reason}; decode on the CPU, with fastload.images.decode()")
+    return _batch(files, device, {} if counts is None else counts)
+
+
+def _batch(files: Sequence[bytes], device: torch.device, counts: dict[str, int]) -> list[Tensor]:
+    reasons = [_left(index, data) for index, data in enumerate(files)]
+    common = [index for index, reason in enumerate(reasons) if reason is None]
+    found: dict[int, Tensor | None] = dict(
+        zip(common, _decoded([files[index] for index in common], device), strict=True)
+    )
+    images = []
+    for index, data in enumerate(files):
+        image, by = found.get(index), "nvjpeg"
+        if image is None:
+            by = f"pillow ({reasons[index] or 'nvJPEG refused it'})"
+            image = torch.from_numpy(_by_pillow(index, data)).permute(2, 0, 1).contiguous().to(device)
+        counts[by] = counts.get(by, 0) + 1
+        images.append(image)
+    return images
+
+
+def _left(index: int, data: bytes) -> str | None:
+    """Return why a file is not given to nvJPEG; None if it is.
+
+    Raises:
+        Exception: it is no image, as Pillow says it.
+    """
+    try:
+        with PIL.Image.open(io.BytesIO(data)) as header:
+            reason = left_to_pillow(header)
+            if reason is None and (header.info.get("adobe_transform") == 0 or _names_rgb(header)):
+                return "colors"
+    except Exception as error:
+        error.add_note(f"at index {index} of the batch")
+        raise
+    if reason is None and not data.endswith(_END):
+        # nvJPEG may give an image of what is there, and Pillow is to say whether that is all.
+        return "no end"
+    return reason
+
+
+def _names_rgb(header: PIL.Image.Image) -> bool:
+    """Whether a JPEG file's components are red, green and blue, which libjpeg goes by."""
+    return bytes(component[0] for component in getattr(header, "layer", ())) == b"RGB"
+
+
+def _decoded(files: list[bytes], device: torch.device) -> list[Tensor | None]:
+    """Return the images of files; None for each that nvJPEG refuses."""
+    if not files:
+        return []
+    try:
+        return list(_on_device(files, device))
+    except RuntimeError as error:
+        if type(error) is not RuntimeError:  # out of memory, say: nothing that another decoder would mend
+            raise
+    # The error does not say which it was.
+    found: list[Tensor | None] = []
+    for data in files:
+        try:
+            found += _on_device([data], device)
+        except RuntimeError as error:
+            if type(error) is not RuntimeError:
+                raise
+            found.append(None)
+    return found
+
+
+def _on_device(files: list[bytes], device: torch.device) -> list[Tensor]:
+    tensors = [torch.from_numpy(np.frombuffer(bytearray(data), dtype=np.uint8)) for data in files]
+    images: list[Tensor] = decode_jpeg(tensors, mode=ImageReadMode.RGB, device=device)
+    return images
+
+
+def _by_pillow(index: int, data: bytes) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
+    try:
+        return np.array(opened(data))
+    except Exception as error:
+        error.add_note(f"at index {index} of the batch")
+        raise
+
+
+@functools.cache
+def why_not() -> str | None:
+    """Return why nvJPEG cannot be used, found by decoding a small file; None where it can."""
+    if not torch.cuda.is_available():
+        return "torch sees no CUDA device"
+    buffer = io.BytesIO()
+    PIL.Image.new("RGB", (16, 16)).save(buffer, "JPEG")
+    try:
+        _on_device([buffer.getvalue()], torch.device("cuda", torch.cuda.current_device()))
+    except RuntimeError as error:
+        return f"torchvision does not decode with it: {error}"
+    return None
+
+
+__all__ = ["decode_batch", "why_not"]

@@ -1,0 +1,95 @@
+"""JPEG files decoded by ``torchvision.io``, the rest by Pillow.
+
+In: bytes and a cut. Out: Pillow's pixels: both have libjpeg-turbo, and whether the two decode alike here is tried
+before it is offered. Pillow reads each header, so that what it says of sizes, kinds and damage is said here as well; it
+crops and resizes too.
+"""
+
+from __future__ import annotations
+
+import functools
+import io
+
+import numpy as np
+import PIL.Image
+import torch
+import torchvision
+from torchvision.io import ImageReadMode, decode_jpeg
+
+from .base import Data, Pixels
+from .pillow import PillowDecoder, opened
+
+# Sizes beyond this are Pillow's to judge.
+_MOST_PIXELS = 1 << 26
+
+
+class TorchvisionDecoder(PillowDecoder):
+    """Decodes grey and colour JPEG files with torchvision."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.name = "torchvision.io"
+
+    def image(self, data: Data) -> PIL.Image.Image:
+        """See :class:`~fastload.images.base.Decoder`."""
+        with PIL.Image.open(io.BytesIO(data)) as header:
+            reason = left_to_pillow(header)
+            if reason is None:
+                try:
+                    image = PIL.Image.fromarray(_decoded(data))
+                except RuntimeError:  # also where Pillow bears it
+                    reason = "damaged"
+                else:
+                    image.info = dict(header.info)
+                    self.tally.add("torchvision")
+                    return image
+            image = header.convert("RGB")
+        self.tally.add(f"pillow ({reason})")
+        return image
+
+
+def left_to_pillow(header: PIL.Image.Image) -> str | None:
+    """Return why a file is one that Pillow alone decodes as Pillow does; None if it is a common JPEG file.
+
+    Args:
+        header: the image, opened and not loaded.
+    """
+    if header.format != "JPEG":
+        return "no JPEG file"
+    if header.mode not in ("RGB", "L"):
+        return "colors"
+    if header.width * header.height > _MOST_PIXELS:
+        return "too large"
+    return None
+
+
+def _decoded(data: Data) -> Pixels:
+    """Return the pixels of a JPEG file: [H, W, 3].
+
+    Raises:
+        RuntimeError: it is damaged, or torchvision was built without libjpeg.
+    """
+    file = torch.from_numpy(np.frombuffer(bytearray(data), dtype=np.uint8))
+    pixels: Pixels = decode_jpeg(file, mode=ImageReadMode.RGB).permute(1, 2, 0).contiguous().numpy()
+    return pixels
+
+
+@functools.cache
+def why_not() -> str | None:
+    """Return why torchvision cannot be used, found by decoding some small files; None where it can."""
+    noise = np.random.Generator(np.random.PCG64(0)).integers(0, 256, (21, 37, 3), dtype=np.uint8)
+    for subsampling in (0, 1, 2):
+        for mode in ("RGB", "L"):
+            buffer = io.BytesIO()
+            PIL.Image.fromarray(noise).convert(mode).save(buffer, "JPEG", subsampling=subsampling)
+            data = buffer.getvalue()
+            try:
+                found = _decoded(data)
+            except RuntimeError as error:
+                return f"torchvision {torchvision.__version__} does not decode JPEG files: {error}"
+            if not np.array_equal(found, np.asarray(opened(data))):
+                return f"torchvision {torchvision.__version__} decodes to other pixels than Pillow here"
+    return None
+
+
+__all__ = ["TorchvisionDecoder", "left_to_pillow", "why_not"]

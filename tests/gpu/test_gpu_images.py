@@ -1,0 +1,63 @@
+"""nvJPEG on a real GPU: Pillow's images but for some levels, in order; the rest is Pillow's to the bit."""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+import PIL.Image
+import pytest
+import torch
+from image_files import files
+
+from fastload.images import decode_batch, nvjpeg
+
+FILES = files()
+
+
+@pytest.fixture(autouse=True)
+def _nvjpeg() -> None:
+    reason = nvjpeg.why_not()
+    if reason is not None:
+        pytest.fail(f"there is a GPU, and no nvJPEG: {reason}")
+
+
+def by_pillow(data: bytes) -> np.ndarray:
+    return np.asarray(PIL.Image.open(io.BytesIO(data)).convert("RGB"))
+
+
+def smooth(height: int, width: int, **options: object) -> bytes:
+    y, x = np.mgrid[:height, :width]
+    image = np.stack([127 + 100 * np.sin(x / 31), 127 + 100 * np.cos(y / 23), (x + y) % 256 * 0 + 90], axis=-1)
+    buffer = io.BytesIO()
+    PIL.Image.fromarray(image.astype(np.uint8)).save(buffer, "JPEG", quality=92, **options)
+    return buffer.getvalue()
+
+
+def test_files_of_all_kinds_come_back_in_order():
+    data, counts = list(FILES.values()), {}
+    images = decode_batch(data, "cuda", counts=counts)
+    assert counts["nvjpeg"] >= 5
+    for (name, one), image in zip(FILES.items(), images, strict=True):
+        expected = by_pillow(one)
+        assert image.is_cuda
+        assert image.dtype == torch.uint8
+        assert tuple(image.shape) == (3, *expected.shape[:2])
+        if not name.endswith("jpg") or name == "cmyk.jpg":
+            np.testing.assert_array_equal(image.permute(1, 2, 0).cpu().numpy(), expected, name)
+
+
+@pytest.mark.parametrize("options", [{"subsampling": 0}, {"subsampling": 2}, {"subsampling": 2, "progressive": True}])
+def test_smooth_images_are_pillows_within_some_levels(options):
+    data = [smooth(120 + 7 * place, 200 - 9 * place, **options) for place in range(8)]
+    counts: dict[str, int] = {}
+    for one, image in zip(data, decode_batch(data, "cuda", counts=counts), strict=True):
+        apart = np.abs(image.permute(1, 2, 0).cpu().numpy().astype(int) - by_pillow(one))
+        assert apart.mean() < 1.5
+        assert apart.max() <= 12
+    assert counts == {"nvjpeg": 8}
+
+
+def test_a_truncated_file_is_pillows_error():
+    with pytest.raises(OSError, match="truncated"):
+        decode_batch([FILES["gray.jpg"], FILES["size7.jpg"][:-300]], "cuda")

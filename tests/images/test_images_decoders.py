@@ -1,0 +1,290 @@
+"""Every decoder gives Pillow's pixels and Pillow's errors; what it leaves to Pillow is counted."""
+
+from __future__ import annotations
+
+import io
+import os
+import pickle
+import threading
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import PIL
+import PIL.Image
+import PIL.ImageFile
+import pytest
+import torch
+from image_files import files, pixels
+from torchvision.datasets.folder import pil_loader
+
+from fastload import images, native
+from fastload.images import Cut, Decoder, decode, make_decoder, pillow, torchvision_io, whole
+from fastload.images.base import Tally
+from fastload.images.choice import NAMES
+
+FILES = files()
+
+
+@pytest.fixture(params=NAMES)
+def name(request: pytest.FixtureRequest) -> str:
+    """Each decoder's name."""
+    reason = {info.name: info.why_not for info in images.decoders()}[request.param]
+    if reason is not None:
+        insisted = request.param == "torchvision" or os.environ.get("FASTLOAD_REQUIRE_NATIVE", "") not in ("", "0")
+        (pytest.fail if insisted else pytest.skip)(f"{request.param}: {reason}")
+    return str(request.param)
+
+
+def by_pillow(data: bytes) -> np.ndarray[Any, Any]:
+    return np.asarray(PIL.Image.open(io.BytesIO(data)).convert("RGB"))
+
+
+def outcome(function: Any, *args: Any) -> Any:
+    """Return the pixels, or the error's class and words."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            return np.asarray(function(*args))
+        except Exception as error:
+            words = str(error)
+            return type(error), words.split("<")[0]  # the address of a BytesIO
+
+
+def same(one: Any, other: Any) -> bool:
+    if isinstance(one, tuple) or isinstance(other, tuple):
+        return isinstance(one, tuple) and isinstance(other, tuple) and one == other
+    return np.array_equal(one, other)
+
+
+@pytest.mark.parametrize("kind", FILES)
+def test_pixels_are_pillows(name, kind):
+    data = FILES[kind]
+    found = decode(data, name)
+    assert found.dtype == np.uint8
+    assert found.flags.c_contiguous
+    assert found.flags.writeable
+    np.testing.assert_array_equal(found, by_pillow(data))
+    assert make_decoder(name).size(data) == found.shape[:2]
+
+
+@pytest.mark.parametrize("kind", FILES)
+def test_images_are_those_of_torchvisions_loader(name, kind, tmp_path):
+    path = tmp_path / kind
+    path.write_bytes(FILES[kind])
+    found, expected = images.Loader(name)(path), pil_loader(str(path))
+    assert (found.mode, found.size) == (expected.mode, expected.size)
+    assert found.tobytes() == expected.tobytes()
+    assert found.info == expected.info
+    found.putpixel((0, 0), (1, 2, 3))
+    assert found.getpixel((0, 0)) == (1, 2, 3)
+
+
+def test_what_exif_says_of_turning_is_not_applied(name):
+    assert decode(FILES["exif.jpg"], name).shape == (53, 71, 3)
+
+
+@pytest.mark.parametrize("subsampling", [0, 1, 2])
+@pytest.mark.parametrize("progressive", [False, True])
+def test_common_jpeg_files_of_all_sizes_are_pillows(name, subsampling, progressive):
+    rng = np.random.default_rng(subsampling)
+    for turn in range(25):
+        height, width = (int(side) for side in rng.integers(1, 90, 2))
+        image = PIL.Image.fromarray(pixels(height, width, 3, seed=turn))
+        buffer = io.BytesIO()
+        quality = int(rng.integers(1, 101))
+        image.save(buffer, "JPEG", quality=quality, subsampling=subsampling, progressive=progressive)
+        np.testing.assert_array_equal(decode(buffer.getvalue(), name), by_pillow(buffer.getvalue()))
+
+
+class Doubled:
+    """Levels times two, in int32: as the values of a fused pipeline."""
+
+    table = (torch.arange(256, dtype=torch.uint8) * 2).expand(3, 256).contiguous()
+
+    def write(self, levels: torch.Tensor, out: torch.Tensor) -> None:
+        out.copy_(levels * 2)
+
+
+def some_cut(rng: np.random.Generator, height: int, width: int) -> Cut:
+    h, w = int(rng.integers(1, height + 1)), int(rng.integers(1, width + 1))
+    box = (int(rng.integers(0, height - h + 1)), int(rng.integers(0, width - w + 1)), h, w)
+    size = (h, w) if rng.random() < 0.3 else (int(rng.integers(1, 60)), int(rng.integers(1, 60)))
+    high, wide = int(rng.integers(1, size[0] + 1)), int(rng.integers(1, size[1] + 1))
+    window = (int(rng.integers(0, size[0] - high + 1)), int(rng.integers(0, size[1] - wide + 1)), high, wide)
+    if rng.random() < 0.5:
+        window = (0, 0, *size)
+    way = str(rng.choice(["bilinear", "bicubic", "lanczos", "nearest"]))
+    return Cut(box, size, way, window, (bool(rng.integers(2)), bool(rng.integers(2))))
+
+
+def carried_out(data: bytes, cut: Cut) -> np.ndarray[Any, Any]:
+    """Do what a cut says, step by step."""
+    top, left, height, width = cut.box
+    image = PIL.Image.fromarray(by_pillow(data)[top : top + height, left : left + width])
+    if cut.size != (height, width):
+        image = image.resize(cut.size[::-1], getattr(PIL.Image.Resampling, cut.interpolation.upper()))
+    top, left, height, width = cut.window
+    found = np.asarray(image)[top : top + height, left : left + width]
+    return found[:: -1 if cut.flips[1] else 1, :: -1 if cut.flips[0] else 1]
+
+
+@pytest.mark.parametrize("kind", ["size6.jpg", "progressive.jpg", "gray.jpg", "cmyk.jpg", "alpha.png", "sixteen.png"])
+def test_cuts_and_rows_are_pillows(name, kind):
+    data, decoder = FILES[kind], make_decoder(name)
+    rng = np.random.default_rng(0)
+    height, width = decoder.size(data)
+    for _ in range(40):
+        cut = some_cut(rng, height, width)
+        expected = carried_out(data, cut)
+        found = decoder.pixels(data, cut)
+        np.testing.assert_array_equal(found, expected, str(cut))
+        assert found.flags.c_contiguous
+        assert found.flags.writeable
+        row = torch.full((3, *cut.window[2:]), 7, dtype=torch.uint8)
+        decoder.row(data, cut, Doubled(), row)
+        np.testing.assert_array_equal(row.permute(1, 2, 0).numpy(), expected * 2)
+
+
+def broken() -> dict[str, bytes]:
+    found = {"nothing": b"", "words": b"no image", "a beginning": b"\xff\xd8\xff"}
+    for kind in ("size7.jpg", "progressive.jpg", "gray.jpg", "cmyk.jpg", "exif.jpg", "size7.png"):
+        data = FILES[kind]
+        for percent in (5, 30, 60, 95):
+            found[f"{percent} % of {kind}"] = data[: len(data) * percent // 100]
+        found[f"{kind} without its last byte"] = data[:-1]
+        found[f"{kind} without its last two"] = data[:-2]
+        found[f"{kind} and more"] = data + b"more"
+    return found
+
+
+@pytest.mark.parametrize("what", broken())
+def test_a_damaged_file_is_pillows_image_or_error(name, what):
+    data = broken()[what]
+    assert same(outcome(decode, data, name), outcome(by_pillow, data))
+
+
+def test_a_truncated_file_is_an_oserror(name):
+    with pytest.raises(OSError, match="truncated"):
+        decode(FILES["size7.jpg"][:-400], name)
+    with pytest.raises(PIL.UnidentifiedImageError):
+        decode(b"", name)
+
+
+def test_truncated_files_are_borne_where_pillow_bears_them(name, monkeypatch):
+    monkeypatch.setattr(PIL.ImageFile, "LOAD_TRUNCATED_IMAGES", True)
+    data = FILES["size7.jpg"][:-400]
+    np.testing.assert_array_equal(decode(data, name), by_pillow(data))
+
+
+def test_any_bytes_are_pillows_image_or_error(name):
+    rng = np.random.default_rng(5)
+    kinds = [kind for kind in FILES if kind.endswith("jpg")]
+    for turn in range(300):
+        data = bytearray(FILES[kinds[turn % len(kinds)]])
+        for _ in range(int(rng.integers(1, 4))):
+            at = int(rng.integers(len(data)))
+            match rng.integers(4):
+                case 0:
+                    data[at] = int(rng.integers(256))
+                case 1:
+                    data[at : at + 2] = bytes([0xFF, int(rng.integers(256))])
+                case 2:
+                    del data[at : at + int(rng.integers(1, 30))]
+                case _:
+                    data[at:at] = data[at : at + int(rng.integers(1, 30))]
+        damaged = bytes(data)
+        assert same(outcome(decode, damaged, name), outcome(by_pillow, damaged)), (turn, damaged)
+
+
+def test_bombs_are_pillows_to_judge(name, monkeypatch):
+    monkeypatch.setattr(PIL.Image, "MAX_IMAGE_PIXELS", 1000)
+    with pytest.raises(PIL.Image.DecompressionBombError):
+        decode(FILES["size7.jpg"], name)
+    with pytest.raises(PIL.Image.DecompressionBombError):
+        make_decoder(name).image(FILES["size7.jpg"])
+
+
+COUNTED = {
+    "size7.jpg": {"native": "native", "torchvision": "torchvision"},
+    "gray.jpg": {"native": "native", "torchvision": "torchvision"},
+    "cmyk.jpg": {"native": "pillow (colors)", "torchvision": "pillow (colors)"},
+    "alpha.png": {"native": "pillow (not jpeg)", "torchvision": "pillow (no JPEG file)"},
+}
+
+
+@pytest.mark.parametrize("kind", COUNTED)
+def test_each_image_is_counted_once(name, kind):
+    decoder = make_decoder(name)
+    cut = whole(*decoder.size(FILES[kind]))
+    assert decoder.counted() == {}
+    decoder.pixels(FILES[kind], cut)
+    decoder.image(FILES[kind])
+    decoder.row(FILES[kind], cut, Doubled(), torch.empty(3, *cut.size, dtype=torch.uint8))
+    assert decoder.counted() == {COUNTED[kind].get(name, "pillow"): 3}
+    assert decoder.counted() == {}
+
+
+def test_an_interpolation_that_the_library_has_not_is_left_with_its_name():
+    if not native.available("jpeg"):
+        pytest.skip("the native library is not there")
+    decoder = make_decoder("native")
+    decoder.pixels(FILES["size7.jpg"], whole(100, 101)._replace(size=(7, 9), window=(0, 0, 7, 9), interpolation="box"))
+    assert decoder.counted() == {"pillow (interpolation box)": 1}
+
+
+def test_very_long_images_are_decoded(name):
+    buffer = io.BytesIO()
+    PIL.Image.fromarray(pixels(2, 40_000, 3)).save(buffer, "JPEG")
+    np.testing.assert_array_equal(decode(buffer.getvalue(), name), by_pillow(buffer.getvalue()))
+
+
+def test_counts_of_many_threads_add_up_and_are_not_pickled():
+    tally = Tally()
+    threads = [threading.Thread(target=lambda: [tally.add("a") for _ in range(2000)]) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert pickle.loads(pickle.dumps(tally)).take() == {}
+    assert tally.take() == {"a": 16_000}
+
+
+def test_a_decoder_can_be_pickled(name):
+    decoder: Decoder = pickle.loads(pickle.dumps(make_decoder(name)))
+    np.testing.assert_array_equal(decoder.image(FILES["gray.jpg"]), by_pillow(FILES["gray.jpg"]))
+
+
+def test_a_torchvision_that_decodes_nothing_or_otherwise_is_not_offered(monkeypatch):
+    why_not = torchvision_io.why_not.__wrapped__
+    decoded = torchvision_io._decoded
+    assert why_not() is None
+    monkeypatch.setattr(torchvision_io, "_decoded", lambda data: decoded(data) ^ 1)
+    assert "other pixels than Pillow" in why_not()
+
+    def without_libjpeg(data: bytes) -> Any:
+        raise RuntimeError("decode_jpeg: torchvision not compiled with libjpeg support")
+
+    monkeypatch.setattr(torchvision_io, "_decoded", without_libjpeg)
+    assert "not compiled with libjpeg" in why_not()
+
+
+def test_pillow_simd_is_known_by_its_version(monkeypatch):
+    monkeypatch.setattr(PIL, "__version__", "9.5.0.post2")
+    assert pillow.PillowDecoder().name == "Pillow-SIMD"
+    assert pillow.library.__wrapped__().startswith("Pillow-SIMD 9.5.0.post2, libjpeg")
+    monkeypatch.setattr(PIL, "__version__", "13.0.0")
+    assert pillow.PillowDecoder().name == "Pillow"
+
+
+def test_real_files_are_pillows(name):
+    root = os.environ.get("FASTLOAD_BENCH_DATA")
+    if not root:
+        pytest.skip("FASTLOAD_BENCH_DATA names no folder with JPEG files")
+    found = sorted(path for path in Path(root).rglob("*") if path.suffix.lower() in (".jpg", ".jpeg"))[:500]
+    decoder = make_decoder(name)
+    for path in found:
+        data = path.read_bytes()
+        np.testing.assert_array_equal(decoder.pixels(data, whole(*decoder.size(data))), by_pillow(data), str(path))
+    assert decoder.counted()[name] >= 0.95 * len(found)
