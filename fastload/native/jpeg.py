@@ -2,7 +2,8 @@
 
 In: the bytes of a file, a box, a row of a batch. Out: the row, equal bit for bit to what Pillow decodes, crops and
 resizes; or a status that says why the file is left to Pillow: CMYK, 12 bits, damage and the like. Orientation in EXIF
-data is not applied, as Pillow does not.
+data is not applied, as Pillow does not. Damage in EXIF data and profiles, over which Pillow may stumble when it opens a
+file, is no matter here: they are not read.
 """
 
 from __future__ import annotations
