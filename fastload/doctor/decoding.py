@@ -44,14 +44,15 @@ def library() -> Iterator[Finding]:
         cost = f"files are decoded by Pillow; with the library fuse=True takes {_KNOWN}"
         yield Finding(part, "costs", reason, cost, rebuild(missing))
         return
+    from ..native.jpeg import pillow_agrees
     from ..native.rows import pillow_order
 
     data = made_jpeg()
     made, expected = native_way(data)(), by_pillow(data)
-    if pillow_order() is None:
+    if pillow_order() is None or not pillow_agrees():
         differ = np.abs(made.astype(np.int64) - expected)
         words = (
-            f"works, but the active Pillow resizes to other values ({100 * np.mean(differ > 0):.1f} % of them, by at "
+            f"works, but the active Pillow makes other values ({100 * np.mean(differ > 0):.1f} % of them, by at "
             f"most {differ.max()}), so fuse=True leaves files to it, to give what torchvision gives"
         )
         yield Finding(part, "costs", words, "see the times below", anew())
@@ -82,13 +83,20 @@ def torchvision_io() -> Iterator[Finding]:
     import torch
     from torchvision.io import ImageReadMode, decode_jpeg
 
+    from ..images.torchvision_io import why_not
+
     data = torch.frombuffer(bytearray(made_jpeg()), dtype=torch.uint8)
     image = decode_jpeg(data, mode=ImageReadMode.RGB)
     if tuple(image.shape) != (3, *SIDES):
         yield Finding("torchvision.io", "costs", f"decodes a {SIDES} file to {tuple(image.shape)}")
         return
     taken = milliseconds(lambda: decode_jpeg(data, mode=ImageReadMode.RGB))
-    yield Finding("torchvision.io", "ok", f"decodes on the CPU, {taken:.2f} ms for all of that file")
+    words = f"decodes on the CPU, {taken:.2f} ms for all of that file"
+    reason = why_not()
+    if reason is None:
+        yield Finding("torchvision.io", "ok", f"{words}; its pixels are Pillow's")
+    else:
+        yield Finding("torchvision.io", "costs", words, f"decoder='torchvision' is not available: {reason}")
 
 
 def _missing() -> list[Literal["compiler", "libjpeg"]]:

@@ -9,7 +9,7 @@ from importlib.metadata import PackageNotFoundError, distribution, packages_dist
 from .finding import Finding, python_install
 
 EXTRAS = (
-    ("DALI", "nvidia.dali", "nvidia-dali-cuda120", "decoding and augmenting by NVIDIA's DALI"),
+    ("DALI", "nvidia.dali", "nvidia-dali-cuda130", "decoding and augmenting by NVIDIA's DALI"),
     ("tensorboard", "tensorboard", "tensorboard", "writing curves of a training"),
     ("pyarrow", "pyarrow", "pyarrow", "packing a folder of images into few files"),
     ("accelerate", "accelerate", "accelerate", "fastload's adapter for Accelerate"),

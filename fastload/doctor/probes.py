@@ -35,7 +35,6 @@ PROBES = (
         for name in ("torch", "torchvision", "numpy", "rich")
     ),
     Probe("Versions", "together", "versions", "together", needed=True),
-    # Decoders. Another one adds its line here, and its function to decoding.py.
     Probe("Images", "Pillow", "pillow", "probe", needed=True),
     Probe("Images", "native library", "decoding", "library", needed=True),
     Probe("Images", "torchvision.io", "decoding", "torchvision_io"),
