@@ -61,7 +61,9 @@ def plan_of(loader: Any) -> Plan | None:
 
 def possible_plan(loader: Any) -> Plan | str:
     """Return the plan that ``fuse=True`` would carry out, asked for or not; or why there is none."""
-    return "seeding='torch' draws from torch's streams" if loader.seeding == "torch" else _planned(loader)[0]
+    if loader.seeding == "torch":
+        return "seeding='torch' draws from torch's streams"
+    return _why_not_by_index(loader) or _planned(loader)[0]
 
 
 def named_plan(dataset: Any, decoder: str = "auto") -> Plan:
@@ -109,16 +111,19 @@ def _planned(loader: Any, *, split: bool = True) -> tuple[Plan, FusedTail | None
     """Return the plan of the workers, and what the device does after them."""
     from .fusion import Plan
 
-    reason = None
-    if isinstance(loader.dataset, IterableDataset):
-        reason = "an IterableDataset has no indices"
-    elif not loader._auto_collation:
-        reason = "batch_size=None leaves batching to the dataset"
+    reason = _why_not_by_index(loader)
     if reason is not None:
         return Plan(dataset=type(loader.dataset).__name__, parts=(), reason=reason), None
     plan = named_plan(loader.dataset, loader.decoder)
     has_device = loader.device is not None and does_steps(device_of(loader.device))
     return plan.split(device=split and has_device and why_not_there(loader) is None)
+
+
+def _why_not_by_index(loader: Any) -> str | None:
+    """Return why a loader's samples are not asked for one by one; None if they are."""
+    if isinstance(loader.dataset, IterableDataset):
+        return "an IterableDataset has no indices"
+    return None if loader._auto_collation else "batch_size=None leaves batching to the dataset"
 
 
 def why_not_there(loader: Any) -> str | None:

@@ -69,7 +69,7 @@ def table_of_dataset(dataset: Any) -> Group:
     """Return what ``fuse=True`` would do with a dataset."""
     plan: Any = named_plan(dataset)
     if isinstance(dataset, torch.utils.data.IterableDataset):
-        plan = "an IterableDataset gives its samples by itself"
+        plan = "an IterableDataset has no indices"
     title = Text(_sized(type(dataset).__name__, dataset), "bold cyan")
     return Group(title, Padding(Group(*_of_plan(plan, "what fuse=True would do")), (0, 0, 1, 2)))
 

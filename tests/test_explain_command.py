@@ -14,7 +14,8 @@ from torch.utils.data import IterableDataset
 from torchvision import datasets, transforms
 
 import fastload
-from fastload import cli, fusing, plan_tables
+from fastload import cli, plan_tables
+from fastload.images import native_jpeg
 
 TRAIN = """
 import sys
@@ -138,7 +139,7 @@ def test_what_cannot_be_explained_ends_with_status_2_and_one_line(
 
 def shown(loader: object, capsys: pytest.CaptureFixture[str]) -> str:
     plan_tables.print_tables(loader)
-    return capsys.readouterr().out
+    return " ".join(capsys.readouterr().out.split())  # lines are cut where the terminal ends
 
 
 def test_a_loader_that_asks_for_fusion_is_told_so(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):
@@ -152,7 +153,7 @@ def test_a_loader_that_asks_for_fusion_is_told_so(capsys: pytest.CaptureFixture[
     ("arguments", "reason"),
     [
         ({"seeding": "torch"}, "nothing: seeding='torch' draws from torch's streams"),
-        ({"batch_size": None}, "nothing: the loader makes no batches (batch_size=None)"),
+        ({"batch_size": None}, "nothing: batch_size=None leaves batching to the dataset"),
     ],
 )
 def test_a_loader_that_cannot_be_fused_is_told_why(arguments, reason, capsys):
@@ -165,13 +166,13 @@ def test_an_iterable_dataset_is_told_why_it_cannot_be_fused(capsys):
             return iter(range(3))
 
     for target in (fastload.DataLoader(Stream()), Stream()):
-        assert "nothing: an IterableDataset gives its samples by itself" in shown(target, capsys)
+        assert "nothing: an IterableDataset has no indices" in shown(target, capsys)
 
 
 def test_files_that_are_left_to_pillow_are_told_with_the_reason(folder: Path, capsys, monkeypatch):
     explain("train.py:check")  # makes the images
     data = datasets.ImageFolder("images", transforms.Compose([transforms.Resize(24), transforms.ToTensor()]))
-    monkeypatch.setattr(fusing, "pillow_order", lambda: None)
+    monkeypatch.setattr(native_jpeg, "pillow_order", lambda: None)
     said = shown(data, capsys)
     assert "row (Pillow)" in said
     assert "Files are left to Pillow: PIL" in said

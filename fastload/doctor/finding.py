@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib.metadata
 import shutil
 import sys
 from typing import Literal, NamedTuple, TypeAlias
@@ -29,16 +29,25 @@ def in_one_line(error: BaseException) -> str:
     return words if len(words) <= 300 else words[:297] + "..."
 
 
+def _has_pip() -> bool:
+    # Not by find_spec, for which setuptools has a hook that warns.
+    try:
+        importlib.metadata.version("pip")
+    except importlib.metadata.PackageNotFoundError:
+        return False
+    return True
+
+
 def python_install(*words: str) -> str:
     """Return the command that installs packages into the environment of this process."""
-    if importlib.util.find_spec("pip") is None and shutil.which("uv") is not None:
+    if not _has_pip() and shutil.which("uv") is not None:
         return " ".join(["uv pip install --python", sys.executable, *words])
     return " ".join([sys.executable, "-m pip install", *words])
 
 
 def python_uninstall(*names: str) -> str:
     """Return the command that takes packages out of the environment of this process."""
-    if importlib.util.find_spec("pip") is None and shutil.which("uv") is not None:
+    if not _has_pip() and shutil.which("uv") is not None:
         return " ".join(["uv pip uninstall --python", sys.executable, *names])
     return " ".join([sys.executable, "-m pip uninstall -y", *names])
 
