@@ -109,8 +109,7 @@ class Child:
         return self
 
     async def __aexit__(self, *raised: object) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
+        self._signal(signal.SIGKILL)
         await self._process.wait()
         self._complaints.close()
 
@@ -139,8 +138,21 @@ class Child:
         measurement: Measurement = answer["measurement"]
         return measurement
 
+    def pause(self) -> None:
+        """Stop the child and its workers until :meth:`go_on`: some load on when nobody asks."""
+        self._signal(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        """Let a paused child run."""
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number: signal.Signals) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, number)
+
     async def end(self, limit_s: float) -> None:
         """Ask for nothing more, and wait for the child's end."""
+        self.go_on()
         assert self._process.stdin is not None
         self._process.stdin.close()
         await asyncio.wait_for(self._process.wait(), limit_s)

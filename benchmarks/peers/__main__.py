@@ -81,9 +81,9 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--limit",
         type=float,
-        default=780.0,
+        default=1500.0,
         metavar="S",
-        help="begin no further round after so many seconds; packed files are made within them (default: 780)",
+        help="begin no further round after so many seconds; packed files are made within them (default: 1500)",
     )
     options = parser.parse_args(arguments)
     if options.list:

@@ -1,8 +1,8 @@
 """Lets the sides of a case alternate, each in a child of its own, run by its own environment's Python.
 
 All children of a case live until its end, so that a loader keeps what it learnt and compiled; while one measures, the
-others wait for their next request. A side that fails, or takes too long, is left out from then on. The order is ABBA,
-as in ``benchmarks/runner.py``.
+others are stopped, since some load ahead without end. A side that fails, or takes too long, is left out from then on.
+The order is ABBA, as in ``benchmarks/runner.py``.
 """
 
 import asyncio
@@ -126,9 +126,13 @@ class Runner:
     async def _ask(self, case: Case, side: Beside, function: str, arguments: Mapping[str, object]) -> Measurement:
         child = self._children[side.name]
         plain = Side(name=side.name, package=side.package, options=side.options)
+        child.go_on()
         child.ask(f"benchmarks.peers.measuring:{function}", arguments, [plain])
         limit_s = _SECONDS_PER_CHECK if function == "check" else _SECONDS_PER_EPOCH
-        return await child.answer(f"{case.name}: {side.name}", limit_s)
+        try:
+            return await child.answer(f"{case.name}: {side.name}", limit_s)
+        finally:
+            child.pause()
 
     async def _leave_out(self, side: Beside, found: Measured, error: MeasurementFailed) -> None:
         found.failed[side.name] = str(error)

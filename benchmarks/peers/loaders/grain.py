@@ -42,11 +42,11 @@ class Epochs:
     def __init__(self, work: Work) -> None:
         self.num_batches = work.num_images // work.batch_size
         records = grain.MapDataset.source(grain.sources.ArrayRecordDataSource([_path(work)]))
-        batches = (
-            records.seed(0).shuffle().repeat().map(Decode(work.values)).batch(work.batch_size, drop_remainder=True)
-        )
+        images = records.seed(0).shuffle().repeat().map(Decode(work.values)).to_iter_dataset()
+        # Batched after that: each worker reads 500 elements ahead, and 500 batches do not fit into memory.
+        batches = images.batch(work.batch_size, drop_remainder=True)
         options = grain.multiprocessing.MultiprocessingOptions(num_workers=work.num_workers)
-        self.iterator = iter(batches.to_iter_dataset().mp_prefetch(options))
+        self.iterator = iter(batches.mp_prefetch(options))
 
     def __iter__(self) -> Iterator[Any]:
         return itertools.islice(self.iterator, self.num_batches)
