@@ -161,9 +161,9 @@ class _Version(argparse.Action):
     """Print the version: argparse's own action would have it read for every command."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
-        from . import __version__
+        from importlib.metadata import version
 
-        print(f"fastload {__version__}")
+        print(f"fastload {version('fastload')}")
         parser.exit()
 
 

@@ -216,7 +216,7 @@ def test_a_pillow_with_other_values_is_left_to_itself_and_told(monkeypatch):
     first, second = decoding.library()
     assert first.state == "ok"
     assert second.state == "costs"
-    assert "resizes to other values" in second.words
+    assert "the active Pillow makes other values" in second.words
     assert "by at most 1)" in second.words
     assert "install" in second.remedy
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import shutil
 import sys
+from importlib.metadata import PackageNotFoundError, version
 
-from .. import __version__
 from .finding import Finding
 from .page import Line, page, to_json
 from .probes import PROBES
@@ -36,12 +36,16 @@ def _say(place: int) -> None:
 
 
 def _print(found: list[tuple[str, Finding]], *, in_json: bool) -> None:
+    try:
+        own = version("fastload")
+    except PackageNotFoundError:  # run from its folder
+        own = "(not installed)"
     if in_json:
-        print(to_json(__version__, found))
+        print(to_json(own, found))
         return
     terminal = sys.stdout.isatty()
     columns = min(shutil.get_terminal_size((100, 24)).columns, 120)
-    lines = list(page(f"fastload {__version__}", found, columns))
+    lines = list(page(f"fastload {own}", found, columns))
     if not (terminal and _print_in_color(lines)):
         print("\n".join(map(str, lines)))
 
