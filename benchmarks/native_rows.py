@@ -168,12 +168,14 @@ def rate(work: Work, num_threads: int) -> float:
 def main() -> None:
     """Measure, and print a line for each side."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", default=os.environ.get("FASTLOAD_BENCH_DATA"), help="a folder with JPEG files")
+    parser.add_argument(
+        "--data", default=os.environ.get("FASTLOAD_BENCH_DATA"), help="an ImageFolder tree of JPEG files"
+    )
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--files", type=int, default=500)
     options = parser.parse_args()
     if not options.data:
-        parser.error("--data or FASTLOAD_BENCH_DATA must name a folder with JPEG files")
+        parser.error("--data or FASTLOAD_BENCH_DATA must name an ImageFolder tree of JPEG files")
     torch.set_num_threads(1)
     paths = sorted(path for path in Path(options.data).rglob("*") if path.suffix.lower() in (".jpg", ".jpeg"))
     ready = [path for path in paths if jpeg.read_size(path.read_bytes()).status is rows.Status.DONE]

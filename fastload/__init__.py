@@ -72,7 +72,7 @@ _MODULE_OF = {
 
 
 def __getattr__(name: str) -> object:
-    if name in ("images", "transforms"):
+    if name in ("images", "testing", "transforms"):
         from importlib import import_module
 
         return import_module(f".{name}", __name__)

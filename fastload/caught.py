@@ -1,7 +1,8 @@
-"""A script run as it is, up to the loader that it iterates: what starts it, and what happens inside of its process.
+"""A script run as it is, up to the loader that it iterates: what starts it, and what happens inside of its processes.
 
 In: the words that start a script, and a variable of its environment. Out: where the script would ask for a batch,
-something else is done with the loader, and the script ends. Imports nothing that takes time.
+something else is done with the loader, and the script ends. Ranks that it starts ask too: the first process that does
+is the one. Imports nothing that takes time.
 """
 
 from __future__ import annotations
@@ -13,10 +14,15 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import traceback
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from pathlib import Path
 from types import FrameType
 from typing import Any
+
+_SECONDS_TO_END = 20.0
+"""For a script whose loader was caught: it may catch what ends it, or wait for a process that has ended."""
 
 # What was iterated so far, by identity, so that the N-th loader is found; kept, so that no identity comes twice.
 _seen: dict[int, Any] = {}
@@ -35,7 +41,7 @@ def run_script(
         program: the words that start it.
         inject: changes an environment as ``fastload run`` does.
         variable: of its environment, which ``inject/sitecustomize.py`` reads.
-        wanted: the options that :func:`catch_loader` gets there.
+        wanted: the options that :func:`catch_loader` gets there; ``result`` is the file that what is done there makes.
         output: the descriptor that its standard output goes to; None: this process's.
 
     Returns:
@@ -43,10 +49,25 @@ def run_script(
     """
     environment = dict(os.environ)
     inject(environment)
-    environment[variable] = json.dumps({**wanted, "pid": os.getpid()})
+    environment[variable] = json.dumps(wanted)
     sys.stdout.flush()
     with subprocess.Popen(program, env=environment, stdout=output) as process, _signals_passed_on(process):
-        return process.wait()
+        return _end_of(process, Path(wanted["result"]))
+
+
+def _end_of(process: subprocess.Popen[bytes], result: Path) -> int:
+    """Wait for the script's end, and see to it once there is a result; return its exit status."""
+    while not result.exists():
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return process.wait(1.0)
+    interrupt = signal.SIGTERM if os.name == "nt" else signal.SIGINT  # which also ends what it has started
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        return process.wait(_SECONDS_TO_END)
+    process.send_signal(interrupt)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        return process.wait(_SECONDS_TO_END)
+    process.kill()
+    return process.wait()
 
 
 def why_not_caught(command: Sequence[str], ended: int, number: int = 1) -> str:
@@ -81,13 +102,8 @@ def _signals_passed_on(process: subprocess.Popen[bytes]) -> Iterator[None]:
         signal.signal(signal.SIGINT, before[1])
 
 
-def is_caught_here(options: Mapping[str, Any]) -> bool:
-    """Whether this process is the script's own, not one that the script has started."""
-    return bool(os.getppid() == options["pid"])
-
-
 def catch_loader(
-    loader_class: Any, options: Mapping[str, Any], variable: str, act: Callable[[Any], int], number: int = 1
+    loader_class: Any, options: Mapping[str, Any], variable: str, act: Callable[[Any], object], number: int = 1
 ) -> None:
     """In place of the first batch of the loader that the script iterates first (or as the N-th), do something else.
 
@@ -95,11 +111,9 @@ def catch_loader(
         loader_class: :class:`fastload.DataLoader`.
         options: what :func:`run_script` was given as ``wanted``.
         variable: of the environment, that they came in.
-        act: what to do with the loader; returns the exit status that the script ends with.
-        number: which loader.
+        act: what to do with the loader, in one process of the script's; it makes ``options["result"]``.
+        number: which loader of a process.
     """
-    if not is_caught_here(options):
-        return
     begin = loader_class._get_iterator
 
     @functools.wraps(begin)
@@ -108,28 +122,40 @@ def catch_loader(
             _seen[id(loader)] = loader
             if len(_seen) == number:
                 loader_class._get_iterator = begin
-                _act_and_end(loader_class, loader, variable, act)
+                _act_and_end(loader_class, loader, options["result"], variable, act)
         return begin(loader)
 
     loader_class._get_iterator = _get_iterator
 
 
-def _act_and_end(loader_class: Any, loader: Any, variable: str, act: Callable[[Any], int]) -> None:
-    # The status is the command's, which reads it from a file: a script may catch SystemExit. One that goes on to train
-    # must not.
+def _act_and_end(loader_class: Any, loader: Any, result: str, variable: str, act: Callable[[Any], object]) -> None:
+    # The command's status comes from the result: a script may catch SystemExit. One that goes on to train must not.
     os.environ.pop(variable, None)
+    status = 0
     try:
-        status = act(loader)
+        if _is_first(result):
+            act(loader)
     except Exception:  # a mistake of ours: the script may hide it
         traceback.print_exc()
         status = 2
     loader_class._get_iterator = _end_here
     sys.stdout.flush()
+    if threading.current_thread() is not threading.main_thread():
+        os._exit(status)  # SystemExit would end this thread alone, and the others may wait for its batches
     raise SystemExit(status)
+
+
+def _is_first(result: str) -> bool:
+    """Whether no other process of the script's has come here before."""
+    try:
+        os.close(os.open(f"{result}.begun", os.O_CREAT | os.O_EXCL))
+    except (FileExistsError, FileNotFoundError):  # or the command has ended, and its folder is gone
+        return False
+    return True
 
 
 def _end_here(loader: Any) -> Any:
     os._exit(0)  # the result has been written
 
 
-__all__ = ["catch_loader", "is_caught_here", "run_script", "why_not_caught"]
+__all__ = ["catch_loader", "run_script", "why_not_caught"]

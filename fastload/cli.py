@@ -46,22 +46,31 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     parser = _parser()
+    if not arguments:
+        parser.exit(2, parser.format_help())
     own, command = split_command(arguments)
     options = parser.parse_args(own)
     handler: Handler = options.handler
     try:
-        return handler(options, command)
+        status = handler(options, command)
+        sys.stdout.flush()
+        return status
     except UsageError as error:
         print(f"fastload {options.verb}: {error}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        print(f"fastload {options.verb}: interrupted", file=sys.stderr)
+        return 128 + signal.SIGINT
+    except BrokenPipeError:  # as with "| head": whoever reads has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is flushed at the end
+        return 128 + 13  # as a shell has it of SIGPIPE
 
 
 def split_command(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     """Divide a command line into what fastload reads and what belongs to the user's command.
 
     The user's command begins at the first word after the verb that is no option (nor the value of one), at ``-m``, or
-    at ``--``. (argparse
-    could do this with REMAINDER, but treats ``--`` differently from one Python version to the next.)
+    at ``--``. (argparse could do this with REMAINDER, but treats ``--`` differently in different versions of Python.)
 
     Returns:
         The words up to the command, and the command: ``["train.py", ...]``, ``["-m", "module", ...]`` or
@@ -88,7 +97,7 @@ def _parser() -> argparse.ArgumentParser:
         prog="fastload", description="PyTorch input pipelines that are fast, deterministic and explainable."
     )
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
-    verbs = parser.add_subparsers(dest="verb", required=True, metavar="COMMAND")
+    verbs = parser.add_subparsers(title="commands", dest="verb", required=True, metavar="COMMAND")
     run_parser = verbs.add_parser(
         "run",
         help="run a script with fastload in place of torch's DataLoader",
@@ -162,7 +171,7 @@ def run(options: argparse.Namespace, command: list[str]) -> int:
     """Run a command as it is, with fastload's loader in place of torch's DataLoader.
 
     The script needs no change. Its worker processes and whatever other Python processes it starts get the same
-    treatment (except where one of them ignores PYTHONPATH, as with ``python -I``).
+    treatment (except where one of them ignores PYTHONPATH, as with python -I).
     """
     environment = dict(os.environ)
     injected_environment(environment)
@@ -181,7 +190,7 @@ def verify(options: argparse.Namespace, command: list[str]) -> int:
     from .verification.command import TargetError, verify_target
 
     try:
-        return verify_target(options, command, _program, injected_environment)
+        return verify_target(options, command, _script, injected_environment)
     except TargetError as error:
         raise UsageError(str(error)) from error
 
@@ -208,7 +217,7 @@ def explain(options: argparse.Namespace, command: list[str]) -> int:
     from .explain_command import TargetError, explain_target
 
     try:
-        return explain_target(command, _program, injected_environment)
+        return explain_target(command, _script, injected_environment)
     except TargetError as error:
         raise UsageError(str(error)) from error
 
@@ -233,15 +242,26 @@ def _program(command: list[str]) -> list[str]:
     """
     if not command or command in (["--"], ["-m"]):
         raise UsageError("a script, -m MODULE or -- PROGRAM is missing; see fastload run --help")
-    if command[0] == "-m":
-        return [sys.executable, *command]
     if command[0] == "--":
         if shutil.which(command[1]) is None:
             raise UsageError(f"no such program: {command[1]}")
         return command[1:]
-    if not os.path.exists(command[0]):
-        remedy = f"; to run a program write: fastload run -- {command[0]}" if shutil.which(command[0]) else ""
-        raise UsageError(f"no such script: {command[0]}{remedy}")
+    return _script(command, "to run a program write: fastload run -- {}")
+
+
+def _script(command: list[str], remedy: str = "name the script that this program starts") -> list[str]:
+    """Return the words to execute for a script or a module.
+
+    Args:
+        command: ``["train.py", ...]`` or ``["-m", "module", ...]``.
+        remedy: what to do where it names a program.
+
+    Raises:
+        UsageError: there is no such script.
+    """
+    if command[0] != "-m" and not os.path.exists(command[0]):
+        words = f"; {remedy.format(command[0])}" if shutil.which(command[0]) else ""
+        raise UsageError(f"no such script: {command[0]}{words}")
     return [sys.executable, *command]
 
 

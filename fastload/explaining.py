@@ -68,7 +68,8 @@ def _workers(loader: Any, decisions: Decisions, statistics: Any) -> Iterator[tup
         yield "workers", "none: samples are loaded inside next()"
         return
     threads = loader.worker_method == "thread"
-    words = f"{loader.num_workers} {'threads' if threads else 'processes'}"
+    kind, several = ("thread", "threads") if threads else ("process", "processes")
+    words = f"{loader.num_workers} {kind if loader.num_workers == 1 else several}"
     if loader.persistent_workers:
         words += ", kept between epochs"
     if statistics.start_method and not threads:

@@ -9,6 +9,7 @@ import functools
 import json
 import os
 import sys
+import sysconfig
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,17 +29,19 @@ from .images import native_jpeg
 # Where output is no terminal.
 _COLUMNS = 120
 # Frames of these are none of the script's.
-_INSIDE = (str(Path(__file__).parent), str(Path(torch.utils.data.__file__).parent))
+_INSIDE = tuple(str(Path(file).parent) + os.sep for file in (__file__, torch.utils.data.__file__))
+# Nor these: the standard library's.
+_STANDARD = (sysconfig.get_path("stdlib") + os.sep, "<")
 
 
 def show(*tables: Any) -> None:
     """Print: as wide as the terminal; where there is none 120 columns, or what COLUMNS says, without colours."""
     if sys.stdout.isatty():
-        Console(highlight=False).print(*tables, sep="")
+        Console(highlight=False, markup=False, emoji=False).print(*tables, sep="")
         return
     asked = os.environ.get("COLUMNS", "")
     columns = int(asked) if asked.isdigit() and int(asked) > 0 else _COLUMNS
-    out = Console(highlight=False, no_color=True, force_terminal=False, width=columns)
+    out = Console(highlight=False, markup=False, emoji=False, no_color=True, force_terminal=False, width=columns)
     with out.capture() as captured:
         out.print(*tables, sep="")
     print("\n".join(line.rstrip() for line in captured.get().splitlines()))
@@ -108,8 +111,6 @@ def explain_first(loader_class: Any, wanted: str) -> None:
         wanted: what FASTLOAD_EXPLAIN says: JSON of the options; ``result`` is a file that is made when it is done.
     """
     options = json.loads(wanted)
-    if not caught.is_caught_here(options):
-        return
     made: list[tuple[weakref.ref[Any], str]] = []
     initialize = loader_class.__init__
 
@@ -118,11 +119,10 @@ def explain_first(loader_class: Any, wanted: str) -> None:
         initialize(loader, *args, **kwargs)
         made.append((weakref.ref(loader), _maker()))
 
-    def act(first: Any) -> int:
+    def act(first: Any) -> None:
         loader_class.__init__ = initialize
         _print_all(first, [(loader, place) for reference, place in made if (loader := reference()) is not None])
         Path(options["result"]).touch()
-        return 0
 
     loader_class.__init__ = init
     caught.catch_loader(loader_class, options, "FASTLOAD_EXPLAIN", act)
@@ -139,11 +139,18 @@ def _print_all(first: Any, made: list[tuple[Any, str]]) -> None:
 
 
 def _maker() -> str:
-    """Return the file and line outside of fastload and torch that is constructing a loader."""
+    """Return the file and line that is constructing a loader: the user's, else the library's that does it."""
+    places = []
     frame: Any = sys._getframe(2)
-    while frame is not None and frame.f_code.co_filename.startswith(_INSIDE):
+    while frame is not None:
+        if not frame.f_code.co_filename.startswith(_INSIDE):
+            places.append((frame.f_code.co_filename, frame.f_lineno))
         frame = frame.f_back
-    return "" if frame is None else f"{os.path.relpath(frame.f_code.co_filename)}:{frame.f_lineno}"
+    own = [place for place in places if not place[0].startswith(_STANDARD) and "-packages" not in place[0]]
+    for file, line in [*own, *places][:1]:
+        near = os.path.relpath(file)
+        return f"{file if near.startswith(os.pardir) else near}:{line}"
+    return ""
 
 
 def print_tables(target: Any) -> None:

@@ -242,6 +242,47 @@ def test_a_command_that_is_not_understood_ends_with_status_2(arguments: list[str
     assert "usage: fastload" in capsys.readouterr().err
 
 
+def test_without_a_word_the_commands_are_listed_with_status_2(capsys: Any) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main([])
+    assert ended.value.code == 2
+    said = capsys.readouterr().err
+    assert [verb for verb in ("run", "verify", "pack", "explain", "doctor") if f"\n    {verb} " not in said] == []
+
+
+def test_an_interrupted_command_ends_with_status_130_and_one_line(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    def doctor(options: object, command: list[str]) -> int:
+        """Be interrupted."""
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "doctor", doctor)
+    assert cli.main(["doctor"]) == 130
+    assert capsys.readouterr().err == "fastload doctor: interrupted\n"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such signals")
+def test_a_reader_that_has_seen_enough_ends_the_command_without_a_word() -> None:
+    code = """
+    import sys
+    from fastload import cli
+
+    def doctor(options, command):
+        "Say much."
+        print("words " * 100_000)
+        return 0
+
+    cli.doctor = doctor
+    sys.exit(cli.main(["doctor"]))
+    """
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)], stdout=writer, stderr=subprocess.PIPE, text=True
+    )
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (128 + signal.SIGPIPE, "")
+
+
 @pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["run", "--help"]])
 def test_help_and_version_import_no_torch(arguments: list[str]) -> None:
     code = f"""

@@ -10,6 +10,7 @@ import sys
 import tomllib
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import PIL
@@ -215,7 +216,7 @@ def test_a_pillow_with_other_values_is_left_to_itself_and_told(monkeypatch):
     first, second = decoding.library()
     assert first.state == "ok"
     assert second.state == "costs"
-    assert "makes other values" in second.words
+    assert "the active Pillow makes other values" in second.words
     assert "by at most 1)" in second.words
     assert "install" in second.remedy
 
@@ -295,6 +296,24 @@ def test_what_building_wants_is_tried_with_the_compiler(monkeypatch, compiler, m
     which = decoding.shutil.which
     monkeypatch.setattr(decoding.shutil, "which", lambda name: None if name == "cc" else which(name))
     assert decoding._missing() == missing
+
+
+@pytest.mark.parametrize(
+    ("told", "source"),
+    [
+        (None, "fastload"),
+        ('{"url": "file:///home/me/my%20clone", "dir_info": {}}', "'fastload @ file:///home/me/my%20clone'"),
+        (
+            '{"url": "https://host/fastload", "vcs_info": {"vcs": "git", "commit_id": "12ab"}}',
+            "'fastload @ git+https://host/fastload@12ab'",
+        ),
+        ('{"url": "file:///tmp/fastload-0.1.0-py3-none-any.whl", "archive_info": {}}', "fastload"),
+    ],
+)
+def test_an_installed_library_is_built_again_from_where_it_came(monkeypatch, tmp_path, told, source):
+    monkeypatch.setattr(native, "LIBRARY", tmp_path / "fastload" / "native" / "_fastload.so")
+    monkeypatch.setattr(decoding, "distribution", lambda name: SimpleNamespace(read_text=lambda file: told))
+    assert decoding.rebuild([]).endswith(f"--no-binary fastload {source}")
 
 
 def test_the_made_file_is_of_the_size_that_is_told():

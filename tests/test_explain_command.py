@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import textwrap
@@ -14,7 +15,7 @@ from torch.utils.data import IterableDataset
 from torchvision import datasets, transforms
 
 import fastload
-from fastload import cli, plan_tables
+from fastload import caught, cli, plan_tables
 from fastload.images import native_jpeg
 
 TRAIN = """
@@ -65,9 +66,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def explain(*words: str) -> subprocess.CompletedProcess[str]:
+def explain(*words: str, timeout: float | None = None) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "fastload.cli", "explain", *words]
-    return subprocess.run(command, capture_output=True, text=True, env={**os.environ, "COLUMNS": "120"})
+    environment = {**os.environ, "COLUMNS": "120"}
+    return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=timeout)
 
 
 def test_a_script_with_torchs_loaders_is_explained_at_its_first_batch_and_ends_there(folder: Path):
@@ -83,6 +85,88 @@ def test_a_script_with_torchs_loaders_is_explained_at_its_first_batch_and_ends_t
     assert ["Mine", "as", "it", "is"] in [line.split()[:4] for line in second.splitlines()]
     assert "comes after Mine" in second
     assert not {"trained", "loaded", "went on"} & set(lines)
+
+
+RANKS = """
+import torch
+from torch.utils.data import DataLoader
+
+def train(rank):
+    for batch in DataLoader(torch.arange(6), batch_size=2):
+        print("trained")
+
+if __name__ == "__main__":
+    torch.multiprocessing.spawn(train, nprocs=2)
+"""
+
+
+@pytest.mark.timeout(200)
+def test_of_processes_that_a_script_starts_one_is_explained_and_none_trains(folder: Path):
+    Path("ranks.py").write_text(RANKS)
+    done = explain("ranks.py")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("ranks.py:6   asked for a batch first") == 1
+    assert "trained" not in done.stdout
+
+
+THREAD = """
+import queue, threading, torch
+from torch.utils.data import DataLoader
+
+batches = queue.Queue()
+threading.Thread(target=lambda: [batches.put(batch) for batch in DataLoader(torch.arange(6))]).start()
+batches.get()
+"""
+
+
+def test_a_script_that_waits_for_the_batches_of_a_thread_is_ended_too(folder: Path):
+    Path("thread.py").write_text(THREAD)
+    done = explain("thread.py", timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert "thread.py:6   asked for a batch first" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("deaf", "ended"),
+    [("", -signal.SIGINT), ("signal.signal(signal.SIGINT, signal.SIG_IGN); ", -signal.SIGKILL)],
+)
+def test_a_script_that_does_not_end_once_there_is_a_result_is_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, deaf: str, ended: int
+):
+    monkeypatch.setattr(caught, "_SECONDS_TO_END", 0.5)
+    code = f"import signal; {deaf}print('ready', flush=True); signal.pause()"
+    command = [sys.executable, "-c", code]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        (tmp_path / "done").touch()
+        assert caught._end_of(process, tmp_path / "done") == ended
+
+
+def test_a_loader_that_a_library_makes_has_the_place_of_the_users_line(folder: Path):
+    library = Path("site-packages/library.py")
+    library.parent.mkdir()
+    library.write_text("from torch.utils.data import DataLoader\n\ndef prepare(data):\n    return DataLoader(data)\n")
+    lines = ["import sys", "sys.path.append('site-packages')", "import library", "list(library.prepare([1]))"]
+    Path("user.py").write_text("\n".join(lines))
+    done = explain("user.py")
+    assert "user.py:4   asked for a batch first" in done.stdout, done.stderr
+
+
+def test_names_of_the_users_are_no_markup_and_one_worker_is_one(capsys: pytest.CaptureFixture[str]):
+    data = type("Own[red]", (list,), {})([1, 2])
+    said = shown(fastload.DataLoader(data, num_workers=1), capsys)
+    assert "Own[red]  as it is  Own[red] is not one of the known datasets" in said
+    assert "workers    1 process\n" in said
+
+
+def test_on_a_narrow_terminal_nothing_is_cut_off(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("COLUMNS", "50")
+    name = "ADatasetWithANameOfMoreThanThirtyLetters"
+    said = shown(type(name, (list,), {})([1, 2]), capsys)
+    assert "…" not in said
+    assert all(word in said for word in f"as it is not one of the known datasets {name[:12]} {name[-4:]}".split())
+    assert max(map(len, said.splitlines())) <= 50
 
 
 def test_lines_have_no_blanks_at_their_ends_and_no_colours_where_there_is_no_terminal(folder: Path):
@@ -116,6 +200,7 @@ def test_a_script_that_asks_for_no_batch_ends_with_status_2(folder: Path):
         ([], "a script, -m MODULE or MODULE:NAME is missing; see fastload explain --help"),
         (["--", "torchrun", "train.py"], "a program cannot be explained, only a script"),
         (["missing.py"], "no such script: missing.py"),
+        (["bash", "train.py"], "no such script: bash; name the script that this program starts"),
         (["train.py:missing"], "train.py has no missing; it has"),
         (["train.py:make", "--more"], "train.py:make takes no arguments, got --more"),
         (["train.py:fail"], "train.py:fail cannot be explained: ValueError: no data today"),

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import ast
 import inspect
+import subprocess
+import sys
+import tomllib
 from importlib import import_module
 from pathlib import Path
 
@@ -147,4 +150,11 @@ def test_every_modules_list_of_names_is_true(name):
 
 def test_the_package_says_that_it_is_typed_and_which_version_it_is():
     assert (PACKAGE / "py.typed").exists()
-    assert fastload.__version__.count(".") == 2
+    project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert fastload.__version__ == project["version"]
+
+
+def test_the_parts_that_documents_name_by_the_package_are_there_without_an_import_of_their_own():
+    code = "import fastload; print(fastload.images.__name__, fastload.testing.__name__, fastload.transforms.__name__)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout.split() == ["fastload.images", "fastload.testing", "fastload.transforms"], done.stderr

@@ -89,10 +89,12 @@ def test_a_script_with_a_broken_stage_ends_with_status_1_and_pure_json(folder: P
     assert "the script's own words" in done.stderr
 
 
-def test_an_object_of_a_file_is_verified_with_its_json_in_a_file(folder: Path):
+def test_an_object_of_a_file_is_verified_with_its_json_in_a_file(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")
     done = verify("--batches", "2", "--methods", "fork", "--batch-size", "4", "--json", "out.json", "train.py:make")
     assert done.returncode == 1, done.stderr
     assert "first stage that differs: Noise() (dataset.transform, stage 3 of 3)" in done.stdout
+    assert "\033" not in done.stdout
     assert json.loads(Path("out.json").read_text())["ok"] is False
 
 
@@ -117,6 +119,7 @@ def test_a_script_that_iterates_no_loader_ends_with_status_2(folder: Path):
         (["--batches", "3"], "a script, -m MODULE or MODULE:NAME is missing; see fastload verify --help"),
         (["--", "torchrun", "train.py"], "a program cannot be verified, only a script"),
         (["missing.py"], "no such script: missing.py"),
+        (["bash", "train.py"], "no such script: bash; name the script that this program starts"),
         (["missing.py:name"], "no such file: missing.py"),
         (["missing:name"], "no such module: missing; give a file as path/to/file.py:name"),
         (["verified:missing"], "verified has no missing; it has"),

@@ -48,7 +48,7 @@ def check(side: Side, *, num_epochs: int = 1, **arguments: Any) -> Measurement:
 
     Raises:
         NotTheWork: the first batch has not the shape, dtype or range of values, its labels are not shuffled, or the
-            epoch is not every image once.
+            epoch has not each label as often as there are images of it.
     """
     work = _work(**arguments)
     loader = _loader(side, work)

@@ -5,6 +5,7 @@ In: a JPEG file that is made on the spot. Out: findings.
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import shutil
@@ -12,6 +13,7 @@ import subprocess
 import sys
 import sysconfig
 from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Literal
 
@@ -122,10 +124,26 @@ def rebuild(missing: list[Literal["compiler", "libjpeg"]]) -> str:
     if (checkout / "setup.py").exists():
         build = f"(cd {shlex.quote(str(checkout))} && {sys.executable} setup.py build_ext --inplace --force)"
     else:
-        build = python_install("--force-reinstall --no-deps --no-cache-dir --no-binary fastload fastload")
+        source = _installed_from()
+        build = python_install("--force-reinstall --no-deps --no-cache-dir --no-binary fastload", source)
         if build.startswith("uv "):
-            build = python_install("--reinstall-package fastload --no-cache --no-binary-package fastload fastload")
+            build = python_install("--reinstall-package fastload --no-cache --no-binary fastload", source)
     return f"{system_install(*missing)} && {build}" if missing else build
+
+
+def _installed_from() -> str:
+    """Return what an installer is to be told to install this fastload again from its sources."""
+    try:
+        told = distribution("fastload").read_text("direct_url.json")
+    except PackageNotFoundError:
+        told = None
+    if told is None:  # by its name
+        return "fastload"
+    origin = json.loads(told)
+    url: str = origin["url"]
+    if "vcs_info" in origin:
+        url = f"{origin['vcs_info']['vcs']}+{url}@{origin['vcs_info']['commit_id']}"
+    return "fastload" if url.endswith(".whl") else shlex.quote(f"fastload @ {url}")
 
 
 __all__ = ["library", "rebuild", "speed", "torchvision_io"]

@@ -220,9 +220,9 @@ class Plan:
         from rich.table import Table
 
         table = Table(box=None, pad_edge=False)
-        table.add_column("stage", no_wrap=True, overflow="ellipsis", max_width=_WIDEST)
-        table.add_column("runs", no_wrap=True)
-        table.add_column("note")
+        table.add_column("stage", overflow="fold", max_width=_WIDEST)
+        table.add_column("runs", overflow="fold")
+        table.add_column("note", overflow="fold")
         for line in self.lines():
             table.add_row(*line, style=None if line.stage.startswith(" ") else "bold")
         return table

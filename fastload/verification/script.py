@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import json
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -61,8 +62,10 @@ def verify_and_print(target: Any, options: dict[str, Any]) -> int:
         status, text = 2, json.dumps({"error": str(error)})
     else:
         status, text = (0 if report.ok else 1), report.to_json()
-        if options["table"]:
+        if options["table"] and sys.stdout.isatty():
             Console(highlight=False).print(report.table())
+        elif options["table"]:  # without colours, whatever the environment says
+            print(report.to_text(shutil.get_terminal_size((100, 24)).columns))
     if options["result"] is not None:
         Path(options["result"]).write_text(json.dumps({"status": status, "json": text}), encoding="utf-8")
     return status
