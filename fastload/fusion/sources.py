@@ -201,7 +201,7 @@ def _base_of(dataset: Any, known: tuple[type, ...]) -> type:
     if base is None:
         raise NotKnown(f"{kind.__name__} is not one of the known datasets")
     known_class: Any = base
-    if known_class.__getitem__.__module__.split(".")[0] not in ("torch", "torchvision"):
+    if known_class.__getitem__.__module__.split(".")[0] != base.__module__.split(".")[0]:
         raise NotKnown(f"__getitem__ of {base.__name__} was replaced")
     for parent in kind.__mro__[: kind.__mro__.index(base)]:
         overridden = sorted(_RELIED_ON & vars(parent).keys())
