@@ -477,6 +477,19 @@ def test_what_cannot_be_done_is_said_when_the_loader_is_made(root, transform, op
         DALILoader(datasets.ImageFolder(root, transform), **options)
 
 
+def test_a_transform_inside_a_subset_is_not_passed_by(root):
+    transform = v1.Compose([v1.RandomCrop(24), v1.ColorJitter(0.4)])
+    with pytest.raises(ConfigError, match="and nothing else, got ColorJitter"):
+        DALILoader(Subset(datasets.ImageFolder(root, transform), range(5)), pipeline=print)
+
+
+@needs_dali
+def test_a_transform_of_a_dataset_of_pairs_is_its_own(root):
+    pairs = Encoded(root)
+    pairs.transform = len
+    assert next(iter(loader_of(pairs, pipeline=own_pipeline())))[0].shape == (5, 16, 16, 3)
+
+
 def test_other_datasets_need_a_pipeline(root):
     with pytest.raises(ConfigError, match="together with pipeline="):
         DALILoader(Encoded(root))
