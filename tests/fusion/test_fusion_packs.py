@@ -135,4 +135,4 @@ def test_an_image_that_went_bad_is_named(tmp_path, made, kind):
     images = PackedImages(tmp_path / "pack", v1.Compose(USUAL))
     with pytest.raises(Exception, match="cannot identify") as caught:
         fused(images).load([6, 7], [0, 1], 0)
-    assert caught.value.__notes__ == [f"at index 7: {images.samples[7][0]} in {tmp_path / 'pack'}"]
+    assert caught.value.__notes__ == [f"at index 7 of the dataset: {images.samples[7][0]}"]

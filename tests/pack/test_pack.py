@@ -263,7 +263,9 @@ def test_arguments_out_of_range_are_refused(source, tmp_path, arguments):
         packed(source, tmp_path / "pack", **arguments)
 
 
-def test_what_cannot_be_written_is_the_systems_error_and_leaves_nothing_half_done(source, tmp_path, monkeypatch):
+def test_what_cannot_be_written_is_the_systems_error_and_leaves_nothing_half_done(
+    source, tmp_path, monkeypatch, capsys
+):
     def full(descriptor):
         raise OSError(28, "No space left on device")
 
@@ -274,6 +276,10 @@ def test_what_cannot_be_written_is_the_systems_error_and_leaves_nothing_half_don
         with pytest.raises(OSError, match="No space left"):
             packed(source, tmp_path / "pack")
         assert os.listdir(tmp_path / "pack") == ["pack.json"]
+        assert cli.main(["pack", str(source), str(tmp_path / "other"), "--workers=1"]) == 1
+        place = tmp_path / "other"
+        expected = f"fastload pack: [Errno 28] No space left on device, while {place} was written; mend it, and the"
+        assert capsys.readouterr().err == f"{expected} same command goes on\n"
     packed(source, tmp_path / "pack")
     assert contents(tmp_path / "pack") == contents(tmp_path / "expected")
 
@@ -293,6 +299,14 @@ def test_the_command_says_in_a_line_what_it_did_and_nothing_else(source, tmp_pat
     assert done.stdout.count("\n") == 1
     again = subprocess.run(command, capture_output=True, text=True)
     assert "1 file (1 made before)" in again.stdout
+
+
+def test_a_folder_whose_name_cannot_be_printed_is_no_error(source, tmp_path):
+    command = [*PACK, source, os.fsencode(tmp_path / "pack") + b"\xff", "--workers=1"]
+    environment = {**os.environ, "PYTHONIOENCODING": "utf-8:strict"}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith(rf"13 images of 3 classes in {tmp_path / 'pack'}\udcff: ")
 
 
 def test_on_a_terminal_there_is_a_bar_that_leaves_nothing(source, tmp_path):
