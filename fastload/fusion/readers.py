@@ -75,7 +75,7 @@ class FileReader:
         """
         path = self._samples[index][0]
         if stat.S_ISFIFO(os.stat(path).st_mode):
-            raise OSError(errno.EINVAL, "a named pipe, whose reader may wait for ever, lies in the place of a file", path)
+            raise OSError(errno.EINVAL, "a named pipe, which may be waited for for ever, is no image", path)
         with open(path, "rb", buffering=0) as file:
             if not self._to_ask and not _in_memory(file.fileno()):
                 self._to_ask = _WATCHED

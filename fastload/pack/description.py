@@ -118,7 +118,7 @@ def _agrees(one: Description) -> bool:
     )
 
 
-def _are(kind: type, values: Any) -> bool:
+def _are(kind: Any, values: Any) -> bool:
     """Whether values are a list of this kind; of numbers, of none below 0."""
     return type(values) is list and all(type(value) is kind and (kind is not int or value >= 0) for value in values)
 
