@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 import torch
 from PIL import Image
 from torch import Tensor
-from torch.utils.data import Dataset, IterableDataset, Subset
+from torch.utils.data import ConcatDataset, Dataset, IterableDataset, Subset
 from torchvision import datasets
 from torchvision import transforms as v1
 from torchvision.transforms import v2
@@ -235,6 +236,19 @@ class Own(Dataset[Any]):
 
     def __getitem__(self, index: int) -> int:
         return index
+
+
+@pytest.mark.parametrize("damage", [lambda path: path.write_bytes(b"no image"), Path.unlink])
+def test_a_sample_is_named_by_its_index_in_the_loaders_dataset(folder, tmp_path, damage):
+    shutil.copytree(folder, tmp_path / "images")
+    dataset = datasets.ImageFolder(tmp_path / "images", CHAINS["bytes"])
+    damage(Path(dataset.samples[3][0]))
+    notes = []
+    for fuse in (True, False):
+        with pytest.raises(OSError) as caught:  # the same, whoever loads them
+            list(DataLoader(ConcatDataset([Subset(dataset, [5]), Subset(dataset, [4, 3])]), 1, fuse=fuse))
+        notes.append(caught.value.__notes__)
+    assert notes == [[f"at index 2 of the dataset: {dataset.samples[3][0]}"]] * 2
 
 
 def test_what_cannot_be_fused_stays_as_it_is_and_is_said():

@@ -93,7 +93,7 @@ class FusedDataset:
             raise ConfigError(f"the plan is of {len(plan.parts)} datasets, got {len(found)}: make it of this dataset")
         self._router = Router(self.dataset)
         pairs = zip(found, plan.parts, strict=True)
-        self._runners = [Runner(leaf, part, self.rows, self.blocks) for leaf, part in pairs]
+        self._runners = [Runner(leaf, self.dataset, part, self.rows, self.blocks) for leaf, part in pairs]
         self._direct = plan.direct
         self._yields = plan.yields
         self._calls_user_code = plan.calls_user_code
@@ -177,13 +177,14 @@ class FusedDataset:
         if not len(indices):
             return Loaded(images, targets, kind)
         for runner, places, rows in _ahead(self._routed(indices)):
-            raw = runner.raw(places)
-            sizes = runner.sizes(places, raw)
+            names = _taken(indices, rows)
+            raw = runner.raw(places, names)
+            sizes = runner.sizes(raw, names)
             drawn = runner.drawing.draw(draws.of(_at_once(rows)), sizes)
             if self._direct:
                 together = isinstance(rows, range)
                 into = images[_at_once(rows)] if together else images.new_empty((len(rows), *images.shape[1:]))
-                runner.write(places, raw, sizes, drawn, into)
+                runner.write(places, names, raw, sizes, drawn, into)
                 if not together:
                     images[rows] = into
             else:
@@ -191,7 +192,7 @@ class FusedDataset:
                 for place, row in enumerate(rows):
                     data = None if raw is None else raw[place]
                     size = int(sizes.height[place]), int(sizes.width[place])
-                    images[row] = runner.each(places[place], data, size, given[place])
+                    images[row] = runner.each(places[place], names[place], data, size, given[place])
             for row, target in zip(rows, runner.reader.targets(places), strict=True):
                 targets[row] = target
         if self._calls_user_code:
@@ -249,7 +250,8 @@ class FusedDataset:
         draws = draws_of(self.seed, epoch, ids)
         found: list[Any] = [None] * len(indices)
         for runner, places, rows in self._routed(indices):
-            sizes = runner.sizes(places, runner.raw(places))
+            names = _taken(indices, rows)
+            sizes = runner.sizes(runner.raw(places, names), names)
             drawn = runner.drawing.draw(draws.of(_at_once(rows)), sizes)
             for row, given in zip(rows, runner.drawing.given(drawn, len(rows)), strict=True):
                 found[row] = given
@@ -264,16 +266,16 @@ class FusedDataset:
         """
         leaf, place = self._router.find(index)
         runner = self._runners[leaf]
-        raw = runner.raw([place])
-        sizes = runner.sizes([place], raw)
+        raw = runner.raw([place], [index])
+        sizes = runner.sizes(raw, [index])
         image: Any
         if self._direct and self._yields is not None:
             rows = self._room(1, None)
-            runner.write([place], raw, sizes, runner.drawing.drawn_as([given]), rows, [given])
+            runner.write([place], [index], raw, sizes, runner.drawing.drawn_as([given]), rows, [given])
             image = Loaded(rows, [None], self._yields.kind).samples()[0][0]
         else:
             size = int(sizes.height[0]), int(sizes.width[0])
-            image = runner.each(place, None if raw is None else raw[0], size, given)
+            image = runner.each(place, index, None if raw is None else raw[0], size, given)
         return self._finished(runner, image, runner.reader.targets([place])[0])
 
     def reference(self, index: Any, given: Given) -> tuple[Any, Any]:
@@ -369,6 +371,11 @@ def _ahead(parts: Sequence[_Part]) -> Iterator[_Part]:
         for runner, places, _ in parts[turn + (turn > 0) : turn + 2]:
             runner.ask_for(places)
         yield part
+
+
+def _taken(indices: Sequence[Any], rows: Sequence[int]) -> Sequence[Any]:
+    """Return the indices of these rows."""
+    return indices[rows.start : rows.stop] if isinstance(rows, range) else [indices[row] for row in rows]
 
 
 def _at_once(rows: Sequence[int]) -> Any:

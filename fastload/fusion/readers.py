@@ -5,8 +5,10 @@ In: an index of a leaf. Out: what its ``__getitem__`` begins with, without the o
 
 from __future__ import annotations
 
+import errno
 import operator
 import os
+import stat
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,6 +23,9 @@ from ..pack.dataset import PackedImages
 # None: the system has no such call, or no such flag of it (Linux has both).
 _advise = getattr(os, "posix_fadvise", None)
 _nowait = getattr(os, "RWF_NOWAIT", None)
+
+# Nobody waits for the writer of a named pipe that lies in a file's place.
+_NONBLOCK = getattr(os, "O_NONBLOCK", 0)
 
 # So many more files are asked for after one that was not in memory.
 _WATCHED = 64
@@ -49,7 +54,7 @@ class FileReader:
             return
         for index in indices:
             try:
-                file = os.open(self._samples[index][0], os.O_RDONLY)
+                file = os.open(self._samples[index][0], os.O_RDONLY | _NONBLOCK)
             except Exception:  # data() says what is wrong, in its place
                 continue
             try:
@@ -68,7 +73,10 @@ class FileReader:
         Raises:
             OSError: it cannot be read.
         """
-        with open(self._samples[index][0], "rb", buffering=0) as file:
+        path = self._samples[index][0]
+        if stat.S_ISFIFO(os.stat(path).st_mode):
+            raise OSError(errno.EINVAL, "a named pipe, which may be waited for for ever, is no image", path)
+        with open(path, "rb", buffering=0) as file:
             if not self._to_ask and not _in_memory(file.fileno()):
                 self._to_ask = _WATCHED
             return file.readall()

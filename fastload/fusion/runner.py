@@ -40,14 +40,16 @@ class Runner:
 
     Args:
         dataset: the leaf.
+        whole: what it is a leaf of; errors name a sample by its index there.
         part: its plan.
         rows: what decodes files.
         blocks: what makes blocks of arrays; None: they are gathered.
     """
 
-    def __init__(self, dataset: Any, part: Part, rows: Decoder, blocks: BlockMaker | None) -> None:
+    def __init__(self, dataset: Any, whole: Any, part: Part, rows: Decoder, blocks: BlockMaker | None) -> None:
         self.part = part
         self.dataset = dataset
+        self._whole = whole
         self.steps, self.states, self.stages = part.steps, part.states, part.stages
         self.drawing = Drawing(self.steps)
         self._rows = rows
@@ -74,26 +76,33 @@ class Runner:
         if not isinstance(self.reader, ArrayReader):
             self.reader.ask_for(indices)
 
-    def raw(self, indices: Sequence[Any]) -> list[Data] | None:
+    def raw(self, indices: Sequence[Any], names: Sequence[Any]) -> list[Data] | None:
         """Return the samples' files; None if they are no files.
+
+        Args:
+            indices: of the samples.
+            names: their indices in the whole dataset.
 
         Raises:
             OSError: one cannot be read.
         """
         reader = self.reader
-        return None if isinstance(reader, ArrayReader) else [reader.data(index) for index in indices]
+        if isinstance(reader, ArrayReader):
+            return None
+        return [self._named(name, reader.data, index) for index, name in zip(indices, names, strict=True)]
 
-    def sizes(self, indices: Sequence[Any], raw: Sequence[Data] | None) -> Sizes:
+    def sizes(self, raw: Sequence[Data] | None, names: Sequence[Any]) -> Sizes:
         """Return the sizes of the images, as they are in the dataset."""
         if raw is None:
             assert self.part.source.size is not None
-            return Sizes.all_of(self.part.source.size, len(indices))
-        sizes = [self._named(index, self._rows.size, data) for index, data in zip(indices, raw, strict=True)]
+            return Sizes.all_of(self.part.source.size, len(names))
+        sizes = [self._named(name, self._rows.size, data) for name, data in zip(names, raw, strict=True)]
         return Sizes.of(sizes)
 
     def write(
         self,
         indices: Sequence[Any],
+        names: Sequence[Any],
         raw: Sequence[Data] | None,
         sizes: Sizes,
         drawn: Sequence[Drawn],
@@ -104,6 +113,7 @@ class Runner:
 
         Args:
             indices: of the samples.
+            names: their indices in the whole dataset.
             raw: what :meth:`raw` gave.
             sizes: what :meth:`sizes` gave.
             drawn: their parameters.
@@ -116,9 +126,9 @@ class Runner:
         if given is None:
             given = self.drawing.given(drawn, len(indices)) if by_one else []
         if raw is not None:
-            for row, index in enumerate(indices):
+            for row, name in enumerate(names):
                 size = int(sizes.height[row]), int(sizes.width[row])
-                self._named(index, self._write_row, raw[row], size, given[row], out[row])
+                self._named(name, self._write_row, raw[row], size, given[row], out[row])
         elif self._values is not None and stages.alone == stages.head:
             self._write_block(indices, drawn, self._values, out)
         else:
@@ -211,9 +221,9 @@ class Runner:
         pixels = self.reader.pixels(index)
         return PIL.Image.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels)
 
-    def each(self, index: Any, data: Data | None, size: tuple[int, int], given: Given) -> Any:
+    def each(self, index: Any, name: Any, data: Data | None, size: tuple[int, int], given: Given) -> Any:
         """Return one image after all known steps, of the type, dtype and strides that it has without fusion."""
-        return self._named(index, self._each, index, data, size, given)
+        return self._named(name, self._each, index, data, size, given)
 
     def _each(self, index: Any, data: Data | None, size: tuple[int, int], given: Given) -> Any:
         head = 0 if self.stages.direct else self.stages.head
@@ -238,12 +248,12 @@ class Runner:
             image = step.apply(image, values)
         return image
 
-    def _named(self, index: Any, function: Any, *args: Any) -> Any:
+    def _named(self, name: Any, function: Any, *args: Any) -> Any:
         """Call a function; an error names the sample."""
         try:
             return function(*args)
         except Exception as error:
-            name_sample(error, self.dataset, index)
+            name_sample(error, self._whole, name)
             raise
 
 

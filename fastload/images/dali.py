@@ -23,6 +23,7 @@ from torch.utils.data import Dataset, Sampler
 
 from ..device import check_count
 from ..errors import ConfigError
+from ..fusion.plan import recognise
 from ..loader import DataLoader, Statistics, WorkerMethod
 from ..streams import device_of
 from .dali_feeding import Files, Scheduling
@@ -103,9 +104,9 @@ class DALILoader:
         if num_threads is not None:
             num_threads = check_count("num_threads", num_threads)
         self.prefetch_queue_depth = check_count("prefetch_queue_depth", prefetch_queue_depth)
-        transform = getattr(dataset, "transform", None)
+        parts = recognise(dataset).parts
         self._recipe: Recipe | None = None
-        if pipeline is None or transform is not None:
+        if pipeline is None or any(part.pipeline.steps or part.pipeline.rest for part in parts):
             self._recipe = recipe_of(dataset, whole=pipeline is None)
         import_dali()  # after what needs none is checked, and before what only its systems have
         self.num_threads = len(os.sched_getaffinity(0)) if num_threads is None else num_threads

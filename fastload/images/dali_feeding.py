@@ -64,7 +64,7 @@ class Files(Dataset[tuple[bytes, Any, int]]):
         reader, target_transform = self._leaves[leaf]
         target = reader.targets([place])[0]
         return (
-            bytes(reader.data([place])[0]),
+            bytes(reader.data(place)),
             target if target_transform is None else target_transform(target),
             int(index),
         )

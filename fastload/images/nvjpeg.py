@@ -17,6 +17,7 @@ from torch import Tensor
 from torchvision.io import ImageReadMode, decode_jpeg
 
 from ..errors import ConfigError
+from .base import Data
 from .pillow import opened
 from .torchvision_io import left_to_pillow
 
@@ -24,7 +25,7 @@ _END = b"\xff\xd9"
 
 
 def decode_batch(
-    files: Sequence[bytes], device: torch.device | str = "cuda", *, counts: dict[str, int] | None = None
+    files: Sequence[Data], device: torch.device | str = "cuda", *, counts: dict[str, int] | None = None
 ) -> list[Tensor]:
     """Decode files on a CUDA device.
 
@@ -52,7 +53,7 @@ def decode_batch(
     return _batch(files, device, {} if counts is None else counts)
 
 
-def _batch(files: Sequence[bytes], device: torch.device, counts: dict[str, int]) -> list[Tensor]:
+def _batch(files: Sequence[Data], device: torch.device, counts: dict[str, int]) -> list[Tensor]:
     reasons = [_left(index, data) for index, data in enumerate(files)]
     common = [index for index, reason in enumerate(reasons) if reason is None]
     found: dict[int, Tensor | None] = dict(
@@ -69,7 +70,7 @@ def _batch(files: Sequence[bytes], device: torch.device, counts: dict[str, int])
     return images
 
 
-def _left(index: int, data: bytes) -> str | None:
+def _left(index: int, data: Data) -> str | None:
     """Return why a file is not given to nvJPEG; None if it is.
 
     Raises:
@@ -83,7 +84,7 @@ def _left(index: int, data: bytes) -> str | None:
     except Exception as error:
         error.add_note(f"at index {index} of the batch")
         raise
-    if reason is None and not data.endswith(_END):
+    if reason is None and bytes(data[-2:]) != _END:
         # nvJPEG may give an image of what is there, and Pillow is to say whether that is all.
         return "no end"
     return reason
@@ -94,7 +95,7 @@ def _names_rgb(header: PIL.Image.Image) -> bool:
     return bytes(component[0] for component in getattr(header, "layer", ())) == b"RGB"
 
 
-def _decoded(files: list[bytes], device: torch.device) -> list[Tensor | None]:
+def _decoded(files: list[Data], device: torch.device) -> list[Tensor | None]:
     """Return the images of files; None for each that nvJPEG refuses."""
     if not files:
         return []
@@ -115,13 +116,13 @@ def _decoded(files: list[bytes], device: torch.device) -> list[Tensor | None]:
     return found
 
 
-def _on_device(files: list[bytes], device: torch.device) -> list[Tensor]:
+def _on_device(files: list[Data], device: torch.device) -> list[Tensor]:
     tensors = [torch.from_numpy(np.frombuffer(bytearray(data), dtype=np.uint8)) for data in files]
     images: list[Tensor] = decode_jpeg(tensors, mode=ImageReadMode.RGB, device=device)
     return images
 
 
-def _by_pillow(index: int, data: bytes) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
+def _by_pillow(index: int, data: Data) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
     try:
         return np.array(opened(data))
     except Exception as error:

@@ -68,7 +68,10 @@ def pack_folder(options: argparse.Namespace) -> int:
 
         done = pack(options.source, options.destination, wanted, workers=options.workers, on_error=options.on_error)
     except (PackError, OSError) as error:
-        print(f"fastload pack: {error}", file=sys.stderr)
+        where = ""
+        if isinstance(error, OSError) and error.filename is None:  # no file of the source's: they are named
+            where = f", while {options.destination} was written; mend it, and the same command goes on"
+        print(f"fastload pack: {error}{where}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("fastload pack: interrupted; the same command goes on where this one ended", file=sys.stderr)
@@ -80,8 +83,11 @@ def pack_folder(options: argparse.Namespace) -> int:
     if done.num_parts_before:
         files += f" ({done.num_parts_before} made before)"
     share = done.num_bytes / max(1, description.source["bytes"])
+    # The folder's name need not be Unicode, nor be known to where it is printed.
+    encoding = sys.stdout.encoding or "utf-8"
+    destination = options.destination.encode(encoding, "backslashreplace").decode(encoding)
     print(
-        f"{done.num_images:,} images of {len(description.classes):,} classes in {options.destination}: {files}, "
+        f"{done.num_images:,} images of {len(description.classes):,} classes in {destination}: {files}, "
         f"{done.num_bytes / 1e6:,.1f} MB ({share:.0%} of the source), {time.monotonic() - began:.1f} s"
     )
     return 0

@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, overload
 
+import numpy as np
 import PIL.Image
 from torch.utils.data import Dataset
 
@@ -48,7 +49,7 @@ class PackedImages(Dataset[tuple[Any, Any]]):
         target_transform: Callable[[Any], Any] | None = None,
     ) -> None:
         load_pyarrow()
-        self.root = os.fspath(root)
+        self.root = os.path.expanduser(root)
         self.transform = transform
         self.target_transform = target_transform
         description = read_description(self.root)
@@ -56,8 +57,7 @@ class PackedImages(Dataset[tuple[Any, Any]]):
             raise PackError(f"the pack {self.root} is not finished; run the same fastload pack again: it goes on")
         self.classes = description.classes
         self.class_to_idx = {name: place for place, name in enumerate(self.classes)}
-        counts = enumerate(description.images_per_class)
-        self.targets = [label for label, count in counts for _ in range(count)]
+        self.targets = [label for label, count in enumerate(description.images_per_class) for _ in range(count)]
         self.raw: bool = description.options["raw"]
         """Whether pixels are stored."""
         self._paths = [
@@ -67,8 +67,7 @@ class PackedImages(Dataset[tuple[Any, Any]]):
         for path, part in zip(self._paths, description.parts, strict=True):
             _check_size(path, part["bytes"])
         self._ends = list(itertools.accumulate(part["images"] for part in description.parts))
-        if self._ends[-1:] != [len(self.targets)]:
-            raise PackError(f"the description of the pack {self.root} contradicts itself; pack anew")
+        self._class_ends = list(itertools.accumulate(description.images_per_class))
         self._parts: dict[int, Part] = {}
 
     def __len__(self) -> int:
@@ -157,7 +156,9 @@ class PackedImages(Dataset[tuple[Any, Any]]):
         path = self._paths[number]
         part = Part(path)
         first, end = (self._ends[number - 1] if number else 0), self._ends[number]
-        if part.labels != self.targets[first:end]:
+        # Not those of the targets, which are the user's to change.
+        labels = np.searchsorted(self._class_ends, np.arange(first, end), side="right")
+        if part.labels != labels.tolist():
             raise PackError(f"{path} is not the part of this pack that it was: its classes are others; pack anew")
         return part
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from ..errors import ConfigError, PackError
@@ -36,11 +36,6 @@ class Description:
     images_per_class: list[int] | None = None
     skipped: list[str] | None = None
     """Names of the files that were left out."""
-
-    @property
-    def finished(self) -> bool:
-        """Whether all parts are there."""
-        return self.parts is not None
 
     def part_name(self, number: int) -> str:
         """Return the name of a part's file."""
@@ -92,7 +87,8 @@ def read_description(folder: str) -> Description:
         if found.pop("format") != _FORMAT:
             raise ValueError(f"its format is not {_FORMAT!r}")
         description = Description(**found)
-        PackOptions(**description.options)
+        if not _agrees(description):
+            raise ValueError("it contradicts itself, so it was changed; pack anew")
     except FileNotFoundError as error:
         raise PackError(f"{folder} is not a pack: it has no {FILE}; fastload pack SRC DST makes one") from error
     except (OSError, ValueError, TypeError, KeyError, AttributeError, ConfigError) as error:
@@ -100,16 +96,31 @@ def read_description(folder: str) -> Description:
     return description
 
 
-def finished(description: Description, parts: list[dict[str, int]], labels: list[int], skipped: list[str]) -> Any:
-    """Return the description of a pack with all its parts there.
+def _agrees(one: Description) -> bool:
+    """Whether everything is of its kind, and the counts are those of each other."""
+    parts, images = one.parts, one.images_per_class
+    return (
+        _are(dict, [one.options, one.source, one.made_by])
+        and asdict(PackOptions(**one.options)) == one.options
+        and _are(str, one.classes)
+        and _are(int, [one.images_per_part, one.num_parts])
+        and (one.skipped is None or _are(str, one.skipped))
+        and (
+            parts is None
+            or (
+                _are(dict, parts)
+                and len(parts) == one.num_parts
+                and all(_are(int, [part["images"], part["bytes"]]) for part in parts)
+            )
+        )
+        and (images is None or (_are(int, images) and len(images) == len(one.classes)))
+        and (parts is None or images is None or sum(part["images"] for part in parts) == sum(images))
+    )
 
-    Args:
-        description: of the same pack, unfinished.
-        parts: ``images`` and ``bytes`` of each.
-        labels: of each class the number of its images.
-        skipped: names of the files that were left out.
-    """
-    return replace(description, parts=parts, images_per_class=labels, skipped=skipped)
+
+def _are(kind: Any, values: Any) -> bool:
+    """Whether values are a list of this kind; of numbers, of none below 0."""
+    return type(values) is list and all(type(value) is kind and (kind is not int or value >= 0) for value in values)
 
 
 def _short(value: object) -> str:
@@ -117,4 +128,4 @@ def _short(value: object) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
-__all__ = ["FILE", "Description", "finished", "read_description"]
+__all__ = ["FILE", "Description", "read_description"]

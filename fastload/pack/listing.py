@@ -9,6 +9,7 @@ import hashlib
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NoReturn
 
 from ..errors import PackError
 
@@ -41,6 +42,7 @@ def list_images(root: str | os.PathLike[str]) -> Listing:
 
     Raises:
         PackError: there is no such folder, it has no classes, a class has no images, or a name is not Unicode.
+        OSError: a folder cannot be read.
     """
     root = os.fspath(root)
     if not os.path.isdir(root):
@@ -54,19 +56,33 @@ def list_images(root: str | os.PathLike[str]) -> Listing:
     digest = hashlib.sha256()
     for label, kind in enumerate(classes):
         first = len(names)
-        for folder, _, files in sorted(os.walk(os.path.join(root, kind), followlinks=True)):
+        for folder, _, files in sorted(os.walk(os.path.join(root, kind), onerror=_raise, followlinks=True)):
             for file in sorted(files):
                 if file.lower().endswith(EXTENSIONS):
                     path = os.path.join(folder, file)
                     name = Path(os.path.relpath(path, root)).as_posix()
-                    status = os.stat(path)
-                    digest.update(f"{_unicode(name)!r} {label} {status.st_size} {status.st_mtime_ns}\n".encode())
-                    num_bytes += status.st_size
+                    size, changed = _stat(path)
+                    digest.update(f"{_unicode(name)!r} {label} {size} {changed}\n".encode())
+                    num_bytes += size
                     names.append(name)
                     labels.append(label)
         if len(names) == first:
             raise PackError(f"{os.path.join(root, kind)} has no images ({', '.join(EXTENSIONS)}); remove the folder")
     return Listing(root, classes, names, labels, num_bytes, digest.hexdigest())
+
+
+def _raise(error: OSError) -> NoReturn:
+    """Let a folder that cannot be read be an error, where os.walk would pass it by."""
+    raise error
+
+
+def _stat(path: str) -> tuple[int, int]:
+    """Return a file's size and time of change; 0 where there is none: what is wrong with it is said when it is read."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return 0, 0
+    return status.st_size, status.st_mtime_ns
 
 
 def _unicode(name: str) -> str:

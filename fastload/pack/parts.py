@@ -7,6 +7,7 @@ Arrow keeps with its columns: the index is in the file.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import mmap
 import os
@@ -147,7 +148,8 @@ class Part:
         if hasattr(mmap, "MADV_WILLNEED"):
             first, end = self._spans[place].tolist()
             start = first - first % mmap.PAGESIZE
-            self._map.madvise(mmap.MADV_WILLNEED, start, end - start)
+            with contextlib.suppress(OSError):  # it is only advice
+                self._map.madvise(mmap.MADV_WILLNEED, start, end - start)
 
 
 __all__ = ["Part", "check_size", "load_pyarrow", "write_part"]

@@ -9,11 +9,11 @@ import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Literal
 
 from ..errors import ConfigError, PackError
-from .description import FILE, Description, finished, read_description
+from .description import FILE, Description, read_description
 from .listing import Listing, list_images
 from .options import PackOptions
 from .parts import Part, load_pyarrow
@@ -103,7 +103,8 @@ def pack(
         progress.begin(len(listing.names), len(listing.names) - sum(len(task.names) for task in left))
         failures = _made(left, workers, progress.advance, folder)
         done = _describe(plan, tasks, dict(failures), on_error == "skip")
-        done[0].write(folder)
+        if done[0] != read_description(folder):
+            done[0].write(folder)
     parts = done[0].parts or []
     return Packed(
         description=done[0],
@@ -199,13 +200,17 @@ def _describe(
         part = Part(task.path)
         parts.append({"images": len(part), "bytes": os.path.getsize(task.path)})
         labels.update(part.labels)
-        if len(part) != len(task.names):
-            names = set(part.names())
-            skipped += [(name, reasons.get(name, "in an earlier run")) for name in task.names if name not in names]
+        names = part.names()
+        there = set(names)
+        wanted = [(name, label) for name, label in zip(task.names, task.labels, strict=True) if name in there]
+        if list(zip(names, part.labels, strict=True)) != wanted:
+            raise PackError(f"{task.path} holds images of another pack; remove it and run fastload pack again")
+        skipped += [(name, reasons.get(name, "in an earlier run")) for name in task.names if name not in there]
     if skipped and not skip:
         raise _refused(skipped)
     counts = [labels[label] for label in range(len(plan.classes))]
-    return finished(plan, parts, counts, [name for name, _ in skipped]), skipped
+    names = [name for name, _ in skipped]
+    return replace(plan, parts=parts, images_per_class=counts, skipped=names), skipped
 
 
 def _refused(failures: Failures) -> PackError:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import multiprocessing
+import multiprocessing.resource_tracker
 import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
@@ -107,7 +108,8 @@ def make_all(tasks: Sequence[Task], workers: int, tell: Callable[[], object]) ->
         for number in range(min(workers, len(tasks))):
             ours, theirs = context.Pipe()
             process = context.Process(target=_work, args=(theirs,), name=f"fastload pack {number}", daemon=True)
-            process.start()
+            with _held_interrupts():
+                process.start()
             processes.append((process, ours))
             theirs.close()
             busy[ours] = process, waiting.pop()
@@ -137,6 +139,20 @@ def make_all(tasks: Sequence[Task], workers: int, tell: Callable[[], object]) ->
             connection.close()
         for process, _ in processes:
             process.join()
+
+
+@contextlib.contextmanager
+def _held_interrupts() -> Iterator[None]:
+    """Have a process that is started begin deaf to Ctrl-C, which is its parent's; here it comes afterwards."""
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
+    multiprocessing.resource_tracker.ensure_running()  # which may let it through again
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _send(connection: Connection, process: Any, task: Task) -> None:

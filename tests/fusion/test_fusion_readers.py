@@ -120,6 +120,19 @@ def test_a_file_that_was_dropped_from_memory_is_read_again_when_it_is_asked_for(
         os.close(file)
 
 
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
+def test_a_named_pipe_in_the_place_of_a_file_is_an_error_and_waited_for_by_nobody(tmp_path):
+    files = folder(tmp_path, CHAIN)
+    path = files.samples[3][0]
+    Path(path).unlink()
+    os.mkfifo(path)
+    reader = FileReader(files)
+    reader.ask_for([3])
+    with pytest.raises(OSError, match="a named pipe") as caught:
+        reader.data(3)
+    assert caught.value.filename == path
+
+
 def test_a_file_that_is_not_there_is_an_error_in_its_place_alone(kernel, tmp_path):
     files = folder(tmp_path, CHAIN)
     gone = files.samples[3][0]

@@ -25,8 +25,10 @@ from torchvision.transforms import v2
 import fastload
 from fastload import ConfigError, DistributedSampler
 from fastload.errors import DatasetError, StateError
-from fastload.images import dali
+from fastload.images import PackedImages, dali
 from fastload.images.dali import DALILoader
+from fastload.images.dali_feeding import Files
+from fastload.pack.run import pack
 
 needs_dali = pytest.mark.skipif(
     importlib.util.find_spec("nvidia") is None or importlib.util.find_spec("nvidia.dali") is None,
@@ -148,6 +150,20 @@ def test_without_dali_the_error_says_how_to_get_it(folder, monkeypatch):
     monkeypatch.setitem(sys.modules, "nvidia.dali.fn", None)
     with pytest.raises(ConfigError, match=r"needs NVIDIA DALI.*fastload\[dali\]"):
         DALILoader(folder)
+
+
+def test_workers_read_the_files_of_folders_and_packs(root, folder, tmp_path):
+    pytest.importorskip("pyarrow")
+    pack(root, tmp_path / "pack", workers=1)
+    images = PackedImages(tmp_path / "pack", target_transform=str)
+    files = Files(ConcatDataset([Subset(folder, [3, 1]), images]))
+    expected = [(place, folder.targets[place]) for place in (3, 1)]
+    expected += [(place, str(target)) for place, target in enumerate(folder.targets)]
+    for index, (place, target) in enumerate(expected):
+        path = Path(folder.samples[place][0])
+        assert files[index] == (path.read_bytes(), target, index)
+        assert f"index {index}: " in files.name(index)
+        assert path.name in files.name(index)
 
 
 @needs_dali
@@ -475,6 +491,19 @@ def refusals() -> Iterator[Any]:
 def test_what_cannot_be_done_is_said_when_the_loader_is_made(root, transform, options, message):
     with pytest.raises(ConfigError, match=message):
         DALILoader(datasets.ImageFolder(root, transform), **options)
+
+
+def test_a_transform_inside_a_subset_is_not_passed_by(root):
+    transform = v1.Compose([v1.RandomCrop(24), v1.ColorJitter(0.4)])
+    with pytest.raises(ConfigError, match="and nothing else, got ColorJitter"):
+        DALILoader(Subset(datasets.ImageFolder(root, transform), range(5)), pipeline=print)
+
+
+@needs_dali
+def test_a_transform_of_a_dataset_of_pairs_is_its_own(root):
+    pairs = Encoded(root)
+    pairs.transform = len
+    assert next(iter(loader_of(pairs, pipeline=own_pipeline())))[0].shape == (5, 16, 16, 3)
 
 
 def test_other_datasets_need_a_pipeline(root):

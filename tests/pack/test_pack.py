@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import pty
 import shutil
@@ -132,6 +133,27 @@ def test_a_class_whose_files_are_all_left_out_keeps_its_number(source, tmp_path)
     assert images.targets == [0] * 5 + [2] * 4
 
 
+def test_a_link_to_nowhere_is_a_file_that_cannot_be_packed(source, tmp_path):
+    (source / "cat" / "lost.jpg").symlink_to(tmp_path / "nowhere")
+    with pytest.raises(PackError, match=r"1 file cannot be packed:\n  cat/lost.jpg: FileNotFoundError"):
+        packed(source, tmp_path / "pack")
+    assert len(packed(source, tmp_path / "pack", on_error="skip")) == 13
+
+
+def test_a_folder_that_cannot_be_read_is_an_error_and_not_passed_by(source, tmp_path, monkeypatch):
+    scandir = os.scandir
+
+    def refuses(path):
+        if os.path.basename(path) == "b":
+            raise PermissionError(13, "Permission denied", path)
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", refuses)
+    with pytest.raises(PermissionError) as caught:
+        packed(source, tmp_path / "pack")
+    assert caught.value.filename == str(source / "cat" / "b")
+
+
 def test_many_names_are_counted(source, tmp_path):
     for place in range(30):
         (source / "cat" / f"x{place:02d}.png").write_bytes(b"")
@@ -141,9 +163,10 @@ def test_many_names_are_counted(source, tmp_path):
 
 def test_a_finished_pack_is_left_as_it_is(source, tmp_path):
     packed(source, tmp_path / "pack")
-    before = contents(tmp_path / "pack"), os.stat(tmp_path / "pack" / "part-00000-of-00003.arrow").st_mtime_ns
+    names = ("pack.json", "part-00000-of-00003.arrow")
+    before = contents(tmp_path / "pack"), [os.stat(tmp_path / "pack" / name).st_mtime_ns for name in names]
     assert pack(source, tmp_path / "pack", images_per_part=5, workers=1).num_parts_before == 3
-    after = contents(tmp_path / "pack"), os.stat(tmp_path / "pack" / "part-00000-of-00003.arrow").st_mtime_ns
+    after = contents(tmp_path / "pack"), [os.stat(tmp_path / "pack" / name).st_mtime_ns for name in names]
     assert after == before
 
 
@@ -154,6 +177,24 @@ def test_a_part_that_was_lost_or_cut_off_is_made_again(source, tmp_path):
     os.truncate(tmp_path / "pack" / "part-00002-of-00003.arrow", 1000)
     assert pack(source, tmp_path / "pack", images_per_part=5, workers=1).num_parts_before == 1
     assert contents(tmp_path / "pack") == before
+
+
+@pytest.mark.parametrize("on_error", ["raise", "skip"])
+def test_a_part_of_another_pack_is_not_taken_for_one_of_this(source, tmp_path, on_error):
+    packed(source, tmp_path / "pack")
+    for path in (source / "cat").glob("*.jpg"):
+        path.rename(path.with_name(f"x{path.name}"))
+    packed(source, tmp_path / "other")
+    names = [f"part-0000{part}-of-00003.arrow" for part in range(3)]
+    pack(source, tmp_path / "begun", images_per_part=5, workers=1)
+    description = json.loads((tmp_path / "begun" / "pack.json").read_text())
+    (tmp_path / "begun" / "pack.json").write_text(json.dumps({**description, "parts": None}))
+    shutil.copy(tmp_path / "pack" / names[1], tmp_path / "begun" / names[1])
+    with pytest.raises(PackError, match=rf"{names[1]} holds images of another pack; remove it"):
+        packed(source, tmp_path / "begun", on_error=on_error)
+    (tmp_path / "begun" / names[1]).unlink()
+    packed(source, tmp_path / "begun", on_error=on_error)
+    assert contents(tmp_path / "begun") == contents(tmp_path / "other")
 
 
 def test_another_pack_in_the_same_place_is_refused(source, tmp_path):
@@ -222,7 +263,9 @@ def test_arguments_out_of_range_are_refused(source, tmp_path, arguments):
         packed(source, tmp_path / "pack", **arguments)
 
 
-def test_what_cannot_be_written_is_the_systems_error_and_leaves_nothing_half_done(source, tmp_path, monkeypatch):
+def test_what_cannot_be_written_is_the_systems_error_and_leaves_nothing_half_done(
+    source, tmp_path, monkeypatch, capsys
+):
     def full(descriptor):
         raise OSError(28, "No space left on device")
 
@@ -233,6 +276,10 @@ def test_what_cannot_be_written_is_the_systems_error_and_leaves_nothing_half_don
         with pytest.raises(OSError, match="No space left"):
             packed(source, tmp_path / "pack")
         assert os.listdir(tmp_path / "pack") == ["pack.json"]
+        assert cli.main(["pack", str(source), str(tmp_path / "other"), "--workers=1"]) == 1
+        place = tmp_path / "other"
+        expected = f"fastload pack: [Errno 28] No space left on device, while {place} was written; mend it, and the"
+        assert capsys.readouterr().err == f"{expected} same command goes on\n"
     packed(source, tmp_path / "pack")
     assert contents(tmp_path / "pack") == contents(tmp_path / "expected")
 
@@ -252,6 +299,14 @@ def test_the_command_says_in_a_line_what_it_did_and_nothing_else(source, tmp_pat
     assert done.stdout.count("\n") == 1
     again = subprocess.run(command, capture_output=True, text=True)
     assert "1 file (1 made before)" in again.stdout
+
+
+def test_a_folder_whose_name_cannot_be_printed_is_no_error(source, tmp_path):
+    command = [*PACK, source, os.fsencode(tmp_path / "pack") + b"\xff", "--workers=1"]
+    environment = {**os.environ, "PYTHONIOENCODING": "utf-8:strict"}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith(rf"13 images of 3 classes in {tmp_path / 'pack'}\udcff: ")
 
 
 def test_on_a_terminal_there_is_a_bar_that_leaves_nothing(source, tmp_path):

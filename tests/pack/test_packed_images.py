@@ -228,3 +228,54 @@ def test_an_image_that_went_bad_is_named(source, tmp_path):
     with pytest.raises(Exception, match="cannot identify") as caught:
         images[7]
     assert caught.value.__notes__ == [f"at index 7: {images.samples[7][0]} in {tmp_path / 'pack'}"]
+
+
+def test_what_the_user_makes_of_the_targets_is_his(source, tmp_path):
+    images = packed(source, tmp_path / "pack")
+    images.targets = [label + 10 for label in images.targets]
+    assert [images[index][1] for index in (0, 6, 12)] == [10, 11, 12]
+
+
+def test_the_folder_may_be_in_the_users_own(source, tmp_path, monkeypatch):
+    packed(source, tmp_path / "pack")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert len(PackedImages("~/pack")) == 13
+
+
+def test_advice_that_the_system_does_not_take_is_no_error(source, tmp_path):
+    class Map:
+        def madvise(self, *_):
+            raise OSError(11, "Resource temporarily unavailable")
+
+    images = packed(source, tmp_path / "pack")
+    images[0]
+    images._parts[0]._map = Map()
+    assert images[1][0].size == datasets.ImageFolder(source)[1][0].size
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"classes": None},
+        {"classes": "cat"},
+        {"classes": ["cat"]},
+        {"parts": [1, 2, 3]},
+        {"parts": [{"images": 5}] * 3},
+        {"parts": [{"images": 13, "bytes": 1}]},
+        {"images_per_class": [13.0]},
+        {"images_per_class": [14, -1, 0]},
+        {"options": {}},
+        {"options": {"max_side": "4"}},
+        {"source": 5},
+        {"num_parts": "3"},
+        {"skipped": 5},
+    ],
+    ids=str,
+)
+def test_a_description_that_somebody_changed_is_refused(source, tmp_path, wrong):
+    packed(source, tmp_path / "pack")
+    description = tmp_path / "pack" / "pack.json"
+    description.write_text(json.dumps({**json.loads(description.read_text()), **wrong}))
+    for function in (PackedImages, lambda folder: packed(source, folder)):
+        with pytest.raises(PackError, match=r"pack.json cannot be read as the description of a pack: "):
+            function(tmp_path / "pack")
