@@ -81,7 +81,9 @@ class Runner:
             OSError: one cannot be read.
         """
         reader = self.reader
-        return None if isinstance(reader, ArrayReader) else [reader.data(index) for index in indices]
+        if isinstance(reader, ArrayReader):
+            return None
+        return [self._named(index, reader.data, index) for index in indices]
 
     def sizes(self, indices: Sequence[Any], raw: Sequence[Data] | None) -> Sizes:
         """Return the sizes of the images, as they are in the dataset."""
