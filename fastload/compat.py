@@ -21,7 +21,7 @@ from torch.utils.data._utils import worker
 from torch.utils.data.dataloader import _BaseDataLoaderIter, _sharding_worker_init_fn
 from torch.utils.data.graph_settings import apply_random_seed
 
-from .failures import SampleNote
+from .failures import SampleNote, add_note
 
 SAMPLER_MODULE = SequentialSampler.__module__
 BaseIterator: Any = _BaseDataLoaderIter
@@ -131,7 +131,7 @@ def reraise(wrapper: ExceptionWrapper) -> NoReturn:
     except BaseException as error:
         raised = error.with_traceback(None)
     for note in getattr(wrapper, "sample_notes", ()):
-        raised.add_note(note)
+        add_note(raised, note)
     try:
         raise raised
     finally:

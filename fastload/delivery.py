@@ -272,16 +272,12 @@ class Delivery:
         batch = self._batches.pop(batch_id)
         if batch.worker_id is not None:
             self._load[batch.worker_id] -= 1
+        self._given += 1  # an error has the batch's place
         try:
-            made = self._finish(batch)
+            return self._finish(batch)
         except NothingLeft:
+            self._given -= 1
             raise
-        except Exception:
-            self._given += 1  # it has the batch's place
-            raise
-        else:
-            self._given += 1
-            return made
         finally:
             self._refill()  # after it, so that its slot no longer counts as in flight
 

@@ -87,7 +87,7 @@ def _workers(loader: Any, decisions: Decisions, statistics: Any) -> Iterator[tup
 
 
 def _failures(loader: Any, statistics: Any) -> Iterator[tuple[str, str]]:
-    done = "left out of their batches" if loader.on_error == "skip" else "replaced, by their keys"
+    done = "left out of their batches" if loader.on_error == "skip" else "replaced by others, which their keys choose"
     yield "on error", f"samples that cannot be loaded are {done}; at most {loader.max_errors} in an epoch"
     if statistics.failed_samples:
         last = loader.failed_samples()[-_LISTED:]

@@ -7,7 +7,9 @@ for any number of workers and ranks; or records, up to a limit. Pure.
 from __future__ import annotations
 
 import bisect
+import contextlib
 import os
+import sys
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -39,6 +41,12 @@ class SampleNote(str):
     """
 
     __slots__ = ()
+
+
+def add_note(error: BaseException, text: str) -> None:
+    """Add a note to an error of the user's, where it takes one: a frozen dataclass does not, and it counts itself."""
+    with contextlib.suppress(Exception):
+        error.add_note(SampleNote(text))
 
 
 class NothingLeft(Exception):
@@ -133,8 +141,9 @@ class FailureLog:
     def begin(self, epoch: int, limit: int) -> None:
         """A pass begins, in which at most ``limit`` samples may fail."""
         self._epoch, self._limit, self._in_epoch, self._first = epoch, limit, 0, []
-        if self.recent.maxlen != max(1, limit):
-            self.recent = deque(self.recent, maxlen=max(1, limit))
+        kept = min(max(1, limit), sys.maxsize)
+        if self.recent.maxlen != kept:
+            self.recent = deque(self.recent, maxlen=kept)
 
     def note(self, failures: Iterable[Failure]) -> None:
         """Take down the failed samples of a batch that is given out.
@@ -151,8 +160,9 @@ class FailureLog:
             listed = "".join(f"\n  {failed}" for failed in self._first)
             raise DatasetError(
                 f"{self._in_epoch} samples of epoch {self._epoch} could not be loaded, above "
-                f"max_errors={self._limit}; repair or remove their files, or raise max_errors. The first:{listed}"
-            )
+                f"max_errors={self._limit}; repair or remove them, or raise max_errors; on_error='raise' shows a whole "
+                f"error. The first:{listed}"
+            ) from None  # behind NothingLeft, which is none of the user's
 
 
 def _without_row(failure: Failure) -> dict[str, Any]:
@@ -164,7 +174,7 @@ def _without_row(failure: Failure) -> dict[str, Any]:
 def failure_of(error: Exception, row: int, dataset: Any, index: Any, substitute: Any) -> Failure:
     """Return what is kept of a sample that failed."""
     try:
-        lines = str(error).splitlines()
+        lines = str(error).strip().splitlines()
     except Exception as unsaid:  # of the user's class; the sample's own error counts
         lines = [f"str() of it raised {type(unsaid).__name__}"]
     message = lines[0][:_MESSAGE_LENGTH] if lines else ""
@@ -186,7 +196,7 @@ def name_sample(error: Exception, dataset: Any, index: Any) -> None:
     shown = shown if len(shown) <= _MESSAGE_LENGTH else f"{shown[:_MESSAGE_LENGTH]}..."
     note = f"at index {shown} of the dataset" + ("" if file is None else f": {file}")
     if note not in getattr(error, "__notes__", ()):  # a dataset may raise the same object again
-        error.add_note(SampleNote(note))
+        add_note(error, note)
 
 
 def file_of(dataset: Any, index: Any) -> str | None:
@@ -224,6 +234,7 @@ __all__ = [
     "NothingLeft",
     "SampleNote",
     "Tolerance",
+    "add_note",
     "failure_of",
     "file_of",
     "name_sample",

@@ -23,7 +23,7 @@ from torch.utils.data import DistributedSampler as TorchDistributedSampler
 from .errors import ConfigError
 from .failures import Tolerance
 from .order import Weighted
-from .passes import known_batches, without_skipping
+from .passes import known_batches, known_rows, without_skipping
 from .sampling import as_integer
 
 
@@ -52,6 +52,11 @@ def check_on_error(loader: Any) -> None:
     if loader.resident is not None:
         raise ConfigError(
             f"{name} is decided in each epoch, and resident={loader.resident!r} reads the samples once; leave one out"
+        )
+    if loader.on_error == "skip" and loader.fixed_buffers:
+        raise ConfigError(
+            f"{name} makes batches shorter, and fixed_buffers=True needs all of one shape; leave one out, or use "
+            "on_error='replace'"
         )
     if loader.on_error == "replace":
         if loader.seeding == "torch":
@@ -84,16 +89,17 @@ def _candidates(loader: Any) -> Sequence[Any] | npt.NDArray[np.int64]:
         ConfigError: they are not known.
     """
     known = known_batches(loader)
-    if known is not None:
-        order = known.rows.order
-        return order.possible() if isinstance(order, Weighted) else range(order.length)
     batches, _ = without_skipping(loader.batch_sampler)
     while (type(batches).__module__, type(batches).__name__) == ("accelerate.data_loader", "BatchSamplerShard"):
         batches = batches.batch_sampler
     sampler: Any = batches.sampler if type(batches) is BatchSampler else batches
+    rows = known_rows(sampler) if known is None else known.rows
+    if rows is not None:
+        return rows.order.possible() if isinstance(rows.order, Weighted) else range(rows.order.length)
     kind = type(sampler)
-    if kind in (list, tuple, range) and sampler is not batches:
-        return _integers(sampler) if _are_integers(sampler) else sampler
+    if kind in (list, tuple, range, np.ndarray) and sampler is not batches:
+        integers = _integers(sampler)
+        return sampler if integers is None else integers
     if kind is WeightedRandomSampler:
         return np.flatnonzero(np.asarray(sampler.weights)).astype(np.int64)
     if kind in (RandomSampler, SequentialSampler) or (kind.__module__, kind.__name__) == (
@@ -105,8 +111,9 @@ def _candidates(loader: Any) -> Sequence[Any] | npt.NDArray[np.int64]:
         return range(len(sampler.dataset))
     # As SubsetRandomSampler has them, and as other samplers can say what they choose from.
     indices = getattr(sampler, "indices", None)
-    if indices is not None and _are_integers(indices):
-        return _integers(indices)
+    integers = None if indices is None else _integers(indices)
+    if integers is not None:
+        return integers
     what = "its indices are no integers" if kind is SubsetRandomSampler else "which indices it gives is not known"
     raise ConfigError(
         "on_error='replace' takes substitutes from the indices that the sampler gives, so that none comes from "
@@ -115,18 +122,17 @@ def _candidates(loader: Any) -> Sequence[Any] | npt.NDArray[np.int64]:
     )
 
 
-def _are_integers(indices: Any) -> bool:
+def _integers(indices: Any) -> Sequence[int] | npt.NDArray[np.int64] | None:
+    """Return indices that are integers, a copy; None if they are something else."""
     if isinstance(indices, range):
-        return True
+        return indices
     try:
-        values = np.asarray(indices)
+        values = np.array(indices)
     except (TypeError, ValueError):  # lists of different lengths, say
-        return False
-    return values.ndim == 1 and (values.dtype.kind in "iu" or not len(values))
-
-
-def _integers(indices: Any) -> Sequence[int] | npt.NDArray[np.int64]:
-    return indices if isinstance(indices, range) else np.array(indices, dtype=np.int64)
+        return None
+    if values.ndim != 1 or (values.dtype.kind not in "iu" and len(values)):
+        return None
+    return values.astype(np.int64, copy=False)
 
 
 __all__ = ["check_on_error", "tolerance_of"]

@@ -208,7 +208,6 @@ class InlineIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's priv
         # Without a seed, the base seed is another each time.
         self._epoch = note_randomness(loader, begun, self, 0, generators)
         decisions = decide(loader)
-        self._seeded = decisions.seeded
         self._shard = shard_of(loader, begun, self)
         job, tail = _make_job(loader, decisions, begun, self, self._shard)
         roots = (job.dataset, job.collate_fn) if decisions.seeded else ()
@@ -272,9 +271,9 @@ class InlineIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's priv
         while True:
             try:
                 loaded = self._load()
-            except (StopIteration, NothingLeft) as nothing:
-                if isinstance(nothing, StopIteration):
-                    raise
+            except StopIteration:
+                raise
+            except NothingLeft:
                 self._pass.passed_over.append(self._num_loaded)
             except BaseException as error:
                 # What was interrupted is loaded again, where it is loaded ahead.
@@ -322,17 +321,16 @@ class InlineIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's priv
         return [failure.row for failure in failures if failure.substitute is None]
 
     def _fetch(self, index: Any, position: int) -> Any:
-        if self._seeded:
-            try:
-                with self._libraries.adopted():
-                    data = self._fetcher.fetch(index, self._epoch, position)
-            finally:
-                if self._generators is not None:
-                    self._generators.close()
-                    self._generators = None
-        else:
+        # No context managers around the user's code: they write into what is raised, which a frozen class forbids.
+        self._libraries.adopt()
+        try:
             data = self._fetcher.fetch(index, self._epoch, position)
-        self._counts.count_decoded(self._fetcher.decoded() or {})
+        finally:
+            self._libraries.release()
+            if self._generators is not None:
+                self._generators.close()
+                self._generators = None
+            self._counts.count_decoded(self._fetcher.decoded() or {})
         pinned = self._pin_memory and self._ahead is None
         return compat.pin_memory(data, self._pin_memory_device) if pinned else data
 

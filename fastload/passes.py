@@ -59,20 +59,21 @@ def known_batches(loader: Any) -> KnownBatches | None:
     if isinstance(loader.dataset, IterableDataset):
         return None
     if loader.batch_sampler is None:
-        rows = _known_rows(loader.sampler)
+        rows = known_rows(loader.sampler)
         return None if rows is None else KnownBatches(rows, None, False)
     batches, num_skipped = without_skipping(loader.batch_sampler)
     if _iterates_as(batches, DistributedBatchSampler) and _iterates_as(batches.sampler, DistributedSampler):
         known = KnownBatches(batches.sampler.epoch_order, batches.batch_size, False)
     else:
-        known_rows = _known_rows(batches.sampler) if type(batches) is BatchSampler else None
-        if known_rows is None:
+        rows = known_rows(batches.sampler) if type(batches) is BatchSampler else None
+        if rows is None:
             return None
-        known = KnownBatches(known_rows, batches.batch_size, batches.drop_last)
+        known = KnownBatches(rows, batches.batch_size, batches.drop_last)
     return known.from_position(known.position_after(num_skipped)) if num_skipped else known
 
 
-def _known_rows(sampler: Any) -> EpochOrder | None:
+def known_rows(sampler: Any) -> EpochOrder | None:
+    """Return the rows that a sampler of indices gives, where they are known; None for those that may do anything."""
     if _iterates_as(sampler, KeyedSampler) or _iterates_as(sampler, DistributedSampler):
         rows: EpochOrder = sampler.epoch_order
         # The sampler inside of a DistributedBatchSampler is nothing on its own.

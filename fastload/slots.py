@@ -11,7 +11,7 @@ Between processes all slots lie in one memory file (``memfd_create``). It is spa
 costs memory. It is no file under /dev/shm, so that mount's limit does not apply; it is one descriptor, whatever the
 number of open batches; and it is gone with the last process, even after SIGKILL. Slot 0 is the pool's own: control
 words and published layouts. In each slot the batch begins at offset 0; what single chunks send beside it lies from
-``1 << 43`` on, ``1 << 32`` apart.
+``1 << 43`` on, ``1 << 32`` apart: samples first, and at half of that the message, if it is too large for a packet.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from .page_lock import PageLock
 _SLOT_SHIFT = 44
 _CHUNKS_AT = 1 << 43
 _CHUNK_SHIFT = 32
-# What one chunk can send beside the batch's rows.
-MAX_CHUNK_BYTES = 1 << _CHUNK_SHIFT
+# What the samples that one chunk sends beside the batch's rows can be.
+MAX_CHUNK_BYTES = 1 << (_CHUNK_SHIFT - 1)
 
 # From Linux's falloc.h.
 _KEEP_SIZE = 1
@@ -67,6 +67,11 @@ def slot_offset(slot: int) -> int:
 def chunk_offset(slot: int, chunk_id: int) -> int:
     """First byte of what a chunk sends beside the batch's rows."""
     return (slot << _SLOT_SHIFT) + _CHUNKS_AT + (chunk_id << _CHUNK_SHIFT)
+
+
+def message_offset(slot: int, chunk_id: int) -> int:
+    """First byte of a chunk's message, where no packet holds it."""
+    return chunk_offset(slot, chunk_id) + (1 << (_CHUNK_SHIFT - 1))
 
 
 class SlotBook:

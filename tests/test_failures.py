@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -159,6 +160,23 @@ def test_an_error_is_named_once_however_often_it_is_raised():
     assert error.__notes__ == ["at index 1 of the dataset: a/1.jpg"]
 
 
+def test_an_error_that_takes_no_note_stays_as_it_is():
+    @dataclasses.dataclass(frozen=True)
+    class Frozen(Exception):
+        text: str
+
+    error = Frozen("bad")
+    name_sample(error, Files("a", 3), 1)
+    assert not hasattr(error, "__notes__")
+
+
+def test_any_limit_is_taken():
+    log = FailureLog()
+    log.begin(0, 10**30)
+    log.note([failure(index) for index in range(3)])
+    assert [failed.index for failed in log.recent] == [0, 1, 2]
+
+
 def test_a_failure_keeps_the_first_line_of_what_can_be_said():
     class Silent(Exception):
         def __str__(self) -> str:
@@ -167,6 +185,7 @@ def test_a_failure_keeps_the_first_line_of_what_can_be_said():
     assert failure_of(ValueError("one\ntwo"), 2, [], np.int64(5), None) == Failure(
         2, 5, None, "ValueError", "one", None
     )
+    assert failure_of(ValueError("\n one\ntwo"), 0, [], 0, None).message == "one"
     assert failure_of(ValueError(), 0, [], "key", "other").message == ""
     silent = failure_of(Silent(), 0, [], 0, 1)
     assert (silent.error.rsplit(".", 1)[-1], silent.message) == ("Silent", "str() of it raised RuntimeError")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import pickle
 import signal
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -209,6 +211,25 @@ class Local(int):
         raise TypeError("cannot be pickled")
 
 
+class ManyLost(Drawing):
+    """Half of its samples fail, and say a lot; neither these words nor the others' bytes have room in a packet."""
+
+    def __getitem__(self, index: int) -> Any:
+        if index % 2:
+            raise OSError("x" * 200 + str(index))
+        return torch.full((100,), float(index))
+
+
+@pytest.mark.parametrize("transport", ["packets", "pipes"])
+def test_many_failures_of_a_chunk_come_home_beside_its_other_samples(transport, monkeypatch):
+    monkeypatch.setenv("FASTLOAD_TRANSPORT", transport)
+    loader = DataLoader(ManyLost(400), 400, num_workers=1, chunk_size="batch", on_error="skip", max_errors=200)
+    (batch,) = loader
+    loader.close()
+    assert batch[:, 0].tolist() == list(range(0, 400, 2))
+    assert [failed.index for failed in loader.failed_samples()] == list(range(1, 400, 2))
+
+
 def test_a_batch_transform_draws_for_the_samples_that_are_left_what_it_would_have_drawn():
     def images(failing: frozenset[int], on_error: str, **way: Any) -> dict[int, torch.Tensor]:
         transform = fastload.transforms.RandomCrop(8, padding=4)
@@ -337,6 +358,14 @@ def test_more_failures_than_allowed_are_an_error_in_their_place_in_each_epoch(wa
     assert len(loader.failed_samples()) == 2
 
 
+def test_too_many_failures_are_told_without_what_is_only_ours():
+    """A batch of which nothing is left is an exception of ours on its way."""
+    loader = loader_of(dataset=Faulty(frozenset(range(53))), on_error="skip", max_errors=0)
+    with pytest.raises(DatasetError) as error:
+        next(iter(loader))
+    assert "NothingLeft" not in "".join(traceback.format_exception(error.value))
+
+
 def test_as_many_failures_as_allowed_are_borne():
     loader = loader_of(on_error="skip", max_errors=len(FAILING))
     passes(loader)
@@ -360,6 +389,27 @@ class Stopping(Faulty):
         if index == 6:
             raise StopIteration
         return super().__getitem__(index)
+
+
+@dataclasses.dataclass(frozen=True)
+class Frozen(Exception):
+    """Takes no note, and no other attribute."""
+
+    text: str
+
+
+class FailingFrozen(Drawing):
+    def __getitem__(self, index: int) -> Any:
+        raise Frozen(f"cannot read {index}")
+
+
+@pytest.mark.parametrize("way", ["inline", "processes", "threads", "own collation"])
+@pytest.mark.parametrize("on_error", ["raise", "replace"])
+def test_exceptions_that_cannot_be_changed_are_raised_as_they_are(way, on_error):
+    loader = loader_of(way, FailingFrozen(), on_error=on_error, shuffle=False)
+    with pytest.raises(Frozen, match="cannot read 0"):
+        next(iter(loader))
+    loader.close()
 
 
 @pytest.mark.parametrize("way", ["inline", "processes"])
@@ -461,6 +511,7 @@ ALLOWED = [0, 3, 4, 5, 11, 12, 20]
 SAMPLERS: dict[str, Callable[[], Any]] = {
     "subset": lambda: SubsetRandomSampler(ALLOWED),
     "list": lambda: ALLOWED,
+    "array": lambda: np.array(ALLOWED),
     "own": lambda: Choosing(np.array(ALLOWED)),
     "weights": lambda: WeightedRandomSampler([float(index in ALLOWED) for index in range(53)], 40),
     "our weights": lambda: fastload.DistributedSampler(
@@ -558,6 +609,7 @@ class Stream(IterableDataset[int]):
         ({"on_error": "skip", "dataset": Stream}, r"dataset with indices, got Stream"),
         ({"on_error": "replace", "batch_size": None}, r"batch_size=None"),
         ({"on_error": "skip", "resident": "host"}, r"resident='host'"),
+        ({"on_error": "skip", "device": "cpu", "fixed_buffers": True}, r"one shape; .* on_error='replace'"),
         ({"on_error": "replace", "seeding": "torch"}, r"seeding='torch' .*'skip'"),
     ],
 )
@@ -670,3 +722,36 @@ def test_raise_names_the_file_also_inside_of_subsets_and_concatenations(folder, 
     text = str(error.value) + "".join(getattr(error.value, "__notes__", ()))
     assert dataset.samples[9][0] in text
     assert f"at index {9 if fuse else 3}" in text
+
+
+@pytest.mark.parametrize("fuse", [False, True], ids=["plain", "fused"])
+def test_raise_names_a_file_that_is_gone(folder, fuse):
+    dataset = image_folder(folder)
+    with pytest.raises(FileNotFoundError) as error:
+        list(DataLoader(dataset, 4, sampler=[17, 18], fuse=fuse))
+    assert error.value.__notes__ == [f"at index 17 of the dataset: {dataset.samples[17][0]}"]
+
+
+class StopsAtOnes:
+    """A transform of the user's that breaks a rule, behind one that fuses."""
+
+    def __call__(self, image: torch.Tensor) -> torch.Tensor:
+        if image.min() == 1:
+            raise StopIteration
+        return image
+
+
+@pytest.mark.parametrize("way", ["inline", "processes"])
+def test_stop_iteration_behind_a_corrupt_file_does_not_end_a_fused_pass(tmp_path, way):
+    from PIL import Image
+    from torchvision import datasets
+    from torchvision import transforms as v1
+
+    (tmp_path / "class").mkdir()
+    (tmp_path / "class" / "0.png").write_bytes(b"")
+    Image.new("RGB", (8, 8), (255, 255, 255)).save(tmp_path / "class" / "1.png")
+    dataset = datasets.ImageFolder(tmp_path, v1.Compose([v1.ToTensor(), StopsAtOnes()]))
+    loader: Any = DataLoader(dataset, 2, seed=0, fuse=True, on_error="skip", **WAYS[way])
+    with pytest.raises(DatasetError, match="StopIteration"):
+        list(loader)
+    loader.close()

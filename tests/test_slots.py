@@ -21,7 +21,17 @@ from torch.utils.data import Dataset
 import fastload
 from fastload import slots
 from fastload.plan import MAX_CHUNKS
-from fastload.slots import MemoryFile, OwnForks, PrivateMemory, SlotBook, SlotPool, chunk_offset, slot_offset
+from fastload.slots import (
+    MAX_CHUNK_BYTES,
+    MemoryFile,
+    OwnForks,
+    PrivateMemory,
+    SlotBook,
+    SlotPool,
+    chunk_offset,
+    message_offset,
+    slot_offset,
+)
 
 needs_memfd = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="memory files are Linux's")
 
@@ -447,6 +457,7 @@ def test_places_do_not_overlap():
     for slot in (1, 2, 1000, (1 << 19) - 1):
         assert slot_offset(slot) < chunk_offset(slot, 0)
         assert chunk_offset(slot, 0) + (1 << 32) == chunk_offset(slot, 1)
+        assert chunk_offset(slot, 0) + MAX_CHUNK_BYTES == message_offset(slot, 0) < chunk_offset(slot, 1)
         assert chunk_offset(slot, MAX_CHUNKS - 1) + (1 << 32) <= slot_offset(slot + 1)
         assert slot_offset(slot) % mmap.PAGESIZE == chunk_offset(slot, 1) % mmap.PAGESIZE == 0
 

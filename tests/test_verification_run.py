@@ -39,6 +39,20 @@ def test_a_loader_with_torchvisions_transforms_is_equal_everywhere():
     assert all(check.num_batches for check in report.checks)
 
 
+@pytest.mark.parametrize("on_error", ["skip", "replace"])
+def test_what_is_left_out_or_replaced_is_so_in_every_run(on_error: Any):
+    dataset = verified.SomeLost(verified.PythonNoise())
+    report = verify(fastload.DataLoader(dataset, 4, shuffle=True, seed=1, on_error=on_error))
+    assert report.ok, report.to_text()
+    for name in ("again", "workers", "next epoch", "resume", "torch's order"):
+        assert set(verdicts(report, name)) == {"equal"}, report.to_text()
+    assert verdicts(report, "world size") == ["equal", *["skipped" if on_error == "skip" else "equal"] * 2]
+    assert set(verdicts(report, "torch's samples")) == {"skipped"}
+    generator = verified.SomeLost(verified.OwnGenerator())
+    report = verify(fastload.DataLoader(generator, 4, shuffle=True, seed=1, on_error=on_error))
+    assert culprits(report) == {"OwnGenerator(std=1) @ dataset.transform"}, report.to_text()
+
+
 def test_threads_are_equal_too():
     assert verify(verified.good_loader(), "thread").ok
 

@@ -35,6 +35,15 @@ class Pictures(Dataset[Any]):
         return self.length
 
 
+class SomeLost(Pictures):
+    """Some of its pictures cannot be loaded."""
+
+    def __getitem__(self, index: int) -> tuple[Any, int]:
+        if index % 5 == 3:
+            raise OSError(f"cannot read {index}")
+        return super().__getitem__(index)
+
+
 class PythonNoise:
     def __call__(self, x: Any) -> Any:
         return x + random.random() + float(np.random.rand())

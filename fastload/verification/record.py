@@ -255,7 +255,7 @@ def index_of(subject: Subject, setting: Setting, place: Place) -> tuple[int | No
         setting: of the reference.
         place: where it differs.
     """
-    if subject.iterable or place.row is None:
+    if subject.iterable or place.row is None or subject.on_error == "skip":  # a row there is not one of the sampler's
         return None, None
     indices: list[Any] = []
     with _undisturbed():

@@ -240,6 +240,10 @@ class _Run:
                 self._spawn_reason.append(subject.spawnable())
             if self._spawn_reason[0] is not None:
                 return self._spawn_reason[0]
+        if subject.on_error != "raise" and planned.name == "torch's samples":
+            return f"on_error={subject.on_error!r} goes on where torch's class raises the error of a sample"
+        if subject.on_error == "skip" and setting.world_size > 1:
+            return "with on_error='skip' a rank has a step less than the others where nothing of its share is left"
         if setting.world_size:
             if not subject.auto_collation:
                 return "batch_size=None leaves batching to the dataset, so there is no batch that ranks could share"

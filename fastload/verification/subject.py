@@ -141,6 +141,9 @@ class Subject:
     timeout: float
     """Seconds without a batch after which a run counts as failed."""
     notes: list[str] = field(default_factory=list)
+    on_error: str = "raise"
+    max_errors: int = 0
+    """Of a loader of fastload's, as the one before it."""
     spawn_reason: str | None = None
     """Why processes cannot be started by spawn."""
     _shared: str | None = None
@@ -214,6 +217,8 @@ class Subject:
             return _torchs(dataset, **arguments)
         if setting.seeding == "sample":
             arguments |= {"seed": self.seed, "chunk_size": setting.chunk_size}
+            if not setting.indices_only:
+                arguments |= {"on_error": self.on_error, "max_errors": self.max_errors}
         return DataLoader(
             dataset,
             worker_method="thread" if num_workers and setting.method == "thread" else "multiprocessing",
@@ -405,6 +410,8 @@ def _of_loader(loader: Any, seed: int | None, timeout: float, name: str | None) 
         seed=own if own is not None else seed or 0,
         timeout=loader.timeout or timeout,
         notes=notes,
+        on_error=getattr(loader, "on_error", "raise"),
+        max_errors=getattr(loader, "max_errors", 0),
     )
 
 

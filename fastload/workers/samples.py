@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import operator
 import reprlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.utils.data import Subset
 
 from ..errors import DatasetError
-from ..failures import ATTEMPTS, Failure, SampleNote, Tolerance, failure_of, name_sample
+from ..failures import ATTEMPTS, Failure, Tolerance, add_note, failure_of, name_sample
 from ..layout import Layout
 from ..seeding import BATCH, SAMPLE, Keys, sample_id
 
@@ -114,7 +114,7 @@ class SampleLoader:
 
         Those that fail are raised, replaced or left out, as the job says; what became of them is in :attr:`failures`.
         """
-        fused = self.fused_in(epoch)
+        fused = None if self._fused is None else self.fused_in(epoch)
         if fused is None and self._getitems is None:
             return self._samples(indices, epoch, position)
         try:
@@ -127,7 +127,7 @@ class SampleLoader:
         except Exception as error:
             if not self.forgives(error):
                 if fused is None:
-                    error.add_note(SampleNote(f"in __getitems__ of the indices {reprlib.repr(indices)}"))
+                    add_note(error, f"in __getitems__ of the indices {reprlib.repr(indices)}")
                 raise
         # One of them fails, and which one it is shows sample by sample.
         samples: list[Any] = []
@@ -150,19 +150,22 @@ class SampleLoader:
 
     def _samples(self, indices: Sequence[Any], epoch: int, position: int) -> list[Any]:
         dataset, subset = self._dataset, self._subset
-        places: Iterable[Any] = indices
+        # All three go on behind a sample that has failed.
+        taken = iter(indices)
+        places: Iterator[Any] = taken
         if subset is not None:
             dataset = subset.dataset
-            places = map(operator.getitem, itertools.repeat(subset.indices), indices)
+            places = map(operator.getitem, itertools.repeat(subset.indices), taken)
         keys = self._keys_of(epoch)
+        named = () if keys is None else zip(self._ids(indices, position), places, strict=False)
         samples: list[Any] = []
-        # Both go on behind a sample that has failed.
-        remaining = iter(places)
-        named = () if keys is None else zip(self._ids(indices, position), remaining, strict=False)
+        num_left_out = 0
         while True:
             try:
+                if keys is None and self._job.tolerance is None:
+                    return [dataset[place] for place in places]
                 if keys is None:
-                    for place in remaining:
+                    for place in places:
                         samples.append(dataset[place])  # noqa: PERF401  # what was loaded is needed behind an error
                     return samples
                 key = keys[0].key
@@ -173,19 +176,19 @@ class SampleLoader:
             except StopIteration as error:
                 raise stopped(self._job.dataset) from error
             except Exception as error:
-                row = len(samples) + self._num_left_out()
-                index = next(itertools.islice(indices, row, None))
                 if not self.forgives(error):
-                    name_sample(error, self._job.dataset, index)
+                    name_sample(error, self._job.dataset, list(indices)[-1 - len(list(taken))])
                     raise
-                samples += self._instead_of(error, row, index, self.ids_of(indices, position)[row], epoch)
+                row = len(samples) + num_left_out
+                index = next(itertools.islice(indices, row, None))
+                identity = self._id(index, position + row * self._job.stride)
+                instead = self._instead_of(error, row, index, identity, epoch)
+                num_left_out += not instead
+                samples += instead
 
     def forgives(self, error: Exception) -> bool:
         """Whether an error of the dataset's is not to be raised."""
         return self._job.tolerance is not None and not isinstance(error, StopIteration | DatasetError)
-
-    def _num_left_out(self) -> int:
-        return sum(failure.substitute is None for failure in self.failures)
 
     def _instead_of(self, error: Exception, row: int, index: Any, identity: int, epoch: int) -> list[Any]:
         """Return the sample that stands in for one that failed, in a list, which is empty if it is left out.
@@ -208,14 +211,14 @@ class SampleLoader:
             self.failures.append(failure_of(error, row, dataset, index, substitute))
             return [sample]
         name_sample(error, dataset, index)
-        error.add_note(SampleNote(f"on_error='replace' tried up to {ATTEMPTS} other samples in its place; all failed"))
+        add_note(error, f"on_error='replace' tried up to {ATTEMPTS} other samples in its place; all failed")
         raise error
 
     def _one(self, index: Any, identity: int, epoch: int) -> Any:
         """Load one sample with the randomness that belongs to an id."""
         fused = self.fused_in(epoch)
         if fused is not None:
-            return fused.samples([index], [identity], epoch, self.seed_generators)[0]
+            return self._guarded(lambda one: fused.samples([one], [identity], epoch, self.seed_generators), index)[0]
         self._seed(epoch, identity)
         if self._getitems is None:
             return self._guarded(partial(operator.getitem, self._dataset), index)

@@ -25,7 +25,7 @@ from ..layout import Buffer, Layout
 from ..library_generators import LibraryGenerators
 from ..packing import join, pack, unpack
 from ..plan import WorkItem
-from ..slots import MAX_CHUNK_BYTES, MemoryFile, chunk_offset, let_go_in_worker, slot_offset
+from ..slots import MAX_CHUNK_BYTES, MemoryFile, chunk_offset, let_go_in_worker, message_offset, slot_offset
 from .fetch import (
     ERROR,
     FAILED_START,
@@ -129,7 +129,7 @@ class _FileSink:
         message = _dumped(result)
         if len(message) > MAX_PACKET:
             # What is said of a start that failed belongs to no item: slot 0 has a place for each worker.
-            offset = chunk_offset(0, result.worker_id) if item is None else chunk_offset(item.slot, item.chunk_id)
+            offset = message_offset(0, result.worker_id) if item is None else message_offset(item.slot, item.chunk_id)
             self._memory.write([message], offset)
             message = pickle.dumps((offset, len(message)), 5)
         return message

@@ -121,6 +121,8 @@ def test_substitutes_come_from_what_a_share_of_batches_is_a_share_of(shuffle: bo
     faulty = Faulty(torch.arange(24))
     sampler: Any = RandomSampler(faulty) if shuffle else SequentialSampler(faulty)
     shares: Any = [BatchSamplerShard(BatchSampler(sampler, 4, False), 2, rank) for rank in range(2)]
+    keyed = fastload.DataLoader(faulty, 4, shuffle=True, seed=3).batch_sampler
+    shares += [BatchSamplerShard(keyed, 2, rank) for rank in range(2)]
     for share in shares:
         loader: Any = fastload.DataLoader(faulty, batch_sampler=share, on_error="replace")
         found = torch.cat([numbers for (numbers,) in loader])
