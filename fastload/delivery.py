@@ -22,7 +22,7 @@ from .assembly import Assembly
 from .batch_keys import Origin
 from .compat import reraise
 from .errors import DatasetError, LoadTimeout, NotReady, WorkerDied
-from .failures import FailureLog, NothingLeft
+from .failures import FailureLog, NothingLeft, PassFailures
 from .layout_book import LayoutBook
 from .plan import WHOLE_BATCH, WorkItem, choose_chunk_size, chunk_bounds
 from .shard import Shard
@@ -145,6 +145,8 @@ class Delivery:
         number of its batches so far."""
         self.origins: deque[Origin] | None = None
         """For each batch that was given out, where it comes from; None: nobody asks."""
+        self.failures = PassFailures(counts.failures, epoch=0, limit=0)
+        """Takes down the failed samples of this iteration."""
         self.passed_over: list[int] = []
         """Of each batch of this iteration of which nothing was left: how many were given out before it."""
         self._given = 0
@@ -534,7 +536,7 @@ class Delivery:
         ]
         if failures:
             try:
-                self._counts.failures.note(failures)
+                self.failures.note(failures)
             except DatasetError:
                 self._pool.slots.release(batch.slot)
                 raise

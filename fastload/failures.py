@@ -133,33 +133,40 @@ class FailureLog:
         """Over all epochs."""
         self.recent: deque[FailedSample] = deque(maxlen=1)
         """The last of them: as many as one epoch may have, and at least one."""
-        self._first: list[FailedSample] = []
-        self._epoch = 0
-        self._limit = 0
-        self._in_epoch = 0
 
-    def begin(self, epoch: int, limit: int) -> None:
-        """A pass begins, in which at most ``limit`` samples may fail."""
-        self._epoch, self._limit, self._in_epoch, self._first = epoch, limit, 0, []
+    def begin(self, epoch: int, limit: int) -> PassFailures:
+        """Return what takes down the failed samples of a pass that begins, in which at most ``limit`` may fail."""
         kept = min(max(1, limit), sys.maxsize)
         if self.recent.maxlen != kept:
             self.recent = deque(self.recent, maxlen=kept)
+        return PassFailures(self, epoch, limit)
+
+
+class PassFailures:
+    """The failed samples of one pass; a loader may have several under way."""
+
+    def __init__(self, log: FailureLog, epoch: int, limit: int) -> None:
+        self._log = log
+        self._epoch = epoch
+        self._limit = limit
+        self._number = 0
+        self._first: list[FailedSample] = []
 
     def note(self, failures: Iterable[Failure]) -> None:
         """Take down the failed samples of a batch that is given out.
 
         Raises:
-            DatasetError: they are more than may fail in one epoch.
+            DatasetError: there are more than may fail in the pass.
         """
         found = [FailedSample(epoch=self._epoch, **_without_row(failure)) for failure in failures]
-        self.total += len(found)
-        self._in_epoch += len(found)
-        self.recent.extend(found)
+        self._log.total += len(found)
+        self._log.recent.extend(found)
+        self._number += len(found)
         self._first += found[: _LISTED - len(self._first)]
-        if found and self._in_epoch > self._limit:
+        if found and self._number > self._limit:
             listed = "".join(f"\n  {failed}" for failed in self._first)
             raise DatasetError(
-                f"{self._in_epoch} samples of epoch {self._epoch} could not be loaded, above "
+                f"{self._number} samples of epoch {self._epoch} could not be loaded, above "
                 f"max_errors={self._limit}; repair or remove them, or raise max_errors; on_error='raise' shows a whole "
                 f"error. The first:{listed}"
             ) from None  # behind NothingLeft, which is none of the user's
@@ -232,6 +239,7 @@ __all__ = [
     "Failure",
     "FailureLog",
     "NothingLeft",
+    "PassFailures",
     "SampleNote",
     "Tolerance",
     "add_note",

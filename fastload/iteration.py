@@ -215,7 +215,7 @@ class InlineIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's priv
         self._generators: contextlib.ExitStack | None = None
         self._fetcher = Fetcher(job, 0, "", self._seed)
         self._counts = loader._runtime.counts
-        self._counts.failures.begin(begun.epoch, loader.max_errors)
+        self._failures = self._counts.failures.begin(begun.epoch, loader.max_errors)
         self._num_loaded = 0
         self._interrupted = False
         self._ahead: DeviceAhead | None = None
@@ -317,7 +317,7 @@ class InlineIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's priv
         """
         failures = self._fetcher.failures
         if failures:
-            self._counts.failures.note(failures)
+            self._failures.note(failures)
         return [failure.row for failure in failures if failure.substitute is None]
 
     def _fetch(self, index: Any, position: int) -> Any:
@@ -391,7 +391,7 @@ class WorkerIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's priv
             if not isinstance(self._stage, Delivery):
                 self._stage.drop()
             size_of = _size if self._auto_collation else _one
-            self._runtime.counts.failures.begin(begun.epoch, loader.max_errors)
+            self._delivery.failures = self._runtime.counts.failures.begin(begun.epoch, loader.max_errors)
             self._delivery.begin(
                 indices,
                 size_of,

@@ -96,27 +96,27 @@ def test_nothing_stands_in_where_samples_are_left_out_or_there_is_no_other():
 def test_a_log_raises_at_each_batch_with_failures_above_the_limit_and_begins_anew_in_each_epoch(limit, sizes):
     log = FailureLog()
     for epoch, batches in enumerate(sizes):
-        log.begin(epoch, limit)
+        begun = log.begin(epoch, limit)
         so_far = 0
         for size in batches:
             so_far += size
             failures = [failure(index) for index in range(size)]
             if size and so_far > limit:
                 with pytest.raises(DatasetError, match=rf"{so_far} samples of epoch {epoch} .*max_errors={limit}"):
-                    log.note(failures)
+                    begun.note(failures)
             else:
-                log.note(failures)
+                begun.note(failures)
     assert log.total == sum(map(sum, sizes))
     assert len(log.recent) <= max(1, limit)
 
 
 def test_a_log_keeps_the_last_and_its_error_lists_the_first():
     log = FailureLog()
-    log.begin(4, 7)
+    begun = log.begin(4, 7)
     for index in range(7):
-        log.note([failure(index, file=f"{index}.jpg")])
+        begun.note([failure(index, file=f"{index}.jpg")])
     with pytest.raises(DatasetError) as error:
-        log.note([failure(7, substitute=9, file="7.jpg")])
+        begun.note([failure(7, substitute=9, file="7.jpg")])
     assert [line.strip() for line in str(error.value).splitlines()[1:]] == [
         f"index {index}, {index}.jpg (OSError: broken): left out" for index in range(5)
     ]
@@ -172,8 +172,7 @@ def test_an_error_that_takes_no_note_stays_as_it_is():
 
 def test_any_limit_is_taken():
     log = FailureLog()
-    log.begin(0, 10**30)
-    log.note([failure(index) for index in range(3)])
+    log.begin(0, 10**30).note([failure(index) for index in range(3)])
     assert [failed.index for failed in log.recent] == [0, 1, 2]
 
 

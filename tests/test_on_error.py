@@ -366,6 +366,16 @@ def test_too_many_failures_are_told_without_what_is_only_ours():
     assert "NothingLeft" not in "".join(traceback.format_exception(error.value))
 
 
+@pytest.mark.parametrize("way", ["inline", "processes", "threads"])
+def test_passes_at_the_same_time_have_limits_of_their_own(way):
+    loader = loader_of(way, on_error="skip", max_errors=len(FAILING))
+    first, second = zip(*zip(iter(loader), iter(loader), strict=True), strict=True)
+    assert sum(len(batch[0]) for batch in first) == sum(len(batch[0]) for batch in second) == 53 - len(FAILING)
+    assert loader.statistics().failed_samples == 2 * len(FAILING)
+    assert {failed.epoch for failed in loader.failed_samples()} == {0, 1}
+    loader.close()
+
+
 def test_as_many_failures_as_allowed_are_borne():
     loader = loader_of(on_error="skip", max_errors=len(FAILING))
     passes(loader)
