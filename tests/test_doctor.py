@@ -302,12 +302,12 @@ def test_what_building_wants_is_tried_with_the_compiler(monkeypatch, compiler, m
     ("told", "source"),
     [
         (None, "fastload"),
-        ('{"url": "file:///home/me/my%20clone", "dir_info": {}}', "'fastload @ file:///home/me/my%20clone'"),
+        ('{"url": "file:///somewhere/my%20clone", "dir_info": {}}', "'fastload @ file:///somewhere/my%20clone'"),
         (
             '{"url": "https://host/fastload", "vcs_info": {"vcs": "git", "commit_id": "12ab"}}',
             "'fastload @ git+https://host/fastload@12ab'",
         ),
-        ('{"url": "file:///tmp/fastload-0.1.0-py3-none-any.whl", "archive_info": {}}', "fastload"),
+        ('{"url": "file:///wheels/fastload-0.1.0-py3-none-any.whl", "archive_info": {}}', "fastload"),
     ],
 )
 def test_an_installed_library_is_built_again_from_where_it_came(monkeypatch, tmp_path, told, source):
