@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from types import ModuleType
-from typing import Any
+from typing import Any, Self
 
 
 class TerminalBar:
@@ -25,7 +25,7 @@ class TerminalBar:
 
             self._bar = progress.Progress(*columns(progress), console=Console(stderr=True), transient=True)
 
-    def __enter__(self) -> TerminalBar:
+    def __enter__(self) -> Self:
         if self._bar is not None:
             self._bar.start()
         return self
