@@ -37,7 +37,7 @@ def check_command(verb: str, command: list[str], instead: str) -> None:
     if not command or command == ["-m"]:
         raise TargetError(f"a script, -m MODULE or MODULE:NAME is missing; see fastload {verb} --help")
     if command[0] == "--":
-        raise TargetError(f"fastload {verb} takes a script, -m MODULE or MODULE:NAME, and no program; {instead}")
+        raise TargetError(f"it takes a script, -m MODULE or MODULE:NAME, and no program; {instead}")
     if names_an_object(command[0]) and command[1:]:
         raise TargetError(f"{command[0]} takes no arguments, got {' '.join(command[1:])}")
 
