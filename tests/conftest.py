@@ -22,6 +22,9 @@ from hypothesis import HealthCheck, settings
 # made the work on batches ten times as dear. Read when torch is imported, which so is nowhere above.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
+# The process that forks workers under "forkserver" imports what takes seconds, so that none of them has to.
+multiprocessing.set_forkserver_preload(["torchvision", "fastload.loader"])
+
 # No deadlines: the machine may be busy with something else. A test that hangs is ended by its time limit.
 settings.register_profile(
     "fastload", deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow], print_blob=True
