@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import multiprocessing
 import os
@@ -17,6 +16,7 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+from large_pages import gather_into_large_pages
 
 # With a test process for each core, torch's threads outnumber the cores: those that wait for others may not spin, which
 # made the work on batches ten times as dear. Read when torch is imported, which so is nowhere above.
@@ -142,24 +142,7 @@ def pytest_collection_finish() -> None:
     list(DataLoader([random.random], num_workers=1, worker_method="thread", collate_fn=list))
     gc.collect()
     gc.freeze()
-    _gather_into_large_pages()
-
-
-def _gather_into_large_pages() -> None:
-    """Lay half a gigabyte of libraries in pages of 2 MB, as far as Linux can: a fork copies the table of all pages.
-
-    That table of small pages, made and dropped, was two thirds of what a worker process costs.
-    """
-    size, collapse = 2 << 20, 25  # Linux' MADV_COLLAPSE
-    madvise = ctypes.CDLL(None).madvise
-    madvise.argtypes = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
-    for line in Path("/proc/self/maps").read_text().splitlines():
-        place, rights, _, _, inode, *name = line.split(maxsplit=5)
-        start, stop = (int(end, 16) for end in place.split("-"))
-        start = -(-start // size) * size
-        if rights == "rw-p" and inode == "0" and name in ([], ["[heap]"]) and start + size <= stop:
-            # Whether it can be done is no concern of the tests: no such pages, or none left, and all is as it was.
-            madvise(start, (stop - start) // size * size, collapse)
+    gather_into_large_pages()
 
 
 _failed = pytest.StashKey[bool]()
