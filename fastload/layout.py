@@ -136,7 +136,8 @@ class Layout:
 
     def rows(self, buffer: Buffer, num_rows: int, row: int, count: int) -> list[torch.Tensor]:
         """Return, for each tensor leaf, rows ``row`` to ``row + count`` of a batch of ``num_rows``."""
-        return [tensor[row : row + count] for tensor in self.tensors(buffer, num_rows)]
+        tensors = self.tensors(buffer, num_rows)
+        return tensors if count == num_rows else [tensor[row : row + count] for tensor in tensors]
 
     def write_into(self, samples: Sequence[Any], rows: list[torch.Tensor]) -> list[Sequence[Any]]:
         """Write samples to their rows.
