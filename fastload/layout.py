@@ -313,7 +313,7 @@ def _write_tensors(leaf: TensorLeaf, column: Sequence[Any], out: torch.Tensor) -
                 else:
                     values = torch.as_tensor(column)
             except (RuntimeError, TypeError, ValueError, OverflowError) as error:
-                raise DoesNotFit(str(error)) from None
+                raise DoesNotFit(f"{type(error).__name__}: {error}") from None
             out.copy_(values)
             return
         if kind is not torch.Tensor:
