@@ -127,14 +127,15 @@ def test_a_script_that_waits_for_the_batches_of_a_thread_is_ended_too(folder: Pa
 
 
 @pytest.mark.parametrize(
-    ("deaf", "ended"),
-    [("", -signal.SIGINT), ("signal.signal(signal.SIGINT, signal.SIG_IGN); ", -signal.SIGKILL)],
+    ("handler", "ended"),
+    # Said for both: what is started in the background ignores it from the beginning.
+    [("default_int_handler", -signal.SIGINT), ("SIG_IGN", -signal.SIGKILL)],
 )
 def test_a_script_that_does_not_end_once_there_is_a_result_is_ended(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, deaf: str, ended: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, handler: str, ended: int
 ):
     monkeypatch.setattr(caught, "_SECONDS_TO_END", 0.5)
-    code = f"import signal; {deaf}print('ready', flush=True); signal.pause()"
+    code = f"import signal as s; s.signal(s.SIGINT, s.{handler}); print('ready', flush=True); s.pause()"
     command = [sys.executable, "-c", code]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
         assert process.stdout is not None
