@@ -76,12 +76,14 @@ def split_command(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
         The words up to the command, and the command: ``["train.py", ...]``, ``["-m", "module", ...]`` or
         ``["--", "program", ...]``.
     """
-    from .verification.command import VALUED
+    from .profiling.command import VALUED as OF_PROFILE
+    from .verification.command import VALUED as OF_VERIFY
 
+    valued = {"verify": OF_VERIFY, "profile": OF_PROFILE}.get(arguments[0], ()) if arguments else ()
     if arguments and arguments[0] in _WITHOUT_COMMAND:
         return list(arguments), []
     for place, word in enumerate(arguments):
-        if place > 1 and arguments[0] == "verify" and arguments[place - 1] in VALUED:
+        if place > 1 and arguments[place - 1] in valued:
             continue
         if place > 0 and (word in ("--", "-m") or not word.startswith("-")):
             return list(arguments[:place]), list(arguments[place:])
@@ -91,6 +93,7 @@ def split_command(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
 def _parser() -> argparse.ArgumentParser:
     from .explain_command import EPILOG as EXPLAIN_EPILOG
     from .pack import command as pack_command
+    from .profiling import command as profile_command
     from .verification.command import EPILOG, add_options
 
     parser = argparse.ArgumentParser(
@@ -127,6 +130,17 @@ def _parser() -> argparse.ArgumentParser:
     )
     add_options(verify_parser)
     verify_parser.set_defaults(handler=verify)
+    profile_parser = verbs.add_parser(
+        "profile",
+        help="record a script, and say what its data cost",
+        description=textwrap.dedent(f"    {profile.__doc__}").strip(),
+        usage="fastload profile [OPTION ...] (SCRIPT | -m MODULE | -- PROGRAM) [ARGUMENT ...]",
+        epilog=profile_command.EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    profile_command.add_options(profile_parser)
+    profile_parser.set_defaults(handler=profile)
     pack_parser = verbs.add_parser(
         "pack",
         help="store a folder of images in a few files, smaller if wanted",
@@ -195,6 +209,20 @@ def verify(options: argparse.Namespace, command: list[str]) -> int:
         raise UsageError(str(error)) from error
 
 
+def profile(options: argparse.Namespace, command: list[str]) -> int:
+    """Run a script, and say what waiting for data costs it, why, and what a change would bring.
+
+    The script needs no change and need not use fastload. Its worker processes, and the ranks that torchrun starts, are
+    recorded too. Its output and its exit status stay its own.
+    """
+    from .profiling.command import FolderError, record_script
+
+    try:
+        return record_script(options, _program(command, "profile"), command, _with_sitecustomize)
+    except FolderError as error:
+        raise UsageError(str(error)) from error
+
+
 def pack(options: argparse.Namespace, command: list[str]) -> int:
     """Store the images of an ImageFolder tree in a few Arrow files, for slow disks and small CPUs.
 
@@ -234,19 +262,19 @@ def doctor(options: argparse.Namespace, command: list[str]) -> int:
     return examine_and_print(as_json=options.json)
 
 
-def _program(command: list[str]) -> list[str]:
-    """Return the words to execute for what stands after ``fastload run``.
+def _program(command: list[str], verb: str = "run") -> list[str]:
+    """Return the words to execute for what stands after ``fastload run`` (or another verb that takes programs).
 
     Raises:
         UsageError: nothing stands there, or no such script or program exists.
     """
     if not command or command in (["--"], ["-m"]):
-        raise UsageError("a script, -m MODULE or -- PROGRAM is missing; see fastload run --help")
+        raise UsageError(f"a script, -m MODULE or -- PROGRAM is missing; see fastload {verb} --help")
     if command[0] == "--":
         if shutil.which(command[1]) is None:
             raise UsageError(f"no such program: {command[1]}")
         return command[1:]
-    return _script(command, "to run a program write: fastload run -- {}")
+    return _script(command, f"to {verb} a program write: fastload {verb} -- {{}}")
 
 
 def _script(command: list[str], remedy: str = "name the script that this program starts") -> list[str]:
@@ -272,11 +300,15 @@ def injected_environment(environment: MutableMapping[str, str]) -> None:
         environment: ``FASTLOAD_INSTALL`` is set, and the folder of fastload's sitecustomize put first in
             ``PYTHONPATH``, unless it is there already.
     """
+    _with_sitecustomize(environment)
+    environment["FASTLOAD_INSTALL"] = "1"
+
+
+def _with_sitecustomize(environment: MutableMapping[str, str]) -> None:
     folder = str(Path(__file__).parent.resolve() / "inject")
     before = environment.get("PYTHONPATH", "")
     if folder not in before.split(os.pathsep):
         environment["PYTHONPATH"] = folder + os.pathsep + before if before else folder
-    environment["FASTLOAD_INSTALL"] = "1"
 
 
 def _become(program: list[str], environment: dict[str, str]) -> NoReturn:
