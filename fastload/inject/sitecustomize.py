@@ -56,8 +56,10 @@ def _listen(wanted: str) -> None:
     """Have the process recorded for ``fastload profile``."""
     try:
         from fastload.profiling.hooks.start import start
-    except ImportError:
+    except ImportError as error:
         from fastload_hook import after_import
+
+        why = str(error)
 
         def warn(_: ModuleType) -> None:
             print(
