@@ -7,13 +7,13 @@ end a table.
 import argparse
 import dataclasses
 import json
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.catalogue import ALL
 from benchmarks.neighbours import cores_used_by_others, read_cpu
+from benchmarks.options import add_data, add_outputs
 from benchmarks.progress import progress
 from benchmarks.report import Outcome, append_lines, complain, look_around, markdown_rows, print_table
 from benchmarks.runner import MeasurementFailed, measure_in_turn, num_measurements
@@ -52,15 +52,8 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("names", nargs="*", help="subjects or benchmarks, all if none is given; see --list")
     parser.add_argument("--list", action="store_true", help="print the names and end")
     parser.add_argument("--quick", action="store_true", help="small sizes, three repetitions: to try it, not to quote")
-    parser.add_argument(
-        "--data",
-        type=Path,
-        default=os.environ.get("FASTLOAD_BENCH_DATA"),
-        metavar="DIR",
-        help="an ImageFolder tree of JPEGs, or a folder that holds one called train (default: $FASTLOAD_BENCH_DATA)",
-    )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="append the JSON lines to FILE as well")
-    parser.add_argument("--rows", type=Path, metavar="FILE", help="append rows for README.md's table to FILE")
+    add_data(parser)
+    add_outputs(parser)
     parser.add_argument("--repetitions", type=int, metavar="N", help="measurements of each side (default: 5 or more)")
     parser.add_argument("--num-strings", type=int, metavar="N", help="strings of the strings benchmark")
     parser.add_argument("--control", action="store_true", help="torch's class on both sides: what noise alone does")

@@ -11,7 +11,7 @@ from collections.abc import Callable, MutableMapping
 from pathlib import Path
 
 from .caught import run_script, why_not_caught
-from .verification.target import TargetError, find_object, names_an_object
+from .verification.target import TargetError, check_command, find_object, names_an_object
 
 EPILOG = """\
 targets:   train.py --its --arguments     the loaders that the script has made when it asks for its first batch
@@ -41,15 +41,8 @@ def explain_target(
     Raises:
         TargetError: the target is none.
     """
-    if not command or command == ["-m"]:
-        raise TargetError("a script, -m MODULE or MODULE:NAME is missing; see fastload explain --help")
-    if command[0] == "--":
-        raise TargetError(
-            "a program cannot be explained, only a script, -m MODULE or MODULE:NAME; name the script that it starts"
-        )
+    check_command("explain", command, "name the script that it starts")
     if names_an_object(command[0]):
-        if command[1:]:
-            raise TargetError(f"{command[0]} takes no arguments, got {' '.join(command[1:])}")
         _explain_object(command[0])
         return 0
     with tempfile.TemporaryDirectory(prefix="fastload-explain-") as folder:

@@ -198,7 +198,10 @@ def test_a_script_that_asks_for_no_batch_ends_with_status_2(folder: Path):
     ("words", "message"),
     [
         ([], "a script, -m MODULE or MODULE:NAME is missing; see fastload explain --help"),
-        (["--", "torchrun", "train.py"], "a program cannot be explained, only a script"),
+        (
+            ["--", "torchrun", "train.py"],
+            "it takes a script, -m MODULE or MODULE:NAME, and no program; name the script",
+        ),
         (["missing.py"], "no such script: missing.py"),
         (["bash", "train.py"], "no such script: bash; name the script that this program starts"),
         (["train.py:missing"], "train.py has no missing; it has"),

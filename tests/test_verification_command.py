@@ -117,7 +117,10 @@ def test_a_script_that_iterates_no_loader_ends_with_status_2(folder: Path):
     [
         ([], "a script, -m MODULE or MODULE:NAME is missing; see fastload verify --help"),
         (["--batches", "3"], "a script, -m MODULE or MODULE:NAME is missing; see fastload verify --help"),
-        (["--", "torchrun", "train.py"], "a program cannot be verified, only a script"),
+        (
+            ["--", "torchrun", "train.py"],
+            "it takes a script, -m MODULE or MODULE:NAME, and no program; ranks are simulated",
+        ),
         (["missing.py"], "no such script: missing.py"),
         (["bash", "train.py"], "no such script: bash; name the script that this program starts"),
         (["missing.py:name"], "no such file: missing.py"),

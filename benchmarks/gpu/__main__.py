@@ -12,13 +12,13 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from types import FrameType
 
 from benchmarks.gpu.catalogue import ALL, SUBJECTS, Case
 from benchmarks.gpu.report import Outcome, markdown_rows, print_table
 from benchmarks.gpu.runner import Measured, Runner
 from benchmarks.neighbours import cores_used_by_others, read_cpu
+from benchmarks.options import add_outputs
 from benchmarks.progress import progress
 from benchmarks.report import append_lines, complain, look_around
 from benchmarks.runner import MeasurementFailed
@@ -52,8 +52,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--repetitions", type=int, metavar="N", help="measurements of each side (default: 5)")
     parser.add_argument("--limit", type=float, default=300, metavar="S", help="begin no case after S seconds (300)")
     parser.add_argument("--commit", help="commit to name, where the tree is no repository")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="append a JSON line for each case to FILE")
-    parser.add_argument("--rows", type=Path, metavar="FILE", help="append rows for README.md's table to FILE")
+    add_outputs(parser)
     options = parser.parse_args(arguments)
     if options.repetitions is None:
         options.repetitions = 2 if options.quick else 5

@@ -8,7 +8,6 @@ import argparse
 import asyncio
 import dataclasses
 import json
-import os
 import signal
 import sys
 import tempfile
@@ -18,6 +17,7 @@ from pathlib import Path
 from types import FrameType
 
 from benchmarks.neighbours import cores_used_by_others, read_cpu
+from benchmarks.options import add_data, add_outputs
 from benchmarks.peers.catalogue import ALL, OURS, Beside, Case
 from benchmarks.peers.report import Outcome, markdown_rows, print_table
 from benchmarks.peers.runner import Runner
@@ -58,13 +58,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("names", nargs="*", help="cases, sides or peers, all if none is given; see --list")
     parser.add_argument("--list", action="store_true", help="print the cases with their sides and end")
     parser.add_argument("--quick", action="store_true", help="fewer images, two repetitions: to try it, not to quote")
-    parser.add_argument(
-        "--data",
-        type=Path,
-        default=os.environ.get("FASTLOAD_BENCH_DATA"),
-        metavar="DIR",
-        help="an ImageFolder tree of JPEGs, or a folder that holds one called train (default: $FASTLOAD_BENCH_DATA)",
-    )
+    add_data(parser)
     parser.add_argument("--envs", type=Path, metavar="DIR", help="where benchmarks.peers.install put the peers")
     parser.add_argument(
         "--packed",
@@ -72,8 +66,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
         metavar="DIR",
         help="where peers' own files are made and kept (default: ENVS/packed)",
     )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="append a JSON line for each case to FILE")
-    parser.add_argument("--rows", type=Path, metavar="FILE", help="append rows for README.md's table to FILE")
+    add_outputs(parser)
     parser.add_argument(
         "--repetitions", type=int, metavar="N", help=f"measurements of each side (default: {_REPETITIONS})"
     )

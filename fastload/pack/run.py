@@ -10,14 +10,15 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
-from typing import Literal
+from types import ModuleType
+from typing import Any, Literal
 
 from ..errors import ConfigError, PackError
+from ..terminal_bar import TerminalBar
 from .description import FILE, Description, read_description
 from .listing import Listing, list_images
 from .options import PackOptions
 from .parts import Part, load_pyarrow
-from .progress import Progress
 from .tasks import Failures, Task, make_all
 
 # Each part is a map and a descriptor of every process that reads it, so there are not more, however many images.
@@ -25,6 +26,19 @@ _MOST_PARTS = 256
 _LEAST_IMAGES = 256
 _SHOWN = 20
 _TEMPORARY = re.compile(rf"({re.escape(FILE)}|part-\d+-of-\d+\.arrow)\.\d+\.tmp")
+
+
+def _columns(rich: ModuleType) -> list[Any]:
+    return [
+        rich.TextColumn("packing"),
+        rich.BarColumn(bar_width=32),
+        rich.MofNCompleteColumn(),
+        rich.TextColumn("images,"),
+        rich.TimeElapsedColumn(),
+        rich.TextColumn("gone,"),
+        rich.TimeRemainingColumn(),
+        rich.TextColumn("left"),
+    ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +99,7 @@ def pack(
     if inside.startswith(os.path.realpath(listing.root) + os.sep):
         raise PackError(f"{folder} lies in {listing.root}, where it would be one of the classes; pack elsewhere")
     os.makedirs(folder, exist_ok=True)
-    with _locked(folder), Progress() as progress:
+    with _locked(folder), TerminalBar(_columns) as progress:
         there = _prepare(folder, plan)
         tasks = [
             Task(

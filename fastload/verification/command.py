@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ..caught import run_script, why_not_caught
-from .target import TargetError, find_object, names_an_object, unguarded
+from .target import TargetError, check_command, find_object, names_an_object, unguarded
 
 VALUED = ("--loader", "--batches", "--seed", "--json", "--batch-size", "--methods")
 """The options that take a value, which may be the word after them."""
@@ -79,13 +79,7 @@ def verify_target(
     Raises:
         TargetError: the target is none.
     """
-    if not command or command == ["-m"]:
-        raise TargetError("a script, -m MODULE or MODULE:NAME is missing; see fastload verify --help")
-    if command[0] == "--":
-        raise TargetError(
-            "a program cannot be verified, only a script, -m MODULE or MODULE:NAME; ranks are simulated, so torchrun "
-            "is not needed"
-        )
+    check_command("verify", command, "ranks are simulated, so torchrun is not needed")
     wanted: dict[str, Any] = {
         "batches": options.batches,
         "seed": options.seed,
@@ -99,8 +93,6 @@ def verify_target(
     with tempfile.TemporaryDirectory(prefix="fastload-verify-") as folder:
         wanted["result"] = result = str(Path(folder) / "result.json")
         if names_an_object(command[0]):
-            if command[1:]:
-                raise TargetError(f"{command[0]} takes no arguments, got {' '.join(command[1:])}")
             status = _verify_object(command[0], wanted)
         else:
             status = _verify_script(script_of(command), command, wanted, inject)

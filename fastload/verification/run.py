@@ -122,9 +122,9 @@ class _Run:
             )
         else:
             planned = plan_checks(self.methods, num_batches=len(first[0]), seed=self.subject.seed)
-        self.progress.plan(len(planned))
+        self.progress.begin(len(planned))
         for one in planned:
-            self.progress.begin(f"{one.name}: {one.setting.in_words()}")
+            self.progress.describe(f"{one.name}: {one.setting.in_words()}")
             check = self._made(one)
             self.report.checks.append(check)
             self.progress.end(f"{check.name}: {check.setting}", check.verdict, check.seconds)

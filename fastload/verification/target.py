@@ -23,6 +23,25 @@ def names_an_object(word: str) -> bool:
     return _OBJECT.fullmatch(word) is not None and not os.path.exists(word)
 
 
+def check_command(verb: str, command: list[str], instead: str) -> None:
+    """Refuse what no script, module or object can be.
+
+    Args:
+        verb: of the command line, as in ``fastload verb``.
+        command: the target and its arguments.
+        instead: what to do where a program was named.
+
+    Raises:
+        TargetError: nothing is named, a program is, or an object with arguments.
+    """
+    if not command or command == ["-m"]:
+        raise TargetError(f"a script, -m MODULE or MODULE:NAME is missing; see fastload {verb} --help")
+    if command[0] == "--":
+        raise TargetError(f"it takes a script, -m MODULE or MODULE:NAME, and no program; {instead}")
+    if names_an_object(command[0]) and command[1:]:
+        raise TargetError(f"{command[0]} takes no arguments, got {' '.join(command[1:])}")
+
+
 def find_object(word: str) -> Any:
     """Import a module and return the object in it.
 
@@ -82,4 +101,4 @@ def unguarded(script: str) -> str | None:
     return "the script has no `if __name__ == '__main__':`, so a process started by spawn would run it again"
 
 
-__all__ = ["TargetError", "find_object", "names_an_object", "unguarded"]
+__all__ = ["TargetError", "check_command", "find_object", "names_an_object", "unguarded"]
