@@ -12,7 +12,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import MutableMapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from ..caught import signals_passed_on
 from ..errors import TraceError
 from .reading import SETTINGS
 
-VALUED = ("--steps", "--warmup", "--level", "--out")
+VALUED = ("--steps", "--warmup", "--level", "--out", "--ceiling")
 """The options that take a value, which may be the word after them."""
 
 EPILOG = """\
@@ -38,7 +38,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--warmup", type=_count_or_none, default=20, metavar="M", help="and M steps before them that do not count (20)"
     )
-    parser.add_argument("--full", action="store_true", help="let the script run to its end")
+    end = parser.add_mutually_exclusive_group()
+    end.add_argument("--full", action="store_true", help="let the script run to its end")
+    end.add_argument(
+        "--ceiling",
+        type=_count,
+        metavar="K",
+        help="then as many steps again with the last K batches from a cache: what the loop can do at most",
+    )
     parser.add_argument(
         "--level", type=int, choices=(0, 1, 2), default=1, help="0: waits and tasks; 1: samples too; 2: stages too (1)"
     )
@@ -77,10 +84,18 @@ def record_script(options: argparse.Namespace, program: Sequence[str], command: 
         FolderError: the recording's folder cannot be made, or is not empty.
     """
     folder = _folder(options.out)
-    warmup = 0 if options.full else options.warmup
     _write_settings(folder, {"command": command, "warmup": options.warmup, "full": options.full})
     environment = dict(os.environ)
-    _listen(environment, folder, options.level, None if options.full else warmup + options.steps, paths)
+    paths(environment)
+    environment["FASTLOAD_PROFILE"] = json.dumps(
+        {
+            "folder": folder,
+            "level": options.level,
+            "stop_after": None if options.full else options.warmup + options.steps,
+            "cached": options.ceiling or 0,
+            "again": options.steps,
+        }
+    )
     sys.stdout.flush()
     with subprocess.Popen(program, env=environment) as process, signals_passed_on(process):
         ended = process.wait()
@@ -91,11 +106,6 @@ def record_script(options: argparse.Namespace, program: Sequence[str], command: 
     except TraceError as error:
         print(f"fastload profile: {error}", file=sys.stderr)
     return status
-
-
-def _listen(environment: MutableMapping[str, str], folder: str, level: int, stop_after: int | None, paths: Any) -> None:
-    paths(environment)
-    environment["FASTLOAD_PROFILE"] = json.dumps({"folder": folder, "level": level, "stop_after": stop_after})
 
 
 def _folder(wanted: Path | None) -> str:

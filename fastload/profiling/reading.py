@@ -175,6 +175,7 @@ class _Reader:
             ahead=[batch for place, batch in self._batches.items() if place not in delivered],
             begun=min(record.begun for record in all_records),
             ended=max(record.ended for record in all_records),
+            ceiling_ns=self._ceiling(),
             probe_ns=[record.ended - record.begun - record.a for record in self._heard.of.get(Kind.PROBE, [])],
         )
 
@@ -246,7 +247,7 @@ class _Reader:
                 last = steps[-1]
                 last.loop_ns = (startup[0].begun if startup else wait.begun) - last.wait.ended
             before = wait.begun
-            if not wait.small:
+            if wait.small != 1:
                 continue
             made = max(
                 (record.begun for record in making if record.a == wait.a and record.begun <= wait.begun), default=0
@@ -267,6 +268,10 @@ class _Reader:
         self._add_loops(steps)
         self._add_devices(steps)
         return steps
+
+    def _ceiling(self) -> float | None:
+        cached = [wait.begun for wait in self._heard.of[Kind.WAIT] if wait.small == 2]
+        return (cached[-1] - cached[0]) / (len(cached) - 1) if len(cached) > 1 else None
 
     def _add_loops(self, steps: list[Step]) -> None:
         by_end = {record.begun: record for record in self._heard.of.get(Kind.LOOP, [])}

@@ -35,7 +35,8 @@ class Kind(IntEnum):
     """
 
     WAIT = 1
-    """The loop waited in ``next()``. small: 1 if a batch came, 0 for the end or an error. a: iterator; b: batch."""
+    """The loop waited in ``next()``. small: 1 if a batch came, 0 for the end or an error, 2 for a batch from the
+    cache (``--ceiling``). a: iterator; b: batch."""
     DISPATCH = 2
     """Indices were drawn and handed to a worker. small: worker. a: iterator; b: batch; c: drawing the indices took;
     d: task within the batch; e: samples."""

@@ -144,6 +144,8 @@ class Rank:
     begun: int
     ended: int
     """Of what was recorded."""
+    ceiling_ns: float | None = None
+    """Mean time of a step with cached batches; None if there were no such steps."""
     probe_ns: list[int] = field(default_factory=list)
     """How late a thread that slept got the interpreter again, each time."""
 

@@ -20,13 +20,15 @@ def start(wanted: str) -> None:
     """Have everything heard as soon as its module is imported.
 
     Args:
-        wanted: what ``fastload profile`` has put into the environment, as JSON: ``folder``, ``level``, ``stop_after``.
+        wanted: what ``fastload profile`` has put into the environment, as JSON: ``folder``, ``level``,
+            ``stop_after``, ``cached``, ``again`` (see :class:`~.stopping.Stopping`).
     """
     options: dict[str, Any] = json.loads(wanted)
     recorder = Recorder(options["folder"], options["level"])
     stages = Stages(recorder) if recorder.level == 2 else None
     fetching = Fetching(recorder, stages)
-    loader = TorchLoader(recorder, fetching, Stopping(options["stop_after"]), MainThread(recorder, fetching))
+    stopping = Stopping(options["stop_after"], cached=options["cached"], again=options["again"])
+    loader = TorchLoader(recorder, fetching, stopping, MainThread(recorder, fetching))
     observe.listener = FastloadLoader(recorder, fetching, loader)
     after_import("torch.utils.data._utils.worker", loader.hook_worker)
     after_import("torch.utils.data._utils.pin_memory", loader.hook_pinning)

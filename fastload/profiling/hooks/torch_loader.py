@@ -147,20 +147,24 @@ class TorchLoader:
         def __next__(iterator: Any) -> Any:  # noqa: N807 # its name in tracebacks
             if getattr(waiting, "inside", False):  # a subclass's, which calls this one
                 return function(iterator)
-            stopping.check()
+            cached = stopping.cached()
             waiting.inside = True
             came = 0
             begun = _now()
             loop.end(begun)
+            if cached is not None:
+                waiting.inside = False
+                recorder.ring().write(Kind.WAIT, 0, 2, begun, loop.begin(), -1, -1)
+                return cached[0]
             try:
                 batch = function(iterator)
                 came = 1
+                stopping.given(batch)
                 return batch
             finally:
                 waiting.inside = False
                 place = _delivered(iterator)
                 recorder.ring().write(Kind.WAIT, 0, came, begun, loop.begin(), *place)
-                stopping.count(came)
 
         return __next__
 
