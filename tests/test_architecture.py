@@ -39,6 +39,7 @@ ORDER = [
     "profiling.hooks.start",
     "profiling.trace",
     "profiling.reading",
+    "profiling.api",
     "profiling.analysis",
     "profiling.command",
     "seeding",
