@@ -221,7 +221,9 @@ class _Reader:
             for record in heard.of.get(Kind.WORK, []):
                 where = self._awaited(record) if record.a < 0 else (record.a, record.b)
                 if where is not None:
-                    self._batch(*where, record.begun).tasks.append(_task(record, heard, None, record.ended))
+                    task = _task(record, heard, None, record.ended)
+                    task.worker = -1 if record.a < 0 else task.worker
+                    self._batch(*where, record.begun).tasks.append(task)
 
     def _add_tasks_of(self, worker: _Process, iterator: int, dispatched: Any, arrived: Any) -> None:
         names = {line["number"]: line["text"] for line in worker.lines_of("name")}
