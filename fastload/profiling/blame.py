@@ -222,10 +222,12 @@ class _Charger:
             if batch.pinned is not None:
                 at = self._until(parts, at, batch.pinned.ended, ended, "pin")
         elif task.worker < 0:  # in the main thread: drawing the indices, and the work
-            at = self._until(parts, at, task.begun, ended, "sampler")
-            at = self._task(parts, task, at, ended)
-            inline = self._loaders.get(step.loader, {})
-            at = self._until(parts, at, ended, ended, "pin" if inline.get("pin_memory") else "host")
+            until = min(ended, max(at, task.begun))
+            self._main(parts, at, until, "sampler" if drawn is None else "host")
+            at = self._task(parts, task, until, ended)
+            pinning = self._loaders.get(step.loader, {}).get("pin_memory")
+            self._main(parts, at, ended, "pin" if pinning else "host")
+            at = ended
         else:
             handed = task.dispatched if task.dispatched is not None else (begun if drawn is None else drawn.ended)
             until = min(ended, max(at, min(handed, task.begun)))
