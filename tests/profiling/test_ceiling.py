@@ -45,6 +45,8 @@ def test_the_loop_goes_on_with_cached_batches_and_their_steps_are_the_bound(tmp_
     assert (done.returncode, done.stdout) == (0, "65 steps\n"), done.stderr
     (rank,) = read_trace(str(tmp_path / "out")).ranks
     assert len(rank.steps) == 35, "those with cached batches are no steps of the loader's"
+    assert rank.steps[-1].loop_ns is not None
+    assert rank.steps[-1].loop_ns < 15e6, "it ends where the first cached batch is asked for"
     assert rank.ceiling_ns is not None
     assert 2e6 < rank.ceiling_ns < 15e6, "the loop's 2 ms, without the 20 ms that a batch takes"
 
