@@ -14,7 +14,8 @@ from itertools import accumulate
 from typing import Literal
 
 from .analysis import Cause, Interval, Verdict
-from .blame import LATE_NS, BlamedStep, Clock
+from .blame import BlamedStep, Clock
+from .worker_times import LATE_NS
 
 MODERATE, SEVERE = 0.05, 0.20
 """Shares of the time that are lost, from which on a run is bound by its input, and severely."""
@@ -25,6 +26,9 @@ RUN_QUEUE_OF_CPU = 0.40
 """Share of the time in which workers wanted a core that they did not get it: two of three threads per core."""
 LAUNCH_RUN_QUEUE = 0.03
 EXPOSED_COPY = 0.05
+LONE_START = 0.30
+"""Share of a pass that its start takes, from which on it is to blame if only one pass was seen. Of more passes the
+starts are among the stalls."""
 _RESAMPLES = 400
 _BLOCKS = 40
 
@@ -72,7 +76,8 @@ class Facts:
     probe_p50_ns: int | None
     """How late a thread of the workers' process got the interpreter, in the median; None if nobody held it long."""
     startup: float
-    """Share of the time that a whole pass, as long as the loader says it is, would spend on its start."""
+    """Share of the time that a whole pass, as long as the loader says it is, would spend on its start; 0 if there were
+    more passes than one: then the starts are among the stalls."""
     hottest_stage: str | None
     slow_samples: Sequence[str]
     """The slowest ones, in words."""
@@ -158,7 +163,7 @@ def judge(steps: Sequence[BlamedStep], facts: Facts) -> Verdict:
     if stall.value < MODERATE:
         return _not_input_bound(steps, stall, facts)
     shares = by_cause(steps, facts)
-    if facts.startup >= 2 * MODERATE and facts.startup > stall.value:
+    if facts.startup >= LONE_START and facts.startup > stall.value:
         shares = {"startup": 1.0}  # the steps themselves lose less
     cause = _cause(steps, shares, facts)
     severity: Literal["moderate", "severe"] = "severe" if stall.value >= SEVERE else "moderate"
@@ -207,7 +212,7 @@ def _not_input_bound(steps: Sequence[BlamedStep], stall: Interval, facts: Facts)
     total = sum(step.total_ns for step in steps)
     if facts.held_up_by is not None:
         evidence.append(f"{facts.held_up_by} gets its batches late, and the ranks wait for each other")
-    if facts.startup >= 2 * MODERATE:
+    if facts.startup >= LONE_START:
         evidence.append(f"of a whole pass, its start takes {_percent(facts.startup)}")
         sentence = f"Bound by {_SENTENCES['startup']}; once started, the loader keeps up"
         return Verdict(cause="startup", severity="moderate", sentence=sentence, evidence=evidence)
