@@ -118,6 +118,20 @@ def test_a_device_that_is_fed_may_wait_for_copies_or_for_its_main_thread():
     assert judge(copied, facts_of(clock="device")).cause == "compute"
 
 
+def test_waits_that_other_programs_cause_are_not_blamed_on_the_loader():
+    steps = steps_of(loop_ms=30, transport=3)
+    assert judge(steps, facts_of()).cause == "transport"
+    for one in steps:
+        one.step.loop_cpu_ns, one.step.loop_runnable_ns = MS // 10, MS
+    found = judge(steps, facts_of())
+    assert found.cause == "compute"
+    assert any("quiet machine" in line for line in found.evidence)
+    assert judge(steps, facts_of(total_workers=20)).cause == "transport", "its own workers may have them"
+    for one in steps:
+        one.step.loop_cpu_ns = 20 * MS
+    assert judge(steps, facts_of()).cause == "transport", "the main thread gets a core"
+
+
 def test_the_interval_holds_the_value_and_grows_with_the_spread():
     even = ratio_interval(steps_of(read=10), lambda step: step.stall_ns, lambda step: step.total_ns)
     assert (even.low, even.value, even.high) == (0.5, 0.5, 0.5)
