@@ -27,6 +27,7 @@ ORDER = [
     "profiling.records",
     "profiling.ring",
     "profiling.clocks",
+    "profiling.costs",
     "profiling.recorder",
     "profiling.hooks",
     "profiling.hooks.selftest",

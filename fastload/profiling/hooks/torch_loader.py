@@ -16,6 +16,7 @@ import weakref
 from typing import Any
 
 from ... import observe
+from ..costs import measured
 from ..recorder import Recorder
 from ..records import Kind
 from .copies import Copies, DeviceClock, torch_events
@@ -62,6 +63,7 @@ class TorchLoader:
         self._waiting = threading.local()
         self._device: DeviceClock | None = None
         self._looked = False
+        self._measured = False
 
     # -- what is replaced ---------------------------------------------------------------------------------------------
 
@@ -125,6 +127,9 @@ class TorchLoader:
             self._living.add(iterator)
             begun = _now()
             self._loop.end(begun)
+            if not self._measured:
+                self._measured = True
+                self._recorder.note("costs", **measured())
             try:
                 function(iterator, loader, *rest, **named)
             finally:
