@@ -71,6 +71,7 @@ def steps_of(number: int = 60, loop_ms: int = 10, unusual: float = 0.0, **parts_
         ({"read": 8, "sample": 1}, {"method": "thread", "probe_p50_ns": 5 * MS}, "read"),
         ({"sample": 8}, {"method": "process", "probe_p50_ns": 5 * MS}, "cpu"),
         ({"sample": 0.2}, {}, "compute"),
+        ({"sample": 0.2}, {"startup": 0.2}, "compute"),
         ({"sample": 0.2}, {"startup": 0.3}, "startup"),
         ({"sample": 1}, {"startup": 0.6}, "startup"),
     ],
@@ -115,6 +116,20 @@ def test_a_device_that_is_fed_may_wait_for_copies_or_for_its_main_thread():
     for one in copied:
         one.step.copies = [Copy(0, 2 * MS, 10**6, pinned=True, non_blocking=True)]
     assert judge(copied, facts_of(clock="device")).cause == "compute"
+
+
+def test_waits_that_other_programs_cause_are_not_blamed_on_the_loader():
+    steps = steps_of(loop_ms=30, transport=3)
+    assert judge(steps, facts_of()).cause == "transport"
+    for one in steps:
+        one.step.loop_cpu_ns, one.step.loop_runnable_ns = MS // 10, MS
+    found = judge(steps, facts_of())
+    assert found.cause == "compute"
+    assert any("quiet machine" in line for line in found.evidence)
+    assert judge(steps, facts_of(total_workers=20)).cause == "transport", "its own workers may have them"
+    for one in steps:
+        one.step.loop_cpu_ns = 20 * MS
+    assert judge(steps, facts_of()).cause == "transport", "the main thread gets a core"
 
 
 def test_the_interval_holds_the_value_and_grows_with_the_spread():
@@ -187,6 +202,7 @@ def spin(ms):
 class Made(Dataset):
     def __init__(self, number, get):
         self.number, self.get = number, get
+        self.samples = [(f"{index}.jpg", 0) for index in range(number)]
 
     def __len__(self):
         return self.number
@@ -244,9 +260,27 @@ WITH_WORKERS: dict[str, tuple[str, str]] = {
         "train(DataLoader(Made(64, get), 4, WORKERS, persistent_workers=True), 2, 3)",
     ),
 }
+OURS: dict[str, tuple[str, str]] = {
+    "fastload, slow reads": (
+        "read",
+        "import fastload\ndef get(i): time.sleep(0.005); return i\n"
+        "train(fastload.DataLoader(Made(192, get), 4, WORKERS), 2)",
+    ),
+    "fastload, threads that compute in Python": (
+        "gil",
+        "import fastload\ndef get(i): spin(4); return i\n"
+        "train(fastload.DataLoader(Made(192, get), 4, WORKERS, worker_method='thread'), 2)",
+    ),
+    "fastload, threads that read": (
+        "read",
+        "import fastload\ndef get(i): time.sleep(0.005); return i\n"
+        "train(fastload.DataLoader(Made(192, get), 4, WORKERS, worker_method='thread'), 2)",
+    ),
+}
 CASES = [
     *((name, cause, body, workers) for name, (cause, body) in SCRIPTS.items() for workers in (0, 2)),
-    *((name, cause, body, 2) for name, (cause, body) in WITH_WORKERS.items()),
+    *((name, cause, body, 2) for name, (cause, body) in (WITH_WORKERS | OURS).items()),
+    ("more workers than cores", "oversubscribed", SCRIPTS["busy samples"][1], 4 * len(os.sched_getaffinity(0))),
 ]
 
 
@@ -281,4 +315,6 @@ def test_the_verdict_on_a_script_of_which_the_answer_is_known(name, cause, body,
     assert lost == pytest.approx(rank.stall.value * rank.step_ms.value, rel=1e-6)
     assert rank.workers.number == workers
     if name == "one slow sample in fifty":
-        assert {sample.index for sample in rank.slow_samples[:5]} <= {i for i in range(360) if i % 50 == 7}
+        slowest = rank.slow_samples[:5]
+        assert {sample.index for sample in slowest} <= {i for i in range(360) if i % 50 == 7}
+        assert [sample.file for sample in slowest] == [f"{sample.index}.jpg" for sample in slowest]

@@ -14,11 +14,11 @@ from typing import Any
 from ..clocks import ThreadClocks
 from ..recorder import Recorder
 from ..records import Kind
+from .slow_files import SlowFiles
 from .stages import Stages
 
-# Below these mean costs of a sample, in ns, not every one is measured to the full: of the smallest one in 16.
-_LIGHT = 100_000
-_SPARSE = 25_000
+# Below this mean cost of a sample, in ns, not every one is measured: one in 16.
+_SPARSE = 100_000
 _ONE_IN = 16
 
 _now = time.perf_counter_ns
@@ -63,7 +63,11 @@ class Fetching:
         """Let a fetcher of torch's tell what it does; return it."""
         task = Task(self, self._recorder)
         if hasattr(fetcher, "dataset_iter"):
-            fetcher.dataset_iter = task.stream(fetcher.dataset_iter)
+            # Who saves its state (torchdata's) asks what it is, so it stays what it is.
+            if hasattr(fetcher.dataset_iter, "state_dict") or hasattr(fetcher.dataset, "state_dict"):
+                self._recorder.missing("samples of iterable datasets with a state", "they are not stood in for")
+            else:
+                fetcher.dataset_iter = task.stream(fetcher.dataset_iter)
         else:
             fetcher.dataset = _within(fetcher.dataset, task)
         if fetcher.auto_collation:
@@ -159,6 +163,7 @@ class _Samples:
         self._dataset = dataset
         self._recorder = recorder
         self._stages = stages
+        self._files = SlowFiles(recorder)
         self._ring = recorder.ring()
         self._mean = 1e9
         self._taken = 0
@@ -182,21 +187,17 @@ class _Samples:
         """It has ended: how much is measured next time depends on what samples cost."""
         if self._pending is not None:
             self._write(self._place)
+        self._files.tell()
         if self._taken:
             mean = self._spent / self._taken
             self._mean = mean if self._mean == 1e9 else 0.75 * self._mean + 0.25 * mean
 
     def _take(self, get: Any, *arguments: Any) -> Any:
         place = self._place
-        if self._mean < _SPARSE and place % _ONE_IN:
-            sample = get(*arguments)
-            self._place = place + 1
-            return sample
-        full = self._mean > _LIGHT
         stages = self._stages
         if stages is not None:
             stages.begin(self._ring)
-        cpu = _cpu() if full else 0
+        cpu = _cpu()
         begun = _now()
         try:
             sample = get(*arguments)
@@ -207,7 +208,9 @@ class _Samples:
         self._spent += ended - begun
         self._taken += 1
         index = arguments[-1] if arguments and type(arguments[-1]) is int else -1
-        cpu = _cpu() - cpu if full else -1
+        cpu = _cpu() - cpu
+        if index >= 0 and self._mean >= _SPARSE:
+            self._files.offer(ended - begun, arguments[0], index)
         self._place = place + 1
         if self._pending is not None:
             self._write(place)
@@ -235,6 +238,11 @@ class _Samples:
             self._ring.write(Kind.SAMPLE, 0, 0, begun, ended, -1, _cpu() - cpu, number)
 
     def __getitem__(self, index: Any) -> Any:
+        place = self._place
+        if place % _ONE_IN and self._mean < _SPARSE:
+            sample = self._dataset[index]
+            self._place = place + 1
+            return sample
         return self._take(operator.getitem, self._dataset, index)
 
 
@@ -259,7 +267,12 @@ class _Stream(_Samples):
         return self
 
     def __next__(self) -> Any:
-        return self._take(self._dataset.__next__)
+        place = self._place
+        if place % _ONE_IN and self._mean < _SPARSE:
+            sample = next(self._dataset)
+            self._place = place + 1
+            return sample
+        return self._take(next, self._dataset)
 
 
 class _Fused(_Samples):

@@ -1,0 +1,1 @@
+"""What the profiler costs the script that it records."""
