@@ -87,8 +87,13 @@ class DeviceClock:
             self._recorder.missing("idle time of the device in some steps", "its events were too far behind")
             return None
         event = self._free.pop() if self._free else self._make()
-        if event is not None:
+        if event is None:
+            return None
+        try:
             event.record()
+        except Exception as error:  # as while a graph is captured; it is no error of the script's
+            self._recorder.missing("idle time of the device in some steps", f"an event could not be recorded: {error}")
+            return None
         return event
 
 
