@@ -79,9 +79,7 @@ def compare(before: Analysis, after: Analysis) -> Comparison:
 
 def _by_number(analysis: Analysis) -> dict[object, RankAnalysis]:
     """Return ranks by number; processes that have none, by their place."""
-    return {
-        ("process", place) if rank.rank is None else rank.rank: rank for place, rank in enumerate(analysis.ranks)
-    }
+    return {("process", place) if rank.rank is None else rank.rank: rank for place, rank in enumerate(analysis.ranks)}
 
 
 def _compare_ranks(before: RankAnalysis, after: RankAnalysis) -> RankComparison:

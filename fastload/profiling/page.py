@@ -332,7 +332,9 @@ def _steps(place: int, rank: RankAnalysis) -> Iterator[str]:
     if not rank.steps:
         return
     slowest = sorted(enumerate(rank.steps), key=lambda one: -one[1].stall_ms)[:10]
-    words = f"{plural(len(rank.steps), 'step')}, each with its stall; the longest stall is {ms(slowest[0][1].stall_ms)} ms"
+    words = (
+        f"{plural(len(rank.steps), 'step')}, each with its stall; the longest stall is {ms(slowest[0][1].stall_ms)} ms"
+    )
     legend = "".join(
         f'<li><i class="swatch c-{group}"></i>{name}</li>'
         for group, name in {"compute": "computing", **GROUPS}.items()
@@ -449,8 +451,12 @@ def _ms(value: float) -> str:
 
 def _about(analysis: Analysis) -> Iterator[str]:
     facts = [("cores", str(analysis.cores)), *analysis.versions.items()]
-    facts.append(("overhead of the recording", percent(analysis.overhead) if analysis.overhead is not None else "not known"))
-    facts.append(("exit status of the script", "not known" if analysis.exit_status is None else str(analysis.exit_status)))
+    facts.append(
+        ("overhead of the recording", percent(analysis.overhead) if analysis.overhead is not None else "not known")
+    )
+    facts.append(
+        ("exit status of the script", "not known" if analysis.exit_status is None else str(analysis.exit_status))
+    )
     yield "<section><h2>This recording</h2>"
     if analysis.missing:
         yield "<h3>What could not be heard</h3>"

@@ -199,8 +199,12 @@ def simulation_in_words(analysis: Analysis) -> str:
     simulation = analysis.simulation
     if simulation is None:
         return "no simulation was made, so nothing is predicted"
-    error = (simulation.reproduced_ms - simulation.observed_ms) / simulation.observed_ms if simulation.observed_ms else 0
-    seen = f"{ms(simulation.reproduced_ms)} ms for the {ms(simulation.observed_ms)} ms that were observed ({error:+.1%})"
+    error = (
+        (simulation.reproduced_ms - simulation.observed_ms) / simulation.observed_ms if simulation.observed_ms else 0
+    )
+    seen = (
+        f"{ms(simulation.reproduced_ms)} ms for the {ms(simulation.observed_ms)} ms that were observed ({error:+.1%})"
+    )
     if simulation.trusted:
         return f"the simulation gives {seen}"
     return f"nothing is predicted: {visible(simulation.reason)}; the simulation gives {seen}"
