@@ -1,7 +1,7 @@
 """Two analyses -> what has changed between them, with intervals.
 
-In: two :class:`~fastload.profiling.analysis.Analysis`. Out: a :class:`Comparison`, and its words. Ranks are compared with
-those of the same number; those that only one of the two has are named.
+In: two :class:`~fastload.profiling.analysis.Analysis`. Out: a :class:`Comparison`, and its words. Ranks are compared
+with those of the same number; those that only one of the two has are named.
 
 The interval of a difference is made of the two intervals, whose errors are taken as independent: each limit lies as far
 from the difference as the root of the squared distances of the two limits that would make it (Zou and Donner 2008).
@@ -143,8 +143,8 @@ def _rank_in_words(rank: RankComparison, *, named: bool) -> Iterator[str]:
         change = f"{cause_name(rank.before)} → {change}"
     yield (f"{rank.name}: " if named else "") + f"{outcome}; {change}"
     yield _line("step", ms(before), ms(after), "ms", _signed(rank.step_delta_ms, ms))
-    share = [percent(stall.value).removesuffix(" %") for stall in rank.stall]
-    yield _line("stall", *share, "%", _signed(rank.stall_delta, lambda one: percent(one).removesuffix(" %")))
+    first, second = (percent(stall.value).removesuffix(" %") for stall in rank.stall)
+    yield _line("stall", first, second, "%", _signed(rank.stall_delta, lambda one: percent(one).removesuffix(" %")))
     for state, delta in rank.blame_delta_ms.items():
         if abs(delta) >= max(before, after) * 0.005:
             yield f"  {state_name(state):<22} {'':>19} {'+' if delta >= 0 else ''}{ms(delta)} ms"

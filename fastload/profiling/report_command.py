@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
+from typing import TextIO
 
 from ..errors import TraceError
 from .analysis import Analysis
@@ -78,12 +79,12 @@ def report(options: argparse.Namespace) -> int:
     return 0
 
 
-def _print(analysis: Analysis, kind: str, file: object = None) -> None:
+def _print(analysis: Analysis, kind: str, file: TextIO | None = None) -> None:
     out = sys.stdout if file is None else file
     if kind == "text":
-        print_card(analysis, out)  # type: ignore[arg-type] # a text file
+        print_card(analysis, out)
     else:
-        print(rendered(analysis, kind), file=out, end="")  # type: ignore[call-overload] # as above
+        print(rendered(analysis, kind), file=out, end="")
 
 
 def rendered(analysis: Analysis, kind: str) -> str:

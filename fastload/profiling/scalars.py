@@ -40,7 +40,7 @@ def write_scalars(analysis: Analysis, to: Writer | str | Path, *, global_step: i
         raise ConfigError(
             f"scalars in {str(to)!r} need the package tensorboard: {error}; install it, or ask for --json"
         ) from error
-    with SummaryWriter(str(to)) as writer:  # type: ignore[no-untyped-call] # torch has no types here
+    with SummaryWriter(str(to)) as writer:
         _write(analysis, writer, global_step)
 
 

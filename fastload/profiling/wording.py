@@ -142,7 +142,7 @@ def percent(share: float | None) -> str:
 
 def share_interval(share: Interval) -> str:
     """Return the interval of a share."""
-    return f"{_bare(share.low)}–{_bare(share.high)} %"
+    return f"{_bare(share.low)}-{_bare(share.high)} %"
 
 
 def _bare(share: float) -> str:
@@ -151,7 +151,7 @@ def _bare(share: float) -> str:
 
 def ms_interval(time: Interval) -> str:
     """Return the interval of a time, in ms, without its unit."""
-    return f"{ms(time.low)}–{ms(time.high)}"
+    return f"{ms(time.low)}-{ms(time.high)}"
 
 
 def times(ratio: float) -> str:
