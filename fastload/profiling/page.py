@@ -252,8 +252,8 @@ def _fixes(analysis: Analysis, rank: RankAnalysis) -> Iterator[str]:
     elif analysis.simulation is not None and analysis.simulation.trusted:
         yield "<p>No change that was simulated is predicted to help.</p>"
     if analysis.ceiling_ms is not None:
-        yield f"<p><strong>Ceiling:</strong>
-{ms(analysis.ceiling_ms)} ms a step with batches from a cache (measured).</p>"
+        words = f"{ms(analysis.ceiling_ms)} ms a step with batches from a cache (measured)."
+        yield f"<p><strong>Ceiling:</strong> {words}</p>"
     yield f'<p class="dim">{_text(_sentence(simulation_in_words(analysis)))}</p></section>'
 
 
