@@ -76,6 +76,7 @@ class Row:
 Node = TensorLeaf | ObjectLeaf | Dict | Row
 
 _NUMBERS: dict[type, torch.dtype] = {bool: torch.bool, int: torch.int64, float: torch.float64}
+_NUMPY: dict[type, Any] = {bool: np.bool_, int: np.int64, float: np.float64}
 
 
 class Layout:
@@ -135,7 +136,8 @@ class Layout:
 
     def rows(self, buffer: Buffer, num_rows: int, row: int, count: int) -> list[torch.Tensor]:
         """Return, for each tensor leaf, rows ``row`` to ``row + count`` of a batch of ``num_rows``."""
-        return [tensor[row : row + count] for tensor in self.tensors(buffer, num_rows)]
+        tensors = self.tensors(buffer, num_rows)
+        return tensors if count == num_rows else [tensor[row : row + count] for tensor in tensors]
 
     def write_into(self, samples: Sequence[Any], rows: list[torch.Tensor]) -> list[Sequence[Any]]:
         """Write samples to their rows.
@@ -306,9 +308,12 @@ def _write_tensors(leaf: TensorLeaf, column: Sequence[Any], out: torch.Tensor) -
             raise DoesNotFit(f"{_names(kinds)} where the layout has {kind.__name__}")
         if not issubclass(kind, torch.Tensor):
             try:
-                values = torch.tensor(column, dtype=leaf.dtype) if kind in _NUMBERS else torch.as_tensor(column)
+                if kind in _NUMBERS:  # by NumPy, which takes a third of torch's time
+                    values = torch.from_numpy(np.array(column, dtype=_NUMPY[kind]))
+                else:
+                    values = torch.as_tensor(column)
             except (RuntimeError, TypeError, ValueError, OverflowError) as error:
-                raise DoesNotFit(str(error)) from None
+                raise DoesNotFit(f"{type(error).__name__}: {error}") from None
             out.copy_(values)
             return
         if kind is not torch.Tensor:

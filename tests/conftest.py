@@ -16,8 +16,14 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+from large_pages import gather_into_large_pages
 
-from fastload import DataLoader
+# With a test process for each core, torch's threads outnumber the cores: those that wait for others may not spin, which
+# made the work on batches ten times as dear. Read when torch is imported, which so is nowhere above.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
+# The process that forks workers under "forkserver" imports what takes seconds, so that none of them has to.
+multiprocessing.set_forkserver_preload(["torchvision", "fastload.loader"])
 
 # No deadlines: the machine may be busy with something else. A test that hangs is ended by its time limit.
 settings.register_profile(
@@ -131,9 +137,12 @@ def pytest_collection_finish() -> None:
     Before that, the first worker threads of this process look for those who hold the global generators, whom they ask
     the collector for.
     """
+    from fastload import DataLoader
+
     list(DataLoader([random.random], num_workers=1, worker_method="thread", collate_fn=list))
     gc.collect()
     gc.freeze()
+    gather_into_large_pages()
 
 
 _failed = pytest.StashKey[bool]()

@@ -1,4 +1,7 @@
-"""A dataset that draws from every global generator, and what a batch of it is."""
+"""Datasets that draw from every global generator, and what a batch of the first is.
+
+This module imports little: spawned workers that are given such a dataset import it.
+"""
 
 from __future__ import annotations
 
@@ -27,6 +30,29 @@ class Drawing(Dataset[Any]):
             np.random.rand()
             torch.rand(1)
         return index, random.random(), gauss(0.0, 1.0), float(np.random.normal()), torch.rand(2)
+
+
+class Mixed(Dataset[Any]):
+    """Draws as users do: cached gaussians, permutations, shuffles, nested tensors, and a seed set in the middle."""
+
+    def __len__(self) -> int:
+        return 31
+
+    def __getitem__(self, index: int) -> Any:
+        if index % 5 == 0:
+            random.seed(index)  # the next sample must not notice
+            np.random.seed(index)
+            torch.manual_seed(index)
+        order = list(range(6))
+        random.shuffle(order)
+        draws = [random.gauss(0, 1), random.choice([1.0, 2.0, 3.0]), float(np.random.randn()), random.uniform(0, 1)]
+        return {
+            "order": torch.tensor(order),
+            "draws": torch.tensor(draws, dtype=torch.float64),
+            "numpy": np.random.permutation(4),
+            "torch": (torch.randperm(5), torch.empty(2).normal_(), torch.randint(0, 9, (2,))),
+            "index": index,
+        }
 
 
 Sample = tuple[int, float, float, float, tuple[float, ...]]

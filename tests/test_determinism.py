@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from determinism_fakes import Drawing, batches
+from determinism_fakes import Drawing, Mixed, batches
 from PIL import Image
 from torch.utils.data import ConcatDataset, Dataset
 from torchvision import transforms as v1
@@ -73,29 +73,6 @@ def new_transforms() -> Callable[[Any], Any]:
             v2.RandomErasing(0.5),
         ]
     )
-
-
-class Mixed(Dataset[Any]):
-    """Draws as users do: cached gaussians, permutations, shuffles, nested tensors, and a seed set in the middle."""
-
-    def __len__(self) -> int:
-        return 31
-
-    def __getitem__(self, index: int) -> Any:
-        if index % 5 == 0:
-            random.seed(index)  # the next sample must not notice
-            np.random.seed(index)
-            torch.manual_seed(index)
-        order = list(range(6))
-        random.shuffle(order)
-        draws = [random.gauss(0, 1), random.choice([1.0, 2.0, 3.0]), float(np.random.randn()), random.uniform(0, 1)]
-        return {
-            "order": torch.tensor(order),
-            "draws": torch.tensor(draws, dtype=torch.float64),
-            "numpy": np.random.permutation(4),
-            "torch": (torch.randperm(5), torch.empty(2).normal_(), torch.randint(0, 9, (2,))),
-            "index": index,
-        }
 
 
 DATASETS: dict[str, Callable[[], Dataset[Any]]] = {

@@ -72,8 +72,9 @@ def moves_of(steps: Sequence[Step], drawn: Sequence[Drawn], size: tuple[int, int
         size: height and width of the images.
         count: how many samples there are.
     """
-    horizontally, vertically = np.zeros(count, dtype=bool), np.zeros(count, dtype=bool)
-    top, left = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64)
+    nowhere, never = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=bool)
+    horizontally = vertically = never
+    top = left = nowhere
     padding, mode = (0, 0, 0, 0), "constant"
     fill: tuple[float, ...] = (0.0,)
     cropped = False
@@ -96,8 +97,11 @@ def moves_of(steps: Sequence[Step], drawn: Sequence[Drawn], size: tuple[int, int
                 padding, (mode, fill) = wanted, _padded_with(step)
                 size = size[0] + wanted[1] + wanted[3], size[1] + wanted[0] + wanted[2]
             down, across = (values["top"], values["left"]) if isinstance(step, RandomCrop) else step.place_in(*size)
-            top = top + np.where(vertically, size[0] - step.size[0] - down, down)
-            left = left + np.where(horizontally, size[1] - step.size[1] - across, across)
+            if vertically is not never:
+                down = np.where(vertically, size[0] - step.size[0] - down, down)
+            if horizontally is not never:
+                across = np.where(horizontally, size[1] - step.size[1] - across, across)
+            top, left = top + down, left + across
             size, cropped = step.size, True
     return Moves(padding, mode, fill, top, left, size, horizontally, vertically)
 

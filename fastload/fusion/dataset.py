@@ -193,8 +193,12 @@ class FusedDataset:
                     data = None if raw is None else raw[place]
                     size = int(sizes.height[place]), int(sizes.width[place])
                     images[row] = runner.each(places[place], names[place], data, size, given[place])
-            for row, target in zip(rows, runner.reader.targets(places), strict=True):
-                targets[row] = target
+            found = runner.reader.targets(places)
+            if isinstance(rows, range):
+                targets[_at_once(rows)] = found
+            else:
+                for row, target in zip(rows, found, strict=True):
+                    targets[row] = target
         if self._calls_user_code:
             self._finish(indices, ids, epoch, images, targets, seed)
         return Loaded(images, targets, kind)
@@ -207,7 +211,7 @@ class FusedDataset:
 
     def fits(self, layout: Layout) -> bool:
         """Whether samples can be written into rows of this layout."""
-        yields, root = self.plan.yields, layout.root
+        yields, root = self._yields, layout.root
         if not self._direct or yields is None or not isinstance(root, Row) or root.kind is not tuple:
             return False
         image = root.children[0]

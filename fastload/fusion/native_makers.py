@@ -5,6 +5,9 @@ In: an array and moves. Out: what torch would make, bit for bit. Chosen where th
 
 from __future__ import annotations
 
+from typing import Any
+from weakref import WeakKeyDictionary
+
 import numpy as np
 import numpy.typing as npt
 import torch
@@ -12,7 +15,7 @@ from torch import Tensor
 
 from ..native import arrays
 from ..native.rows import DTYPES
-from ..transforms.recipe import Kind, Step
+from ..transforms.recipe import Kind
 from .blocks import Moves
 from .values import Values
 
@@ -25,42 +28,44 @@ class NativeBlocks:
 
     name = "the native library"
 
+    def __init__(self) -> None:
+        self._crops: WeakKeyDictionary[Values, tuple[Any, arrays.Crops]] = WeakKeyDictionary()
+        """For each function of values the last crops, and what they were made from."""
+
+    def __reduce__(self) -> Any:
+        return NativeBlocks, ()
+
     def block(
         self, planes: npt.NDArray[np.uint8], places: npt.NDArray[np.intp], moves: Moves, values: Values, out: Tensor
     ) -> None:
         """See :class:`~fastload.fusion.blocks.BlockMaker`."""
-        if out.dtype not in DTYPES:
-            pixels = torch.empty(out.shape, dtype=torch.uint8)
-            self._made(planes, places, moves, None, pixels)
+        pixels = out if out.dtype in DTYPES else torch.empty(out.shape, dtype=torch.uint8)
+        self._crops_of(planes, moves, values).write(
+            np.ascontiguousarray(places, dtype=np.int64),
+            (moves.top, moves.left),
+            (moves.flip_vertically, moves.flip_horizontally),
+            pixels,
+        )
+        if pixels is not out:
             values.write(pixels, out)
-        else:
-            table = values.table
-            same = table.dtype == torch.uint8 and bool((table == _LEVELS).all())
-            self._made(planes, places, moves, None if same else table, out)
 
-    @staticmethod
-    def _made(
-        planes: npt.NDArray[np.uint8], places: npt.NDArray[np.intp], moves: Moves, table: Tensor | None, out: Tensor
-    ) -> None:
-        kind = _KINDS[moves.padding_mode]
-        before = moves.padding[1], moves.padding[0]
-        drawn = (moves.top, moves.flip_vertically), (moves.left, moves.flip_horizontally)
-        rows, cols = (
-            [
-                Step(kind, torch.from_numpy(start), -padding, side),
-                Step(Kind.FLIP, torch.from_numpy(flip), 0, length),
-            ]
-            for (start, flip), padding, side, length in zip(drawn, before, planes.shape[2:], moves.size, strict=True)
-        )
-        arrays.transformed(
+    def _crops_of(self, planes: npt.NDArray[np.uint8], moves: Moves, values: Values) -> arrays.Crops:
+        made_from = moves.padding, moves.padding_mode, moves.fill, moves.size
+        known = self._crops.get(values)
+        if known is not None and known[0][0] is planes and known[0][1:] == made_from:
+            return known[1]
+        table = values.table
+        same = table.dtype == torch.uint8 and bool((table == _LEVELS).all())
+        crops = arrays.Crops(
             torch.from_numpy(planes),
-            rows,
-            cols,
-            out,
-            indices=torch.from_numpy(np.ascontiguousarray(places, dtype=np.int64)),
-            fill=[int(level) for level in moves.fill],
-            table=table,
+            _KINDS[moves.padding_mode],
+            (moves.padding[1], moves.padding[0]),
+            moves.size,
+            [int(level) for level in moves.fill],
+            None if same or table.dtype not in DTYPES else table,
         )
+        self._crops[values] = (planes, *made_from), crops
+        return crops
 
 
 __all__ = ["NativeBlocks"]

@@ -22,7 +22,8 @@ from .recognition import Pipeline, recognise_transform
 from .sources import NotKnown, Source, counts, leaves, source_of
 from .stages import Stages, fits, names_of, size_after, stages_of
 from .step import Kind, State, Step
-from .value_steps import Normalize
+from .value_steps import Normalize, RandomErasing
+from .values import POINTWISE
 
 # Columns that the name of a stage may take.
 _WIDEST = 60
@@ -309,7 +310,21 @@ def _why_alone(part: Part, place: int) -> str:
     if part.states[-1].kind == "PIL":
         return "the samples are PIL images"
     before = [type(one).__name__ for one in part.steps[:place] if isinstance(one, arithmetic)]
-    return f"comes after {before[-1]}" if before else "each image is padded by its own size"
+    if before:
+        return f"comes after {before[-1]}"
+    moving = not isinstance(step, (*POINTWISE, RandomErasing))
+    if moving and state.dtype.is_floating_point:
+        states = zip(part.steps, part.states[1:], strict=True)
+        made = next(type(one).__name__ for one, after in states if after.dtype.is_floating_point)
+        return f"it gets floats, and only bytes are moved together: put it before {made}"
+    later = next((type(one).__name__ for one in part.steps[place + 1 :] if not isinstance(one, POINTWISE)), None)
+    if later is None and isinstance(step, RandomErasing):
+        later = next((type(one).__name__ for one in part.steps[place + 1 :]), None)
+    if later is not None and not moving:
+        return f"{later} comes after it"
+    if state.dtype.is_floating_point:
+        return f"comes after {type(part.steps[place - 1]).__name__}"
+    return "each image is padded by its own size"
 
 
 __all__ = ["FusedTail", "Line", "Part", "Plan", "Yields", "recognise"]

@@ -5,10 +5,8 @@ In: an index of a leaf. Out: what its ``__getitem__`` begins with, without the o
 
 from __future__ import annotations
 
-import errno
 import operator
 import os
-import stat
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,6 +17,7 @@ from torchvision import datasets
 
 from ..images.base import Data, Pixels
 from ..pack.dataset import PackedImages
+from ..pack.listing import refuse_pipe
 
 # None: the system has no such call, or no such flag of it (Linux has both).
 _advise = getattr(os, "posix_fadvise", None)
@@ -74,8 +73,7 @@ class FileReader:
             OSError: it cannot be read.
         """
         path = self._samples[index][0]
-        if stat.S_ISFIFO(os.stat(path).st_mode):
-            raise OSError(errno.EINVAL, "a named pipe, which may be waited for for ever, is no image", path)
+        refuse_pipe(path)
         with open(path, "rb", buffering=0) as file:
             if not self._to_ask and not _in_memory(file.fileno()):
                 self._to_ask = _WATCHED
@@ -181,7 +179,9 @@ class ArrayReader:
             return [None] * len(indices)
         qmnist = isinstance(dataset, datasets.QMNIST)
         if isinstance(dataset, datasets.CIFAR10) or (qmnist and not dataset.compat):
-            return [classes[index] for index in indices]
+            # Takes two thirds of the time of a loop; of a single index it makes no tuple.
+            many = len(indices) > 1
+            return list(operator.itemgetter(*indices)(classes)) if many else [classes[index] for index in indices]
         if isinstance(classes, (np.ndarray, torch.Tensor)):
             classes = classes[self.places(indices)].tolist()
         else:

@@ -11,7 +11,6 @@ instance whose ``forward`` was replaced, may do anything.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from types import FunctionType
 from typing import Any, NamedTuple
 
 import PIL.Image
@@ -28,7 +27,7 @@ from ..transforms.arguments import check_interpolation
 from . import color_steps as color
 from . import geometry_steps as geometry
 from . import value_steps as values
-from .step import State, Step, Version
+from .step import State, Step, Version, is_written_in
 
 _CONTAINERS = (v1.Compose, v2.Compose, nn.Sequential)
 _METHODS = ("__call__", "forward", "transform", "make_params", "get_params", "_call_kernel", "check_inputs")
@@ -67,11 +66,11 @@ def recognise_transform(transform: Any, state: State) -> Pipeline:
     members = members_of(transform)
     steps: list[Step] = []
     states = [state]
-    replaced = _replaced_function()
+    tampered = _tampered()
     for place, member in enumerate(members):
         try:
-            if replaced is not None:
-                raise _Unknown(f"{replaced} was replaced")
+            if tampered is not None:
+                raise _Unknown(tampered)
             step = _step_of(member, states[-1])
         except (_Unknown, ConfigError) as why:
             return Pipeline(tuple(steps), tuple(states), tuple(map(name_of, members[place:])), str(why))
@@ -114,16 +113,20 @@ def _changed(transform: Any) -> str | None:
     return "it has hooks" if hooked else None
 
 
-def _is_torchs(method: Any) -> bool:
-    return str(getattr(method, "__module__", None)).split(".")[0] in ("torch", "torchvision")
+def _is_torchs(function: Any) -> bool:
+    return is_written_in(function, "torch", "torchvision")
 
 
-def _replaced_function() -> str | None:
-    """Return the name of a function of torchvision's in whose place is somebody else's; None if there is none."""
+def _tampered() -> str | None:
+    """Return what makes torchvision's transforms do something else than they say, whichever; None if nothing does."""
     for module in (v1_functional, v2_functional):
-        for name, function in vars(module).items():
-            if isinstance(function, FunctionType) and not _is_torchs(function):
-                return f"{module.__name__}.{name}"
+        for name, value in vars(module).items():
+            is_function = callable(value) and not isinstance(value, type) and type(value).__module__ != "typing"
+            if is_function and not _is_torchs(value):
+                return f"{module.__name__}.{name} was replaced"
+    hooks = torch.nn.modules.module
+    if hooks._global_forward_hooks or hooks._global_forward_pre_hooks:
+        return "all modules have hooks (torch.nn.modules.module)"
     return None
 
 

@@ -23,7 +23,7 @@ from torchvision.datasets import folder
 
 from ..images import Loader
 from ..pack.dataset import PackedImages
-from .step import State
+from .step import State, is_written_in
 
 _FOLDERS = (datasets.ImageFolder, datasets.DatasetFolder)
 _CIFAR = (datasets.CIFAR10, datasets.CIFAR100)
@@ -87,7 +87,7 @@ def source_of(dataset: Any) -> Source:
         # Ours gives what torchvision's gives.
         if loader not in (folder.default_loader, folder.pil_loader) and type(loader) is not Loader:
             raise NotKnown(f"its loader is {getattr(loader, '__qualname__', loader)!r}, not one of torchvision's")
-        if any(function.__module__ != folder.__name__ for function in (folder.default_loader, folder.pil_loader)):
+        if not all(is_written_in(function, "torchvision") for function in (folder.default_loader, folder.pil_loader)):
             raise NotKnown(f"a loader of {folder.__name__} was replaced")
         if loader is folder.default_loader and torchvision.get_image_backend() != "PIL":
             raise NotKnown(f"torchvision.get_image_backend() is {torchvision.get_image_backend()!r}, not 'PIL'")
@@ -201,7 +201,7 @@ def _base_of(dataset: Any, known: tuple[type, ...]) -> type:
     if base is None:
         raise NotKnown(f"{kind.__name__} is not one of the known datasets")
     known_class: Any = base
-    if known_class.__getitem__.__module__.split(".")[0] != base.__module__.split(".")[0]:
+    if not is_written_in(known_class.__getitem__, base.__module__.split(".")[0]):
         raise NotKnown(f"__getitem__ of {base.__name__} was replaced")
     for parent in kind.__mro__[: kind.__mro__.index(base)]:
         overridden = sorted(_RELIED_ON & vars(parent).keys())

@@ -24,6 +24,9 @@ Pixels: TypeAlias = npt.NDArray[np.uint8]
 Data: TypeAlias = bytes | memoryview
 """A file."""
 
+NO_JPEG = "no JPEG file"
+"""Why a decoder of JPEG files left a file to Pillow, in the counts."""
+
 
 class Cut(NamedTuple):
     """What is made of an image, in this order."""

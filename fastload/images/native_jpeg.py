@@ -18,7 +18,7 @@ from .. import native
 from ..native import jpeg
 from ..native.rows import DTYPES, FILTERS, MOST_SIDE, Status, Target, pillow_order, resize_row
 from ..pack.pixels import pixels_of
-from .base import Cut, Data, Levels, Pixels, Tally, whole
+from .base import NO_JPEG, Cut, Data, Levels, Pixels, Tally, whole
 from .pillow import PillowDecoder, cut_out, opened
 
 
@@ -111,7 +111,9 @@ def _is_bomb(found: jpeg.Size) -> bool:
 
 
 def _words(status: Status) -> str | None:
-    return None if status == Status.DONE else status.name.lower().replace("_", " ")
+    if status == Status.DONE:
+        return None
+    return NO_JPEG if status == Status.NOT_JPEG else status.name.lower().replace("_", " ")
 
 
 def why_not() -> str | None:

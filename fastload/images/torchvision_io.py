@@ -16,7 +16,7 @@ import torch
 import torchvision
 from torchvision.io import ImageReadMode, decode_jpeg
 
-from .base import Data, Pixels
+from .base import NO_JPEG, Data, Pixels
 from .pillow import PillowDecoder, opened
 
 # Sizes beyond this are Pillow's to judge.
@@ -55,7 +55,7 @@ def left_to_pillow(header: PIL.Image.Image) -> str | None:
         header: the image, opened and not loaded.
     """
     if header.format != "JPEG":
-        return "no JPEG file"
+        return NO_JPEG
     if header.mode not in ("RGB", "L"):
         return "colors"
     if header.width * header.height > _MOST_PIXELS:

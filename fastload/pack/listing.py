@@ -5,8 +5,10 @@ In: a folder of one folder for each class. Out: names, classes, and a digest by 
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
+import stat
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NoReturn
@@ -71,6 +73,16 @@ def list_images(root: str | os.PathLike[str]) -> Listing:
     return Listing(root, classes, names, labels, num_bytes, digest.hexdigest())
 
 
+def refuse_pipe(path: str) -> None:
+    """Refuse to open a named pipe that lies in a file's place: one may wait for its writer for ever.
+
+    Raises:
+        OSError: it is one, or there is no such file.
+    """
+    if stat.S_ISFIFO(os.stat(path).st_mode):
+        raise OSError(errno.EINVAL, "a named pipe, which may be waited for for ever, is no image", path)
+
+
 def _raise(error: OSError) -> NoReturn:
     """Let a folder that cannot be read be an error, where os.walk would pass it by."""
     raise error
@@ -93,4 +105,4 @@ def _unicode(name: str) -> str:
     return name
 
 
-__all__ = ["EXTENSIONS", "Listing", "list_images"]
+__all__ = ["EXTENSIONS", "Listing", "list_images", "refuse_pipe"]

@@ -18,6 +18,7 @@ from typing import Any
 
 from ..errors import PackError
 from .encoding import encode
+from .listing import refuse_pipe
 from .options import PackOptions
 from .parts import check_size, write_part
 
@@ -56,7 +57,9 @@ def make(task: Task, tell: Callable[[], object]) -> Failures:
     def images() -> Iterator[tuple[bytes, str, int]]:
         for name, label in zip(task.names, task.labels, strict=True):
             try:
-                with open(os.path.join(task.root, *name.split("/")), "rb") as file:
+                path = os.path.join(task.root, *name.split("/"))
+                refuse_pipe(path)
+                with open(path, "rb") as file:
                     data = file.read()
                 stored = check_size(encode(data, task.options))
             except MemoryError:

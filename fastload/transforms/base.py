@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from ..errors import ConfigError
 from .draws import Draws, Stream, draws_for
-from .params import Params, check_params, params_to
+from .params import Params, check_params, params_to, uncompiled
 
 Layout: TypeAlias = Literal["NCHW", "NHWC"]
 
@@ -89,7 +89,7 @@ class Transform(nn.Module):
         """Return the parameters of a batch, given the draws of its samples."""
         return self.draw(draws.stream(self.purpose), shape)
 
-    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    @uncompiled
     def drawn(self, images: Tensor, generator: torch.Generator | None, draws: Draws | None) -> Any:
         """Return parameters for these images; the arguments are those of :meth:`forward`.
 

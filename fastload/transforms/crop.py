@@ -18,7 +18,7 @@ from torch.nn import functional
 from ..errors import ConfigError
 from .arguments import check_fill, in_float32
 from .base import BatchShape, Layout, Params, check_flag, check_probability, check_size, tensor_of
-from .draws import Stream
+from .draws import Stream, to_integers
 from .gather import IndexMap, Moving, matrix_dtype, on_host
 from .recipe import Kind, Step
 
@@ -88,8 +88,9 @@ class RandomCrop(Moving):
         padding = self._padding_of(shape)
         rows = shape.height + padding.top + padding.bottom - self.size[0] + 1
         cols = shape.width + padding.left + padding.right - self.size[1] + 1
-        places = stream.integers(np.array([rows, cols]), count=2)
-        return {"top": tensor_of(places[:, 0], torch.int64), "left": tensor_of(places[:, 1], torch.int64)}
+        units = stream.uniform(count=2)
+        top, left = to_integers(units[:, 0], rows), to_integers(units[:, 1], cols)
+        return {"top": tensor_of(top, torch.int64), "left": tensor_of(left, torch.int64)}
 
     def index_map(self, params: Params, shape: BatchShape, device: torch.device) -> IndexMap:
         """Return where the result's pixels come from."""

@@ -253,8 +253,8 @@ class Stream:
 
 def to_integers(unit: Floats, bound: int | Integers) -> Integers:
     """Return uniform integers in [0, bound), from uniform numbers in [0, 1)."""
-    drawn = np.floor(unit * bound).astype(np.int64)
-    least: Integers = np.minimum(drawn, np.asarray(bound) - 1)  # a product may be rounded up to the bound
+    drawn: Integers = (unit * bound).astype(np.int64)
+    least: Integers = np.minimum(drawn, bound - 1, out=drawn)  # a product may be rounded up to the bound
     return least
 
 

@@ -6,6 +6,7 @@ import signal
 import sys
 
 import fault_stories
+from large_pages import gather_into_large_pages
 
 
 def serve():
@@ -45,6 +46,7 @@ def become(question):
 
 
 if __name__ == "__main__":
+    gather_into_large_pages()
     question = serve()
     if question is not None:
         # At the top level, as in a user's script: what a story leaves in a global lives until the interpreter ends.

@@ -99,7 +99,7 @@ class Launcher:
             env=os.environ
             | {
                 "OMP_NUM_THREADS": "1",
-                "PYTHONPATH": str(HERE),
+                "PYTHONPATH": os.pathsep.join([str(HERE), str(HERE.parent)]),
                 "PYTHONWARNINGS": "ignore:This DataLoader will create:UserWarning",
             },
         )

@@ -25,6 +25,9 @@ class MyBlur:
 
 
 GRAY, AFTER = v1.RandomGrayscale(), "comes after RandomGrayscale"
+TO_FLOATS = [v1.PILToTensor(), v1.ConvertImageDtype(torch.float32)]
+FLOATS = "it gets floats, and only bytes are moved together: put it before ConvertImageDtype"
+ERASE = v1.RandomErasing()
 
 
 def lines(text):
@@ -74,6 +77,10 @@ ImageFolder: 25 files
         ([v1.Resize(9), v1.ToTensor()], 3, "torchvision", "the images are of different sizes"),
         ([v1.Resize((9, 9)), v1.RandomCrop(9, 1)], 3, "torchvision", "the samples are PIL images"),
         ([v1.RandomCrop(9, 1), v1.ToTensor()], 2, "torchvision", "each image is padded by its own size"),
+        ([*TO_FLOATS, v1.CenterCrop(9)], 3, "torchvision", "CenterCrop comes after it"),
+        ([*TO_FLOATS, v1.CenterCrop(9)], 4, "torchvision", FLOATS),
+        ([*TO_FLOATS, v1.CenterCrop(9), v1.Normalize(MEAN, STD)], 5, "torchvision", "comes after CenterCrop"),
+        ([v1.CenterCrop(9), *TO_FLOATS, ERASE, v1.Normalize(MEAN, STD)], 5, "torchvision", "Normalize comes after it"),
         ([v1.CenterCrop(9), GRAY, v1.RandomVerticalFlip(), v1.ToTensor()], 4, "torchvision", AFTER),
         ([v1.CenterCrop(9), v1.ToTensor(), v1.RandomErasing()], 4, "values, in place", ""),
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import random
 import warnings
 
@@ -14,6 +15,7 @@ from torch.utils.data import ConcatDataset, StackDataset, Subset, TensorDataset
 from torchvision import datasets, tv_tensors
 from torchvision import transforms as v1
 from torchvision.datasets.folder import pil_loader
+from torchvision.transforms import functional as v1_functional
 from torchvision.transforms import v2
 
 from fastload.fusion import recognise
@@ -174,10 +176,41 @@ def test_a_method_of_torchvisions_that_was_replaced_is_not_known(monkeypatch):
     assert recognise_transform(v2.RandomCrop(3), PIL_RGB).rest == ()
 
 
-def test_after_a_function_of_torchvisions_was_replaced_nothing_is_known(monkeypatch):
-    monkeypatch.setattr("torchvision.transforms.functional.resize", lambda image, *args, **kwargs: image)
+def wrapped(function):
+    """Return somebody's function that looks like the one that it calls."""
+
+    @functools.wraps(function)
+    def turned(image, *args, **kwargs):
+        return function(image, *args, **kwargs).rotate(180)
+
+    return turned
+
+
+@pytest.mark.parametrize("disguise", [lambda function: function, torch.no_grad()])
+def test_a_method_that_was_replaced_is_not_known_however_it_is_wrapped(monkeypatch, disguise):
+    monkeypatch.setattr(v1.CenterCrop, "forward", disguise(wrapped(v1.CenterCrop.forward)))
+    assert recognise_transform(v1.CenterCrop(3), PIL_RGB).reason == "its forward was replaced"
+
+
+@pytest.mark.parametrize(
+    "replace",
+    [lambda function: lambda image, *args, **kwargs: image, wrapped, functools.partial(functools.partial, wrapped)],
+    ids=["another", "wrapped", "partial"],
+)
+def test_after_a_function_of_torchvisions_was_replaced_nothing_is_known(monkeypatch, replace):
+    monkeypatch.setattr("torchvision.transforms.functional.resize", replace(v1_functional.resize))
     found = recognise_transform(v1.Compose([v1.Resize(3), v1.ToTensor()]), PIL_RGB)
     assert (found.steps, found.reason) == ((), "torchvision.transforms.functional.resize was replaced")
+
+
+@pytest.mark.parametrize("hook", ["register_module_forward_hook", "register_module_forward_pre_hook"])
+def test_with_hooks_on_all_modules_nothing_is_known(hook):
+    handle = getattr(nn.modules.module, hook)(lambda *_: None)
+    try:
+        assert "all modules have hooks" in recognise_transform(v1.CenterCrop(3), PIL_RGB).reason
+    finally:
+        handle.remove()
+    assert recognise_transform(v1.CenterCrop(3), PIL_RGB).reason is None
 
 
 def test_a_loader_or_a_getitem_that_was_replaced_is_not_known(tmp_path, monkeypatch):
@@ -185,9 +218,12 @@ def test_a_loader_or_a_getitem_that_was_replaced_is_not_known(tmp_path, monkeypa
     with monkeypatch.context() as patch:  # default_loader calls it
         patch.setattr("torchvision.datasets.folder.pil_loader", lambda path: pil_loader(path).rotate(90))
         assert recognise(dataset).reason == "a loader of torchvision.datasets.folder was replaced"
-    with monkeypatch.context() as patch:
-        patch.setattr(datasets.DatasetFolder, "__getitem__", lambda self, index: index)
-        assert recognise(dataset).reason == "__getitem__ of ImageFolder was replaced"
+        patch.setattr("torchvision.datasets.folder.pil_loader", wrapped(pil_loader))
+        assert recognise(dataset).reason == "a loader of torchvision.datasets.folder was replaced"
+    for other in (lambda self, index: index, wrapped(datasets.DatasetFolder.__getitem__)):
+        with monkeypatch.context() as patch:
+            patch.setattr(datasets.DatasetFolder, "__getitem__", other)
+            assert recognise(dataset).reason == "__getitem__ of ImageFolder was replaced"
     assert recognise(dataset).fused
 
 

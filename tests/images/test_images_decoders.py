@@ -210,7 +210,7 @@ COUNTED = {
     "size7.jpg": {"native": "native", "torchvision": "torchvision"},
     "gray.jpg": {"native": "native", "torchvision": "torchvision"},
     "cmyk.jpg": {"native": "pillow (colors)", "torchvision": "pillow (colors)"},
-    "alpha.png": {"native": "pillow (not jpeg)", "torchvision": "pillow (no JPEG file)"},
+    "alpha.png": {"native": "pillow (no JPEG file)", "torchvision": "pillow (no JPEG file)"},
 }
 
 

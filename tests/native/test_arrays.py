@@ -289,6 +289,32 @@ def test_large_images_are_made_in_strips():
         assert torch.equal(bits(arrays.transformed(images, [], [], out, table=table)), bits(expected))
 
 
+@pytest.mark.parametrize("first", [0, 1])  # of the result's memory: streamed where it is aligned
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_batches_too_large_for_the_cache_are_the_same(dtype, first):
+    num = (9 << 19) // (3 * 32 * 32 * dtype.itemsize)
+    images = torch.randint(256, (50, 32, 32, 3), dtype=torch.uint8).permute(0, 3, 1, 2)
+    table = table_of(3, dtype, 1)
+    places, starts, flips = torch.randint(50, (num,)), torch.randint(9, (2, num)), torch.rand(2, num) < 0.5
+    sides = [
+        [Step(Kind.SHIFT, start, -4, 32), Step(Kind.FLIP, flip, 0, 32)]
+        for start, flip in zip(starts, flips, strict=True)
+    ]
+    results = [torch.zeros(num * 3072 + 1, dtype=dtype)[first : first + num * 3072].view(num, 3, 32, 32) for _ in "abc"]
+    for level, out in enumerate(results[:2]):
+        arrays.transformed(
+            images, *sides, out, indices=places, fill=[7], table=table, level=level * (len(native.LEVELS) - 1)
+        )
+    crops = arrays.Crops(images, Kind.SHIFT, (4, 4), (32, 32), [7], table)
+    crops.write(places.numpy(), list(starts.numpy()), list(flips.numpy()), results[2])
+    assert torch.equal(bits(results[0]), bits(results[1]))
+    assert torch.equal(bits(results[0]), bits(results[2]))
+    with pytest.raises(IndexError, match="places must be in"):
+        crops.write(places.numpy() - 50, list(starts.numpy()), list(flips.numpy()), results[2])
+    with pytest.raises(TypeError, match="starts must be contiguous"):
+        crops.write(places.numpy(), list(starts.numpy()[:, ::2]), list(flips.numpy()), results[2])
+
+
 def call(**changes: Any) -> Tensor:
     given = {
         "images": torch.zeros(4, 3, 8, 9, dtype=torch.uint8),

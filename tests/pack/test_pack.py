@@ -140,6 +140,14 @@ def test_a_link_to_nowhere_is_a_file_that_cannot_be_packed(source, tmp_path):
     assert len(packed(source, tmp_path / "pack", on_error="skip")) == 13
 
 
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
+def test_a_named_pipe_is_a_file_that_cannot_be_packed_and_nobody_waits_for_it(source, tmp_path):
+    os.mkfifo(source / "cat" / "pipe.jpg")
+    with pytest.raises(PackError, match=r"1 file cannot be packed:\n  cat/pipe.jpg: OSError: .*a named pipe"):
+        packed(source, tmp_path / "pack")
+    assert len(packed(source, tmp_path / "pack", on_error="skip")) == 13
+
+
 def test_a_folder_that_cannot_be_read_is_an_error_and_not_passed_by(source, tmp_path, monkeypatch):
     scandir = os.scandir
 

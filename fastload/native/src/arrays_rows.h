@@ -8,6 +8,13 @@
 
 #ifdef FASTLOAD_X86
 #include <immintrin.h>
+
+/* A mask of the first bytes of a register. */
+FASTLOAD_TARGET_AVX512
+static inline __mmask64 first_ones(int64_t num)
+{
+    return num >= 64 ? ~(__mmask64)0 : num <= 0 ? 0 : ((__mmask64)1 << num) - 1;
+}
 #endif
 
 /* So many runs are worth more than a look at each place. */
@@ -18,12 +25,12 @@ struct run {
     int64_t begin;  /* in the result */
     int64_t length;
     int64_t source; /* the first one's place */
-    int step;       /* 1 or -1; 0: each as places say */
+    int64_t step;   /* 1 or -1; 0: each as places say */
 };
 
 struct runs {
     struct run run[MOST_RUNS];
-    int num;
+    int64_t num;
 };
 
 /* Where a row lies. */
@@ -33,7 +40,8 @@ struct place {
     int64_t row;     /* to the next row */
 };
 
-enum from { PLANES, PIXELS, ANY };
+/* From planes to planes, from pixels of three channels to planes, from pixels to pixels, and all else. */
+enum way { PLANES, SPLIT, PIXELS, BYTES };
 
 typedef void copy_function(const uint8_t *from, int64_t num, uint8_t *to);
 typedef void split_function(const uint8_t *from, int64_t num, uint8_t *to, int64_t channel);
@@ -42,8 +50,8 @@ struct rows {
     int64_t channels;
     int64_t from_channel; /* strides of the source */
     int64_t from_col;
-    enum from from;
-    int to_pixels;
+    int64_t to_col; /* from a value of the result to the next one of its channel, in places */
+    enum way way;
     const int32_t *places; /* of columns */
     copy_function *copy;
     copy_function *turn;            /* writes in the reverse order */
@@ -59,7 +67,7 @@ static void find_runs(const int32_t *places, int64_t num, struct runs *runs)
         end = begin + 1;
         if (places[begin] < 0)
             continue;
-        int step = end < num && places[end] == places[begin] - 1 && places[end] >= 0 ? -1 : 1;
+        int64_t step = end < num && places[end] == places[begin] - 1 && places[end] >= 0 ? -1 : 1;
         while (end < num && places[end] >= 0 && places[end] == places[end - 1] + step)
             end++;
         if (runs->num == MOST_RUNS) {
@@ -193,6 +201,38 @@ static void split_and_turn_avx2(const uint8_t *from, int64_t num, uint8_t *to, i
         split_16(from + 3 * (num - 16 - i), to + i, channel, PIXEL_BYTES[1]);
     split_16(from, to + num - 16, channel, PIXEL_BYTES[1]);
 }
+
+static const uint8_t EVERY_THIRD[64] = {0,  3,  6,  9,  12, 15, 18, 21, 24, 27, 30, 33, 36, 39, 42, 45,
+                                        48, 51, 54, 57, 60, 63, 66, 69, 72, 75, 78, 81, 84, 87, 90, 93};
+
+/* Split up to 32 pixels, which are two registers. places: where the bytes of the first channel lie in them. */
+FASTLOAD_TARGET_AVX512
+static inline void split_32(const uint8_t *from, int64_t num, uint8_t *to, int64_t channel, __m512i places)
+{
+    __m512i low = _mm512_maskz_loadu_epi8(first_ones(3 * num), from);
+    __m512i high = _mm512_maskz_loadu_epi8(first_ones(3 * num - 64), from + 64);
+    for (int c = 0; c < 3; c++, places = _mm512_add_epi8(places, _mm512_set1_epi8(1)))
+        _mm256_mask_storeu_epi8(to + c * channel, (__mmask32)first_ones(num),
+                                _mm512_castsi512_si256(_mm512_permutex2var_epi8(low, places, high)));
+}
+
+FASTLOAD_TARGET_AVX512
+static void split_avx512(const uint8_t *from, int64_t num, uint8_t *to, int64_t channel)
+{
+    const __m512i places = _mm512_loadu_si512(EVERY_THIRD);
+    for (int64_t i = 0; i < num; i += 32)
+        split_32(from + 3 * i, num - i < 32 ? num - i : 32, to + i, channel, places);
+}
+
+FASTLOAD_TARGET_AVX512
+static void split_and_turn_avx512(const uint8_t *from, int64_t num, uint8_t *to, int64_t channel)
+{
+    for (int64_t i = 0; i < num; i += 32) {
+        int64_t some = num - i < 32 ? num - i : 32;
+        __m512i places = _mm512_sub_epi8(_mm512_set1_epi8((char)(3 * (some - 1))), _mm512_loadu_si512(EVERY_THIRD));
+        split_32(from + 3 * (num - i - some), some, to + i, channel, places);
+    }
+}
 #endif
 
 /* Return how rows are moved.
@@ -202,18 +242,25 @@ static void split_and_turn_avx2(const uint8_t *from, int64_t num, uint8_t *to, i
  */
 static struct rows rows_of(const int64_t strides[4], int64_t channels, int to_pixels, const int32_t *places, int wanted)
 {
-    struct rows rows = {channels, strides[1], strides[3], ANY,        to_pixels,   places,
+    struct rows rows = {channels,   strides[1], strides[3],  to_pixels ? channels : 1, BYTES, places,
                         copy_plain, turn_plain, split_plain, split_and_turn_plain};
-    if (strides[3] == 1)
-        rows.from = PLANES;
-    else if (strides[1] == 1 && strides[3] == channels)
-        rows.from = PIXELS;
+    int from_pixels = strides[1] == 1 && strides[3] == channels;
+    if (!to_pixels && strides[3] == 1)
+        rows.way = PLANES;
+    else if (!to_pixels && from_pixels && channels == 3)
+        rows.way = SPLIT;
+    else if (to_pixels && from_pixels)
+        rows.way = PIXELS;
 #ifdef FASTLOAD_X86
     if (fastload_level(wanted) >= FASTLOAD_AVX2) {
         rows.copy = copy_avx2;
         rows.turn = turn_avx2;
         rows.split = split_avx2;
         rows.split_and_turn = split_and_turn_avx2;
+    }
+    if (fastload_level(wanted) == FASTLOAD_AVX512) {
+        rows.split = split_avx512;
+        rows.split_and_turn = split_and_turn_avx512;
     }
 #else
     (void)wanted;
@@ -224,14 +271,13 @@ static struct rows rows_of(const int64_t strides[4], int64_t channels, int to_pi
 /* Move a run by one byte after the other: whatever has no better way. */
 static void move_bytes(const struct rows *rows, const struct run *run, const uint8_t *from, struct place to)
 {
-    int64_t col = rows->to_pixels ? rows->channels : 1;
     for (int64_t channel = 0; channel < rows->channels; channel++) {
         const uint8_t *source = from + channel * rows->from_channel;
         uint8_t *target = to.start + channel * to.channel;
         for (int64_t i = 0; i < run->length; i++) {
             int64_t place = run->step ? run->source + i * run->step : rows->places[run->begin + i];
             if (place >= 0)
-                target[(run->begin + i) * col] = source[place * rows->from_col];
+                target[(run->begin + i) * rows->to_col] = source[place * rows->from_col];
         }
     }
 }
@@ -244,15 +290,15 @@ static inline void move_row(const struct rows *rows, const struct runs *runs, co
         int64_t num = run->length, channels = rows->channels;
         int64_t lowest = run->step < 0 ? run->source - num + 1 : run->source;
         copy_function *move = run->step < 0 ? rows->turn : rows->copy;
-        if (run->step == 0)
+        if (run->step == 0 || rows->way == BYTES)
             move_bytes(rows, run, from, to);
-        else if (rows->from == PLANES && !rows->to_pixels)
-            for (int64_t channel = 0; channel < channels; channel++)
-                move(from + channel * rows->from_channel + lowest, num, to.start + channel * to.channel + run->begin);
-        else if (rows->from == PIXELS && !rows->to_pixels && channels == 3)
+        else if (rows->way == SPLIT)
             (run->step < 0 ? rows->split_and_turn : rows->split)(from + 3 * lowest, num, to.start + run->begin,
                                                                  to.channel);
-        else if (rows->from == PIXELS && rows->to_pixels && run->step > 0)
+        else if (rows->way == PLANES)
+            for (int64_t channel = 0; channel < channels; channel++)
+                move(from + channel * rows->from_channel + lowest, num, to.start + channel * to.channel + run->begin);
+        else if (run->step > 0)
             move(from + channels * lowest, channels * num, to.start + channels * run->begin);
         else
             move_bytes(rows, run, from, to);
