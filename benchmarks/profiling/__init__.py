@@ -1,0 +1,1 @@
+"""How true ``fastload profile`` speaks: known-answer pipelines, and what it says of them."""
