@@ -1,7 +1,8 @@
 """What a run asks of the machine: for each batch the CPU time and blocked time of its samples, and what the loop does.
 
 In: a :class:`~.trace.Rank`. Out: :class:`Demands`, from which :mod:`.simulation` plays the run again, or another one.
-Time in which a thread was ready to run and others had the cores is no demand: the simulation makes its own. Pure.
+Time in which a thread was ready to run and others had the cores is kept apart: as far as the others were the run's own
+threads, the simulation makes it anew. Pure.
 """
 
 from __future__ import annotations
@@ -33,14 +34,16 @@ class Part(NamedTuple):
 
     cpu: float
     blocked: float
+    queued: float = 0.0
+    """Ready to run while others had the cores: what was seen, and no demand."""
 
+    def plus(self, other: Part) -> Part:
+        """Return both together."""
+        return Part(self.cpu + other.cpu, self.blocked + other.blocked, self.queued + other.queued)
 
-@dataclass(frozen=True, slots=True)
-class StageDemand:
-    """What a stage takes of a batch's demand, over all its samples, in ns."""
-
-    cpu: float
-    blocked: float
+    def times(self, factor: float) -> Part:
+        """Return it so many times."""
+        return Part(self.cpu * factor, self.blocked * factor, self.queued * factor)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,8 +53,8 @@ class BatchDemand:
     samples: tuple[Part, ...]
     """In the order in which they are collated; what a task spends beside samples and collation lies on its samples."""
     collate: Part
-    stages: Mapping[str, StageDemand]
-    """Parts of ``samples``, by stage."""
+    stages: Mapping[str, Part]
+    """What stages take of ``samples``, over all of them."""
     draw_ns: float
     """Drawing its indices and handing them out."""
     pin_ns: float
@@ -100,8 +103,8 @@ class Demands:
     """Observed: making the iterator and starting workers, for each pass."""
     costs: Costs
     cores: int
-    run_queue: float | None
-    """Time that workers were ready to run, over that on the CPU; None if not known."""
+    queued_ns: float
+    """Observed: time that workers were ready to run while at tasks, over all batches."""
 
     @property
     def observed_ns(self) -> float:
@@ -132,7 +135,6 @@ def measure(rank: Rank, warmup: int) -> Demands:
     filler = _Filler([_batch_demand(step, loop) for step, loop in zip(steps, loops, strict=True)])
     demands = iter(filler.filled())
     loader = rank.loaders.get(steps[0].loader, {})
-    tasks = [task for step in steps for task in step.batch.tasks]
     return Demands(
         loader=loader,
         passes=tuple(tuple(next(demands) for _ in one) for one in passes),
@@ -143,7 +145,7 @@ def measure(rank: Rank, warmup: int) -> Demands:
         startup_ns=tuple(float(sum(span.ns for span in one[0].startup)) for one in passes),
         costs=_costs(rank, steps),
         cores=rank.cores,
-        run_queue=_run_queue(tasks),
+        queued_ns=float(sum(task.runnable_ns or 0 for step in steps for task in step.batch.tasks)),
     )
 
 
@@ -195,7 +197,8 @@ def _loop(step: Step) -> Part | None:
         waits = 0.0 if step.device_busy_ns is None else min(float(step.device_busy_ns), step.loop_ns)
         return Part(step.loop_ns - waits, waits)
     cpu = float(min(step.loop_cpu_ns, step.loop_ns))
-    return Part(cpu, max(0.0, step.loop_ns - cpu - (step.loop_runnable_ns or 0)))
+    queued = min(float(step.loop_runnable_ns or 0), step.loop_ns - cpu)
+    return Part(cpu, step.loop_ns - cpu - queued, queued)
 
 
 # -- batches ----------------------------------------------------------------------------------------------------------
@@ -206,21 +209,17 @@ def _batch_demand(step: Step, loop: Part) -> BatchDemand | None:
     if not _is_known(batch):
         return None
     samples: list[Part] = []
-    stages: dict[str, StageDemand] = {}
+    stages: dict[str, Part] = {}
     collate = Part(0.0, 0.0)
     for task in sorted(batch.tasks, key=lambda task: task.number):
         split = _Split(task)
         if task.collate is not None:
-            part = split.part(task.collate.ns, task.collate_cpu_ns)
-            collate = Part(collate.cpu + part.cpu, collate.blocked + part.blocked)
+            collate = collate.plus(split.part(task.collate.ns, task.collate_cpu_ns))
         samples.extend(split.samples())
         for sample in task.samples:
             for stage in sample.stages:
-                part = split.part(stage.ns, stage.cpu_ns)
-                before = stages.get(stage.name, StageDemand(0.0, 0.0))
-                stages[stage.name] = StageDemand(
-                    before.cpu + part.cpu * sample.weight, before.blocked + part.blocked * sample.weight
-                )
+                part = split.part(stage.ns, stage.cpu_ns).times(sample.weight)
+                stages[stage.name] = stages.get(stage.name, Part(0.0, 0.0)).plus(part)
     return BatchDemand(
         samples=tuple(samples),
         collate=collate,
@@ -251,7 +250,8 @@ class _Split:
     def part(self, ns: float, cpu_ns: float | None) -> Part:
         """Return the demand of a stretch of the task."""
         cpu = ns * self._cpu if cpu_ns is None else min(cpu_ns, ns)
-        return Part(cpu, (ns - cpu) * (1.0 - self._queued))
+        off = ns - cpu
+        return Part(cpu, off * (1.0 - self._queued), off * self._queued)
 
     def samples(self) -> list[Part]:
         """Return the demands of the task's samples, and of what it did beside them."""
@@ -259,7 +259,8 @@ class _Split:
         collated = 0 if task.collate is None else task.collate.ns
         inside = max(0, task.ns - collated)
         if not task.samples:
-            return self._spread(self.part(inside, None), max(1, task.num_samples))
+            number = max(1, task.num_samples)
+            return [self.part(inside, None).times(1 / number)] * number
         spent = sum(sample.ns * sample.weight for sample in task.samples)
         # where one in 16 is measured, their sum is an estimate that the whole corrects
         scale = inside / spent if spent > inside or any(sample.weight > 1 for sample in task.samples) else 1.0
@@ -268,11 +269,7 @@ class _Split:
             part = self.part(sample.ns * scale, None if sample.cpu_ns is None else sample.cpu_ns * scale)
             found.extend([part] * sample.weight)
         beside = max(0.0, inside - spent * scale) / len(found)
-        return [Part(part.cpu + beside * (1.0 - self._queued), part.blocked) for part in found]
-
-    @staticmethod
-    def _spread(part: Part, number: int) -> list[Part]:
-        return [Part(part.cpu / number, part.blocked / number)] * number
+        return [part.plus(Part(beside * (1.0 - self._queued), 0.0, beside * self._queued)) for part in found]
 
 
 class _Filler:
@@ -385,18 +382,9 @@ def _usual(found: Sequence[float], otherwise: float) -> float:
     return max(0.0, float(median(found))) if found else otherwise
 
 
-def _run_queue(tasks: Iterable[Task]) -> float | None:
-    cpu = queued = 0
-    for task in tasks:
-        if task.cpu_ns is not None and task.runnable_ns is not None:
-            cpu += task.cpu_ns
-            queued += task.runnable_ns
-    return queued / cpu if cpu else None
-
-
 def _mean(values: Iterable[float]) -> float:
     found = list(values)
     return sum(found) / len(found)
 
 
-__all__ = ["BatchDemand", "Costs", "Demands", "Part", "StageDemand", "measure"]
+__all__ = ["BatchDemand", "Costs", "Demands", "Part", "measure"]

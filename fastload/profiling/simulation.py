@@ -49,8 +49,8 @@ class Machinery:
     persistent: bool = False
     """Workers are started for the first pass only."""
     cores: float = 1.0
-    background: float = 0.0
-    """Threads of other programs that want a core all the time."""
+    foreign: float = 0.0
+    """Share of the observed waiting for a core that was other programs' doing, and stays; 0 to 1."""
     loop_threads: int = 1
     """Threads that the loop's computing keeps busy."""
 
@@ -70,6 +70,8 @@ class Played:
     worker_busy_ns: float = 0.0
     """At tasks, summed over workers; of the same passes."""
     worker_blocked_ns: float = 0.0
+    worker_queued_ns: float = 0.0
+    """Ready to run, at tasks, while other threads of the run had the cores."""
     cpu_ns: float = 0.0
     """Spent on cores, by all threads."""
     elapsed_ns: float = 0.0
@@ -84,7 +86,7 @@ def play(demands: Demands, machinery: Machinery) -> Played:
     played = Played()
     for number, (batches, cut) in enumerate(zip(demands.passes, demands.cut, strict=True)):
         starts = number == 0 or not machinery.persistent
-        cores = _Cores(machinery.cores, machinery.background)
+        cores = _Cores(machinery.cores)
         _Pass(cores, batches, cut, machinery, demands.costs, starts, played).play()
         played.pass_ns.append(cores.now)
         played.elapsed_ns += cores.now
@@ -108,12 +110,12 @@ class _Cores:
     first is told by a heap.
     """
 
-    def __init__(self, cores: float, background: float) -> None:
+    def __init__(self, cores: float) -> None:
         self.now = 0.0
         self.spent = 0.0
         self.current: _Thread
         self._cores = cores
-        self._wanting = background
+        self._wanting = 0
         self._progress = 0.0
         self._running: list[tuple[float, int, _Thread]] = []
         self._blocked: list[tuple[float, int, _Thread]] = []
@@ -248,7 +250,7 @@ class _Pass:
             me.width = machinery.loop_threads
             yield _CPU, batch.loop.cpu
             me.width = 1
-            yield _BLOCKED, batch.loop.blocked
+            yield _BLOCKED, self._blocked(batch.loop)
             played.loop_ns.append(cores.now - ended)
 
     def _begin(self) -> _Doing:
@@ -267,7 +269,7 @@ class _Pass:
         yield _CPU, batch.draw_ns + self._costs.inline_ns
         for part in _joined(batch.samples, batch.collate, _PARTS_PER_TASK):
             yield _CPU, part.cpu
-            yield _BLOCKED, part.blocked
+            yield _BLOCKED, self._blocked(part)
         if self._machinery.pin:
             yield _CPU, batch.pin_ns
 
@@ -323,10 +325,13 @@ class _Pass:
         size = _chunk_size(len(batch.samples), self._machinery.workers, self._mean_sample_ns)
         num_chunks = -(-len(batch.samples) // size)
         edges = [len(batch.samples) * place // num_chunks for place in range(num_chunks + 1)]
-        share = Part(batch.collate.cpu / num_chunks, batch.collate.blocked / num_chunks)
+        share = batch.collate.times(1 / num_chunks)
         return [
             _Task(number, _joined(batch.samples[first:last], share, 2)) for first, last in itertools.pairwise(edges)
         ]
+
+    def _blocked(self, part: Part) -> float:
+        return part.blocked + self._machinery.foreign * part.queued
 
     # -- the others ---------------------------------------------------------------------------------------------------
 
@@ -344,10 +349,12 @@ class _Pass:
             task = queue.popleft()
             begun = cores.now
             for part in task.parts:
+                before = cores.now
                 yield _CPU, part.cpu
-                if part.blocked:
-                    yield _BLOCKED, part.blocked
-                    played.worker_blocked_ns += part.blocked
+                played.worker_queued_ns += max(0.0, cores.now - before - part.cpu)
+                if blocked := self._blocked(part):
+                    yield _BLOCKED, blocked
+                    played.worker_blocked_ns += blocked
             played.worker_busy_ns += cores.now - begun
             cores.start(self._send(task.batch))
             yield _CPU, _CHUNK_IN_WORKER_NS if self._shared else costs.turning_ns
@@ -392,16 +399,9 @@ class _Pass:
 def _joined(samples: Sequence[Part], collate: Part, most: int) -> list[Part]:
     """Return the demands of a task in at most ``most`` parts of neighbouring samples, and collation."""
     size = max(1, -(-len(samples) // most))
-    parts = [
-        Part(
-            sum(part.cpu for part in samples[place : place + size]),
-            sum(part.blocked for part in samples[place : place + size]),
-        )
-        for place in range(0, len(samples), size)
-    ]
-    if collate.cpu or collate.blocked:
-        parts.append(collate)
-    return parts
+    groups = [samples[place : place + size] for place in range(0, len(samples), size)]
+    parts = [Part(*map(sum, zip(*group, strict=True))) for group in groups]
+    return [*parts, collate] if any(collate) else parts
 
 
 def _mean_sample_ns(batches: Sequence[BatchDemand]) -> float:
