@@ -14,7 +14,7 @@ from typing import Any
 from ..errors import TraceError
 from .records import Kind, Record
 from .ring import RingFile
-from .trace import Batch, Rank, Sample, Span, Stage, Step, Task, Trace
+from .trace import Batch, Copy, Rank, Sample, Span, Stage, Step, Task, Trace
 
 SETTINGS = "recording.json"
 """Made by ``fastload profile`` before the script starts: the command, what was asked for."""
@@ -50,6 +50,8 @@ def read_trace(folder: str) -> Trace:
         versions=settings.get("versions", {}),
         warmup=settings.get("warmup", 0),
         num_lost=sum(ring.num_lost for process in processes for ring in process.rings),
+        recorded=settings.get("recorded", ""),
+        exit_status=settings.get("status"),
     )
 
 
@@ -151,18 +153,20 @@ class _Reader:
         self._others = others
         self._heard = _Heard.from_records(main.records())
         self._batches: dict[tuple[int, int], Batch] = {}
+        self._loader_of = {record.a: record.b for record in self._heard.of.get(Kind.ITERATOR, [])}
+        self._passes = _Passes(self._heard)
 
     def rank(self) -> Rank:
         """Return it."""
         identity = self._main.identity
         for record in self._heard.of.get(Kind.DISPATCH, []):
-            batch = self._batch(record.a, record.b)
+            batch = self._batch(record.a, record.b, record.begun)
             begun = record.begun if batch.drawn is None else min(batch.drawn.begun, record.begun)
             batch.drawn = Span(begun, record.ended)
             batch.sampler_ns = (batch.sampler_ns or 0) + record.c
         self._add_tasks()
         for record in self._heard.of.get(Kind.PIN, []):
-            self._batch(record.a, record.b).pinned = Span(record.begun, record.ended)
+            self._batch(record.a, record.b, record.begun).pinned = Span(record.begun, record.ended)
         steps = self._steps()
         delivered = {(step.iterator, step.batch.number) for step in steps}
         all_records = [record for found in self._heard.of.values() for record in found]
@@ -176,21 +180,38 @@ class _Reader:
             begun=min(record.begun for record in all_records),
             ended=max(record.ended for record in all_records),
             probe_ns=[record.ended - record.begun - record.a for record in self._heard.of.get(Kind.PROBE, [])],
+            files={line["index"]: line["path"] for process in self._related() for line in process.lines_of("file")},
         )
 
-    def _batch(self, iterator: int, number: int) -> Batch:
-        batch = self._batches.get((iterator, number))
+    def _related(self) -> list[_Process]:
+        """Return the main process and its workers."""
+        pids = {pid for line in self._main.lines_of("workers") for pid in line["processes"]}
+        return [self._main, *(self._others[pid] for pid in sorted(pids) if pid in self._others)]
+
+    def _batch(self, iterator: int, number: int, at: int) -> Batch:
+        """Return the batch that an iterator numbered so at a time."""
+        number_of_pass = self._passes.number(iterator, number, at)
+        batch = self._batches.get((number_of_pass, number))
         if batch is None:
-            batch = self._batches[iterator, number] = Batch(number=number, drawn=None, sampler_ns=None)
+            batch = self._batches[number_of_pass, number] = Batch(
+                number=number,
+                drawn=None,
+                sampler_ns=None,
+                iterator=number_of_pass,
+                loader=self._loader_of.get(iterator, -1),
+            )
         return batch
 
     # -- tasks --------------------------------------------------------------------------------------------------------
 
     def _add_tasks(self) -> None:
-        dispatched = {(record.a, record.b, record.d): record for record in self._heard.of.get(Kind.DISPATCH, [])}
+        dispatched: dict[tuple[int, int, int], Record] = {}
+        for record in self._heard.of.get(Kind.DISPATCH, []):
+            dispatched[self._passes.number(record.a, record.b, record.begun), record.b, record.d] = record
         arrived: dict[tuple[int, int, int], int] = {}
-        for record in self._heard.of.get(Kind.ARRIVE, []):
-            arrived.setdefault((record.a, record.b, record.c), record.ended)  # by the pinning thread, then by the main
+        for record in self._heard.of.get(Kind.ARRIVE, []):  # by the pinning thread, then by the main
+            place = (self._passes.number(record.a, record.b, record.ended), record.b, record.c)
+            arrived.setdefault(place, record.ended)
         for line in self._main.lines_of("workers"):
             for pid in line["processes"]:
                 if (worker := self._others.get(pid)) is not None:
@@ -200,7 +221,7 @@ class _Reader:
             for record in heard.of.get(Kind.WORK, []):
                 where = self._awaited(record) if record.a < 0 else (record.a, record.b)
                 if where is not None:
-                    self._batch(*where).tasks.append(_task(record, heard, None, record.ended))
+                    self._batch(*where, record.begun).tasks.append(_task(record, heard, None, record.ended))
 
     def _add_tasks_of(self, worker: _Process, iterator: int, dispatched: Any, arrived: Any) -> None:
         names = {line["number"]: line["text"] for line in worker.lines_of("name")}
@@ -208,13 +229,13 @@ class _Reader:
             heard = _Heard.from_records(ring)
             for record in heard.of.get(Kind.WORK, []):
                 number = iterator if record.a < 0 else record.a
-                place = (number, record.b, record.e)
+                place = (self._passes.number(number, record.b, record.begun), record.b, record.e)
                 handed = dispatched.get(place)
                 if handed is None and record.b < 0:
                     continue
                 task = _task(record, heard, None if handed is None else handed.ended, arrived.get(place), names)
                 task.num_samples = 0 if handed is None else handed.e
-                self._batch(number, record.b).tasks.append(task)
+                self._batch(number, record.b, record.begun).tasks.append(task)
 
     def _awaited(self, work: Record) -> tuple[int, int] | None:
         """Return the iterator and batch of the wait that a piece of work in the main thread lies in."""
@@ -227,7 +248,6 @@ class _Reader:
     # -- steps --------------------------------------------------------------------------------------------------------
 
     def _steps(self) -> list[Step]:
-        loader_of = {record.a: record.b for record in self._heard.of.get(Kind.ITERATOR, [])}
         making = [*self._heard.of.get(Kind.ITERATOR, []), *self._heard.of.get(Kind.PASS, [])]
         making.sort(key=lambda record: record.begun)
         passes: dict[int, int] = {}
@@ -237,11 +257,16 @@ class _Reader:
             startup = _joined(
                 Span(record.begun, record.ended) for record in making if before <= record.begun <= wait.begun
             )
+            number = self._passes.number(wait.a, wait.b, wait.begun)
             if steps:
                 last = steps[-1]
                 last.loop_ns = (startup[0].begun if startup else wait.begun) - last.wait.ended
+                if last.ending is not None:
+                    last.loop_ns -= last.ending.ns
             before = wait.begun
             if not wait.small:
+                if steps and steps[-1].iterator == number:
+                    steps[-1].ending = Span(wait.begun, wait.ended)
                 continue
             made = max(
                 (record.begun for record in making if record.a == wait.a and record.begun <= wait.begun), default=0
@@ -249,18 +274,19 @@ class _Reader:
             steps.append(
                 Step(
                     number=len(steps),
-                    loader=loader_of.get(wait.a, -1),
-                    iterator=wait.a,
+                    loader=self._loader_of.get(wait.a, -1),
+                    iterator=number,
                     wait=Span(wait.begun, wait.ended),
-                    batch=self._batch(wait.a, wait.b),
+                    batch=self._batch(wait.a, wait.b, wait.begun),
                     startup=startup,
-                    first=passes.get(wait.a) != made,
+                    first=passes.get(number) != made,
                     loop_ns=None,
                 )
             )
-            passes[wait.a] = made
+            passes[number] = made
         self._add_loops(steps)
         self._add_devices(steps)
+        self._add_copies(steps)
         return steps
 
     def _add_loops(self, steps: list[Step]) -> None:
@@ -270,10 +296,60 @@ class _Reader:
                 step.loop_cpu_ns, step.loop_runnable_ns = _known(record.a), _known(record.b)
 
     def _add_devices(self, steps: list[Step]) -> None:
-        by_batch = {(record.a, record.b): record for record in self._heard.of.get(Kind.DEVICE, [])}
+        by_batch = {
+            (self._passes.number(record.a, record.b, record.begun), record.b): record
+            for record in self._heard.of.get(Kind.DEVICE, [])
+        }
         for step in steps:
             if (record := by_batch.get((step.iterator, step.batch.number))) is not None:
                 step.device_idle_ns, step.device_busy_ns = _known(record.c), _known(record.d)
+
+    def _add_copies(self, steps: list[Step]) -> None:
+        for record in self._heard.of.get(Kind.COPY, []):
+            place = bisect_right(steps, record.begun, key=lambda step: step.wait.begun) - 1
+            if place >= 0:
+                copy = Copy(record.begun, record.ended, record.a, bool(record.small & 1), bool(record.small & 2))
+                steps[place].copies.append(copy)
+
+
+class _Passes:
+    """Tells passes of one iterator apart: one with persistent workers numbers its batches from 0 in each pass.
+
+    Args:
+        heard: records of the main process.
+    """
+
+    def __init__(self, heard: _Heard) -> None:
+        self._begun: dict[int, list[int]] = defaultdict(list)
+        ended: dict[int, int] = {}
+        for record in heard.of.get(Kind.PASS, []):
+            if record.begun >= ended.get(record.a, 0):  # else it is part of making the iterator
+                ended[record.a] = record.ended
+                self._begun[record.a].append(record.begun)
+        self._dispatched: dict[tuple[int, int], list[int]] = defaultdict(list)
+        for record in heard.of.get(Kind.DISPATCH, []):
+            self._dispatched[record.a, record.b].append(record.begun)
+        self._numbers: dict[tuple[int, int], int] = {}
+        self._next = 1 + max((record.a for record in heard.of.get(Kind.ITERATOR, [])), default=-1)
+
+    def number(self, iterator: int, batch: int, at: int) -> int:
+        """Return a number for the pass that a batch, which was worked at at a time, is of; the first: the iterator's.
+
+        What an ended pass has left in the workers arrives during the next one: the handing out tells them apart.
+        """
+        begun = self._begun.get(iterator, ())
+        if len(begun) < 2:
+            return iterator
+        handed = self._dispatched.get((iterator, batch), ())
+        if place := bisect_right(handed, at):
+            at = handed[place - 1]
+        place = bisect_right(begun, at) - 1
+        if place <= 0:
+            return iterator
+        if (iterator, place) not in self._numbers:
+            self._numbers[iterator, place] = self._next
+            self._next += 1
+        return self._numbers[iterator, place]
 
 
 def _known(value: int) -> int | None:

@@ -1,0 +1,389 @@
+"""What a change would bring: the run is played again with it.
+
+In: a :class:`~.trace.Rank`. Out: predictions, and the changes that bring most, each as the lines to change. First the
+run that was seen is played as it was; if that does not come out alike, nothing is predicted. Pure.
+
+Settings are a mapping of the knobs of :data:`KNOBS`; those that are not named stay as they were.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from ..errors import ConfigError, TraceError
+from .analysis import Fix, Interval, Simulation
+from .demands import BatchDemand, Demands, Part, measure
+from .simulation import Machinery, Order, Played, play
+from .trace import Rank, Trace
+
+KNOBS: Mapping[str, str] = {
+    "num_workers": "worker processes; 0: none",
+    "prefetch_factor": "batches in flight for each worker",
+    "in_order": "false: batches come as they are ready",
+    "engine": "torch, or fastload: samples go to whichever worker is idle, batches come in order",
+    "persistent_workers": "true: workers are kept from pass to pass",
+    "cache": "encoded: files are read from memory; decoded: decoded images are kept in memory",
+    "decoder_speedup": "decoding is so many times as fast (needs a recording at level 2)",
+    "on_device": "names of transforms that the workers no longer do (needs a recording at level 2)",
+}
+"""What can be set, and what it means."""
+
+_TOLERANCE = 0.1
+"""The run that was seen must be reproduced so closely."""
+_WORTH = 0.03
+"""A fix must bring so much of a step's time."""
+_AS_GOOD = 0.02
+"""Of several settings the smallest one is named that comes so close to the best."""
+_RESAMPLINGS = 200
+_DECODING = ("decode", "load", "image.load", "image.open")
+"""How stages that decode are called, in lower case."""
+
+
+class WhatIf:
+    """Predicts for one rank.
+
+    Args:
+        rank: as recorded.
+        warmup: steps at its beginning that do not count.
+
+    Raises:
+        TraceError: what its batches asked for cannot be told; the message says why.
+    """
+
+    def __init__(self, rank: Rank, warmup: int = 0) -> None:
+        self._demands = demands = measure(rank, warmup)
+        self._machinery = _machinery(demands)
+        seen = play(demands, self._machinery)
+        # Waiting for cores that the run's own threads do not explain was other programs' doing, and stays.
+        if demands.queued_ns > 0:
+            foreign = max(0.0, 1.0 - seen.worker_queued_ns / demands.queued_ns)
+            self._machinery = dataclasses.replace(self._machinery, foreign=foreign)
+            seen = play(demands, self._machinery)
+        self._seen = seen
+        observed, reproduced = demands.observed_ns, _mean(self._steady(seen))
+        off = reproduced / observed - 1.0
+        self.simulation = Simulation(
+            observed_ms=observed / 1e6,
+            reproduced_ms=reproduced / 1e6,
+            trusted=abs(off) <= _TOLERANCE,
+            reason=""
+            if abs(off) <= _TOLERANCE
+            else f"the run that was seen is not reproduced: {reproduced / 1e6:.3g} ms a step in place of "
+            f"{observed / 1e6:.3g} ms ({off:+.0%})",
+        )
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The knobs as they were."""
+        machinery = self._machinery
+        return {
+            "num_workers": machinery.workers,
+            "prefetch_factor": machinery.prefetch,
+            "in_order": machinery.order != "any",
+            "engine": "fastload" if machinery.order == "sample" else "torch",
+            "persistent_workers": machinery.persistent,
+        }
+
+    def predict(self, settings: Mapping[str, Any]) -> Interval:
+        """Return the time of a step with other settings, in ms.
+
+        Raises:
+            ConfigError: a knob does not exist, or cannot be set so, or needs what the recording does not have.
+            TraceError: the run that was seen is not reproduced.
+        """
+        self._require_trust()
+        return self._interval(self._steady(self._played(settings)))
+
+    def fixes(self) -> list[Fix]:
+        """Return the changes that bring something, the best first.
+
+        Raises:
+            TraceError: the run that was seen is not reproduced.
+        """
+        self._require_trust()
+        found = [self._fix(title, settings) for title, settings in self._candidates()]
+        if (fix := self._persistent_fix()) is not None:
+            found.append(fix)
+        return sorted((fix for fix in found if fix.speedup >= 1 + _WORTH), key=lambda fix: -fix.speedup)
+
+    # -- playing ------------------------------------------------------------------------------------------------------
+
+    def _require_trust(self) -> None:
+        if not self.simulation.trusted:
+            raise TraceError(self.simulation.reason)
+
+    def _played(self, settings: Mapping[str, Any]) -> Played:
+        return play(_changed(self._demands, settings), _configured(self._machinery, self._demands, settings))
+
+    def _steady(self, played: Played) -> list[float]:
+        both = zip(played.wait_ns, played.loop_ns, self._demands.steady, strict=True)
+        return [wait + loop for wait, loop, counts in both if counts]
+
+    def _interval(self, steps_ns: Sequence[float]) -> Interval:
+        """Return the mean with what resampling the steps, and the error of the reproduction, leave open."""
+        value = _mean(steps_ns) / 1e6
+        low, high = _resampled(steps_ns)
+        off = self.simulation.observed_ms / self.simulation.reproduced_ms
+        return Interval(
+            value=value, low=min(low / 1e6, value * min(off, 1.0)), high=max(high / 1e6, value * max(off, 1.0))
+        )
+
+    # -- fixes --------------------------------------------------------------------------------------------------------
+
+    def _fix(self, title: str, settings: Mapping[str, Any]) -> Fix:
+        played = self._played(settings)
+        machinery = _configured(self._machinery, self._demands, settings)
+        step = self._interval(self._steady(played))
+        return Fix(
+            title=title,
+            change=_change(self.settings, self._demands.loader, settings),
+            settings=dict(settings),
+            step_ms=step,
+            speedup=self.simulation.observed_ms / step.value,
+            then=self._bound(played, machinery),
+        )
+
+    def _candidates(self) -> list[tuple[str, dict[str, Any]]]:
+        seen = self.settings
+        workers, prefetch = seen["num_workers"], seen["prefetch_factor"]
+        found: list[tuple[str, dict[str, Any]]] = []
+        best = self._least("num_workers", _worker_counts(workers, self._demands.cores), {})
+        if best != workers:
+            found.append((f"num_workers {workers} -> {best}", {"num_workers": best}))
+        if workers:
+            best = self._least("prefetch_factor", [prefetch, *(n for n in (4, 8, 16) if n > prefetch)], {})
+            if best != prefetch:
+                found.append((f"prefetch_factor {prefetch} -> {best}", {"prefetch_factor": best}))
+            if seen["engine"] == "torch":
+                if seen["in_order"]:
+                    found.append(("take batches as they are ready", {"in_order": False}))
+                found.append(("fastload's loader", {"engine": "fastload"}))
+        if seen["engine"] == "torch":
+            best = self._least("num_workers", _worker_counts(workers, self._demands.cores), {"engine": "fastload"})
+            if best != workers:
+                found.append((f"fastload's loader with {best} workers", {"engine": "fastload", "num_workers": best}))
+        return found
+
+    def _least(self, knob: str, values: Sequence[int], others: Mapping[str, Any]) -> int:
+        """Return the smallest value (the one that was, if it is as good) that comes close to the best."""
+        times = {value: _mean(self._steady(self._played({**others, knob: value}))) for value in values}
+        enough = min(times.values()) * (1 + _AS_GOOD)
+        if times[values[0]] <= enough:
+            return values[0]
+        return min(value for value in values if times[value] <= enough)
+
+    def _persistent_fix(self) -> Fix | None:
+        """Keeping workers saves their starts: told by the time of whole passes, spread over their steps."""
+        if self._machinery.persistent or not self._machinery.workers or len(self._demands.passes) < 2:
+            return None
+        played = self._played({"persistent_workers": True})
+        number = len(played.wait_ns)
+        before, after = sum(self._seen.pass_ns) / number, sum(played.pass_ns) / number
+        step = self._interval([after])
+        return Fix(
+            title="keep the workers between passes",
+            change=_change(self.settings, self._demands.loader, {"persistent_workers": True}),
+            settings={"persistent_workers": True},
+            step_ms=step,
+            speedup=before / after,
+            then=self._bound(played, self._machinery),
+        )
+
+    def _bound(self, played: Played, machinery: Machinery) -> str:
+        """Return what takes most of a played run's time, in words."""
+        counts = self._demands.steady
+        waited = sum(ns for ns, counted in zip(played.wait_ns, counts, strict=True) if counted)
+        overtaken = sum(ns for ns, counted in zip(played.overtaken_ns, counts, strict=True) if counted)
+        if waited < 0.05 * sum(self._steady(played)):
+            return "the loop's own computing"
+        if played.cpu_ns > 0.9 * machinery.cores * played.elapsed_ns:
+            return f"the {machinery.cores:.3g} cores: all are busy"
+        if not machinery.workers:
+            return "loading in the main process"
+        if overtaken > 0.3 * waited:
+            return "single slow batches that finished ones wait for"
+        if played.worker_busy_ns > 0.8 * machinery.workers * played.elapsed_ns:
+            blocked = played.worker_blocked_ns > 0.5 * played.worker_busy_ns
+            return "reading in the workers" if blocked else "the workers' computing"
+        return "passing batches between processes"
+
+
+def fixes(trace: Trace, rank: Rank, settings: Mapping[str, Any] | None = None) -> tuple[list[Fix], Simulation]:
+    """Return what would help a rank, the best first.
+
+    Args:
+        trace: the recording.
+        rank: one of its ranks.
+        settings: predict these alone, in the place of looking for what helps.
+
+    Returns:
+        The changes, none if the simulation is not to be trusted; and whether it is.
+
+    Raises:
+        ConfigError: a knob of ``settings`` does not exist or cannot be set so.
+    """
+    try:
+        whatif = WhatIf(rank, trace.warmup)
+    except TraceError as error:
+        observed = [step.wait.ns + step.loop_ns for step in rank.steps if step.loop_ns is not None]
+        simulation = Simulation(
+            observed_ms=_mean(observed) / 1e6 if observed else 0.0, reproduced_ms=0.0, trusted=False, reason=str(error)
+        )
+        return [], simulation
+    if not whatif.simulation.trusted:
+        return [], whatif.simulation
+    if settings is not None:
+        return [whatif._fix("what was asked for", settings)], whatif.simulation
+    return whatif.fixes(), whatif.simulation
+
+
+def predict(rank: Rank, settings: Mapping[str, Any], warmup: int = 0) -> Interval:
+    """Return the time of a step with other settings, in ms; see :meth:`WhatIf.predict`."""
+    return WhatIf(rank, warmup).predict(settings)
+
+
+# -- settings ---------------------------------------------------------------------------------------------------------
+
+
+def _machinery(demands: Demands) -> Machinery:
+    loader = demands.loader
+    fastload = loader.get("engine") == "fastload"
+    order: Order = "sample" if fastload else "any" if loader.get("in_order") is False else "batch"
+    return Machinery(
+        workers=int(loader.get("num_workers") or 0),
+        prefetch=int(loader.get("prefetch_factor") or 2),
+        order=order,
+        whole=_is_whole(demands),
+        pin=any(batch.pin_ns for one in demands.passes for batch in one),
+        persistent=bool(loader.get("persistent_workers")),
+        cores=float(demands.cores),
+    )
+
+
+def _is_whole(demands: Demands) -> bool:
+    return demands.loader.get("collate") not in (None, "default_collate")
+
+
+def _configured(machinery: Machinery, demands: Demands, settings: Mapping[str, Any]) -> Machinery:
+    unknown = [knob for knob in settings if knob not in KNOBS]
+    if unknown:
+        raise ConfigError(f"a what-if sets {', '.join(KNOBS)}; got {unknown[0]!r}")
+    workers = _count(settings, "num_workers", machinery.workers, 0)
+    engine = settings.get("engine", "fastload" if machinery.order == "sample" else "torch")
+    in_order = settings.get("in_order", machinery.order != "any")
+    if engine not in ("torch", "fastload"):
+        raise ConfigError(f"engine must be torch or fastload, got {engine!r}")
+    return dataclasses.replace(
+        machinery,
+        workers=workers,
+        prefetch=_count(settings, "prefetch_factor", machinery.prefetch, 1),
+        order="sample" if engine == "fastload" else "batch" if in_order else "any",
+        persistent=bool(settings.get("persistent_workers", machinery.persistent)),
+    )
+
+
+def _count(settings: Mapping[str, Any], knob: str, before: int, least: int) -> int:
+    value = settings.get(knob, before)
+    if type(value) is not int or value < least:
+        raise ConfigError(f"{knob} must be an integer of at least {least}, got {value!r}")
+    return value
+
+
+def _changed(demands: Demands, settings: Mapping[str, Any]) -> Demands:
+    """Return the demands as settings change them."""
+    if (cache := settings.get("cache")) is not None:
+        if cache not in ("encoded", "decoded"):
+            raise ConfigError(f"cache must be encoded or decoded, got {cache!r}")
+        decoding = _stages(demands, _is_decoding, "cache=decoded") if cache == "decoded" else []
+        demands = _each(demands, lambda batch: _without(_unblocked(batch), decoding, 1.0))
+    if (speedup := settings.get("decoder_speedup")) is not None:
+        if not isinstance(speedup, int | float) or speedup <= 0:
+            raise ConfigError(f"decoder_speedup must be above 0, got {speedup!r}")
+        decoding = _stages(demands, _is_decoding, "decoder_speedup")
+        demands = _each(demands, lambda batch: _without(batch, decoding, 1.0 - 1.0 / speedup))
+    if names := settings.get("on_device"):
+        moved = _stages(demands, set(names).__contains__, "on_device")
+        demands = _each(demands, lambda batch: _without(batch, moved, 1.0))
+    return demands
+
+
+def _is_decoding(stage: str) -> bool:
+    return stage.lower() in _DECODING or "decode" in stage.lower()
+
+
+def _stages(demands: Demands, wanted: Callable[[str], bool], knob: str) -> list[str]:
+    heard = {name for one in demands.passes for batch in one for name in batch.stages}
+    found = sorted(name for name in heard if wanted(name))
+    if not found:
+        names = ", ".join(sorted(heard)) or "none at all"
+        raise ConfigError(f"{knob} needs stages that were recorded: {names}; record with --level 2")
+    return found
+
+
+def _each(demands: Demands, change: Callable[[BatchDemand], BatchDemand]) -> Demands:
+    return dataclasses.replace(demands, passes=tuple(tuple(map(change, one)) for one in demands.passes))
+
+
+def _unblocked(batch: BatchDemand) -> BatchDemand:
+    return dataclasses.replace(batch, samples=tuple(Part(part.cpu, 0.0, part.queued) for part in batch.samples))
+
+
+def _without(batch: BatchDemand, stages: Sequence[str], share: float) -> BatchDemand:
+    """Take a share of stages away, from all samples alike."""
+    cpu = share * sum(batch.stages[name].cpu for name in stages if name in batch.stages)
+    blocked = share * sum(batch.stages[name].blocked for name in stages if name in batch.stages)
+    whole_cpu = sum(part.cpu for part in batch.samples)
+    whole_blocked = sum(part.blocked for part in batch.samples)
+    keep_cpu = max(0.0, 1.0 - cpu / whole_cpu) if whole_cpu else 1.0
+    keep_blocked = max(0.0, 1.0 - blocked / whole_blocked) if whole_blocked else 1.0
+    return dataclasses.replace(
+        batch,
+        samples=tuple(Part(part.cpu * keep_cpu, part.blocked * keep_blocked, part.queued) for part in batch.samples),
+    )
+
+
+def _worker_counts(workers: int, cores: int) -> list[int]:
+    """Return numbers of workers to try, the one that was first."""
+    found = {1, 2, 3, 4, 6, 8, 12, 16, workers + 1, 2 * workers, cores - 1, cores}
+    return [workers, *sorted(n for n in found if 0 < n <= max(16, 2 * cores, 2 * workers) and n != workers)]
+
+
+def _change(before: Mapping[str, Any], loader: Mapping[str, Any], settings: Mapping[str, Any]) -> str:
+    """Return the lines to change."""
+    lines: list[str] = []
+    if settings.get("engine", before["engine"]) != before["engine"]:
+        lines += ["-from torch.utils.data import DataLoader", "+from fastload import DataLoader"]
+    named = [knob for knob in ("num_workers", "prefetch_factor", "in_order", "persistent_workers") if knob in settings]
+    old = {knob: loader.get(knob, before[knob]) for knob in named}
+    if named:
+        lines += [f"-DataLoader(..., {_arguments(old)})", f"+DataLoader(..., {_arguments(settings, named)})"]
+    return "\n".join(lines)
+
+
+def _arguments(values: Mapping[str, Any], names: Sequence[str] | None = None) -> str:
+    return ", ".join(f"{name}={values[name]!r}" for name in (values if names is None else names))
+
+
+# -- numbers ----------------------------------------------------------------------------------------------------------
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
+
+
+def _resampled(values: Sequence[float]) -> tuple[float, float]:
+    """Return the 90 % interval of the mean, from blocks of neighbours drawn anew: steps depend on those before them."""
+    length = max(1, round(len(values) ** (1 / 3)))
+    sums = [0.0]
+    for value in values:
+        sums.append(sums[-1] + value)
+    blocks = [(sums[place + length] - sums[place]) / length for place in range(len(values) - length + 1)]
+    draw = random.Random(0)
+    means = sorted(_mean(draw.choices(blocks, k=-(-len(values) // length))) for _ in range(_RESAMPLINGS))
+    return means[_RESAMPLINGS // 20], means[-1 - _RESAMPLINGS // 20]
+
+
+__all__ = ["KNOBS", "WhatIf", "fixes", "predict"]
