@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,10 @@ from rich.table import Table
 import fastload
 from benchmarks.neighbours import cores_used_by_others, read_cpu
 from benchmarks.profiling.pipelines import Pipeline, drawn, names
+from fastload.errors import TraceError
 from fastload.profiling.analysis import Analysis
+from fastload.profiling.reading import read_trace
+from fastload.profiling.whatif import WhatIf
 
 WORTH = 0.2
 """Changes of the step by at least this share are held against predictions."""
@@ -93,7 +96,7 @@ def measure(pipeline: Pipeline, seed: int, folder: Path, *, knobs: bool) -> Row:
     why_not = ""
     if knobs and pipeline.change:
         changed_ms = profiled(pipeline, folder / "changed", pipeline.change).ranks[0].step_ms.value
-        predicted_ms, why_not = predicted(folder / "as-it-is", pipeline)
+        predicted_ms, why_not = predicted(folder / "as-it-is", pipeline.settings)
     return Row(
         seed=seed,
         name=pipeline.name,
@@ -139,17 +142,16 @@ def profiled(pipeline: Pipeline, folder: Path, change: Any = None) -> Analysis:
     return Analysis.from_json(path.read_text(encoding="utf-8"), str(path))
 
 
-def predicted(folder: Path, pipeline: Pipeline) -> tuple[float | None, str]:
-    """Return the step time that the simulation gives for a pipeline's change, or why it gives none."""
-    from fastload.profiling.whatif import predict
-
-    from fastload.errors import TraceError
-    from fastload.profiling.reading import read_trace
-
+def predicted(folder: Path, settings: Mapping[str, Any]) -> tuple[float | None, str]:
+    """Return the step time in ms that the simulation gives for other settings, or why it gives none."""
+    trace = read_trace(str(folder / "out"))
     try:
-        return predict(read_trace(str(folder / "out")).ranks[0], pipeline.settings).value, ""
+        what_if = WhatIf(trace.ranks[0], trace.warmup)
     except TraceError as error:
         return None, str(error)
+    if not what_if.simulation.trusted:
+        return None, what_if.simulation.reason
+    return what_if.predict(settings).value, ""
 
 
 def matrix(rows: Sequence[Row]) -> Table:
