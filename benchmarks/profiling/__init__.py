@@ -1,0 +1,1 @@
+"""What the profiler says, against what is so."""
