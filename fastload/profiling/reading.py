@@ -216,12 +216,16 @@ class _Reader:
             for pid in line["processes"]:
                 if (worker := self._others.get(pid)) is not None:
                     self._add_tasks_of(worker, line["iterator"], dispatched, arrived)
+        names = {line["number"]: line["text"] for line in self._main.lines_of("name")}
         for ring in self._main.rings:
             heard = _Heard.from_records(ring)
             for record in heard.of.get(Kind.WORK, []):
                 where = self._awaited(record) if record.a < 0 else (record.a, record.b)
                 if where is not None:
-                    self._batch(*where, record.begun).tasks.append(_task(record, heard, None, record.ended))
+                    task = _task(record, heard, None, record.ended, names)
+                    if record.a < 0:
+                        task.worker = -1
+                    self._batch(*where, record.begun).tasks.append(task)
 
     def _add_tasks_of(self, worker: _Process, iterator: int, dispatched: Any, arrived: Any) -> None:
         names = {line["number"]: line["text"] for line in worker.lines_of("name")}
