@@ -7,7 +7,6 @@ libraries are the real ones. The data are made up, and small.
 from __future__ import annotations
 
 import importlib.util
-import json
 import os
 import struct
 import subprocess
@@ -97,7 +96,7 @@ def num_samples(rank: Rank) -> int:
 
 # -- PyTorch's examples ------------------------------------------------------------------------------------------------
 
-MNIST = '''
+MNIST = """
 import argparse
 import torch
 import torch.nn as nn
@@ -166,7 +165,7 @@ def main():
 
 if __name__ == "__main__":
     main()
-'''
+"""
 
 
 def write_digits(folder: Path) -> None:
@@ -197,3 +196,340 @@ def test_the_mnist_example_prints_what_it_prints_and_its_two_loaders_are_told_ap
     )
     assert batches_of(run.rank) == {"RandomSampler": [5, 5], "SequentialSampler": [3, 3]}
     assert workers_of(run.rank) == ({-1, 0} if workers else {0})
+
+
+IMAGENET = """
+import argparse
+import torch
+import torch.nn as nn
+import torchvision.datasets as datasets
+import torchvision.transforms as transforms
+
+
+class AverageMeter:
+    def __init__(self):
+        self.count = 0
+
+    def update(self, n):
+        self.count += n
+
+
+def train(train_loader, model, criterion, optimizer, epoch):
+    seen = AverageMeter()
+    model.train()
+    for i, (images, target) in enumerate(train_loader):
+        output = model(images.to("cpu", non_blocking=True))
+        loss = criterion(output, target.to("cpu", non_blocking=True))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        seen.update(images.size(0))
+    print(f"Epoch: [{epoch}][{i + 1}/{len(train_loader)}] {seen.count}")
+
+
+def validate(val_loader, model, criterion):
+    seen = AverageMeter()
+    model.eval()
+    with torch.no_grad():
+        for i, (images, target) in enumerate(val_loader):
+            criterion(model(images), target)
+            seen.update(images.size(0))
+    print(f"Test: [{i + 1}/{len(val_loader)}] {seen.count}")
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("data")
+    parser.add_argument("-j", "--workers", default=4, type=int)
+    parser.add_argument("--epochs", default=90, type=int)
+    parser.add_argument("-b", "--batch-size", default=256, type=int)
+    args = parser.parse_args()
+    normalize = transforms.Normalize(mean=[0.485, 0.456, 0.406], std=[0.229, 0.224, 0.225])
+    train_dataset = datasets.ImageFolder(
+        f"{args.data}/train",
+        transforms.Compose([
+            transforms.RandomResizedCrop(32), transforms.RandomHorizontalFlip(), transforms.ToTensor(), normalize,
+        ]))
+    val_dataset = datasets.ImageFolder(
+        f"{args.data}/val",
+        transforms.Compose([transforms.Resize(36), transforms.CenterCrop(32), transforms.ToTensor(), normalize]))
+    train_loader = torch.utils.data.DataLoader(
+        train_dataset, batch_size=args.batch_size, shuffle=True, num_workers=args.workers, pin_memory=True)
+    val_loader = torch.utils.data.DataLoader(
+        val_dataset, batch_size=args.batch_size, shuffle=False, num_workers=args.workers, pin_memory=True)
+    model = nn.Sequential(nn.Conv2d(3, 4, 3, 4), nn.Flatten(), nn.Linear(256, 2))
+    criterion = nn.CrossEntropyLoss()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9, weight_decay=1e-4)
+    for epoch in range(args.epochs):
+        train(train_loader, model, criterion, optimizer, epoch)
+        validate(val_loader, model, criterion)
+
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+def write_photographs(folder: Path) -> None:
+    """Write two classes: 20 photographs of 60 by 48 pixels to train with, 8 to validate."""
+    generator = np.random.default_rng(0)
+    for split, count in (("train", 20), ("val", 8)):
+        for number in range(count):
+            path = folder / "photographs" / split / "ab"[number % 2] / f"{number}.jpg"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(generator.integers(0, 256, (48, 60, 3), dtype=np.uint8)).save(path)
+
+
+def test_the_imagenet_examples_loaders_are_recorded_with_their_workers(tmp_path: Path) -> None:
+    write_photographs(tmp_path)
+    run = Run(tmp_path, IMAGENET, "photographs", "-j", "2", "-b", "4", "--epochs", "2")
+    assert run.status == 0, run.complaints
+    assert run.output == "".join(f"Epoch: [{epoch}][5/5] 20\nTest: [2/2] 8\n" for epoch in (0, 1))
+    rank = run.rank
+    assert batches_of(rank) == {"RandomSampler": [5, 5], "SequentialSampler": [2, 2]}
+    assert workers_of(rank) == {0, 1}
+    assert num_samples(rank) == 2 * (20 + 8)
+    train = next(loader for loader in rank.loaders.values() if loader["sampler"] == "RandomSampler")
+    assert (train["engine"], train["batch_size"], train["num_workers"], train["pin_memory"]) == ("torch", 4, 2, True)
+
+
+def test_a_script_ends_after_its_steps_with_status_0_and_what_it_had_printed(tmp_path: Path) -> None:
+    write_photographs(tmp_path)
+    run = Run(
+        tmp_path,
+        IMAGENET,
+        *("photographs", "-j", "2", "-b", "4", "--epochs", "90"),
+        options=("--steps", "8", "--warmup", "2"),
+    )
+    assert run.status == 0, run.complaints
+    assert run.output == "Epoch: [0][5/5] 20\nTest: [2/2] 8\n"
+    assert len(run.rank.steps) == 10
+
+
+# -- libraries ---------------------------------------------------------------------------------------------------------
+
+TIMM = """
+import torch
+from timm.data import create_loader
+from torchvision.datasets import FakeData
+
+if __name__ == "__main__":
+    loader = create_loader(
+        FakeData(20, (3, 40, 40), 10), input_size=(3, 32, 32), batch_size=4, is_training=True, num_workers=2,
+        device=torch.device("cpu"), persistent_workers=False, use_prefetcher=USE_PREFETCHER,
+    )
+    print([len([0 for images, labels in loader if images.shape == (4, 3, 32, 32)]) for epoch in range(2)])
+"""
+
+
+@needs("timm")
+@pytest.mark.parametrize("use_prefetcher", [True, False])
+def test_timms_loader_is_recorded(tmp_path: Path, use_prefetcher: bool) -> None:
+    run = Run(tmp_path, TIMM.replace("USE_PREFETCHER", str(use_prefetcher)))
+    assert (run.status, run.output) == (0, "[5, 5]\n"), run.complaints
+    rank = run.rank
+    assert batches_of(rank) == {"RandomSampler": [5, 5]}
+    assert workers_of(rank) == {0, 1}
+    assert num_samples(rank) == 40
+
+
+LIGHTNING = """
+import lightning
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+
+class Classifier(lightning.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(2, 2)
+
+    def training_step(self, batch, number):
+        features, labels = batch
+        return torch.nn.functional.cross_entropy(self.layer(features), labels)
+
+    def validation_step(self, batch, number):
+        self.training_step(batch, number)
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+
+
+if __name__ == "__main__":
+    rows = TensorDataset(torch.randn(24, 2), torch.arange(24) % 2)
+    trainer = lightning.Trainer(
+        accelerator="cpu", devices=1, max_epochs=2, logger=False, enable_checkpointing=False,
+        enable_progress_bar=False, enable_model_summary=False,
+    )
+    trainer.fit(
+        Classifier(), DataLoader(rows, batch_size=4, shuffle=True, num_workers=2), DataLoader(rows, batch_size=8)
+    )
+    print(f"{trainer.global_step} steps")
+"""
+
+
+@needs("lightning")
+def test_lightnings_trainer_is_recorded_sanity_check_included(tmp_path: Path) -> None:
+    run = Run(tmp_path, LIGHTNING)
+    assert (run.status, run.output) == (0, "12 steps\n"), run.complaints
+    assert batches_of(run.rank) == {"SequentialSampler": [2, 3, 3], "RandomSampler": [6, 6]}
+
+
+@needs("lightning")
+def test_lightnings_trainer_is_ended_after_the_steps_that_were_wanted(tmp_path: Path) -> None:
+    run = Run(tmp_path, LIGHTNING, options=("--steps", "6", "--warmup", "1"))
+    assert (run.status, run.output) == (0, ""), run.complaints
+    assert len(run.rank.steps) == 7
+
+
+ACCELERATE = """
+import torch
+from accelerate import Accelerator
+from torch.utils.data import DataLoader, TensorDataset
+
+if __name__ == "__main__":
+    accelerator = Accelerator(cpu=True)
+    rows = TensorDataset(torch.randn(24, 2), torch.arange(24) % 2)
+    model = torch.nn.Linear(2, 2)
+    model, optimizer, loader = accelerator.prepare(
+        model, torch.optim.SGD(model.parameters(), lr=0.1), DataLoader(rows, 4, shuffle=True, num_workers=2)
+    )
+    for epoch in range(2):
+        for number, (features, labels) in enumerate(loader):
+            accelerator.backward(torch.nn.functional.cross_entropy(model(features), labels))
+            optimizer.step()
+            optimizer.zero_grad()
+        print(f"epoch {epoch}: {number + 1} batches")
+"""
+
+
+@needs("accelerate")
+def test_accelerates_loader_is_recorded(tmp_path: Path) -> None:
+    run = Run(tmp_path, ACCELERATE)
+    assert (run.status, run.output) == (0, "epoch 0: 6 batches\nepoch 1: 6 batches\n"), run.complaints
+    ((passes),) = batches_of(run.rank).values()
+    assert passes == [6, 6]
+    assert workers_of(run.rank) == {0, 1}
+
+
+TRAINER = """
+import torch
+import transformers
+
+
+class Rows(torch.utils.data.Dataset):
+    def __len__(self):
+        return 24
+
+    def __getitem__(self, index):
+        return {"features": torch.tensor([float(index), 1.0]), "labels": torch.tensor(index % 2)}
+
+
+class Classifier(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(2, 2)
+
+    def forward(self, features, labels):
+        logits = self.layer(features)
+        return {"loss": torch.nn.functional.cross_entropy(logits, labels), "logits": logits}
+
+
+if __name__ == "__main__":
+    arguments = transformers.TrainingArguments(
+        output_dir="trained", use_cpu=True, num_train_epochs=2, per_device_train_batch_size=4,
+        dataloader_num_workers=2, report_to="none", save_strategy="no", logging_strategy="no", disable_tqdm=True,
+    )
+    trainer = transformers.Trainer(Classifier(), arguments, train_dataset=Rows())
+    done = trainer.train()
+    print(f"after {done.global_step} steps")
+"""
+
+
+@needs("transformers")
+def test_hugging_faces_trainer_is_recorded(tmp_path: Path) -> None:
+    run = Run(tmp_path, TRAINER)
+    assert run.status == 0, run.complaints
+    assert run.output.splitlines()[-1] == "after 12 steps"
+    ((passes),) = batches_of(run.rank).values()
+    assert passes == [6, 6]
+    assert workers_of(run.rank) == {0, 1}
+
+
+# -- ranks -------------------------------------------------------------------------------------------------------------
+
+RANKS = """
+import os
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+
+if __name__ == "__main__":
+    dist.init_process_group("gloo")
+    rows = TensorDataset(torch.randn(64, 2), torch.arange(64) % 2)
+    sampler = DistributedSampler(rows)
+    loader = DataLoader(rows, batch_size=4, sampler=sampler, num_workers=1)
+    model = DistributedDataParallel(torch.nn.Linear(2, 2))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for epoch in range(2):
+        sampler.set_epoch(epoch)
+        for features, labels in loader:
+            optimizer.zero_grad()
+            torch.nn.functional.cross_entropy(model(features), labels).backward()
+            optimizer.step()
+    print(f"rank {dist.get_rank()} is done", flush=True)
+    dist.destroy_process_group()
+"""
+
+TORCHRUN = ("--", sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
+
+
+def test_each_rank_of_torchrun_is_recorded(tmp_path: Path) -> None:
+    run = Run(tmp_path, RANKS, before=TORCHRUN)
+    assert run.status == 0, run.complaints
+    assert sorted(run.output.splitlines()) == ["rank 0 is done", "rank 1 is done"]
+    ranks = run.trace.ranks
+    assert [rank.rank for rank in ranks] == [0, 1]
+    for rank in ranks:
+        assert batches_of(rank) == {"DistributedSampler": [8, 8]}
+        assert workers_of(rank) == {0}
+
+
+def test_all_ranks_end_after_the_same_step(tmp_path: Path) -> None:
+    run = Run(tmp_path, RANKS, before=TORCHRUN, options=("--steps", "9", "--warmup", "2"))
+    assert (run.status, run.output) == (0, ""), run.complaints
+    assert [len(rank.steps) for rank in run.trace.ranks] == [11, 11]
+
+
+# -- its own -----------------------------------------------------------------------------------------------------------
+
+ENDS = """
+import sys
+import torch
+from torch.utils.data import DataLoader
+
+for number, batch in enumerate(DataLoader(torch.arange(40), batch_size=4, num_workers=1)):
+    print(number)
+    if number == 4:
+        print("to standard error", file=sys.stderr)
+        {end}
+"""
+
+
+@pytest.mark.parametrize(
+    ("end", "status", "said"),
+    [
+        ("sys.exit(7)", 7, ""),
+        ("raise RuntimeError('the script is at fault')", 1, "RuntimeError: the script is at fault"),
+    ],
+)
+def test_how_a_script_ends_is_its_own_and_what_it_did_till_then_is_recorded(
+    tmp_path: Path, end: str, status: int, said: str
+) -> None:
+    run = Run(tmp_path, ENDS.format(end=end))
+    assert run.status == status
+    assert run.output == "0\n1\n2\n3\n4\n"
+    assert "to standard error\n" in run.complaints
+    assert said in run.complaints
+    assert len(run.rank.steps) == 5
