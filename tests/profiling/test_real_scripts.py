@@ -195,7 +195,7 @@ def test_the_mnist_example_prints_what_it_prints_and_its_two_loaders_are_told_ap
         f"Train Epoch: {epoch} [0/80]\nTrain Epoch: {epoch} [64/80]\nTest set: 24/24\n" for epoch in (1, 2)
     )
     assert batches_of(run.rank) == {"RandomSampler": [5, 5], "SequentialSampler": [3, 3]}
-    assert workers_of(run.rank) == ({-1, 0} if workers else {0})
+    assert workers_of(run.rank) == ({-1, 0} if workers else {-1})
 
 
 IMAGENET = """
