@@ -153,20 +153,21 @@ class _Reader:
         self._others = others
         self._heard = _Heard.from_records(main.records())
         self._batches: dict[tuple[int, int], Batch] = {}
-        self._loader_of = {record.a: record.b for record in self._heard.of.get(Kind.ITERATOR, [])}
-        self._passes = _Passes(self._heard)
+        self._loader_of = {
+            record.a: record.b for kind in (Kind.ITERATOR, Kind.PASS) for record in self._heard.of.get(kind, [])
+        }
 
     def rank(self) -> Rank:
         """Return it."""
         identity = self._main.identity
         for record in self._heard.of.get(Kind.DISPATCH, []):
-            batch = self._batch(record.a, record.b, record.begun)
+            batch = self._batch(record.a, record.b)
             begun = record.begun if batch.drawn is None else min(batch.drawn.begun, record.begun)
             batch.drawn = Span(begun, record.ended)
             batch.sampler_ns = (batch.sampler_ns or 0) + record.c
         self._add_tasks()
         for record in self._heard.of.get(Kind.PIN, []):
-            self._batch(record.a, record.b, record.begun).pinned = Span(record.begun, record.ended)
+            self._batch(record.a, record.b).pinned = Span(record.begun, record.ended)
         steps = self._steps()
         delivered = {(step.iterator, step.batch.number) for step in steps}
         all_records = [record for found in self._heard.of.values() for record in found]
@@ -188,16 +189,14 @@ class _Reader:
         pids = {pid for line in self._main.lines_of("workers") for pid in line["processes"]}
         return [self._main, *(self._others[pid] for pid in sorted(pids) if pid in self._others)]
 
-    def _batch(self, iterator: int, number: int, at: int) -> Batch:
-        """Return the batch that an iterator numbered so at a time."""
-        number_of_pass = self._passes.number(iterator, number, at)
-        batch = self._batches.get((number_of_pass, number))
+    def _batch(self, iterator: int, number: int) -> Batch:
+        batch = self._batches.get((iterator, number))
         if batch is None:
-            batch = self._batches[number_of_pass, number] = Batch(
+            batch = self._batches[iterator, number] = Batch(
                 number=number,
                 drawn=None,
                 sampler_ns=None,
-                iterator=number_of_pass,
+                iterator=iterator,
                 loader=self._loader_of.get(iterator, -1),
             )
         return batch
@@ -205,41 +204,42 @@ class _Reader:
     # -- tasks --------------------------------------------------------------------------------------------------------
 
     def _add_tasks(self) -> None:
-        dispatched: dict[tuple[int, int, int], Record] = {}
-        for record in self._heard.of.get(Kind.DISPATCH, []):
-            dispatched[self._passes.number(record.a, record.b, record.begun), record.b, record.d] = record
+        dispatched = {(record.a, record.b, record.d): record for record in self._heard.of.get(Kind.DISPATCH, [])}
         arrived: dict[tuple[int, int, int], int] = {}
         for record in self._heard.of.get(Kind.ARRIVE, []):  # by the pinning thread, then by the main
-            place = (self._passes.number(record.a, record.b, record.ended), record.b, record.c)
-            arrived.setdefault(place, record.ended)
+            place = record.a, record.b, record.c
+            handed = dispatched.get(place)
+            if handed is None or handed.begun <= record.ended:  # else it is what a pass that was broken off has left
+                arrived.setdefault(place, record.ended)
+        iterators: dict[int, list[int]] = defaultdict(list)
         for line in self._main.lines_of("workers"):
             for pid in line["processes"]:
-                if (worker := self._others.get(pid)) is not None:
-                    self._add_tasks_of(worker, line["iterator"], dispatched, arrived)
-        names = {line["number"]: line["text"] for line in self._main.lines_of("name")}
-        for ring in self._main.rings:
-            heard = _Heard.from_records(ring)
-            for record in heard.of.get(Kind.WORK, []):
-                where = self._awaited(record) if record.a < 0 else (record.a, record.b)
-                if where is not None:
-                    task = _task(record, heard, None, record.ended, names)
-                    if record.a < 0:
-                        task.worker = -1
-                    self._batch(*where, record.begun).tasks.append(task)
+                iterators[pid].append(line["iterator"])
+        for pid, numbers in iterators.items():
+            if (worker := self._others.get(pid)) is not None:
+                self._add_tasks_of(worker, numbers, dispatched, arrived)
+        self._add_tasks_of(self._main, [], dispatched, arrived)
 
-    def _add_tasks_of(self, worker: _Process, iterator: int, dispatched: Any, arrived: Any) -> None:
+    def _add_tasks_of(self, worker: _Process, iterators: list[int], dispatched: Any, arrived: Any) -> None:
         names = {line["number"]: line["text"] for line in worker.lines_of("name")}
+        here = worker is self._main
         for ring in worker.rings:
             heard = _Heard.from_records(ring)
             for record in heard.of.get(Kind.WORK, []):
-                number = iterator if record.a < 0 else record.a
-                place = (self._passes.number(number, record.b, record.begun), record.b, record.e)
-                handed = dispatched.get(place)
-                if handed is None and record.b < 0:
+                where: tuple[int, int] | None = record.a, record.b
+                if record.a < 0:
+                    where = self._awaited(record) if here else _handed(record, iterators, dispatched)
+                if where is None:
                     continue
-                task = _task(record, heard, None if handed is None else handed.ended, arrived.get(place), names)
+                place = (*where, record.e)
+                handed = dispatched.get(place)
+                if here and ring.is_main:  # nobody handed it over
+                    task = _task(record, heard, None, record.ended, names)
+                    task.worker = -1
+                else:
+                    task = _task(record, heard, None if handed is None else handed.ended, arrived.get(place), names)
                 task.num_samples = 0 if handed is None else handed.e
-                self._batch(number, record.b, record.begun).tasks.append(task)
+                self._batch(*where).tasks.append(task)
 
     def _awaited(self, work: Record) -> tuple[int, int] | None:
         """Return the iterator and batch of the wait that a piece of work in the main thread lies in."""
@@ -261,7 +261,6 @@ class _Reader:
             startup = _joined(
                 Span(record.begun, record.ended) for record in making if before <= record.begun <= wait.begun
             )
-            number = self._passes.number(wait.a, wait.b, wait.begun)
             if steps:
                 last = steps[-1]
                 last.loop_ns = (startup[0].begun if startup else wait.begun) - last.wait.ended
@@ -269,7 +268,7 @@ class _Reader:
                     last.loop_ns -= last.ending.ns
             before = wait.begun
             if not wait.small:
-                if steps and steps[-1].iterator == number:
+                if steps and steps[-1].iterator == wait.a and steps[-1].ending is None:
                     steps[-1].ending = Span(wait.begun, wait.ended)
                 continue
             made = max(
@@ -279,15 +278,15 @@ class _Reader:
                 Step(
                     number=len(steps),
                     loader=self._loader_of.get(wait.a, -1),
-                    iterator=number,
+                    iterator=wait.a,
                     wait=Span(wait.begun, wait.ended),
-                    batch=self._batch(wait.a, wait.b, wait.begun),
+                    batch=self._batch(wait.a, wait.b),
                     startup=startup,
-                    first=passes.get(number) != made,
+                    first=passes.get(wait.a) != made,
                     loop_ns=None,
                 )
             )
-            passes[number] = made
+            passes[wait.a] = made
         self._add_loops(steps)
         self._add_devices(steps)
         self._add_copies(steps)
@@ -300,10 +299,7 @@ class _Reader:
                 step.loop_cpu_ns, step.loop_runnable_ns = _known(record.a), _known(record.b)
 
     def _add_devices(self, steps: list[Step]) -> None:
-        by_batch = {
-            (self._passes.number(record.a, record.b, record.begun), record.b): record
-            for record in self._heard.of.get(Kind.DEVICE, [])
-        }
+        by_batch = {(record.a, record.b): record for record in self._heard.of.get(Kind.DEVICE, [])}
         for step in steps:
             if (record := by_batch.get((step.iterator, step.batch.number))) is not None:
                 step.device_idle_ns, step.device_busy_ns = _known(record.c), _known(record.d)
@@ -316,44 +312,16 @@ class _Reader:
                 steps[place].copies.append(copy)
 
 
-class _Passes:
-    """Tells passes of one iterator apart: one with persistent workers numbers its batches from 0 in each pass.
-
-    Args:
-        heard: records of the main process.
-    """
-
-    def __init__(self, heard: _Heard) -> None:
-        self._begun: dict[int, list[int]] = defaultdict(list)
-        ended: dict[int, int] = {}
-        for record in heard.of.get(Kind.PASS, []):
-            if record.begun >= ended.get(record.a, 0):  # else it is part of making the iterator
-                ended[record.a] = record.ended
-                self._begun[record.a].append(record.begun)
-        self._dispatched: dict[tuple[int, int], list[int]] = defaultdict(list)
-        for record in heard.of.get(Kind.DISPATCH, []):
-            self._dispatched[record.a, record.b].append(record.begun)
-        self._numbers: dict[tuple[int, int], int] = {}
-        self._next = 1 + max((record.a for record in heard.of.get(Kind.ITERATOR, [])), default=-1)
-
-    def number(self, iterator: int, batch: int, at: int) -> int:
-        """Return a number for the pass that a batch, which was worked at at a time, is of; the first: the iterator's.
-
-        What an ended pass has left in the workers arrives during the next one: the handing out tells them apart.
-        """
-        begun = self._begun.get(iterator, ())
-        if len(begun) < 2:
-            return iterator
-        handed = self._dispatched.get((iterator, batch), ())
-        if place := bisect_right(handed, at):
-            at = handed[place - 1]
-        place = bisect_right(begun, at) - 1
-        if place <= 0:
-            return iterator
-        if (iterator, place) not in self._numbers:
-            self._numbers[iterator, place] = self._next
-            self._next += 1
-        return self._numbers[iterator, place]
+def _handed(work: Record, iterators: list[int], dispatched: Any) -> tuple[int, int] | None:
+    """Return the iterator and batch of a task that says its batch only, by what its worker was handed before it."""
+    if work.b < 0:
+        return None
+    last: tuple[int, int] | None = None
+    for number in iterators:
+        handed = dispatched.get((number, work.b, work.e))
+        if handed is not None and handed.begun <= work.begun:
+            last = number, work.b
+    return last or ((iterators[-1], work.b) if len(iterators) == 1 else None)
 
 
 def _known(value: int) -> int | None:
