@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import resource
 import threading
+import time
 from typing import NamedTuple
 
 
@@ -56,11 +57,14 @@ class ThreadClocks:
         return found + (["bytes read (io)"] if self._io is None else [])
 
     def scheduled(self) -> tuple[int, int]:
-        """Return the time on the CPU and the time ready to run, in ns; -1 where unknown."""
+        """Return the time on the CPU and the time ready to run, in ns; -1 where unknown.
+
+        The first is the thread's clock: what ``schedstat`` says of it is as old as the last tick or switch.
+        """
+        cpu = time.thread_time_ns()
         if self._schedstat is None:
-            return -1, -1
-        cpu, runnable, _ = os.pread(self._schedstat, 128, 0).split()
-        return int(cpu), int(runnable)
+            return cpu, -1
+        return cpu, int(os.pread(self._schedstat, 128, 0).split()[1])
 
     def read(self) -> Readings:
         """Return all readings."""

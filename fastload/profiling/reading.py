@@ -191,30 +191,35 @@ class _Reader:
         arrived: dict[tuple[int, int, int], int] = {}
         for record in self._heard.of.get(Kind.ARRIVE, []):
             arrived.setdefault((record.a, record.b, record.c), record.ended)  # by the pinning thread, then by the main
+        iterators: dict[int, list[int]] = defaultdict(list)
         for line in self._main.lines_of("workers"):
             for pid in line["processes"]:
-                if (worker := self._others.get(pid)) is not None:
-                    self._add_tasks_of(worker, line["iterator"], dispatched, arrived)
-        for ring in self._main.rings:
-            heard = _Heard.from_records(ring)
-            for record in heard.of.get(Kind.WORK, []):
-                where = self._awaited(record) if record.a < 0 else (record.a, record.b)
-                if where is not None:
-                    self._batch(*where).tasks.append(_task(record, heard, None, record.ended))
+                iterators[pid].append(line["iterator"])
+        for pid, numbers in iterators.items():
+            if (worker := self._others.get(pid)) is not None:
+                self._add_tasks_of(worker, numbers, dispatched, arrived)
+        self._add_tasks_of(self._main, [], dispatched, arrived)
 
-    def _add_tasks_of(self, worker: _Process, iterator: int, dispatched: Any, arrived: Any) -> None:
+    def _add_tasks_of(self, worker: _Process, iterators: list[int], dispatched: Any, arrived: Any) -> None:
         names = {line["number"]: line["text"] for line in worker.lines_of("name")}
+        here = worker is self._main
         for ring in worker.rings:
             heard = _Heard.from_records(ring)
             for record in heard.of.get(Kind.WORK, []):
-                number = iterator if record.a < 0 else record.a
-                place = (number, record.b, record.e)
-                handed = dispatched.get(place)
-                if handed is None and record.b < 0:
+                where: tuple[int, int] | None = record.a, record.b
+                if record.a < 0:
+                    where = self._awaited(record) if here else _handed(record, iterators, dispatched)
+                if where is None:
                     continue
-                task = _task(record, heard, None if handed is None else handed.ended, arrived.get(place), names)
+                place = (*where, record.e)
+                handed = dispatched.get(place)
+                if here and ring.is_main:  # nobody handed it over
+                    task = _task(record, heard, None, record.ended, names)
+                    task.worker = -1
+                else:
+                    task = _task(record, heard, None if handed is None else handed.ended, arrived.get(place), names)
                 task.num_samples = 0 if handed is None else handed.e
-                self._batch(number, record.b).tasks.append(task)
+                self._batch(*where).tasks.append(task)
 
     def _awaited(self, work: Record) -> tuple[int, int] | None:
         """Return the iterator and batch of the wait that a piece of work in the main thread lies in."""
@@ -227,9 +232,9 @@ class _Reader:
     # -- steps --------------------------------------------------------------------------------------------------------
 
     def _steps(self) -> list[Step]:
-        loader_of = {record.a: record.b for record in self._heard.of.get(Kind.ITERATOR, [])}
         making = [*self._heard.of.get(Kind.ITERATOR, []), *self._heard.of.get(Kind.PASS, [])]
         making.sort(key=lambda record: record.begun)
+        loader_of = {record.a: record.b for record in making}
         passes: dict[int, int] = {}
         steps: list[Step] = []
         before = 0
@@ -274,6 +279,18 @@ class _Reader:
         for step in steps:
             if (record := by_batch.get((step.iterator, step.batch.number))) is not None:
                 step.device_idle_ns, step.device_busy_ns = _known(record.c), _known(record.d)
+
+
+def _handed(work: Record, iterators: list[int], dispatched: Any) -> tuple[int, int] | None:
+    """Return the iterator and batch of a task that says its batch only, by what its worker was handed before it."""
+    if work.b < 0:
+        return None
+    last: tuple[int, int] | None = None
+    for number in iterators:
+        handed = dispatched.get((number, work.b, work.e))
+        if handed is not None and handed.begun <= work.begun:
+            last = number, work.b
+    return last or ((iterators[-1], work.b) if len(iterators) == 1 else None)
 
 
 def _known(value: int) -> int | None:

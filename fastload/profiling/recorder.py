@@ -45,6 +45,7 @@ class Recorder:
         self._names: dict[str, int] = {}
         self._missing: set[str] = set()
         self._noted = False
+        self._rings = 0
         self._failed = False
         self._stem = os.path.join(self.folder, f"{os.getpid()}-{time.monotonic_ns()}")
 
@@ -60,7 +61,8 @@ class Recorder:
                 raise OSError
             if not self._noted:
                 self._note_process()
-            made: Any = Ring(f"{self._stem}-{thread}.ring", self._capacity, thread=thread, is_main=main)
+            self._rings += 1  # the system gives the number of a thread that has ended to another
+            made: Any = Ring(f"{self._stem}-{thread}.{self._rings}.ring", self._capacity, thread=thread, is_main=main)
         except OSError as error:
             self._fail(error)
             made = _Nowhere()

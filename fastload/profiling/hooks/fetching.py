@@ -1,11 +1,12 @@
-"""Hears how a worker makes a batch: its task, its samples, collation. In torch's workers and in the main process.
+"""Hears how a worker makes a batch: its task, its samples, collation. In all workers and in the main process.
 
-A fetcher of torch's gets a dataset and a ``collate_fn`` that tell the time; the dataset that the user sees, in
-``worker_info`` or anywhere else, is the user's.
+What fetches gets a dataset and a ``collate_fn`` that tell the time; the dataset that the user sees, in ``worker_info``
+or anywhere else, is the user's.
 """
 
 from __future__ import annotations
 
+import operator
 import threading
 import time
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 from ..clocks import ThreadClocks
 from ..recorder import Recorder
 from ..records import Kind
+from .stages import Stages
 
 # Below these mean costs of a sample, in ns, not every one is measured to the full: of the smallest one in 16.
 _LIGHT = 100_000
@@ -36,10 +38,12 @@ class Fetching:
 
     Args:
         recorder: where records go.
+        stages: hears what happens within samples; None: nobody does.
     """
 
-    def __init__(self, recorder: Recorder) -> None:
+    def __init__(self, recorder: Recorder, stages: Stages | None = None) -> None:
         self._recorder = recorder
+        self._stages = stages
         self._thread = _Thread()
 
     def at(self, batch: int, worker: int) -> None:
@@ -57,42 +61,104 @@ class Fetching:
 
     def watch(self, fetcher: Any) -> Any:
         """Let a fetcher of torch's tell what it does; return it."""
-        samples: _Samples | None = None
+        task = Task(self, self._recorder)
         if hasattr(fetcher, "dataset_iter"):
-            fetcher.dataset_iter = samples = _Stream(fetcher.dataset_iter, self._recorder)
+            fetcher.dataset_iter = task.stream(fetcher.dataset_iter)
         else:
-            samples = _samples_of(fetcher.dataset, self._recorder)
-            fetcher.dataset = _within(fetcher.dataset, samples)
+            fetcher.dataset = _within(fetcher.dataset, task)
         if fetcher.auto_collation:
-            fetcher.collate_fn = _Collation(fetcher.collate_fn, self._recorder)
+            fetcher.collate_fn = task.collate(fetcher.collate_fn)
         fetch = fetcher.fetch
-        recorder, thread = self._recorder, self._thread
+        thread = self._thread
 
         def timed_fetch(index: Any) -> Any:
-            clocks = self.clocks()
-            samples.begin()
-            before = clocks.read()
-            begun = _now()
+            task.begin()
             try:
                 return fetch(index)
             finally:
-                ended = _now()
-                spent = clocks.read().since(before)
-                samples.end()
-                ring = recorder.ring()
-                ring.write(Kind.WORK, 0, thread.worker, begun, ended, -1, thread.batch, spent.cpu, spent.runnable, 0)
-                ring.write(Kind.READ, 0, thread.worker, begun, ended, spent.asked, spent.from_device, 0, spent.faults)
+                task.end(-1, thread.batch, 0, thread.worker)
 
         fetcher.fetch = timed_fetch
         return fetcher
+
+    def task(self) -> Task:
+        """Return what hears the tasks of one worker of ours."""
+        return Task(self, self._recorder)
+
+    @property
+    def stages(self) -> Stages | None:
+        """What hears the stages within samples."""
+        return self._stages
+
+
+class Task:
+    """Hears what one worker does, a task at a time.
+
+    Args:
+        fetching: of its process.
+        recorder: where records go.
+    """
+
+    def __init__(self, fetching: Fetching, recorder: Recorder) -> None:
+        self._fetching = fetching
+        self._recorder = recorder
+        self._samples: list[_Samples] = []
+
+    def begin(self) -> None:
+        """A task begins."""
+        self._clocks = self._fetching.clocks()
+        for samples in self._samples:
+            samples.begin()
+        self._before = self._clocks.read()
+        self._begun = _now()
+
+    def end(self, iterator: int, batch: int, task: int, worker: int) -> None:
+        """It has ended."""
+        ended = _now()
+        begun = self._begun
+        spent = self._clocks.read().since(self._before)
+        for samples in self._samples:
+            samples.end()
+        ring = self._recorder.ring()
+        ring.write(Kind.WORK, 0, worker, begun, ended, iterator, batch, spent.cpu, spent.runnable, task)
+        ring.write(Kind.READ, 0, worker, begun, ended, spent.asked, spent.from_device, 0, spent.faults)
+
+    def samples(self, dataset: Any) -> Any:
+        """Return what to ask for samples in the place of a dataset."""
+        if not self._recorder.level:
+            return dataset
+        many = callable(getattr(dataset, "__getitems__", None))
+        return self._heard(_ManySamples if many else _Samples, dataset)
+
+    def many(self, get: Any) -> Any:
+        """Return what to call in the place of a dataset's ``__getitems__``."""
+        return self._heard(_Many, get) if self._recorder.level else get
+
+    def fused(self, fused: Any) -> Any:
+        """Return what to ask in the place of a fused dataset of ours."""
+        return self._heard(_Fused, fused) if self._recorder.level else fused
+
+    def stream(self, iterator: Any) -> Any:
+        """Return what to ask in the place of the iterator of an IterableDataset."""
+        return self._heard(_Stream, iterator) if self._recorder.level else iterator
+
+    def collate(self, collate: Any) -> Any:
+        """Return what to call in the place of a ``collate_fn``."""
+        return _Collation(collate, self._recorder)
+
+    def _heard(self, kind: type[_Samples], dataset: Any) -> _Samples:
+        samples = kind(dataset, self._recorder, self._fetching.stages)
+        self._samples.append(samples)
+        return samples
 
 
 class _Samples:
     """Stands between a fetcher and a dataset."""
 
-    def __init__(self, dataset: Any, recorder: Recorder) -> None:
+    def __init__(self, dataset: Any, recorder: Recorder, stages: Stages | None) -> None:
         self._dataset = dataset
         self._recorder = recorder
+        self._stages = stages
         self._ring = recorder.ring()
         self._mean = 1e9
         self._taken = 0
@@ -125,29 +191,53 @@ class _Samples:
                 return get(*arguments)
             weight = _ONE_IN
         full = self._mean > _LIGHT
+        stages = self._stages
+        if stages is not None:
+            stages.begin(self._ring)
         cpu = _cpu() if full else 0
         begun = _now()
-        sample = get(*arguments)
-        ended = _now()
+        try:
+            sample = get(*arguments)
+        finally:
+            ended = _now()
+            if stages is not None:
+                stages.end()
         self._spent += ended - begun
         self._taken += 1
-        index = arguments[0] if arguments and type(arguments[0]) is int else -1
+        index = arguments[-1] if arguments and type(arguments[-1]) is int else -1
         self._ring.write(Kind.SAMPLE, 0, place, begun, ended, index, _cpu() - cpu if full else -1, weight)
         return sample
 
+    def _at_once(self, number: int, get: Any, *arguments: Any) -> Any:
+        stages = self._stages
+        if stages is not None:
+            stages.begin(self._ring)
+        cpu = _cpu()
+        begun = _now()
+        try:
+            return get(*arguments)
+        finally:
+            ended = _now()
+            if stages is not None:
+                stages.end()
+            self._ring.write(Kind.SAMPLE, 0, 0, begun, ended, -1, _cpu() - cpu, number)
+
     def __getitem__(self, index: Any) -> Any:
-        return self._take(self._dataset.__getitem__, index)
+        return self._take(operator.getitem, self._dataset, index)
 
 
 class _ManySamples(_Samples):
     """The same for a dataset that gives many samples at once."""
 
     def __getitems__(self, indices: Any) -> Any:
-        cpu = _cpu()
-        begun = _now()
-        samples = self._dataset.__getitems__(indices)
-        self._ring.write(Kind.SAMPLE, 0, 0, begun, _now(), -1, _cpu() - cpu, len(indices))
-        return samples
+        return self._at_once(len(indices), self._dataset.__getitems__, indices)
+
+
+class _Many(_Samples):
+    """The same for a function that gives many samples at once."""
+
+    def __call__(self, indices: Any) -> Any:
+        return self._at_once(len(indices), self._dataset, indices)
 
 
 class _Stream(_Samples):
@@ -160,25 +250,28 @@ class _Stream(_Samples):
         return self._take(self._dataset.__next__)
 
 
-def _samples_of(dataset: Any, recorder: Recorder) -> _Samples:
-    from torch.utils.data import Subset
+class _Fused(_Samples):
+    """The same for a fused dataset of ours, which gives a task's samples at once."""
 
-    while type(dataset) is Subset:  # it asks its own dataset for one sample after the other
-        dataset = dataset.dataset
-    made = _ManySamples if callable(getattr(dataset, "__getitems__", None)) else _Samples
-    return made(dataset, recorder)
+    def samples(self, indices: Any, *rest: Any) -> Any:
+        """Return the samples."""
+        return self._at_once(len(indices), self._dataset.samples, indices, *rest)
+
+    def write(self, indices: Any, *rest: Any) -> Any:
+        """Write the samples."""
+        return self._at_once(len(indices), self._dataset.write, indices, *rest)
 
 
-def _within(dataset: Any, samples: _Samples) -> Any:
-    """Return ``samples`` in the place of the dataset that they watch."""
+def _within(dataset: Any, task: Task) -> Any:
+    """Return what a task hears in the place of a dataset; torch's Subset asks its own for one after the other."""
     import copy
 
     from torch.utils.data import Subset
 
     if type(dataset) is not Subset:
-        return samples
+        return task.samples(dataset)
     outer = copy.copy(dataset)
-    outer.dataset = _within(dataset.dataset, samples)
+    outer.dataset = _within(dataset.dataset, task)
     return outer
 
 
@@ -187,13 +280,13 @@ class _Collation:
         self._collate = collate
         self._recorder = recorder
 
-    def __call__(self, samples: Any) -> Any:
+    def __call__(self, *arguments: Any) -> Any:
         cpu = _cpu()
         begun = _now()
         try:
-            return self._collate(samples)
+            return self._collate(*arguments)
         finally:
             self._recorder.ring().write(Kind.COLLATE, 0, 0, begun, _now(), _cpu() - cpu)
 
 
-__all__ = ["Fetching"]
+__all__ = ["Fetching", "Task"]

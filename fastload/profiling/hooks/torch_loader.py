@@ -14,9 +14,11 @@ import time
 import weakref
 from typing import Any
 
+from ... import observe
 from ..recorder import Recorder
 from ..records import Kind
 from .fetching import Fetching
+from .main_thread import MainThread
 from .stopping import Stopping
 
 _now = time.perf_counter_ns
@@ -29,13 +31,14 @@ class TorchLoader:
         recorder: where records go.
         fetching: hears the fetchers.
         stopping: counts steps, and ends the script after the last.
+        loop: hears the thread between two waits.
     """
 
-    def __init__(self, recorder: Recorder, fetching: Fetching, stopping: Stopping) -> None:
+    def __init__(self, recorder: Recorder, fetching: Fetching, stopping: Stopping, loop: MainThread) -> None:
         self._recorder = recorder
+        self._loop = loop
         self._fetching = fetching
         self._stopping = stopping
-        self._iterators = 0
         self._loaders: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
         self._living: weakref.WeakSet[Any] = weakref.WeakSet()
         self._waiting = threading.local()
@@ -47,9 +50,9 @@ class TorchLoader:
         base = getattr(module, "_BaseDataLoaderIter", None)
         many = getattr(module, "_MultiProcessingDataLoaderIter", None)
         self._replace(base, "__init__", ("self", "loader"), self._init, "passes over loaders")
-        self._replace(base, "_reset", ("self", "loader"), self._reset, "passes of persistent workers")
         self._replace(base, "__next__", ("self",), self._next, "waits in next()")
         self._replace(many, "__init__", ("self", "loader"), self._many_init, "the workers' processes")
+        self._replace(many, "_reset", ("self", "loader"), self._reset, "passes of persistent workers")
         self._replace(many, "_try_put_index", ("self",), self._put, "when batches are handed to workers")
         self._replace(many, "_try_get_data", ("self",), self._get, "when batches arrive")
         self._replace(base, "_next_index", ("self",), self._index, "time in the sampler")
@@ -82,15 +85,15 @@ class TorchLoader:
 
     def _init(self, function: Any) -> Any:
         def init(iterator: Any, loader: Any, *rest: Any, **named: Any) -> None:
-            iterator._fastload_number = number = self._iterators
-            self._iterators += 1
+            iterator._fastload_number = number = next(observe.numbers)
             self._living.add(iterator)
             begun = _now()
+            self._loop.end(begun)
             try:
                 function(iterator, loader, *rest, **named)
             finally:
                 ring = self._recorder.ring()
-                ring.write(Kind.ITERATOR, 0, loader.num_workers, begun, _now(), number, self._loader(loader))
+                ring.write(Kind.ITERATOR, 0, loader.num_workers, begun, _now(), number, self.loader(loader))
 
         return init
 
@@ -100,25 +103,36 @@ class TorchLoader:
             try:
                 function(iterator, loader, *rest, **named)
             finally:
-                number = getattr(iterator, "_fastload_number", -1)
-                self._recorder.ring().write(Kind.PASS, 0, 0, begun, _now(), number, self._loader(loader))
-                processes = [process.pid for process in getattr(iterator, "_workers", [])]
-                self._recorder.note("workers", iterator=number, processes=processes)
+                self.note_pass(iterator, loader, begun)
 
         return init
 
+    def note_pass(self, iterator: Any, loader: Any, begun: int) -> None:
+        """Note that an iterator has begun a pass, which took from ``begun`` until now."""
+        number = getattr(iterator, "_fastload_number", -1)
+        self._recorder.ring().write(Kind.PASS, 0, 0, begun, _now(), number, self.loader(loader))
+        if getattr(loader, "worker_method", None) == "thread":
+            self._loop.probe()
+        processes = [worker.pid for worker in getattr(iterator, "_workers", ()) if hasattr(worker, "pid")]
+        self._recorder.note("workers", iterator=number, processes=processes)
+
     def _reset(self, function: Any) -> Any:
-        def reset(iterator: Any, loader: Any, *rest: Any, **named: Any) -> None:
+        def reset(iterator: Any, loader: Any, first_iter: bool = False) -> None:
+            if first_iter:  # a part of __init__
+                function(iterator, loader, first_iter)
+                return
+            iterator._fastload_number = next(observe.numbers)
             begun = _now()
+            self._loop.end(begun)
             try:
-                function(iterator, loader, *rest, **named)
+                function(iterator, loader, first_iter)
             finally:
-                number = getattr(iterator, "_fastload_number", -1)
-                self._recorder.ring().write(Kind.PASS, 0, 0, begun, _now(), number, self._loader(loader))
+                self.note_pass(iterator, loader, begun)
 
         return reset
 
-    def _loader(self, loader: Any) -> int:
+    def loader(self, loader: Any) -> int:
+        """Return the number of a loader."""
         number = self._loaders.get(loader)
         if number is None:
             number = self._loaders[loader] = len(self._loaders)
@@ -128,7 +142,7 @@ class TorchLoader:
     # -- waits --------------------------------------------------------------------------------------------------------
 
     def _next(self, function: Any) -> Any:
-        recorder, stopping, waiting = self._recorder, self._stopping, self._waiting
+        recorder, stopping, waiting, loop = self._recorder, self._stopping, self._waiting, self._loop
 
         def __next__(iterator: Any) -> Any:  # noqa: N807 # its name in tracebacks
             if getattr(waiting, "inside", False):  # a subclass's, which calls this one
@@ -137,15 +151,15 @@ class TorchLoader:
             waiting.inside = True
             came = 0
             begun = _now()
+            loop.end(begun)
             try:
                 batch = function(iterator)
                 came = 1
                 return batch
             finally:
-                ended = _now()
                 waiting.inside = False
-                number = getattr(iterator, "_fastload_number", -1)
-                recorder.ring().write(Kind.WAIT, 0, came, begun, ended, number, _delivered(iterator))
+                place = _delivered(iterator)
+                recorder.ring().write(Kind.WAIT, 0, came, begun, loop.begin(), *place)
                 stopping.count(came)
 
         return __next__
@@ -154,10 +168,18 @@ class TorchLoader:
         waiting = self._waiting
 
         def _next_index(iterator: Any) -> Any:
+            waiting.samples = 0
             begun = _now()
             try:
                 indices = function(iterator)
                 waiting.samples = len(indices) if isinstance(indices, list | tuple) else 0
+                if not iterator._num_workers:
+                    ended = _now()
+                    number = getattr(iterator, "_fastload_number", -1)
+                    batch = getattr(iterator, "_num_loaded", iterator._num_yielded)
+                    self._recorder.ring().write(
+                        Kind.DISPATCH, 0, 0, begun, ended, number, batch, ended - begun, 0, waiting.samples
+                    )
                 return indices
             finally:
                 waiting.sampler = _now() - begun
@@ -244,8 +266,16 @@ class TorchLoader:
         return -1
 
 
-def _delivered(iterator: Any) -> int:
-    """Return the number of the batch that ``next()`` has given, or was waiting for."""
+def _delivered(iterator: Any) -> tuple[int, int]:
+    """Return the numbers of the iterator, and of the batch that ``next()`` has given, or was waiting for."""
+    given = getattr(iterator, "_fastload_given", None)  # of our loaders: see fastload_loader.py
+    if given:
+        place: tuple[int, int] = given.popleft()
+        return place
+    return getattr(iterator, "_fastload_number", -1), -1 if given is not None else _last(iterator)
+
+
+def _last(iterator: Any) -> int:
     if getattr(iterator, "_in_order", True) is False:
         arrived: int = getattr(iterator, "_fastload_arrived", -1)
         return arrived
