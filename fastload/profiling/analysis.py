@@ -101,6 +101,21 @@ class StepLine:
     stall_ms: float
     """Of the wait, what counts: see ``RankAnalysis.clock``."""
     blame_ms: Mapping[str, float]
+    batch: int | None = None
+    """The batch that was waited for, as in :class:`TaskLine`."""
+    pass_number: int | None = None
+    """Which pass that is of."""
+
+
+@dataclass(slots=True, kw_only=True)
+class PinLine:
+    """A copy to page-locked memory, for the timeline."""
+
+    begun_ms: float
+    """Since the rank's first step."""
+    ended_ms: float
+    batch: int
+    pass_number: int
 
 
 @dataclass(slots=True, kw_only=True)
@@ -176,6 +191,7 @@ class RankAnalysis:
     slow_samples: list[SlowSample] = field(default_factory=list)
     steps: list[StepLine] = field(default_factory=list)
     tasks: list[TaskLine] = field(default_factory=list)
+    pins: list[PinLine] = field(default_factory=list)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -207,6 +223,18 @@ class Simulation:
 
 
 @dataclass(slots=True, kw_only=True)
+class Grid:
+    """Predicted times of a step for pairs of settings, for the sliders."""
+
+    num_workers: list[int]
+    """Rising."""
+    prefetch_factor: list[int]
+    """Rising."""
+    step_ms: list[list[float | None]]
+    """A row for each of ``num_workers``, in it a value for each of ``prefetch_factor``; None: not simulated."""
+
+
+@dataclass(slots=True, kw_only=True)
 class Analysis:
     """A recording, explained."""
 
@@ -230,6 +258,8 @@ class Analysis:
     exit_status: int | None
     """The script's own; None while it runs, or if that is not known."""
     version: int = VERSION
+    grid: Grid | None = None
+    """None without a simulation that can be trusted."""
 
     def to_json(self) -> str:
         """Return it as JSON, from which :meth:`from_json` makes the same again."""
@@ -301,7 +331,9 @@ __all__ = [
     "Analysis",
     "Cause",
     "Fix",
+    "Grid",
     "Interval",
+    "PinLine",
     "RankAnalysis",
     "Simulation",
     "SlowSample",
