@@ -66,7 +66,7 @@ class BatchDemand:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Costs:
-    """What passing a batch costs, in ns: medians over the run."""
+    """What passing a batch costs, in ns: means over the run, medians for what happens once a pass."""
 
     waking_ns: float
     """From handing out a task to an idle worker's beginning."""
@@ -306,7 +306,7 @@ def _costs(rank: Rank, steps: Sequence[Step]) -> Costs:
         turning_ns=turning,
         sending_ns=sending,
         receiving_ns=receiving,
-        inline_ns=max(0.0, median(inline)) if inline else 0.0,
+        inline_ns=max(0.0, _mean(inline)) if inline else 0.0,
         forking_ns=forking,
         booting_ns=booting,
     )
@@ -328,7 +328,7 @@ def _worker_turns(rank: Rank, steps: Sequence[Step]) -> tuple[float, float]:
                 waking.append(task.begun - task.dispatched)
             elif task.dispatched < before.ended:
                 turning.append(task.begun - before.ended)
-    return _usual(waking, _WAKING_NS), _usual(turning, _TURNING_NS)
+    return max(0.0, _mean(waking, _WAKING_NS)), max(0.0, _mean(turning, _TURNING_NS))
 
 
 def _transport(steps: Sequence[Step]) -> tuple[float, float]:
@@ -351,14 +351,11 @@ def _transport(steps: Sequence[Step]) -> tuple[float, float]:
             ready.append(own)
         elif done > wait.begun:
             awaited.append(own)
-    if ready and awaited:
-        receiving = max(0.0, median(ready))
-        return max(0.0, median(awaited) - receiving), receiving
-    if ready:
-        return _SENDING_NS, max(0.0, median(ready))
-    if awaited:
-        return max(0.0, median(awaited)) / 2, max(0.0, median(awaited)) / 2
-    return _SENDING_NS, _RECEIVING_NS
+    if not ready:
+        both = max(0.0, _mean(awaited)) if awaited else _SENDING_NS + _RECEIVING_NS
+        return both / 2, both / 2
+    receiving = max(0.0, _mean(ready))
+    return (max(0.0, _mean(awaited) - receiving) if awaited else _SENDING_NS), receiving
 
 
 def _starts(steps: Sequence[Step]) -> tuple[float, float]:
@@ -375,16 +372,15 @@ def _starts(steps: Sequence[Step]) -> tuple[float, float]:
             forking.append(sum(span.ns for span in one[0].startup) / len(tasks))
             ended = one[0].startup[-1].ended
             booting.append(max(0.0, median(task.begun - ended for task in tasks.values())))
-    return _usual(forking, _FORKING_NS), _usual(booting, _BOOTING_NS)
+    return (
+        float(median(forking)) if forking else _FORKING_NS,
+        float(median(booting)) if booting else _BOOTING_NS,
+    )
 
 
-def _usual(found: Sequence[float], otherwise: float) -> float:
-    return max(0.0, float(median(found))) if found else otherwise
-
-
-def _mean(values: Iterable[float]) -> float:
+def _mean(values: Iterable[float], otherwise: float = 0.0) -> float:
     found = list(values)
-    return sum(found) / len(found)
+    return sum(found) / len(found) if found else otherwise
 
 
 __all__ = ["BatchDemand", "Costs", "Demands", "Part", "measure"]

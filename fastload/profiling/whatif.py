@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..errors import ConfigError, TraceError
-from .analysis import Fix, Interval, Simulation
+from .analysis import Fix, Grid, Interval, Simulation
 from .demands import BatchDemand, Demands, Part, measure
 from .simulation import Machinery, Order, Played, play
 from .trace import Rank, Trace
@@ -108,6 +108,38 @@ class WhatIf:
         if (fix := self._persistent_fix()) is not None:
             found.append(fix)
         return sorted((fix for fix in found if fix.speedup >= 1 + _WORTH), key=lambda fix: -fix.speedup)
+
+    def fix(self, title: str, settings: Mapping[str, Any]) -> Fix:
+        """Return what certain settings would bring.
+
+        Raises:
+            ConfigError: a knob does not exist, or cannot be set so, or needs what the recording does not have.
+            TraceError: the run that was seen is not reproduced.
+        """
+        self._require_trust()
+        return self._fix(title, settings)
+
+    def grid(self) -> Grid:
+        """Return predictions for numbers of workers and batches in flight.
+
+        Raises:
+            TraceError: the run that was seen is not reproduced.
+        """
+        self._require_trust()
+        seen = self.settings
+        workers = sorted({0, *_worker_counts(seen["num_workers"], self._demands.cores)})
+        prefetches = sorted({1, 2, 4, 8, seen["prefetch_factor"]})
+        rows: list[list[float | None]] = []
+        for number in workers:
+            row: list[float | None] = []
+            for prefetch in prefetches:
+                if number or not row:
+                    played = self._played({"num_workers": number, "prefetch_factor": prefetch})
+                    row.append(_mean(self._steady(played)) / 1e6)
+                else:
+                    row.append(row[0])  # without workers nothing is in flight
+            rows.append(row)
+        return Grid(num_workers=workers, prefetch_factor=prefetches, step_ms=rows)
 
     # -- playing ------------------------------------------------------------------------------------------------------
 
@@ -236,8 +268,16 @@ def fixes(trace: Trace, rank: Rank, settings: Mapping[str, Any] | None = None) -
     if not whatif.simulation.trusted:
         return [], whatif.simulation
     if settings is not None:
-        return [whatif._fix("what was asked for", settings)], whatif.simulation
+        return [whatif.fix("what was asked for", settings)], whatif.simulation
     return whatif.fixes(), whatif.simulation
+
+
+def grid(trace: Trace, rank: Rank) -> Grid | None:
+    """Return predictions for numbers of workers and batches in flight; None if the simulation is not to be trusted."""
+    try:
+        return WhatIf(rank, trace.warmup).grid()
+    except TraceError:
+        return None
 
 
 def predict(rank: Rank, settings: Mapping[str, Any], warmup: int = 0) -> Interval:
@@ -386,4 +426,4 @@ def _resampled(values: Sequence[float]) -> tuple[float, float]:
     return means[_RESAMPLINGS // 20], means[-1 - _RESAMPLINGS // 20]
 
 
-__all__ = ["KNOBS", "WhatIf", "fixes", "predict"]
+__all__ = ["KNOBS", "WhatIf", "fixes", "grid", "predict"]
