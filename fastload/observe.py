@@ -9,13 +9,30 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, Protocol
-
-if TYPE_CHECKING:
-    from .plan import WorkItem
+from typing import Any, Protocol
 
 numbers = itertools.count(1)
 """Numbers of iterations, unique within a process: a WorkItem bears one to the workers."""
+
+
+class Item(Protocol):
+    """A task: see :class:`fastload.plan.WorkItem`."""
+
+    @property
+    def iteration(self) -> int:
+        """Number of the iteration."""
+
+    @property
+    def batch_id(self) -> int:
+        """Of the batch, within the iteration."""
+
+    @property
+    def chunk_id(self) -> int:
+        """Of the task, within the batch."""
+
+    @property
+    def indices(self) -> Any:
+        """The samples."""
 
 
 class Watch(Protocol):
@@ -52,10 +69,10 @@ class Listener(Protocol):
     def begun(self, iterator: Any, loader: Any, iteration: int, since: int) -> None:
         """An iteration over a loader has begun: made from ``since`` until now."""
 
-    def dispatched(self, item: WorkItem, worker_id: int | None, since: int, sampler_ns: int) -> None:
+    def dispatched(self, item: Item, worker_id: int | None, since: int, sampler_ns: int) -> None:
         """A task was handed to a worker, or to whoever is idle first (None); drawing its indices took so long."""
 
-    def arrived(self, item: WorkItem) -> None:
+    def arrived(self, item: Item) -> None:
         """The result of a task was read."""
 
     def given(self, source: Any, iteration: int, batch: int, failed: bool) -> None:
@@ -69,4 +86,4 @@ listener: Listener | None = None
 """Who listens in this process; None: nobody."""
 
 
-__all__ = ["Listener", "Watch", "listener", "numbers"]
+__all__ = ["Item", "Listener", "Watch", "listener", "numbers"]

@@ -29,6 +29,7 @@ ORDER = [
     "profiling.clocks",
     "profiling.recorder",
     "profiling.hooks",
+    "profiling.hooks.selftest",
     "profiling.hooks.stages",
     "profiling.hooks.fetching",
     "profiling.hooks.main_thread",

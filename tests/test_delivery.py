@@ -257,7 +257,7 @@ def test_items_tell_workers_all_there_is_to_know():
     iterate(delivery, [[5, 7, 9, 11], [2], [4, 4, 4]], epoch=6)
     items = pool.submitted
     assert [item.serial for item in items] == list(range(len(items)))
-    assert {(item.epoch, item.iteration) for item in items} == {(6, 1)}
+    assert {(item.epoch, item.iteration) for item in items} == {(6, delivery.iteration)}
     by_batch: dict[int, dict[int, Any]] = {}
     for item in items:
         rows = by_batch.setdefault(item.batch_id, {})

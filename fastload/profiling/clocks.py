@@ -61,10 +61,8 @@ class ThreadClocks:
 
         The first is the thread's clock: what ``schedstat`` says of it is as old as the last tick or switch.
         """
-        cpu = time.thread_time_ns()
-        if self._schedstat is None:
-            return cpu, -1
-        return cpu, int(os.pread(self._schedstat, 128, 0).split()[1])
+        runnable = -1 if self._schedstat is None else int(os.pread(self._schedstat, 128, 0).split()[1])
+        return time.thread_time_ns(), runnable
 
     def read(self) -> Readings:
         """Return all readings."""

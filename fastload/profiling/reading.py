@@ -206,11 +206,11 @@ class _Reader:
     def _add_tasks(self) -> None:
         dispatched = {(record.a, record.b, record.d): record for record in self._heard.of.get(Kind.DISPATCH, [])}
         arrived: dict[tuple[int, int, int], int] = {}
-        for record in self._heard.of.get(Kind.ARRIVE, []):  # by the pinning thread, then by the main
+        for record in self._heard.of.get(Kind.ARRIVE, []):  # read by the pinning thread, then by the main
             place = record.a, record.b, record.c
             handed = dispatched.get(place)
             if handed is None or handed.begun <= record.ended:  # else it is what a pass that was broken off has left
-                arrived.setdefault(place, record.ended)
+                arrived[place] = min(arrived.get(place, record.ended), record.ended)
         iterators: dict[int, list[int]] = defaultdict(list)
         for line in self._main.lines_of("workers"):
             for pid in line["processes"]:
@@ -237,7 +237,9 @@ class _Reader:
                     task = _task(record, heard, None, record.ended, names)
                     task.worker = -1
                 else:
-                    task = _task(record, heard, None if handed is None else handed.ended, arrived.get(place), names)
+                    # A worker may be at it before whoever handed it over goes on.
+                    dispatched_at = None if handed is None else min(handed.ended, record.begun)
+                    task = _task(record, heard, dispatched_at, arrived.get(place), names)
                 task.num_samples = 0 if handed is None else handed.e
                 self._batch(*where).tasks.append(task)
 

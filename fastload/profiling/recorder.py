@@ -7,6 +7,7 @@ goes on without being recorded, and says so once.
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import sys
@@ -62,7 +63,8 @@ class Recorder:
             if not self._noted:
                 self._note_process()
             self._rings += 1  # the system gives the number of a thread that has ended to another
-            made: Any = Ring(f"{self._stem}-{thread}.{self._rings}.ring", self._capacity, thread=thread, is_main=main)
+            path = f"{self._stem}-{thread}.{self._rings}.ring"
+            made: Any = Ring(path, self._capacity, thread=thread, is_main=main, full=self._fail)
         except OSError as error:
             self._fail(error)
             made = _Nowhere()
@@ -93,7 +95,8 @@ class Recorder:
             line = json.dumps({"kind": kind, **what}, default=str) + "\n"
             descriptor = os.open(f"{self._stem}.jsonl", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
             try:
-                os.write(descriptor, line.encode())
+                if os.write(descriptor, line.encode()) < len(line.encode()):
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             finally:
                 os.close(descriptor)
         except OSError as error:
@@ -119,7 +122,11 @@ class Recorder:
         if not self._failed:
             self._failed = True
             with contextlib.suppress(Exception):
-                print(f"fastload profile: process {os.getpid()} is not recorded: {error}", file=sys.stderr)
+                print(
+                    f"fastload profile: process {os.getpid()} is recorded no further: {error}; "
+                    "name a folder with room with --out",
+                    file=sys.stderr,
+                )
 
 
 class _Nowhere:

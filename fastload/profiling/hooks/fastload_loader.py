@@ -11,6 +11,7 @@ import weakref
 from collections import deque
 from typing import Any
 
+from ...observe import Item
 from ..recorder import Recorder
 from ..records import Kind
 from .fetching import Fetching, Task
@@ -56,7 +57,7 @@ class FastloadLoader:
         iterator._fastload_given = flow.given
         self._loaders.note_pass(iterator, loader, since)
 
-    def dispatched(self, item: Any, worker_id: int | None, since: int, sampler_ns: int) -> None:
+    def dispatched(self, item: Item, worker_id: int | None, since: int, sampler_ns: int) -> None:
         """See :class:`fastload.observe.Listener`."""
         samples = len(item.indices) if hasattr(item.indices, "__len__") else 1
         self._recorder.ring().write(
@@ -72,7 +73,7 @@ class FastloadLoader:
             samples,
         )
 
-    def arrived(self, item: Any) -> None:
+    def arrived(self, item: Item) -> None:
         """See :class:`fastload.observe.Listener`."""
         now = _now()
         self._recorder.ring().write(Kind.ARRIVE, 0, 0, now, now, item.iteration, item.batch_id, item.chunk_id, -1)

@@ -68,7 +68,8 @@ class MainThread:
         if clocks is None or self._thread != threading.get_ident():
             return
         self._thread, self._clocks = 0, None
-        cpu, runnable = clocks.scheduled()
+        cpu = time.thread_time_ns()  # first, so that reading the other is no part of it
+        _, runnable = clocks.scheduled()
         self._recorder.ring().write(
             Kind.LOOP,
             0,
@@ -87,6 +88,15 @@ class MainThread:
             elif self._collecting:
                 self._collected_ns += _now() - self._collecting
                 self._collecting = 0
+
+    def close(self) -> None:
+        """Hear nothing any more."""
+        self._forget()
+        if self._collects:
+            self._collects = False
+            gc.callbacks.remove(self._collect)
+        if self._probe is not None and self._probe.is_own:
+            self._probe.close(1.0)
 
     def probe(self) -> None:
         """Workers are threads of this process: probe the GIL from now on."""

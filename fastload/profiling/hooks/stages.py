@@ -16,6 +16,7 @@ from typing import Any
 
 from ..recorder import Recorder
 from ..records import Kind
+from .selftest import Places
 
 _now = time.perf_counter_ns
 _cpu = time.thread_time_ns
@@ -36,10 +37,12 @@ class Stages:
 
     Args:
         recorder: where their names go.
+        places: puts the hooks in.
     """
 
-    def __init__(self, recorder: Recorder) -> None:
+    def __init__(self, recorder: Recorder, places: Places) -> None:
         self._recorder = recorder
+        self._places = places
         self._thread = _Thread()
 
     def begin(self, ring: Any) -> None:
@@ -90,7 +93,7 @@ class Stages:
 
     def hook_builtins(self) -> None:
         """Hear ``open``."""
-        builtins.open = self.timed("open", builtins.open)
+        self._replace(builtins, "open", "open")
 
     def hook_pil(self, module: Any) -> None:
         """Hear ``PIL.Image``: opening reads the header; the pixels are decoded later, by ``load``."""
@@ -118,24 +121,21 @@ class Stages:
         if compose is None or name is None:
             self._recorder.missing(f"transforms of {module.__name__}", "it has no Compose that is called")
             return
-        function = vars(compose)[name]
         members = _Members(self)
         thread = self._thread
 
-        @functools.wraps(function)
-        def call(self: Any, *arguments: Any, **named: Any) -> Any:
-            if thread.ring is None:
-                return function(self, *arguments, **named)
-            return function(members.of(self), *arguments, **named)
+        def make(function: Any) -> Any:
+            def call(self: Any, *arguments: Any, **named: Any) -> Any:
+                if thread.ring is None:
+                    return function(self, *arguments, **named)
+                return function(members.of(self), *arguments, **named)
 
-        setattr(compose, name, call)
+            return call
+
+        self._places.replace(compose, name, make, f"transforms of {module.__name__}", uses=("transforms",))
 
     def _replace(self, owner: Any, name: str, stage: str) -> None:
-        function = inspect.getattr_static(owner, name, None) if owner is not None else None
-        if not callable(function):
-            self._recorder.missing(stage, f"there is no {getattr(owner, '__name__', 'such class')}.{name}")
-        else:
-            setattr(owner, name, self.timed(stage, function))
+        self._places.replace(owner, name, functools.partial(self.timed, stage), stage)
 
 
 class _Members:

@@ -11,9 +11,51 @@ from ..recorder import Recorder
 from .fastload_loader import FastloadLoader
 from .fetching import Fetching
 from .main_thread import MainThread
+from .selftest import Places
 from .stages import Stages
 from .stopping import Stopping
 from .torch_loader import TorchLoader
+
+
+class Hooks:
+    """All hooks of a process: each is put in as soon as its module is imported.
+
+    Args:
+        recorder: where records go.
+        stop_after: steps after which the script ends; None: it runs to its own end.
+        only: hear this loader alone; None: all.
+    """
+
+    def __init__(self, recorder: Recorder, stop_after: int | None = None, only: Any = None) -> None:
+        self._places = Places(recorder)
+        self._closed = False
+        stages = Stages(recorder, self._places) if recorder.level == 2 else None
+        fetching = Fetching(recorder, stages)
+        self._loop = MainThread(recorder, fetching)
+        loader = TorchLoader(recorder, fetching, Stopping(stop_after), self._loop, self._places, only)
+        observe.listener = FastloadLoader(recorder, fetching, loader)
+        self._after("torch.utils.data._utils.worker", loader.hook_worker)
+        self._after("torch.utils.data._utils.pin_memory", loader.hook_pinning)
+        self._after("torch.utils.data.dataloader", loader.hook_main)
+        if stages is not None:
+            stages.hook_builtins()
+            self._after("PIL.Image", stages.hook_pil)
+            self._after("PIL.ImageFile", stages.hook_pil_file)
+            self._after("torchvision.io.image", stages.hook_torchvision_io)
+            self._after("cv2", stages.hook_cv2)
+            self._after("torchvision.transforms.transforms", stages.hook_compose)
+            self._after("torchvision.transforms.v2._container", stages.hook_compose)
+
+    def _after(self, name: str, action: Any) -> None:
+        guarded = self._places.guarded(action)
+        after_import(name, lambda module: None if self._closed else guarded(module))
+
+    def close(self) -> None:
+        """Put everything back."""
+        self._closed = True
+        self._places.restore()
+        self._loop.close()
+        observe.listener = None
 
 
 def start(wanted: str) -> None:
@@ -23,22 +65,7 @@ def start(wanted: str) -> None:
         wanted: what ``fastload profile`` has put into the environment, as JSON: ``folder``, ``level``, ``stop_after``.
     """
     options: dict[str, Any] = json.loads(wanted)
-    recorder = Recorder(options["folder"], options["level"])
-    stages = Stages(recorder) if recorder.level == 2 else None
-    fetching = Fetching(recorder, stages)
-    loader = TorchLoader(recorder, fetching, Stopping(options["stop_after"]), MainThread(recorder, fetching))
-    observe.listener = FastloadLoader(recorder, fetching, loader)
-    after_import("torch.utils.data._utils.worker", loader.hook_worker)
-    after_import("torch.utils.data._utils.pin_memory", loader.hook_pinning)
-    after_import("torch.utils.data.dataloader", loader.hook_main)
-    if stages is not None:
-        stages.hook_builtins()
-        after_import("PIL.Image", stages.hook_pil)
-        after_import("PIL.ImageFile", stages.hook_pil_file)
-        after_import("torchvision.io.image", stages.hook_torchvision_io)
-        after_import("cv2", stages.hook_cv2)
-        after_import("torchvision.transforms.transforms", stages.hook_compose)
-        after_import("torchvision.transforms.v2._container", stages.hook_compose)
+    Hooks(Recorder(options["folder"], options["level"]), options["stop_after"])
 
 
-__all__ = ["start"]
+__all__ = ["Hooks", "start"]

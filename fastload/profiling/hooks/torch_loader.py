@@ -19,6 +19,7 @@ from ..recorder import Recorder
 from ..records import Kind
 from .fetching import Fetching
 from .main_thread import MainThread
+from .selftest import Places
 from .stopping import Stopping
 
 _now = time.perf_counter_ns
@@ -32,10 +33,22 @@ class TorchLoader:
         fetching: hears the fetchers.
         stopping: counts steps, and ends the script after the last.
         loop: hears the thread between two waits.
+        places: puts the hooks in.
+        only: hear this loader alone; None: all.
     """
 
-    def __init__(self, recorder: Recorder, fetching: Fetching, stopping: Stopping, loop: MainThread) -> None:
+    def __init__(
+        self,
+        recorder: Recorder,
+        fetching: Fetching,
+        stopping: Stopping,
+        loop: MainThread,
+        places: Places,
+        only: Any = None,
+    ) -> None:
         self._recorder = recorder
+        self._places = places
+        self._only = only
         self._loop = loop
         self._fetching = fetching
         self._stopping = stopping
@@ -49,42 +62,42 @@ class TorchLoader:
         """Hear the iterators of ``torch.utils.data.dataloader``."""
         base = getattr(module, "_BaseDataLoaderIter", None)
         many = getattr(module, "_MultiProcessingDataLoaderIter", None)
-        self._replace(base, "__init__", ("self", "loader"), self._init, "passes over loaders")
-        self._replace(base, "__next__", ("self",), self._next, "waits in next()")
-        self._replace(many, "__init__", ("self", "loader"), self._many_init, "the workers' processes")
-        self._replace(many, "_reset", ("self", "loader"), self._reset, "passes of persistent workers")
-        self._replace(many, "_try_put_index", ("self",), self._put, "when batches are handed to workers")
-        self._replace(many, "_try_get_data", ("self",), self._get, "when batches arrive")
-        self._replace(base, "_next_index", ("self",), self._index, "time in the sampler")
-        kind: Any = getattr(module, "_DatasetKind", None)
-        create = getattr(kind, "create_fetcher", None)
-        if create is None:
-            self._recorder.missing("samples and collation", "torch has no _DatasetKind.create_fetcher")
-        else:
-            kind.create_fetcher = staticmethod(self._created(create))
+        replace = self._places.replace
+        replace(base, "__init__", self._init, "passes over loaders", takes=("self", "loader"))
+        replace(base, "__next__", self._next, "waits in next()", uses=("_next_data",))
+        replace(base, "_next_index", self._index, "time in the sampler")
+        self._hook_many(many)
+        kind = getattr(module, "_DatasetKind", None)
+        replace(kind, "create_fetcher", self._created, "samples and collation", takes=("dataset", "collate_fn"))
+
+    def _hook_many(self, many: Any) -> None:
+        replace = self._places.replace
+        replace(
+            many, "__init__", self._many_init, "the workers' processes", takes=("self", "loader"), uses=("_workers",)
+        )
+        replace(many, "_reset", self._reset, "passes of persistent workers", takes=("self", "loader", "first_iter"))
+        inner = ("_next_index", "_send_idx", "_task_info")
+        replace(many, "_try_put_index", self._put, "when batches are handed to workers", uses=inner)
+        replace(many, "_try_get_data", self._get, "when batches arrive", uses=("_data_queue",))
+        replace(many, "_next_data", _unchanged, "which batch next() gives", uses=("_rcvd_idx", "_try_put_index"))
 
     def hook_worker(self, module: Any) -> None:
         """Hear ``torch.utils.data._utils.worker``: which batch a worker is at."""
-        self._replace(module, "_worker_loop", (), self._worker_loop, "what workers do")
+        takes = ("index_queue", "worker_id")
+        self._places.replace(module, "_worker_loop", self._worker_loop, "what workers do", takes=takes)
 
     def hook_pinning(self, module: Any) -> None:
         """Hear ``torch.utils.data._utils.pin_memory``: the thread that copies batches to page-locked memory."""
-        self._replace(module, "_pin_memory_loop", (), self._pin_memory_loop, "pinning")
-
-    def _replace(self, owner: Any, name: str, starts: tuple[str, ...], make: Any, signal: str) -> None:
-        function = inspect.getattr_static(owner, name, None) if owner is not None else None
-        if function is None:
-            self._recorder.missing(signal, f"torch has no {getattr(owner, '__name__', 'such class')}.{name}")
-            return
-        if tuple(inspect.signature(function).parameters)[: len(starts)] != starts:
-            self._recorder.missing(signal, f"torch's {name} takes other arguments than {', '.join(starts)}")
-            return
-        setattr(owner, name, functools.wraps(function)(make(function)))
+        takes = ("in_queue", "out_queue")
+        self._places.replace(module, "_pin_memory_loop", self._pin_memory_loop, "pinning", takes=takes)
 
     # -- passes -------------------------------------------------------------------------------------------------------
 
     def _init(self, function: Any) -> Any:
         def init(iterator: Any, loader: Any, *rest: Any, **named: Any) -> None:
+            if self._only is not None and loader is not self._only:
+                function(iterator, loader, *rest, **named)
+                return
             iterator._fastload_number = number = next(observe.numbers)
             self._living.add(iterator)
             begun = _now()
@@ -103,13 +116,14 @@ class TorchLoader:
             try:
                 function(iterator, loader, *rest, **named)
             finally:
-                self.note_pass(iterator, loader, begun)
+                if _number(iterator) is not None:
+                    self.note_pass(iterator, loader, begun)
 
         return init
 
     def note_pass(self, iterator: Any, loader: Any, begun: int) -> None:
         """Note that an iterator has begun a pass, which took from ``begun`` until now."""
-        number = getattr(iterator, "_fastload_number", -1)
+        number = _number(iterator)
         self._recorder.ring().write(Kind.PASS, 0, 0, begun, _now(), number, self.loader(loader))
         if getattr(loader, "worker_method", None) == "thread":
             self._loop.probe()
@@ -118,7 +132,7 @@ class TorchLoader:
 
     def _reset(self, function: Any) -> Any:
         def reset(iterator: Any, loader: Any, first_iter: bool = False) -> None:
-            if first_iter:  # a part of __init__
+            if first_iter or _number(iterator) is None:  # the first is a part of __init__
                 function(iterator, loader, first_iter)
                 return
             iterator._fastload_number = next(observe.numbers)
@@ -145,7 +159,7 @@ class TorchLoader:
         recorder, stopping, waiting, loop = self._recorder, self._stopping, self._waiting, self._loop
 
         def __next__(iterator: Any) -> Any:  # noqa: N807 # its name in tracebacks
-            if getattr(waiting, "inside", False):  # a subclass's, which calls this one
+            if getattr(waiting, "inside", False) or _number(iterator) is None:  # a subclass's, which calls this one
                 return function(iterator)
             stopping.check()
             waiting.inside = True
@@ -173,9 +187,9 @@ class TorchLoader:
             try:
                 indices = function(iterator)
                 waiting.samples = len(indices) if isinstance(indices, list | tuple) else 0
-                if not iterator._num_workers:
+                number = _number(iterator)
+                if number is not None and not getattr(iterator, "_num_workers", 1):
                     ended = _now()
-                    number = getattr(iterator, "_fastload_number", -1)
                     batch = getattr(iterator, "_num_loaded", iterator._num_yielded)
                     self._recorder.ring().write(
                         Kind.DISPATCH, 0, 0, begun, ended, number, batch, ended - begun, 0, waiting.samples
@@ -197,9 +211,9 @@ class TorchLoader:
                 function(iterator)
             finally:
                 ended = _now()
-                if iterator._send_idx != batch:
+                number = _number(iterator)
+                if iterator._send_idx != batch and number is not None:
                     worker = iterator._task_info[batch][0] if batch in iterator._task_info else -1
-                    number = getattr(iterator, "_fastload_number", -1)
                     recorder.ring().write(
                         Kind.DISPATCH,
                         0,
@@ -222,9 +236,9 @@ class TorchLoader:
             begun = _now()
             answer = function(iterator, *arguments, **named)
             success, data = answer
-            if success and isinstance(data, tuple) and len(data) == 2 and type(data[0]) is int:
+            number = _number(iterator)
+            if number is not None and success and type(data) is tuple and len(data) == 2 and type(data[0]) is int:
                 iterator._fastload_arrived = data[0]
-                number = getattr(iterator, "_fastload_number", -1)
                 recorder.ring().write(Kind.ARRIVE, 0, 0, begun, _now(), number, data[0], 0, -1)
             return answer
 
@@ -233,7 +247,6 @@ class TorchLoader:
     # -- workers and the pinning thread -------------------------------------------------------------------------------
 
     def _created(self, create: Any) -> Any:
-        @functools.wraps(create)
         def create_fetcher(*arguments: Any, **named: Any) -> Any:
             return self._fetching.watch(create(*arguments, **named))
 
@@ -272,7 +285,8 @@ def _delivered(iterator: Any) -> tuple[int, int]:
     if given:
         place: tuple[int, int] = given.popleft()
         return place
-    return getattr(iterator, "_fastload_number", -1), -1 if given is not None else _last(iterator)
+    number = _number(iterator)
+    return -1 if number is None else number, -1 if given is not None else _last(iterator)
 
 
 def _last(iterator: Any) -> int:
@@ -280,7 +294,18 @@ def _last(iterator: Any) -> int:
         arrived: int = getattr(iterator, "_fastload_arrived", -1)
         return arrived
     received: int | None = getattr(iterator, "_rcvd_idx", None)
-    return (iterator._num_yielded if received is None else received) - 1
+    yielded: int = getattr(iterator, "_num_yielded", 0)
+    return (yielded if received is None else received) - 1
+
+
+def _number(iterator: Any) -> int | None:
+    """Return the number of an iterator; None if it is not heard."""
+    number: int | None = getattr(iterator, "_fastload_number", None)
+    return number
+
+
+def _unchanged(function: Any) -> Any:
+    return function
 
 
 class _Queue:
