@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import io
 import math
+import sys
 import typing
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from rich.console import Console
 
+from fastload.profiling.analysis import Cause
+
+sys.path.insert(0, str(Path(__file__).parents[2]))  # from where the benchmarks can be imported
+
 from benchmarks.profiling import zoo
 from benchmarks.profiling.pipelines import CORES, MAKERS, drawn, names
-from fastload.profiling.analysis import Cause
 
 # This one measures the disk first.
 PURE = [name for name in names() if name != "read-files"]
