@@ -93,6 +93,8 @@ class Pipeline:
     """Mean time of a step with the change, by construction."""
     steps: int = 60
     warmup: int = 12
+    late_rank: int | None = None
+    """It runs as two ranks, and this one holds the other up."""
     needs: str = ""
     """``gpu``, or empty."""
     cores: float = 0.0
@@ -529,6 +531,23 @@ def startup(seed: int, name: str) -> Pipeline:
     )
 
 
+def slow_rank(seed: int, name: str) -> Pipeline:
+    """Two ranks that wait for each other in each step; the samples of one of them are slow."""
+    made = read_sleep(seed, name)
+    late = random.Random(f"{seed}-{name}").randrange(2)
+    return replace(
+        made,
+        constants={**made.constants, "WORKERS": 1, "SAMPLE": made.constants["SAMPLE"] / made.constants["WORKERS"]},
+        sample=f'        if os.environ["RANK"] == "{late}":\n            time.sleep(SAMPLE)\n        return torch.zeros(16)',
+        before='    torch.distributed.init_process_group("gloo")',
+        loop="            time.sleep(LOOP)\n            torch.distributed.barrier()",
+        change={},
+        settings={},
+        changed_ms=None,
+        late_rank=late,
+    )
+
+
 def gil_threads(seed: int, name: str) -> Pipeline:
     """Threads that are busy in Python: only one of them runs at a time."""
     draw = _Draw(seed, name)
@@ -631,6 +650,7 @@ MAKERS: tuple[Callable[[int, str], Pipeline], ...] = (
     compute_bound,
     compute_fastload,
     startup,
+    slow_rank,
     gil_threads,
     pin_bound,
     copy_bound,

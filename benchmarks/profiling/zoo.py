@@ -45,7 +45,7 @@ class Row:
     name: str
     cause: str
     verdict: str
-    """``abstained`` if there was none."""
+    """``abstained`` if there was none; ``another rank`` if the late one was not named."""
     sentence: str
     built_ms: float
     step_ms: float
@@ -88,7 +88,10 @@ def measure(pipeline: Pipeline, seed: int, folder: Path, *, knobs: bool) -> Row:
     before = read_cpu()
     analysis = profiled(pipeline, folder / "as-it-is")
     others = cores_used_by_others(before, read_cpu())
-    rank = analysis.ranks[0]
+    rank = analysis.ranks[pipeline.late_rank or 0]
+    verdict = rank.verdict.cause or "abstained"
+    if pipeline.late_rank is not None and analysis.culprit != pipeline.late_rank:
+        verdict = "another rank"
     blame = dict(rank.blame_ms)
     stalled = sum(blame.values())
     state = max(blame, key=lambda name: blame[name], default="")
@@ -102,7 +105,7 @@ def measure(pipeline: Pipeline, seed: int, folder: Path, *, knobs: bool) -> Row:
         seed=seed,
         name=pipeline.name,
         cause=pipeline.cause,
-        verdict=rank.verdict.cause or "abstained",
+        verdict=verdict,
         sentence=rank.verdict.sentence,
         built_ms=pipeline.step_ms,
         step_ms=rank.step_ms.value,
@@ -130,8 +133,10 @@ def profiled(pipeline: Pipeline, folder: Path, change: Any = None) -> Analysis:
     script = folder / "train.py"
     script.write_text(pipeline.script(change), encoding="utf-8")
     counts = ["--steps", str(pipeline.steps), "--warmup", str(pipeline.warmup)]
+    two_ranks = ["--", sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    program = [*([] if pipeline.late_rank is None else two_ranks), str(script)]
     done = subprocess.run(
-        [sys.executable, "-m", "fastload.cli", "profile", *counts, "--out", str(folder / "out"), str(script)],
+        [sys.executable, "-m", "fastload.cli", "profile", *counts, "--out", str(folder / "out"), *program],
         env=os.environ | {"PYTHONPATH": str(Path(fastload.__file__).parents[1]), "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
