@@ -76,6 +76,11 @@ class WhatIf:
         )
 
     @property
+    def loader(self) -> Mapping[str, Any]:
+        """What was recorded of the loader that this is about."""
+        return self._demands.loader
+
+    @property
     def settings(self) -> dict[str, Any]:
         """The knobs as they were."""
         machinery = self._machinery

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 from typing import Any
 
 from ... import observe
 from ...inject.fastload_hook import after_import
 from ..recorder import Recorder
+from .changing import VARIABLE, Changing
 from .fastload_loader import FastloadLoader
 from .fetching import Fetching
 from .main_thread import MainThread
@@ -39,6 +41,10 @@ def start(wanted: str) -> None:
         after_import("cv2", stages.hook_cv2)
         after_import("torchvision.transforms.transforms", stages.hook_compose)
         after_import("torchvision.transforms.v2._container", stages.hook_compose)
+    if (change := os.environ.get(VARIABLE)) is not None:
+        changing = Changing(change, recorder)
+        after_import("torch.utils.data.dataloader", changing.hook)
+        after_import("fastload.loader", changing.hook)
 
 
 __all__ = ["start"]
