@@ -28,7 +28,7 @@ from typing import NoReturn
 Handler = Callable[[argparse.Namespace, list[str]], int]
 
 # Verbs that no command of the user's comes after.
-_WITHOUT_COMMAND = ("pack",)
+_WITHOUT_COMMAND = ("pack", "whatif")
 
 
 class UsageError(Exception):
@@ -94,6 +94,7 @@ def _parser() -> argparse.ArgumentParser:
     from .explain_command import EPILOG as EXPLAIN_EPILOG
     from .pack import command as pack_command
     from .profiling import command as profile_command
+    from .profiling import whatif_command
     from .verification.command import EPILOG, add_options
 
     parser = argparse.ArgumentParser(
@@ -141,6 +142,16 @@ def _parser() -> argparse.ArgumentParser:
     )
     profile_command.add_options(profile_parser)
     profile_parser.set_defaults(handler=profile)
+    whatif_parser = verbs.add_parser(
+        "whatif",
+        help="predict what a change would bring to a recorded script",
+        description=textwrap.dedent(f"    {whatif.__doc__}").strip(),
+        epilog=whatif_command.EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    whatif_command.add_options(whatif_parser)
+    whatif_parser.set_defaults(handler=whatif)
     pack_parser = verbs.add_parser(
         "pack",
         help="store a folder of images in a few files, smaller if wanted",
@@ -220,6 +231,22 @@ def profile(options: argparse.Namespace, command: list[str]) -> int:
     try:
         return record_script(options, _program(command, "profile"), command, _with_sitecustomize)
     except FolderError as error:
+        raise UsageError(str(error)) from error
+
+
+def whatif(options: argparse.Namespace, command: list[str]) -> int:
+    """Predict how fast a recorded script would be with other settings, without running it; or name what helps most.
+
+    The recorded run is played again, from what its samples took, first as it was: if that does not come out alike,
+    nothing is predicted. With --rerun the script runs again with the change, unedited, and both numbers are printed.
+    """
+    from .errors import ConfigError
+    from .profiling.command import FolderError
+    from .profiling.whatif_command import what_if
+
+    try:
+        return what_if(options, lambda words: _program(words, "profile"), _with_sitecustomize, injected_environment)
+    except (ConfigError, FolderError) as error:
         raise UsageError(str(error)) from error
 
 

@@ -105,6 +105,8 @@ class Demands:
     cores: int
     queued_ns: float
     """Observed: time that workers were ready to run while at tasks, over all batches."""
+    worked_ns: float
+    """Observed: time that workers were at tasks."""
 
     @property
     def observed_ns(self) -> float:
@@ -146,6 +148,7 @@ def measure(rank: Rank, warmup: int) -> Demands:
         costs=_costs(rank, steps),
         cores=rank.cores,
         queued_ns=float(sum(task.runnable_ns or 0 for step in steps for task in step.batch.tasks)),
+        worked_ns=float(sum(task.ns for step in steps for task in step.batch.tasks)),
     )
 
 

@@ -64,7 +64,7 @@ class Played:
     first: list[bool] = field(default_factory=list)
     """Whether it was the first of its pass."""
     overtaken_ns: list[float] = field(default_factory=list)
-    """Of the wait, time in which a later batch was complete already."""
+    """Of the wait, time in which the batch was not there but a later one was."""
     pass_ns: list[float] = field(default_factory=list)
     """Whole passes, with their start."""
     worker_busy_ns: float = 0.0
@@ -234,11 +234,9 @@ class _Pass:
         for number, batch in enumerate(self._batches):
             begun = cores.now
             if machinery.workers:
+                played.overtaken_ns.append(0.0)
                 delivered = yield from self._take(number)
-                ended = cores.now
-                self._complete.pop(delivered)
-                later = min(self._complete.values(), default=ended)
-                played.overtaken_ns.append(ended - max(begun, min(later, ended)))
+                del self._complete[delivered]
                 self._held[self._worker_of.pop(delivered)] -= 1
                 yield from self._hand_out()
             else:
@@ -279,7 +277,11 @@ class _Pass:
         while self._untaken.get(number, 1):
             if not self._came:
                 self._parked_main = self._cores.current
+                begun = self._cores.now
                 yield _PARKED, 0.0
+                ended = self._cores.now
+                later = min((at for one, at in self._complete.items() if one != number), default=ended)
+                self._played.overtaken_ns[-1] += ended - max(begun, later)
                 continue
             batch = self._came.popleft()
             yield _CPU, receiving

@@ -33,6 +33,8 @@ KNOBS: Mapping[str, str] = {
 
 _TOLERANCE = 0.1
 """The run that was seen must be reproduced so closely."""
+_MOST_FOREIGN = 0.25
+"""Share of the time at tasks that may have gone to other programs."""
 _WORTH = 0.03
 """A fix must bring so much of a step's time."""
 _AS_GOOD = 0.02
@@ -55,25 +57,17 @@ class WhatIf:
 
     def __init__(self, rank: Rank, warmup: int = 0) -> None:
         self._demands = demands = measure(rank, warmup)
-        self._machinery = _machinery(demands)
-        seen = play(demands, self._machinery)
-        # Waiting for cores that the run's own threads do not explain was other programs' doing, and stays.
-        if demands.queued_ns > 0:
-            foreign = max(0.0, 1.0 - seen.worker_queued_ns / demands.queued_ns)
-            self._machinery = dataclasses.replace(self._machinery, foreign=foreign)
-            seen = play(demands, self._machinery)
-        self._seen = seen
-        observed, reproduced = demands.observed_ns, _mean(self._steady(seen))
-        off = reproduced / observed - 1.0
+        self._machinery, self._seen = _reproduced(demands)
+        observed, reproduced = demands.observed_ns, _mean(self._steady(self._seen))
+        reason = _doubt(demands, self._machinery, observed, reproduced)
         self.simulation = Simulation(
-            observed_ms=observed / 1e6,
-            reproduced_ms=reproduced / 1e6,
-            trusted=abs(off) <= _TOLERANCE,
-            reason=""
-            if abs(off) <= _TOLERANCE
-            else f"the run that was seen is not reproduced: {reproduced / 1e6:.3g} ms a step in place of "
-            f"{observed / 1e6:.3g} ms ({off:+.0%})",
+            observed_ms=observed / 1e6, reproduced_ms=reproduced / 1e6, trusted=not reason, reason=reason
         )
+
+    @property
+    def loader(self) -> Mapping[str, Any]:
+        """What was recorded of the loader that this is about."""
+        return self._demands.loader
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -283,6 +277,52 @@ def grid(trace: Trace, rank: Rank) -> Grid | None:
 def predict(rank: Rank, settings: Mapping[str, Any], warmup: int = 0) -> Interval:
     """Return the time of a step with other settings, in ms; see :meth:`WhatIf.predict`."""
     return WhatIf(rank, warmup).predict(settings)
+
+
+# -- reproducing ------------------------------------------------------------------------------------------------------
+
+
+def _reproduced(demands: Demands) -> tuple[Machinery, Played]:
+    """Return what made the batches, as far as that has to be found out by playing, and the run that was seen.
+
+    Two things are: with how many threads the loop computes, since only one of them is recorded; and which share of the
+    waiting for cores the run's own threads do not explain, so that it was other programs' doing, and stays.
+    """
+    machinery = _machinery(demands)
+    found: list[tuple[float, Machinery, Played]] = []
+    for threads in sorted({1, demands.cores} if _computes(demands) else {1}):
+        made = dataclasses.replace(machinery, loop_threads=threads)
+        played = play(demands, made)
+        if demands.queued_ns > 0:
+            foreign = max(0.0, 1.0 - played.worker_queued_ns / demands.queued_ns)
+            made = dataclasses.replace(made, foreign=foreign)
+            played = play(demands, made)
+        off = abs(sum(played.wait_ns) + sum(played.loop_ns) - sum(demands.step_ns))
+        found.append((off + demands.queued_ns * made.foreign, made, played))
+    _, machinery, played = min(found, key=lambda one: one[0])
+    return machinery, played
+
+
+def _computes(demands: Demands) -> bool:
+    loops = sum(batch.loop.cpu for one in demands.passes for batch in one)
+    return loops > 0.3 * sum(demands.step_ns)
+
+
+def _doubt(demands: Demands, machinery: Machinery, observed: float, reproduced: float) -> str:
+    """Return why predictions would not be trusted; empty if they are."""
+    off = reproduced / observed - 1.0
+    if abs(off) > _TOLERANCE:
+        return (
+            f"the run that was seen is not reproduced: {reproduced / 1e6:.3g} ms a step in place of "
+            f"{observed / 1e6:.3g} ms ({off:+.0%})"
+        )
+    lost = machinery.foreign * demands.queued_ns / demands.worked_ns if demands.worked_ns else 0.0
+    if lost > _MOST_FOREIGN:
+        return (
+            f"other programs had the cores for {lost:.0%} of the time in which batches were made, and nobody knows "
+            "what they will take next; record again while the machine does nothing else"
+        )
+    return ""
 
 
 # -- settings ---------------------------------------------------------------------------------------------------------

@@ -60,6 +60,7 @@ def demands(*passes: list[BatchDemand], costs: Costs = FREE) -> Demands:
         costs=costs,
         cores=2,
         queued_ns=0.0,
+        worked_ns=0.0,
     )
 
 
@@ -165,6 +166,30 @@ def test_the_waiting_for_cores_that_others_caused_stays():
     run = demands([seen] * 40)
     assert late_step_ms(play(run, Machinery(workers=1, cores=2))) == pytest.approx(1.0)
     assert late_step_ms(play(run, Machinery(workers=1, cores=2, foreign=1.0))) == pytest.approx(10.0)
+
+
+def times_by_arithmetic(run: list[BatchDemand], workers: int, prefetch: int) -> list[tuple[float, float]]:
+    """Return when each wait begins and ends, by the recurrence of torch's order with cores for everybody."""
+    made: list[float] = []
+    given: list[float] = []
+    found = []
+    now = 0.0
+    for number, one in enumerate(run):
+        ahead = workers * prefetch
+        handed = 0.0 if number < ahead else given[number - ahead]
+        begun = max(handed, made[number - workers] if number >= workers else 0.0)
+        made.append(begun + sum(map(whole, one.samples)) + whole(one.collate))
+        found.append((now, max(now, made[-1])))
+        given.append(found[-1][1])
+        now = found[-1][1] + whole(one.loop)
+    return found
+
+
+@given(run=runs, workers=st.integers(1, 5), prefetch=st.integers(1, 4))
+def test_torchs_order_is_its_recurrence(run, workers, prefetch):
+    played = play(demands(run), Machinery(workers=workers, prefetch=prefetch, cores=100))
+    expected = times_by_arithmetic(run, workers, prefetch)
+    assert played.wait_ns == pytest.approx([ended - begun for begun, ended in expected], rel=1e-6, abs=10.0)
 
 
 @given(run=runs, machinery=machineries)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 from typing import Any
 
 from ... import observe
 from ...inject.fastload_hook import after_import
 from ..recorder import Recorder
+from .changing import VARIABLE, Changing
 from .fastload_loader import FastloadLoader
 from .fetching import Fetching
 from .main_thread import MainThread
@@ -65,7 +67,12 @@ def start(wanted: str) -> None:
         wanted: what ``fastload profile`` has put into the environment, as JSON: ``folder``, ``level``, ``stop_after``.
     """
     options: dict[str, Any] = json.loads(wanted)
-    Hooks(Recorder(options["folder"], options["level"]), options["stop_after"])
+    recorder = Recorder(options["folder"], options["level"])
+    Hooks(recorder, options["stop_after"])
+    if (change := os.environ.get(VARIABLE)) is not None:
+        changing = Changing(change, recorder)
+        after_import("torch.utils.data.dataloader", changing.hook)
+        after_import("fastload.loader", changing.hook)
 
 
 __all__ = ["Hooks", "start"]
