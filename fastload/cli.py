@@ -21,7 +21,6 @@ import signal
 import sys
 import textwrap
 from collections.abc import Callable, MutableMapping, Sequence
-from pathlib import Path
 from typing import NoReturn
 
 # A verb reads its own options, then the command that comes after them, and returns the exit status.
@@ -226,10 +225,11 @@ def profile(options: argparse.Namespace, command: list[str]) -> int:
     The script needs no change and need not use fastload. Its worker processes, and the ranks that torchrun starts, are
     recorded too. Its output and its exit status stay its own.
     """
+    from .inject import put_first
     from .profiling.command import FolderError, record_script
 
     try:
-        return record_script(options, _program(command, "profile"), command, _with_sitecustomize)
+        return record_script(options, _program(command, "profile"), command, put_first)
     except FolderError as error:
         raise UsageError(str(error)) from error
 
@@ -327,15 +327,10 @@ def injected_environment(environment: MutableMapping[str, str]) -> None:
         environment: ``FASTLOAD_INSTALL`` is set, and the folder of fastload's sitecustomize put first in
             ``PYTHONPATH``, unless it is there already.
     """
-    _with_sitecustomize(environment)
+    from .inject import put_first
+
+    put_first(environment)
     environment["FASTLOAD_INSTALL"] = "1"
-
-
-def _with_sitecustomize(environment: MutableMapping[str, str]) -> None:
-    folder = str(Path(__file__).parent.resolve() / "inject")
-    before = environment.get("PYTHONPATH", "")
-    if folder not in before.split(os.pathsep):
-        environment["PYTHONPATH"] = folder + os.pathsep + before if before else folder
 
 
 def _become(program: list[str], environment: dict[str, str]) -> NoReturn:

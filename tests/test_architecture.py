@@ -40,6 +40,7 @@ ORDER = [
     "profiling.hooks.start",
     "profiling.trace",
     "profiling.reading",
+    "profiling.api",
     "profiling.analysis",
     "profiling.demands",
     "profiling.simulation",

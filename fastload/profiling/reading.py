@@ -247,7 +247,7 @@ class _Reader:
         """Return the iterator and batch of the wait that a piece of work in the main thread lies in."""
         waits = self._heard.of[Kind.WAIT]
         place = bisect_right(waits, work.begun, key=lambda record: record.begun) - 1
-        if place < 0 or waits[place].ended < work.ended:
+        if place < 0 or waits[place].ended < work.ended or not waits[place].small:  # an end has no batch
             return None
         return waits[place].a, waits[place].b
 

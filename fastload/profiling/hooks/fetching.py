@@ -164,6 +164,7 @@ class _Samples:
         self._taken = 0
         self._spent = 0
         self._place = 0
+        self._pending: tuple[int, int, int, int, int] | None = None
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._dataset, name)
@@ -175,21 +176,22 @@ class _Samples:
         """A task begins."""
         self._ring = self._recorder.ring()
         self._taken = self._spent = self._place = 0
+        self._pending = None
 
     def end(self) -> None:
         """It has ended: how much is measured next time depends on what samples cost."""
+        if self._pending is not None:
+            self._write(self._place)
         if self._taken:
             mean = self._spent / self._taken
             self._mean = mean if self._mean == 1e9 else 0.75 * self._mean + 0.25 * mean
 
     def _take(self, get: Any, *arguments: Any) -> Any:
         place = self._place
-        self._place = place + 1
-        weight = 1
-        if self._mean < _SPARSE:
-            if place % _ONE_IN:
-                return get(*arguments)
-            weight = _ONE_IN
+        if self._mean < _SPARSE and place % _ONE_IN:
+            sample = get(*arguments)
+            self._place = place + 1
+            return sample
         full = self._mean > _LIGHT
         stages = self._stages
         if stages is not None:
@@ -205,8 +207,18 @@ class _Samples:
         self._spent += ended - begun
         self._taken += 1
         index = arguments[-1] if arguments and type(arguments[-1]) is int else -1
-        self._ring.write(Kind.SAMPLE, 0, place, begun, ended, index, _cpu() - cpu if full else -1, weight)
+        cpu = _cpu() - cpu if full else -1
+        self._place = place + 1
+        if self._pending is not None:
+            self._write(place)
+        self._pending = place, begun, ended, index, cpu  # how many it stands for shows at the next
         return sample
+
+    def _write(self, up_to: int) -> None:
+        assert self._pending is not None
+        place, begun, ended, index, cpu = self._pending
+        self._pending = None
+        self._ring.write(Kind.SAMPLE, 0, place, begun, ended, index, cpu, up_to - place)
 
     def _at_once(self, number: int, get: Any, *arguments: Any) -> Any:
         stages = self._stages

@@ -71,8 +71,9 @@ class Places:
             self._recorder.missing(signal, f"{where} knows no {', '.join(sorted(unused))}")
             return False
         hook = make(function)
-        if not isinstance(hook, type):
-            hook = functools.update_wrapper(hook, function, updated=())
+        if hook is function:  # only the look was wanted
+            return True
+        hook = functools.update_wrapper(hook, function, updated=())
         put = staticmethod(hook) if isinstance(found, staticmethod) else hook
         setattr(owner, name, put)
         self._taken.append((owner, name, found, put))
