@@ -241,11 +241,12 @@ def whatif(options: argparse.Namespace, command: list[str]) -> int:
     nothing is predicted. With --rerun the script runs again with the change, unedited, and both numbers are printed.
     """
     from .errors import ConfigError
+    from .inject import put_first
     from .profiling.command import FolderError
     from .profiling.whatif_command import what_if
 
     try:
-        return what_if(options, lambda words: _program(words, "profile"), _with_sitecustomize, injected_environment)
+        return what_if(options, lambda words: _program(words, "profile"), put_first, injected_environment)
     except (ConfigError, FolderError) as error:
         raise UsageError(str(error)) from error
 
