@@ -7,8 +7,10 @@ predicted of a change beside what the change did.
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import os
+import re
 import statistics
 import subprocess
 import sys
@@ -20,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from rich.box import SIMPLE_HEAD
+from rich.box import MARKDOWN, SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
@@ -52,7 +54,7 @@ class Row:
     built_stall: float
     stall: float
     state: str
-    """That bears most of the blame."""
+    """That bears most of the blame, waiting for a core aside unless that is the answer."""
     state_right: bool
     other: float
     """Share of the stall that is charged to nothing."""
@@ -94,7 +96,9 @@ def measure(pipeline: Pipeline, seed: int, folder: Path, *, knobs: bool) -> Row:
         verdict = "another rank"
     blame = dict(rank.blame_ms)
     stalled = sum(blame.values())
-    state = max(blame, key=lambda name: blame[name], default="")
+    # Who else has the cores is not the pipeline's doing.
+    own = {name: ms for name, ms in blame.items() if name != "run-queue" or pipeline.cause in ("oversubscribed", "gil")}
+    state = max(own, key=lambda name: own[name], default="")
     family = state.partition(":")[0]
     changed_ms = predicted_ms = None
     why_not = ""
@@ -164,7 +168,7 @@ def matrix(rows: Sequence[Row]) -> Table:
     causes = sorted({row.cause for row in rows})
     verdicts = sorted({row.verdict for row in rows} | set(causes))
     counts = Counter((row.cause, row.verdict) for row in rows)
-    table = Table("cause", *verdicts, title="verdicts", box=SIMPLE_HEAD)
+    table = Table("cause", *verdicts, box=SIMPLE_HEAD)
     for cause in causes:
         cells = (str(counts[cause, verdict]) if counts[cause, verdict] else "·" for verdict in verdicts)
         table.add_row(cause, *cells)
@@ -225,6 +229,19 @@ def summary(rows: Sequence[Row]) -> list[str]:
     return lines
 
 
+def in_markdown(tables: Sequence[Table], rows: Sequence[Row]) -> str:
+    """Return tables and sums as a page of Markdown."""
+    parts = []
+    for table in tables:
+        table.box = MARKDOWN
+        console = Console(width=1000, file=io.StringIO(), record=True)
+        console.print(table)
+        parts.append(
+            "\n".join(re.sub(" +", " ", line.strip()) for line in console.export_text().splitlines() if line.strip())
+        )
+    return "\n\n".join([*parts, "\n".join(f"* {line}" for line in summary(rows))]) + "\n"
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Carry out a command line; the status is 0 if all verdicts are right."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.profiling.zoo", description=__doc__)
@@ -232,12 +249,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, action="append", help="draws the parameters; may be given again (0)")
     parser.add_argument("--no-knobs", action="store_true", help="verdicts only: half the time")
     parser.add_argument("--json", type=Path, metavar="FILE", help="append a JSON line for each pipeline to FILE")
+    parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the tables to FILE, for README.md")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="keep scripts and recordings there")
     options = parser.parse_args(arguments)
     if unknown := sorted(set(options.names) - set(names())):
         parser.error(f"no such pipeline: {', '.join(unknown)}; there are {', '.join(names())}")
     rows: list[Row] = []
-    console = Console()
+    console = Console() if sys.stdout.isatty() else Console(width=160)
     with tempfile.TemporaryDirectory(prefix="fastload-zoo-") as temporary:
         for seed in options.seed or [0]:
             for pipeline in drawn(seed, options.names):
@@ -255,9 +273,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 if options.json:
                     with options.json.open("a", encoding="utf-8") as file:
                         file.write(json.dumps(asdict(row)) + "\n")
-    console.print(list_of(rows), matrix(rows), predictions(rows))
+    tables = [list_of(rows), matrix(rows), predictions(rows)]
+    console.print(*tables)
     for line in summary(rows):
         console.print(line)
+    if options.markdown:
+        options.markdown.write_text(in_markdown(tables, rows), encoding="utf-8")
     return 0 if all(row.right for row in rows) else 1
 
 
