@@ -254,7 +254,7 @@ def _culprit(ranks: Sequence[_Blamed]) -> _Blamed | None:
         costs[order[-1]] += at_step[order[-1]] - at_step[order[-2]]
     worst = max(range(len(ranks)), key=lambda place: costs[place])
     total = sum(step.total_ns for step in ranks[worst].steady if step.step.number in common)
-    if costs[worst] < MODERATE * total or 2 * costs[worst] < sum(costs):
+    if costs[worst] < MODERATE * total or 2 * costs[worst] <= sum(costs):
         return None
     return ranks[worst]
 

@@ -160,7 +160,7 @@ def judge(steps: Sequence[BlamedStep], facts: Facts) -> Verdict:
         return _not_input_bound(steps, stall, facts)
     shares = by_cause(steps, facts)
     if facts.startup >= 2 * MODERATE and facts.startup > stall.value:
-        shares["startup"] = 1.0
+        shares = {"startup": 1.0}  # the steps themselves lose less
     cause = _cause(steps, shares, facts)
     severity: Literal["moderate", "severe"] = "severe" if stall.value >= SEVERE else "moderate"
     lost = "the device idles" if facts.clock == "device" else "the loop waits"

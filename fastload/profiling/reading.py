@@ -206,7 +206,7 @@ class _Reader:
     def _add_tasks(self) -> None:
         dispatched = {(record.a, record.b, record.d): record for record in self._heard.of.get(Kind.DISPATCH, [])}
         arrived: dict[tuple[int, int, int], int] = {}
-        for record in self._heard.of.get(Kind.ARRIVE, []):  # read by the pinning thread, then by the main
+        for record in self._heard.of.get(Kind.ARRIVE, []):  # read by the pinning thread first, then by the main
             place = record.a, record.b, record.c
             handed = dispatched.get(place)
             if handed is None or handed.begun <= record.ended:  # else it is what a pass that was broken off has left
