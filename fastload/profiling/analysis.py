@@ -43,6 +43,7 @@ State = Literal[
     "stage",
     "collate",
     "run-queue",
+    "gil",
     "transport",
     "reorder",
     "pin",
@@ -52,7 +53,8 @@ State = Literal[
 ]
 """What an awaited batch was at, in the order in which it passes them. ``sample``: on the CPU in the dataset, outside of
 any known stage; ``stage``: within one (named after a colon: ``stage:RandAugment``); ``read``: blocked within the
-dataset; ``run-queue``: ready to run, but no core was free; ``queued``: its worker was not yet at it, and nothing that
+dataset; ``run-queue``: ready to run, but no core was free; ``gil``: in a thread that
+waited for the interpreter; ``queued``: its worker was not yet at it, and nothing that
 the worker did instead is known; ``host``: complete, but the main thread had not got to it."""
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from ..errors import TraceError
 from .records import Kind, Record
 from .ring import RingFile
-from .trace import Batch, Rank, Sample, Span, Stage, Step, Task, Trace
+from .trace import Batch, Copy, Rank, Sample, Span, Stage, Step, Task, Trace
 
 SETTINGS = "recording.json"
 """Made by ``fastload profile`` before the script starts: the command, what was asked for."""
@@ -50,6 +50,8 @@ def read_trace(folder: str) -> Trace:
         versions=settings.get("versions", {}),
         warmup=settings.get("warmup", 0),
         num_lost=sum(ring.num_lost for process in processes for ring in process.rings),
+        recorded=settings.get("recorded", ""),
+        exit_status=settings.get("status"),
     )
 
 
@@ -151,6 +153,9 @@ class _Reader:
         self._others = others
         self._heard = _Heard.from_records(main.records())
         self._batches: dict[tuple[int, int], Batch] = {}
+        self._loader_of = {
+            record.a: record.b for kind in (Kind.ITERATOR, Kind.PASS) for record in self._heard.of.get(kind, [])
+        }
 
     def rank(self) -> Rank:
         """Return it."""
@@ -176,12 +181,24 @@ class _Reader:
             begun=min(record.begun for record in all_records),
             ended=max(record.ended for record in all_records),
             probe_ns=[record.ended - record.begun - record.a for record in self._heard.of.get(Kind.PROBE, [])],
+            files={line["index"]: line["path"] for process in self._related() for line in process.lines_of("file")},
         )
+
+    def _related(self) -> list[_Process]:
+        """Return the main process and its workers."""
+        pids = {pid for line in self._main.lines_of("workers") for pid in line["processes"]}
+        return [self._main, *(self._others[pid] for pid in sorted(pids) if pid in self._others)]
 
     def _batch(self, iterator: int, number: int) -> Batch:
         batch = self._batches.get((iterator, number))
         if batch is None:
-            batch = self._batches[iterator, number] = Batch(number=number, drawn=None, sampler_ns=None)
+            batch = self._batches[iterator, number] = Batch(
+                number=number,
+                drawn=None,
+                sampler_ns=None,
+                iterator=iterator,
+                loader=self._loader_of.get(iterator, -1),
+            )
         return batch
 
     # -- tasks --------------------------------------------------------------------------------------------------------
@@ -189,8 +206,11 @@ class _Reader:
     def _add_tasks(self) -> None:
         dispatched = {(record.a, record.b, record.d): record for record in self._heard.of.get(Kind.DISPATCH, [])}
         arrived: dict[tuple[int, int, int], int] = {}
-        for record in self._heard.of.get(Kind.ARRIVE, []):
-            arrived.setdefault((record.a, record.b, record.c), record.ended)  # by the pinning thread, then by the main
+        for record in self._heard.of.get(Kind.ARRIVE, []):  # by the pinning thread, then by the main
+            place = record.a, record.b, record.c
+            handed = dispatched.get(place)
+            if handed is None or handed.begun <= record.ended:  # else it is what a pass that was broken off has left
+                arrived.setdefault(place, record.ended)
         iterators: dict[int, list[int]] = defaultdict(list)
         for line in self._main.lines_of("workers"):
             for pid in line["processes"]:
@@ -234,7 +254,6 @@ class _Reader:
     def _steps(self) -> list[Step]:
         making = [*self._heard.of.get(Kind.ITERATOR, []), *self._heard.of.get(Kind.PASS, [])]
         making.sort(key=lambda record: record.begun)
-        loader_of = {record.a: record.b for record in making}
         passes: dict[int, int] = {}
         steps: list[Step] = []
         before = 0
@@ -245,8 +264,12 @@ class _Reader:
             if steps:
                 last = steps[-1]
                 last.loop_ns = (startup[0].begun if startup else wait.begun) - last.wait.ended
+                if last.ending is not None:
+                    last.loop_ns -= last.ending.ns
             before = wait.begun
             if not wait.small:
+                if steps and steps[-1].iterator == wait.a and steps[-1].ending is None:
+                    steps[-1].ending = Span(wait.begun, wait.ended)
                 continue
             made = max(
                 (record.begun for record in making if record.a == wait.a and record.begun <= wait.begun), default=0
@@ -254,7 +277,7 @@ class _Reader:
             steps.append(
                 Step(
                     number=len(steps),
-                    loader=loader_of.get(wait.a, -1),
+                    loader=self._loader_of.get(wait.a, -1),
                     iterator=wait.a,
                     wait=Span(wait.begun, wait.ended),
                     batch=self._batch(wait.a, wait.b),
@@ -266,6 +289,7 @@ class _Reader:
             passes[wait.a] = made
         self._add_loops(steps)
         self._add_devices(steps)
+        self._add_copies(steps)
         return steps
 
     def _add_loops(self, steps: list[Step]) -> None:
@@ -279,6 +303,13 @@ class _Reader:
         for step in steps:
             if (record := by_batch.get((step.iterator, step.batch.number))) is not None:
                 step.device_idle_ns, step.device_busy_ns = _known(record.c), _known(record.d)
+
+    def _add_copies(self, steps: list[Step]) -> None:
+        for record in self._heard.of.get(Kind.COPY, []):
+            place = bisect_right(steps, record.begun, key=lambda step: step.wait.begun) - 1
+            if place >= 0:
+                copy = Copy(record.begun, record.ended, record.a, bool(record.small & 1), bool(record.small & 2))
+                steps[place].copies.append(copy)
 
 
 def _handed(work: Record, iterators: list[int], dispatched: Any) -> tuple[int, int] | None:

@@ -80,7 +80,7 @@ class Batch:
     """How a batch came about."""
 
     number: int
-    """Within its iterator, from 0."""
+    """Within its pass, from 0."""
     drawn: Span | None
     """When its indices were drawn and handed out, by the main thread."""
     sampler_ns: int | None
@@ -88,6 +88,9 @@ class Batch:
     tasks: list[Task] = field(default_factory=list)
     pinned: Span | None = None
     """When a thread copied it to page-locked memory."""
+    iterator: int = -1
+    """The pass that it is of: see :attr:`Step.iterator`; -1 if not known."""
+    loader: int = -1
 
     @property
     def worked(self) -> int | None:
@@ -100,6 +103,15 @@ class Batch:
         if not self.tasks or any(task.arrived is None for task in self.tasks):
             return None
         return max(task.arrived for task in self.tasks if task.arrived is not None)
+
+
+@dataclass(slots=True)
+class Copy(Span):
+    """A copy to a device, as the host saw it."""
+
+    num_bytes: int
+    pinned: bool
+    non_blocking: bool
 
 
 @dataclass(slots=True)
@@ -126,6 +138,10 @@ class Step:
     """The device had nothing to do, around the wait; None without a device, or if its events were not read."""
     device_busy_ns: int | None = None
     """The device's time between the waits."""
+    ending: Span | None = None
+    """The wait after it that found the pass at its end; ``loop_ns`` is without it."""
+    copies: list[Copy] = field(default_factory=list)
+    """From this wait to the next."""
 
 
 @dataclass(slots=True)
@@ -146,6 +162,8 @@ class Rank:
     """Of what was recorded."""
     probe_ns: list[int] = field(default_factory=list)
     """How late a thread that slept got the interpreter again, each time."""
+    files: dict[int, str] = field(default_factory=dict)
+    """Names of the files of samples that took long, by their index."""
 
 
 @dataclass(slots=True)
@@ -163,6 +181,10 @@ class Trace:
     """Records overwritten by newer ones."""
     seconds_per_hook: float | None = None
     """Cost of a hook on this machine, as measured by the recording itself."""
+    recorded: str = ""
+    """When: date and time with zone, ISO 8601."""
+    exit_status: int | None = None
+    """The script's own; None while it runs, or if that is not known."""
 
 
-__all__ = ["Batch", "Rank", "Sample", "Span", "Stage", "Step", "Task", "Trace"]
+__all__ = ["Batch", "Copy", "Rank", "Sample", "Span", "Stage", "Step", "Task", "Trace"]

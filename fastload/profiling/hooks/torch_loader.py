@@ -381,6 +381,7 @@ def described(loader: Any) -> dict[str, Any]:
                 "in_order",
                 "drop_last",
                 "timeout",
+                "worker_method",
             )
         },
         "context": str(getattr(getattr(loader, "multiprocessing_context", None), "_name", None) or "default"),
