@@ -62,6 +62,8 @@ class BatchDemand:
     """What the main thread does once it has the batch."""
     device_ns: float | None
     """The device's time for it; None without a device."""
+    copy_ns: float = 0.0
+    """Of the loop, time of the host in copies to a device from memory that is not page-locked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +84,8 @@ class Costs:
     """The main thread's time to start a worker."""
     booting_ns: float
     """From a worker's start to its first task."""
+    ending_ns: float
+    """From the last batch to the end of a pass, for each worker."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,10 +101,7 @@ class Demands:
     steady: tuple[bool, ...]
     """For each delivered batch whether the time of its step counts."""
     step_ns: tuple[float, ...]
-    """Observed: wait and loop, for each delivered batch."""
-    wait_ns: tuple[float, ...]
-    startup_ns: tuple[float, ...]
-    """Observed: making the iterator and starting workers, for each pass."""
+    """Observed: wait and loop, for each delivered batch; beginning and end of a pass are with its first and last."""
     costs: Costs
     cores: int
     queued_ns: float
@@ -130,9 +131,9 @@ def measure(rank: Rank, warmup: int) -> Demands:
     if len(worked) < (1 - _MOST_UNKNOWN) * len(steps):
         raise TraceError(f"how batches came about was heard of {len(worked)} of {len(steps)} steps only")
     # at the end of a short recording the whole may be warm-up
-    steady = [step.number >= warmup and not step.first and step.loop_ns is not None for step in steps]
+    steady = [step.number >= warmup and step.loop_ns is not None for step in steps]
     if not any(steady):
-        raise TraceError(f"of {len(steps)} steps none counts: all are warm-up, or the first of their pass")
+        raise TraceError(f"of {len(steps)} steps none counts: all are warm-up")
     loops = _loops(steps)
     filler = _Filler([_batch_demand(step, loop) for step, loop in zip(steps, loops, strict=True)])
     demands = iter(filler.filled())
@@ -142,9 +143,7 @@ def measure(rank: Rank, warmup: int) -> Demands:
         passes=tuple(tuple(next(demands) for _ in one) for one in passes),
         cut=tuple(_is_cut(one, loader.get("batches")) for one in passes),
         steady=tuple(steady),
-        step_ns=tuple(step.wait.ns + (step.loop_ns or 0.0) for step in steps),
-        wait_ns=tuple(float(step.wait.ns) for step in steps),
-        startup_ns=tuple(float(sum(span.ns for span in one[0].startup)) for one in passes),
+        step_ns=tuple(_step_ns(step, last=step is rank.steps[-1]) for step in steps),
         costs=_costs(rank, steps),
         cores=rank.cores,
         queued_ns=float(sum(task.runnable_ns or 0 for step in steps for task in step.batch.tasks)),
@@ -166,6 +165,11 @@ def _steps_of_one_loader(rank: Rank) -> list[Step]:
     return steps
 
 
+def _step_ns(step: Step, *, last: bool) -> float:
+    ending = 0 if step.ending is None or last else step.ending.ns
+    return float(step.wait.ns + (step.loop_ns or 0) + sum(span.ns for span in step.startup) + ending)
+
+
 def _passes(steps: Sequence[Step]) -> list[list[Step]]:
     passes: list[list[Step]] = []
     for step in steps:
@@ -176,7 +180,7 @@ def _passes(steps: Sequence[Step]) -> list[list[Step]]:
 
 
 def _is_cut(one: Sequence[Step], num_batches: int | None) -> bool:
-    return num_batches is None or len(one) < num_batches
+    return one[-1].ending is None and (num_batches is None or len(one) < num_batches)
 
 
 def _is_known(batch: Batch) -> bool:
@@ -231,6 +235,7 @@ def _batch_demand(step: Step, loop: Part) -> BatchDemand | None:
         pin_ns=float(batch.pinned.ns) if batch.pinned is not None else 0.0,
         loop=loop,
         device_ns=None if step.device_busy_ns is None else float(step.device_busy_ns),
+        copy_ns=float(sum(copy.ns for copy in step.copies if not (copy.pinned and copy.non_blocking))),
     )
 
 
@@ -296,7 +301,7 @@ class _Filler:
 def _costs(rank: Rank, steps: Sequence[Step]) -> Costs:
     waking, turning = _worker_turns(rank, steps)
     sending, receiving = _transport(steps)
-    forking, booting = _starts(steps)
+    forking, booting, ending = _starts(steps)
     inline = [
         float(step.wait.ns - sum(task.ns for task in step.batch.tasks))
         for step in steps
@@ -312,6 +317,7 @@ def _costs(rank: Rank, steps: Sequence[Step]) -> Costs:
         inline_ns=max(0.0, _mean(inline)) if inline else 0.0,
         forking_ns=forking,
         booting_ns=booting,
+        ending_ns=ending,
     )
 
 
@@ -361,23 +367,28 @@ def _transport(steps: Sequence[Step]) -> tuple[float, float]:
     return (max(0.0, _mean(awaited) - receiving) if awaited else _SENDING_NS), receiving
 
 
-def _starts(steps: Sequence[Step]) -> tuple[float, float]:
-    """Return what starting a worker costs the main thread, and how long until the worker begins."""
-    forking, booting = [], []
+def _starts(steps: Sequence[Step]) -> tuple[float, float, float]:
+    """Return what starting a worker costs the main thread, how long until it begins, and what ending it costs."""
+    forking: list[float] = []
+    booting: list[float] = []
+    ending: list[float] = []
     for one in _passes(steps):
         tasks: dict[int, Task] = {}
-        for step in one:
-            for task in step.batch.tasks:
-                if task.dispatched is not None and task.worker >= 0:
-                    first = tasks.setdefault(task.worker, task)
-                    tasks[task.worker] = min(first, task, key=lambda task: task.begun)
-        if tasks and one[0].startup:
+        for task in (task for step in one for task in step.batch.tasks):
+            if task.dispatched is not None and task.worker >= 0:
+                tasks[task.worker] = min(tasks.get(task.worker, task), task, key=lambda task: task.begun)
+        if not tasks:
+            continue
+        if one[-1].ending is not None:
+            ending.append(one[-1].ending.ns / len(tasks))
+        if one[0].startup and not forking:  # of the first pass: workers may stay
             forking.append(sum(span.ns for span in one[0].startup) / len(tasks))
-            ended = one[0].startup[-1].ended
-            booting.append(max(0.0, median(task.begun - ended for task in tasks.values())))
+            made = one[0].startup[-1].ended
+            booting.append(max(0.0, median(task.begun - made for task in tasks.values())))
     return (
-        float(median(forking)) if forking else _FORKING_NS,
-        float(median(booting)) if booting else _BOOTING_NS,
+        _mean(forking, _FORKING_NS),
+        _mean(booting, _BOOTING_NS),
+        float(median(ending)) if ending else 0.0,
     )
 
 

@@ -53,20 +53,22 @@ class Machinery:
     """Share of the observed waiting for a core that was other programs' doing, and stays; 0 to 1."""
     loop_threads: int = 1
     """Threads that the loop's computing keeps busy."""
+    device_lag: int = 0
+    """With a device: so many steps may be under way there when the loop goes on; 0: it waits for each."""
 
 
 @dataclass(slots=True)
 class Played:
     """What came of it. Lists have an entry for each delivered batch, over all passes."""
 
+    step_ns: list[float] = field(default_factory=list)
+    """The beginning and the end of a pass are with its first and its last step."""
     wait_ns: list[float] = field(default_factory=list)
     loop_ns: list[float] = field(default_factory=list)
     first: list[bool] = field(default_factory=list)
     """Whether it was the first of its pass."""
     overtaken_ns: list[float] = field(default_factory=list)
     """Of the wait, time in which the batch was not there but a later one was."""
-    pass_ns: list[float] = field(default_factory=list)
-    """Whole passes, with their start."""
     worker_busy_ns: float = 0.0
     """At tasks, summed over workers; of the same passes."""
     worker_blocked_ns: float = 0.0
@@ -88,7 +90,6 @@ def play(demands: Demands, machinery: Machinery) -> Played:
         starts = number == 0 or not machinery.persistent
         cores = _Cores(machinery.cores)
         _Pass(cores, batches, cut, machinery, demands.costs, starts, played).play()
-        played.pass_ns.append(cores.now)
         played.elapsed_ns += cores.now
         played.cpu_ns += cores.spent
     return played
@@ -229,6 +230,8 @@ class _Pass:
     def _main(self) -> _Doing:
         machinery, cores, played = self._machinery, self._cores, self._played
         me = cores.current
+        before = 0.0
+        device: deque[float] = deque()  # when the steps that the device has yet to do are done
         if machinery.workers:
             yield from self._begin()
         for number, batch in enumerate(self._batches):
@@ -248,8 +251,18 @@ class _Pass:
             me.width = machinery.loop_threads
             yield _CPU, batch.loop.cpu
             me.width = 1
-            yield _BLOCKED, self._blocked(batch.loop)
+            if batch.device_ns is None:
+                yield _BLOCKED, self._blocked(batch.loop)
+            else:  # what the loop was blocked for was mostly the device, which is played anew
+                yield _BLOCKED, max(0.0, self._blocked(batch.loop) - batch.device_ns)
+                device.append(max(ended, device[-1] if device else 0.0) + batch.device_ns)
+                while len(device) > machinery.device_lag:
+                    yield _BLOCKED, max(0.0, device.popleft() - cores.now)
             played.loop_ns.append(cores.now - ended)
+            if number == len(self._batches) - 1 and not self._cut and not machinery.persistent:
+                yield _BLOCKED, self._costs.ending_ns * machinery.workers
+            played.step_ns.append(cores.now - before)
+            before = cores.now
 
     def _begin(self) -> _Doing:
         machinery = self._machinery

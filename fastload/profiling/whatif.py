@@ -25,6 +25,8 @@ KNOBS: Mapping[str, str] = {
     "in_order": "false: batches come as they are ready",
     "engine": "torch, or fastload: samples go to whichever worker is idle, batches come in order",
     "persistent_workers": "true: workers are kept from pass to pass",
+    "pin_memory": "true: copies to the device come from page-locked memory, and the loop does not wait for them",
+    "uint8": "true: float32 that is copied to the device is copied as bytes",
     "cache": "encoded: files are read from memory; decoded: decoded images are kept in memory",
     "decoder_speedup": "decoding is so many times as fast (needs a recording at level 2)",
     "on_device": "names of transforms that the workers no longer do (needs a recording at level 2)",
@@ -33,6 +35,10 @@ KNOBS: Mapping[str, str] = {
 
 _TOLERANCE = 0.1
 """The run that was seen must be reproduced so closely."""
+_ARGUMENTS = ("num_workers", "prefetch_factor", "in_order", "persistent_workers", "pin_memory")
+"""Knobs that are arguments of a DataLoader."""
+_STEPS_AHEAD = 2
+"""A loop that does not wait for the device at each step is let so far ahead: its queue is not endless."""
 _MOST_FOREIGN = 0.25
 """Share of the time at tasks that may have gone to other programs."""
 _WORTH = 0.03
@@ -99,8 +105,6 @@ class WhatIf:
         """
         self._require_trust()
         found = [self._fix(title, settings) for title, settings in self._candidates()]
-        if (fix := self._persistent_fix()) is not None:
-            found.append(fix)
         return sorted((fix for fix in found if fix.speedup >= 1 + _WORTH), key=lambda fix: -fix.speedup)
 
     def fix(self, title: str, settings: Mapping[str, Any]) -> Fix:
@@ -145,8 +149,7 @@ class WhatIf:
         return play(_changed(self._demands, settings), _configured(self._machinery, self._demands, settings))
 
     def _steady(self, played: Played) -> list[float]:
-        both = zip(played.wait_ns, played.loop_ns, self._demands.steady, strict=True)
-        return [wait + loop for wait, loop, counts in both if counts]
+        return [ns for ns, counts in zip(played.step_ns, self._demands.steady, strict=True) if counts]
 
     def _interval(self, steps_ns: Sequence[float]) -> Interval:
         """Return the mean with what resampling the steps, and the error of the reproduction, leave open."""
@@ -183,6 +186,8 @@ class WhatIf:
             best = self._least("prefetch_factor", [prefetch, *(n for n in (4, 8, 16) if n > prefetch)], {})
             if best != prefetch:
                 found.append((f"prefetch_factor {prefetch} -> {best}", {"prefetch_factor": best}))
+            if not seen["persistent_workers"] and len(self._demands.passes) > 1:
+                found.append(("keep the workers between passes", {"persistent_workers": True}))
             if seen["engine"] == "torch":
                 if seen["in_order"]:
                     found.append(("take batches as they are ready", {"in_order": False}))
@@ -191,6 +196,10 @@ class WhatIf:
             best = self._least("num_workers", _worker_counts(workers, self._demands.cores), {"engine": "fastload"})
             if best != workers:
                 found.append((f"fastload's loader with {best} workers", {"engine": "fastload", "num_workers": best}))
+        if _copies(self._demands):
+            found.append(("copy pixels as bytes, and convert them on the device", {"uint8": True}))
+            if workers and not self._machinery.pin:
+                found.append(("copy from page-locked memory, beside the loop", {"pin_memory": True}))
         return found
 
     def _least(self, knob: str, values: Sequence[int], others: Mapping[str, Any]) -> int:
@@ -200,23 +209,6 @@ class WhatIf:
         if times[values[0]] <= enough:
             return values[0]
         return min(value for value in values if times[value] <= enough)
-
-    def _persistent_fix(self) -> Fix | None:
-        """Keeping workers saves their starts: told by the time of whole passes, spread over their steps."""
-        if self._machinery.persistent or not self._machinery.workers or len(self._demands.passes) < 2:
-            return None
-        played = self._played({"persistent_workers": True})
-        number = len(played.wait_ns)
-        before, after = sum(self._seen.pass_ns) / number, sum(played.pass_ns) / number
-        step = self._interval([after])
-        return Fix(
-            title="keep the workers between passes",
-            change=_change(self.settings, self._demands.loader, {"persistent_workers": True}),
-            settings={"persistent_workers": True},
-            step_ms=step,
-            speedup=before / after,
-            then=self._bound(played, self._machinery),
-        )
 
     def _bound(self, played: Played, machinery: Machinery) -> str:
         """Return what takes most of a played run's time, in words."""
@@ -297,7 +289,7 @@ def _reproduced(demands: Demands) -> tuple[Machinery, Played]:
             foreign = max(0.0, 1.0 - played.worker_queued_ns / demands.queued_ns)
             made = dataclasses.replace(made, foreign=foreign)
             played = play(demands, made)
-        off = abs(sum(played.wait_ns) + sum(played.loop_ns) - sum(demands.step_ns))
+        off = abs(sum(played.step_ns) - sum(demands.step_ns))
         found.append((off + demands.queued_ns * made.foreign, made, played))
     _, machinery, played = min(found, key=lambda one: one[0])
     return machinery, played
@@ -310,6 +302,8 @@ def _computes(demands: Demands) -> bool:
 
 def _doubt(demands: Demands, machinery: Machinery, observed: float, reproduced: float) -> str:
     """Return why predictions would not be trusted; empty if they are."""
+    if demands.loader.get("worker_method") == "thread" and machinery.workers:
+        return "its workers are threads, which take turns in the interpreter; that is not simulated"
     off = reproduced / observed - 1.0
     if abs(off) > _TOLERANCE:
         return (
@@ -340,7 +334,19 @@ def _machinery(demands: Demands) -> Machinery:
         pin=any(batch.pin_ns for one in demands.passes for batch in one),
         persistent=bool(loader.get("persistent_workers")),
         cores=float(demands.cores),
+        device_lag=_device_lag(demands),
     )
+
+
+def _device_lag(demands: Demands) -> int:
+    """Return how many steps the loop lets the device lag behind: none, where it is about as long at each as it is."""
+    both = [(sum(batch.loop), batch.device_ns) for one in demands.passes for batch in one if batch.device_ns]
+    waits = sum(loop for loop, _ in both) >= 0.8 * sum(device for _, device in both)
+    return 0 if waits else _STEPS_AHEAD
+
+
+def _copies(demands: Demands) -> bool:
+    return any(batch.copy_ns for one in demands.passes for batch in one)
 
 
 def _is_whole(demands: Demands) -> bool:
@@ -362,6 +368,7 @@ def _configured(machinery: Machinery, demands: Demands, settings: Mapping[str, A
         prefetch=_count(settings, "prefetch_factor", machinery.prefetch, 1),
         order="sample" if engine == "fastload" else "batch" if in_order else "any",
         persistent=bool(settings.get("persistent_workers", machinery.persistent)),
+        pin=bool(settings.get("pin_memory", machinery.pin)),
     )
 
 
@@ -387,7 +394,21 @@ def _changed(demands: Demands, settings: Mapping[str, Any]) -> Demands:
     if names := settings.get("on_device"):
         moved = _stages(demands, set(names).__contains__, "on_device")
         demands = _each(demands, lambda batch: _without(batch, moved, 1.0))
+    if settings.get("uint8") or settings.get("pin_memory"):
+        if not _copies(demands):
+            raise ConfigError("uint8 and pin_memory change copies to a device, and the recording has none that wait")
+        if settings.get("uint8"):
+            demands = _each(demands, lambda batch: _copying(batch, 0.25, 0.0))
+        if settings.get("pin_memory"):  # copying to page-locked memory is what such a copy does first anyway
+            demands = _each(demands, lambda batch: _copying(batch, 0.0, 1.0))
     return demands
+
+
+def _copying(batch: BatchDemand, loop: float, pinning: float) -> BatchDemand:
+    """Leave a share of the copies' time in the loop, and give a share to the thread that pins."""
+    part, copy = batch.loop, batch.copy_ns
+    keep = max(0.0, 1.0 - copy * (1.0 - loop) / sum(part)) if sum(part) else 1.0
+    return dataclasses.replace(batch, loop=part.times(keep), copy_ns=copy * loop, pin_ns=batch.pin_ns + copy * pinning)
 
 
 def _is_decoding(stage: str) -> bool:
@@ -436,8 +457,12 @@ def _change(before: Mapping[str, Any], loader: Mapping[str, Any], settings: Mapp
     lines: list[str] = []
     if settings.get("engine", before["engine"]) != before["engine"]:
         lines += ["-from torch.utils.data import DataLoader", "+from fastload import DataLoader"]
-    named = [knob for knob in ("num_workers", "prefetch_factor", "in_order", "persistent_workers") if knob in settings]
-    old = {knob: loader.get(knob, before[knob]) for knob in named}
+    named = [knob for knob in _ARGUMENTS if knob in settings]
+    old = {knob: loader.get(knob, before.get(knob)) for knob in named}
+    if settings.get("uint8"):
+        lines += ["-x = x.to(device)", "+x = x.to(device).float().div(255)  # x is uint8: leave it so in the dataset"]
+    if settings.get("pin_memory"):
+        lines += ["-x = x.to(device)", "+x = x.to(device, non_blocking=True)"]
     if named:
         lines += [f"-DataLoader(..., {_arguments(old)})", f"+DataLoader(..., {_arguments(settings, named)})"]
     return "\n".join(lines)

@@ -41,6 +41,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     knobs.add_argument("--prefetch-factor", type=int, metavar="N")
     knobs.add_argument("--in-order", action=argparse.BooleanOptionalAction, default=None)
     knobs.add_argument("--persistent-workers", action=argparse.BooleanOptionalAction, default=None)
+    knobs.add_argument("--pin-memory", action="store_true", default=None, help="and copy with non_blocking=True")
+    knobs.add_argument("--uint8", action="store_true", default=None, help="copy bytes to the device, not float32")
     knobs.add_argument("--engine", choices=("torch", "fastload"), help="whose loader")
     knobs.add_argument("--cache", choices=("encoded", "decoded"), help="keep files, or decoded images, in memory")
     knobs.add_argument("--decoder-speedup", type=float, metavar="X", help="decoding is X times as fast")

@@ -20,6 +20,7 @@ FREE = Costs(
     inline_ns=0.0,
     forking_ns=0.0,
     booting_ns=0.0,
+    ending_ns=0.0,
 )
 COSTLY = Costs(
     waking_ns=0.1 * MS,
@@ -29,6 +30,7 @@ COSTLY = Costs(
     inline_ns=0.05 * MS,
     forking_ns=10 * MS,
     booting_ns=20 * MS,
+    ending_ns=5 * MS,
 )
 
 
@@ -55,8 +57,6 @@ def demands(*passes: list[BatchDemand], costs: Costs = FREE) -> Demands:
         cut=(False,) * len(passes),
         steady=(True,) * number,
         step_ns=(0.0,) * number,
-        wait_ns=(0.0,) * number,
-        startup_ns=(0.0,) * len(passes),
         costs=costs,
         cores=2,
         queued_ns=0.0,
@@ -155,9 +155,20 @@ def test_workers_that_stay_are_started_once():
     run = demands(*[[batch((0.0, 1.0))] * 4] * 3, costs=COSTLY)
     anew = play(run, Machinery(workers=2, cores=4))
     kept = play(run, Machinery(workers=2, cores=4, persistent=True))
-    assert kept.pass_ns[0] == anew.pass_ns[0]
-    for after, before in zip(kept.pass_ns[1:], anew.pass_ns[1:], strict=True):
-        assert before - after == pytest.approx(2 * 10 * MS + 20 * MS, rel=0.05)
+    saved = 2 * (2 * 10 * MS + 20 * MS) + 3 * 2 * 5 * MS  # starts of two passes, ends of three
+    assert anew.elapsed_ns - kept.elapsed_ns == pytest.approx(saved, rel=0.05)
+
+
+@pytest.mark.parametrize("lag", [0, 2])
+def test_a_device_works_while_the_loop_prepares_the_next_step(lag):
+    """The device takes 40 ms a step, the loop 10 ms to tell it what to do."""
+    one = dataclasses.replace(batch((0.0, 1.0), loop=(10.0, 40.0)), device_ns=40 * MS)
+    slow = dataclasses.replace(batch((0.0, 100.0), loop=(10.0, 40.0)), device_ns=40 * MS)
+    assert late_step_ms(play(demands([one] * 40), Machinery(workers=2, cores=4, device_lag=lag))) == pytest.approx(40.0)
+    inline = play(demands([one] * 40), Machinery(workers=0, cores=4, device_lag=lag))
+    assert late_step_ms(inline) == pytest.approx(41.0 if lag == 0 else 40.0)
+    starved = play(demands([slow] * 40), Machinery(workers=2, cores=4, device_lag=lag))
+    assert late_step_ms(starved) == pytest.approx(50.0)
 
 
 def test_the_waiting_for_cores_that_others_caused_stays():
@@ -214,7 +225,8 @@ def test_all_time_is_accounted_for(run, machinery):
     assert len(played.wait_ns) == len(played.loop_ns) == len(played.overtaken_ns) == 2 * len(run)
     assert played.first == ([True] + [False] * (len(run) - 1)) * 2
     assert sum(played.wait_ns) + sum(played.loop_ns) == pytest.approx(played.elapsed_ns, rel=1e-9, abs=1.0)
-    assert sum(played.pass_ns) == pytest.approx(played.elapsed_ns)
+    costly = play(demands(run, run, costs=COSTLY), machinery)
+    assert sum(costly.step_ns) == pytest.approx(costly.elapsed_ns, rel=1e-9, abs=1.0)
     for wait, overtaken in zip(played.wait_ns, played.overtaken_ns, strict=True):
         assert -1.0 <= overtaken <= wait + 1.0
 

@@ -10,10 +10,12 @@ from hypothesis import strategies as st
 
 from fastload.errors import ConfigError, TraceError
 from fastload.profiling.demands import measure
-from fastload.profiling.trace import Batch, Rank, Sample, Span, Stage, Step, Task, Trace
+from fastload.profiling.trace import Batch, Copy, Rank, Sample, Span, Stage, Step, Task, Trace
 from fastload.profiling.whatif import WhatIf, fixes, grid, predict
 
 MS = 1_000_000
+WARMUP = 8
+"""Steps that do not count: what starting workers takes is assumed where it was not recorded, and delays the first."""
 
 
 def recorded(
@@ -111,7 +113,7 @@ works = st.lists(st.floats(5.0, 80.0), min_size=20, max_size=40)
 
 @given(work=works, workers=st.integers(0, 4), prefetch=st.integers(1, 3), loop=st.floats(5.0, 60.0))
 def test_a_run_is_reproduced(work, workers, prefetch, loop):
-    whatif = WhatIf(recorded(work, workers=workers, prefetch=prefetch, loop_ms=loop))
+    whatif = WhatIf(recorded(work, workers=workers, prefetch=prefetch, loop_ms=loop), WARMUP)
     # what a round trip costs was not to be seen in all of them, and is assumed then: 0.5 ms
     assert whatif.simulation.reproduced_ms == pytest.approx(whatif.simulation.observed_ms, rel=0.03, abs=0.5)
 
@@ -126,9 +128,10 @@ def test_other_numbers_of_workers_and_batches_in_flight_are_predicted(work, loop
     predicted = predict(
         recorded(work, workers=seen[0], prefetch=seen[1], loop_ms=loop),
         {"num_workers": wanted[0], "prefetch_factor": wanted[1]},
+        WARMUP,
     )
-    there = measure(recorded(work, workers=wanted[0], prefetch=wanted[1], loop_ms=loop), 0)
-    assert predicted.value == pytest.approx(there.observed_ns / 1e6, rel=0.05)
+    there = measure(recorded(work, workers=wanted[0], prefetch=wanted[1], loop_ms=loop), WARMUP)
+    assert predicted.value == pytest.approx(there.observed_ns / 1e6, rel=0.05, abs=0.5)
     assert predicted.low <= predicted.value <= predicted.high
 
 
@@ -168,20 +171,44 @@ def test_keeping_the_workers_saves_their_start():
     found, _ = fixes(trace_of(rank), rank)
     assert found[0].settings == {"persistent_workers": True}
     assert found[0].change.endswith("+DataLoader(..., persistent_workers=True)")
-    assert found[0].speedup == pytest.approx((200 + 50 + 10) / (200 / 6 + 60), rel=0.1)
+    # six steps of 5 ms of the first pass, whose start is warm-up; five whole passes of 50 ms and a first batch's 5
+    assert found[0].speedup == pytest.approx((30 + 5 * 255) / (30 + 5 * 55), rel=0.1)
 
 
 def test_a_faster_decoder_and_moved_transforms_take_their_stages_share():
     """Of 40 ms on a core, 24 are decoding and 8 a transform; one worker, and the loop takes 5."""
     rank = recorded([40.0] * 40, workers=1, loop_ms=5.0, computing=1.0, stages=[("decode", 0.6), ("Blur", 0.2)])
-    assert predict(rank, {"decoder_speedup": 2.0}).value == pytest.approx(28.0, rel=0.02)
-    assert predict(rank, {"on_device": ["Blur"]}).value == pytest.approx(32.0, rel=0.02)
-    assert predict(rank, {"decoder_speedup": 1e9, "on_device": ["Blur"]}).value == pytest.approx(8.0, rel=0.05)
+    assert predict(rank, {"decoder_speedup": 2.0}, WARMUP).value == pytest.approx(28.0, rel=0.02)
+    assert predict(rank, {"on_device": ["Blur"]}, WARMUP).value == pytest.approx(32.0, rel=0.02)
+    assert predict(rank, {"decoder_speedup": 1e9, "on_device": ["Blur"]}, WARMUP).value == pytest.approx(8.0, rel=0.05)
+
+
+def test_copies_that_wait_can_be_smaller_or_beside_the_loop():
+    """20 ms of the loop's 30 are copies; the data would allow 8 ms a step."""
+    rank = recorded([16.0] * 60, workers=2, loop_ms=30.0)
+    for step in rank.steps:
+        ended = step.wait.ended + 20 * MS
+        step.copies = [Copy(step.wait.ended, ended, num_bytes=1000, pinned=False, non_blocking=False)]
+    assert predict(rank, {"uint8": True}, WARMUP).value == pytest.approx(15.0, rel=0.05)
+    assert predict(rank, {"pin_memory": True}, WARMUP).value == pytest.approx(
+        20.0, rel=0.05
+    )  # now the pinning thread's
+    found, _ = fixes(trace_of(rank), rank)
+    assert [fix.settings for fix in found] == [{"uint8": True}, {"pin_memory": True}]
+    assert found[1].change.splitlines()[-1] == "+DataLoader(..., pin_memory=True)"
+
+
+def test_of_threads_that_share_an_interpreter_nothing_is_predicted():
+    rank = recorded([40.0] * 40, workers=2)
+    rank.loaders[0] = {**rank.loaders[0], "worker_method": "thread"}
+    found, simulation = fixes(trace_of(rank), rank)
+    assert (found, simulation.trusted) == ([], False)
+    assert simulation.reason.startswith("its workers are threads")
 
 
 def test_files_in_memory_take_no_blocked_time():
     rank = recorded([40.0] * 40, workers=1, loop_ms=5.0, computing=0.25)
-    assert predict(rank, {"cache": "encoded"}).value == pytest.approx(10.0, rel=0.05)
+    assert predict(rank, {"cache": "encoded"}, WARMUP).value == pytest.approx(10.0, rel=0.05)
 
 
 def test_a_run_that_is_not_reproduced_predicts_nothing():
