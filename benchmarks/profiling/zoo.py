@@ -30,7 +30,6 @@ import fastload
 from benchmarks.neighbours import cores_used_by_others, read_cpu
 from benchmarks.profiling.pipelines import Pipeline, drawn, names
 from fastload.errors import TraceError
-from fastload.profiling.analysing import analyse
 from fastload.profiling.analysis import Analysis
 from fastload.profiling.reading import read_trace
 from fastload.profiling.whatif import WhatIf
@@ -148,7 +147,8 @@ def profiled(pipeline: Pipeline, folder: Path, change: Any = None) -> Analysis:
     )
     if done.returncode:
         raise RuntimeError(f"{pipeline.name} ended with status {done.returncode}:\n{done.stdout}{done.stderr}")
-    return analyse(read_trace(str(folder / "out")))  # TEMPORARY
+    path = folder / "out" / "profile.json"
+    return Analysis.from_json(path.read_text(encoding="utf-8"), str(path))
 
 
 def predicted(folder: Path, settings: Mapping[str, Any]) -> tuple[float | None, str]:

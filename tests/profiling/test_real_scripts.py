@@ -7,6 +7,7 @@ libraries are the real ones. The data are made up, and small.
 from __future__ import annotations
 
 import importlib.util
+import multiprocessing
 import os
 import struct
 import subprocess
@@ -17,6 +18,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from fastload.profiling.analysis import Analysis
 from fastload.profiling.reading import read_trace
 from fastload.profiling.trace import Rank, Trace
 
@@ -62,6 +64,12 @@ class Run:
     def trace(self) -> Trace:
         """The recording."""
         return read_trace(str(self._folder / "recorded"))
+
+    @property
+    def analysis(self) -> Analysis:
+        """What the recording comes to."""
+        path = self._folder / "recorded" / "profile.json"
+        return Analysis.from_json(path.read_text(encoding="utf-8"), str(path))
 
     @property
     def rank(self) -> Rank:
@@ -290,6 +298,11 @@ def test_the_imagenet_examples_loaders_are_recorded_with_their_workers(tmp_path:
     assert workers_of(rank) == {0, 1}
     assert num_samples(rank) == 2 * (20 + 8)
     train = next(loader for loader in rank.loaders.values() if loader["sampler"] == "RandomSampler")
+    (explained,) = run.analysis.ranks
+    assert (explained.workers.number, explained.workers.method) == (2, multiprocessing.get_all_start_methods()[0])
+    assert explained.verdict.cause is None  # 14 steps are too few, and it says so
+    assert "steady steps were recorded" in explained.verdict.sentence
+    assert explained.verdict.sentence.split(";")[0][:20] in run.complaints
     assert (train["engine"], train["batch_size"], train["num_workers"], train["pin_memory"]) == ("torch", 4, 2, True)
 
 
@@ -533,3 +546,4 @@ def test_how_a_script_ends_is_its_own_and_what_it_did_till_then_is_recorded(
     assert "to standard error\n" in run.complaints
     assert said in run.complaints
     assert len(run.rank.steps) == 5
+    assert run.analysis.exit_status == status
