@@ -31,6 +31,7 @@ ORDER = [
     "profiling.hooks",
     "profiling.hooks.selftest",
     "profiling.hooks.stages",
+    "profiling.hooks.slow_files",
     "profiling.hooks.fetching",
     "profiling.hooks.main_thread",
     "profiling.hooks.stopping",

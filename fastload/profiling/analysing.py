@@ -126,7 +126,7 @@ def _rank_analysis(
         cores=rank.cores,
         total_workers=total_workers,
         method=method_of(settings),
-        probe_p50_ns=round(median(rank.probe_ns)) if rank.probe_ns else None,
+        probe_p50_ns=round(median(rank.probe_ns)) if rank.probe_ns and interpreter else None,
         startup=_startup_of_a_pass(rank, loader, starts, total / number),
         hottest_stage=_hottest(workers.stages_ms),
         slow_samples=[f"{one.file or f'index {one.index}'} ({one.ms:.1f} ms)" for one in slow[:3]],

@@ -28,6 +28,10 @@ UNUSUAL_TASK = 1.5
 """A task that takes so many times the median one is unusually long."""
 UNUSUAL_WORKER = 1.3
 """A worker whose samples take so many times those of the median worker is unusually slow."""
+LATE_NS = 1_000_000
+"""A thread that gets the interpreter so late had to wait for another one that computes."""
+PARALLEL, TAKING_TURNS = 1.25, 0.8
+"""Cores that thread workers use together: more than they could if they computed in Python, and about one."""
 
 
 @dataclass(slots=True)
@@ -86,20 +90,36 @@ def all_batches(rank: Rank) -> Iterable[Batch]:
 def interpreter_share(rank: Rank, loader: int) -> float:
     """Return the share of blocked time, within thread workers, that was spent on waiting for the interpreter.
 
-    That is how often a thread that had slept got it late. Where nothing probed that, workers that together use about
-    one core, and no more, are held to take turns.
+    That is how often a thread that had slept got it late, as far as there was somebody who could hold it: threads that
+    computed. Workers that together use clearly more than one core do not hold it while they compute.
     """
     if method_of(rank.loaders.get(loader, {})) != "thread":
         return 0.0
-    if rank.probe_ns:
-        return sum(late > 1_000_000 for late in rank.probe_ns) / len(rank.probe_ns)
     tasks = [task for batch in all_batches(rank) if batch.loader == loader for task in batch.tasks]
     known = [task for task in tasks if task.cpu_ns is not None]
-    workers = len({task.worker for task in known})
-    if workers < 2:
+    if len({task.worker for task in known}) < 2:
         return 0.0
-    span = max(task.ended for task in known) - min(task.begun for task in known)
-    return float(0.8 <= sum(task.cpu_ns or 0 for task in known) / max(1, span) <= 1.15)
+    span = max(1, max(task.ended for task in known) - min(task.begun for task in known))
+    computed = sum(task.cpu_ns or 0 for task in known) / span
+    if computed > PARALLEL:
+        return 0.0
+    if not rank.probe_ns:
+        return float(computed >= TAKING_TURNS)
+    late = sum(ns > LATE_NS for ns in rank.probe_ns) / len(rank.probe_ns)
+    return late * min(1.0, computed)
+
+
+def _crowding(rank: Rank, loader: int, batches: Iterable[Batch]) -> float:
+    """Return the share of the time in which a loader's workers wanted a core that they did not get it.
+
+    What brings batches from them to the loop wants a core too. With as many cores as workers it is taken to get one.
+    """
+    if (rank.loaders.get(loader, {}).get("num_workers") or 0) <= rank.cores:
+        return 0.0
+    tasks = [task for batch in batches if batch.loader == loader for task in batch.tasks]
+    known = [task for task in tasks if task.cpu_ns is not None and task.runnable_ns is not None]
+    waited = sum(task.runnable_ns or 0 for task in known)
+    return waited / max(1, waited + sum(task.cpu_ns or 0 for task in known))
 
 
 class _Worker:
@@ -162,6 +182,7 @@ class _Charger:
         self._gil = {batch.loader: 0.0 for batch in self._batches}
         for loader in self._gil:
             self._gil[loader] = interpreter_share(rank, loader)
+        self._crowding = {loader: _crowding(rank, loader, self._batches) for loader in self._gil}
         self._segments: dict[int, list[Segment]] = {}
         self._loader_of: dict[int, int] = {}
         of_worker: dict[tuple[int, int], list[Task]] = defaultdict(list)
@@ -283,20 +304,31 @@ class _Charger:
         """
         at = begun
         if ended > begun:
-            for task in self._workers[self._loader_of[id(done)], done.worker].after(begun):
-                if at >= ended or task is done:
+            loader = self._loader_of[id(done)]
+            for task in self._workers[loader, done.worker].after(begun):
+                if at >= ended:
                     break
                 until = min(ended, max(at, task.begun))
-                self._gap(parts, at, until, state, in_main)
+                self._gap(parts, at, until, state, in_main, self._crowding[loader])
                 at = self._task(parts, task, until, ended)
-            self._gap(parts, at, ended, state, in_main)
+            self._gap(parts, at, ended, state, in_main, self._crowding[loader])
         return max(begun, ended)
 
-    def _gap(self, parts: dict[str, int], begun: int, ended: int, state: str, in_main: bool) -> None:
+    def _gap(self, parts: dict[str, int], begun: int, ended: int, state: str, in_main: bool, crowding: float) -> None:
+        """Charge [begun, ended) to a state that takes computing, for which there may be too few cores."""
+        if ended <= begun:
+            return
+        found: dict[str, int] = defaultdict(int)
         if in_main:
-            self._main(parts, begun, ended, state)
-        elif ended > begun:
-            parts[state] += ended - begun
+            self._main(found, begun, ended, state)
+        else:
+            found[state] = ended - begun
+        waited = round(crowding * found[state])
+        found[state] -= waited
+        found["run-queue"] += waited
+        for name, ns in found.items():
+            if ns:
+                parts[name] += ns
 
     def _queue(self, parts: dict[str, int], awaited: Task, begun: int, ended: int) -> int:
         """Charge the time in a worker's queue to what the worker was at instead."""
@@ -407,6 +439,7 @@ class _Unusual:
 
 
 __all__ = [
+    "LATE_NS",
     "BlamedStep",
     "Clock",
     "all_batches",

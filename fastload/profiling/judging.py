@@ -14,7 +14,7 @@ from itertools import accumulate
 from typing import Literal
 
 from .analysis import Cause, Interval, Verdict
-from .blame import BlamedStep, Clock
+from .blame import LATE_NS, BlamedStep, Clock
 
 MODERATE, SEVERE = 0.05, 0.20
 """Shares of the time that are lost, from which on a run is bound by its input, and severely."""
@@ -23,8 +23,6 @@ MOST_OVERHEAD = 0.02
 HEAD_OF_LINE = 0.30
 RUN_QUEUE_OF_CPU = 0.40
 """Share of the time in which workers wanted a core that they did not get it: two of three threads per core."""
-LATE_NS = 1_000_000
-"""A thread that gets the interpreter so late, in the median, shares it with others that compute."""
 LAUNCH_RUN_QUEUE = 0.03
 EXPOSED_COPY = 0.05
 _RESAMPLES = 400
@@ -72,6 +70,7 @@ class Facts:
     """Of all ranks on the machine."""
     method: str
     probe_p50_ns: int | None
+    """How late a thread of the workers' process got the interpreter, in the median; None if nobody held it long."""
     startup: float
     """Share of the time that a whole pass, as long as the loader says it is, would spend on its start."""
     hottest_stage: str | None
@@ -236,6 +235,7 @@ def _cause(steps: Sequence[BlamedStep], shares: Mapping[Cause, float], facts: Fa
         and facts.probe_p50_ns is not None
         and facts.probe_p50_ns > LATE_NS
         and computing + shares.get("gil", 0.0) >= 0.5
+        and shares.get("cpu", 0.0) + shares.get("gil", 0.0) >= shares.get("read", 0.0)
     ):
         return "gil"
     merged = dict(shares)

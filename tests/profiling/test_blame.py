@@ -267,6 +267,15 @@ def test_the_way_to_the_loop_is_charged_to_the_worker_while_it_is_at_the_next_ba
     assert blamed(step_of(0, 0, 20 * MS, [task]), after).parts == {"sample": 18 * MS, "transport": 2 * MS}
 
 
+def test_the_way_to_the_loop_waits_for_a_core_as_workers_do_where_they_are_more_than_the_cores():
+    task = task_of(0, 10 * MS, arrived=20 * MS, cpu_ns=2 * MS, runnable_ns=8 * MS)
+    assert blamed(step_of(0, 10 * MS, 20 * MS, [task]), num_workers=8).parts == {
+        "run-queue": 8 * MS,
+        "transport": 2 * MS,
+    }
+    assert blamed(step_of(0, 10 * MS, 20 * MS, [task]), num_workers=2).parts == {"transport": 10 * MS}
+
+
 def test_of_many_tasks_the_one_that_arrived_last_was_waited_for():
     first = task_of(0, 10 * MS, worker=0, cpu_ns=10 * MS, runnable_ns=0)
     last = task_of(0, 30 * MS, worker=1, number=1, cpu_ns=0, runnable_ns=0)
@@ -288,12 +297,17 @@ def test_stages_are_charged_by_their_names():
 
 
 def test_blocked_threads_wait_for_the_interpreter_where_that_comes_late():
-    task = task_of(0, 40 * MS, cpu_ns=10 * MS, runnable_ns=0)
-    step = step_of(0, 0, 40 * MS, [task])
-    end = step_of(1, 10**12, 10**12, [], loop_ns=None)
-    rank = rank_of([step, end], worker_method="thread")
+    tasks = [task_of(0, 40 * MS, worker=worker, number=worker, cpu_ns=20 * MS, runnable_ns=0) for worker in (0, 1)]
+    rank = rank_of([step_of(0, 0, 40 * MS, tasks), step_of(1, 10**12, 10**12, [])], worker_method="thread")
     rank.probe_ns = [5 * MS, 5 * MS, 5 * MS, 0]
-    assert blamed_steps(rank, "host")[0].parts == {"sample": 10 * MS, "gil": 22_500_000, "read": 7_500_000}
+    assert blamed_steps(rank, "host")[0].parts == {"sample": 20 * MS, "gil": 15 * MS, "read": 5 * MS}
+
+
+def test_threads_that_do_not_compute_hold_no_interpreter_however_late_others_wake():
+    tasks = [task_of(0, 40 * MS, worker=worker, number=worker, cpu_ns=0, runnable_ns=0) for worker in (0, 1)]
+    rank = rank_of([step_of(0, 0, 40 * MS, tasks), step_of(1, 10**12, 10**12, [])], worker_method="thread")
+    rank.probe_ns = [5 * MS]
+    assert blamed_steps(rank, "host")[0].parts == {"read": 40 * MS}
 
 
 def test_without_workers_the_work_lies_in_the_wait():

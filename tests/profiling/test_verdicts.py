@@ -187,6 +187,7 @@ def spin(ms):
 class Made(Dataset):
     def __init__(self, number, get):
         self.number, self.get = number, get
+        self.samples = [(f"{index}.jpg", 0) for index in range(number)]
 
     def __len__(self):
         return self.number
@@ -244,9 +245,27 @@ WITH_WORKERS: dict[str, tuple[str, str]] = {
         "train(DataLoader(Made(64, get), 4, WORKERS, persistent_workers=True), 2, 3)",
     ),
 }
+OURS: dict[str, tuple[str, str]] = {
+    "fastload, slow reads": (
+        "read",
+        "import fastload\ndef get(i): time.sleep(0.005); return i\n"
+        "train(fastload.DataLoader(Made(192, get), 4, WORKERS), 2)",
+    ),
+    "fastload, threads that compute in Python": (
+        "gil",
+        "import fastload\ndef get(i): spin(4); return i\n"
+        "train(fastload.DataLoader(Made(192, get), 4, WORKERS, worker_method='thread'), 2)",
+    ),
+    "fastload, threads that read": (
+        "read",
+        "import fastload\ndef get(i): time.sleep(0.005); return i\n"
+        "train(fastload.DataLoader(Made(192, get), 4, WORKERS, worker_method='thread'), 2)",
+    ),
+}
 CASES = [
     *((name, cause, body, workers) for name, (cause, body) in SCRIPTS.items() for workers in (0, 2)),
-    *((name, cause, body, 2) for name, (cause, body) in WITH_WORKERS.items()),
+    *((name, cause, body, 2) for name, (cause, body) in (WITH_WORKERS | OURS).items()),
+    ("more workers than cores", "oversubscribed", SCRIPTS["busy samples"][1], 4 * len(os.sched_getaffinity(0))),
 ]
 
 
@@ -281,4 +300,6 @@ def test_the_verdict_on_a_script_of_which_the_answer_is_known(name, cause, body,
     assert lost == pytest.approx(rank.stall.value * rank.step_ms.value, rel=1e-6)
     assert rank.workers.number == workers
     if name == "one slow sample in fifty":
-        assert {sample.index for sample in rank.slow_samples[:5]} <= {i for i in range(360) if i % 50 == 7}
+        slowest = rank.slow_samples[:5]
+        assert {sample.index for sample in slowest} <= {i for i in range(360) if i % 50 == 7}
+        assert [sample.file for sample in slowest] == [f"{sample.index}.jpg" for sample in slowest]

@@ -14,6 +14,7 @@ from typing import Any
 from ..clocks import ThreadClocks
 from ..recorder import Recorder
 from ..records import Kind
+from .slow_files import SlowFiles
 from .stages import Stages
 
 # Below these mean costs of a sample, in ns, not every one is measured to the full: of the smallest one in 16.
@@ -159,6 +160,7 @@ class _Samples:
         self._dataset = dataset
         self._recorder = recorder
         self._stages = stages
+        self._files = SlowFiles(recorder)
         self._ring = recorder.ring()
         self._mean = 1e9
         self._taken = 0
@@ -182,6 +184,7 @@ class _Samples:
         """It has ended: how much is measured next time depends on what samples cost."""
         if self._pending is not None:
             self._write(self._place)
+        self._files.tell()
         if self._taken:
             mean = self._spent / self._taken
             self._mean = mean if self._mean == 1e9 else 0.75 * self._mean + 0.25 * mean
@@ -208,6 +211,8 @@ class _Samples:
         self._taken += 1
         index = arguments[-1] if arguments and type(arguments[-1]) is int else -1
         cpu = _cpu() - cpu if full else -1
+        if full and index >= 0:
+            self._files.offer(ended - begun, arguments[0], index)
         self._place = place + 1
         if self._pending is not None:
             self._write(place)
