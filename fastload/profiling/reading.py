@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import TraceError
+from .costs import seconds
 from .records import Kind, Record
 from .ring import RingFile
 from .trace import Batch, Copy, Rank, Sample, Span, Stage, Step, Task, Trace
@@ -52,7 +53,16 @@ def read_trace(folder: str) -> Trace:
         num_lost=sum(ring.num_lost for process in processes for ring in process.rings),
         recorded=settings.get("recorded", ""),
         exit_status=settings.get("status"),
+        seconds_per_hook=_seconds_per_hook(processes),
     )
+
+
+def _seconds_per_hook(processes: list[_Process]) -> float | None:
+    costs = next((line for process in processes for line in process.lines_of("costs")), None)
+    if costs is None:
+        return None
+    total, number = seconds((record for process in processes for record in process.records()), costs)
+    return total / number if number else None
 
 
 def _settings(folder: str) -> dict[str, Any]:

@@ -180,7 +180,7 @@ class Trace:
     num_lost: int
     """Records overwritten by newer ones."""
     seconds_per_hook: float | None = None
-    """Cost of a hook on this machine, as measured by the recording itself."""
+    """Mean cost of a record, with what had to be measured for it, as the recording itself has found it."""
     recorded: str = ""
     """When: date and time with zone, ISO 8601."""
     exit_status: int | None = None

@@ -64,7 +64,11 @@ class Fetching:
         """Let a fetcher of torch's tell what it does; return it."""
         task = Task(self, self._recorder)
         if hasattr(fetcher, "dataset_iter"):
-            fetcher.dataset_iter = task.stream(fetcher.dataset_iter)
+            # Who saves its state (torchdata's) asks what it is, so it stays what it is.
+            if hasattr(fetcher.dataset_iter, "state_dict") or hasattr(fetcher.dataset, "state_dict"):
+                self._recorder.missing("samples of iterable datasets with a state", "they are not stood in for")
+            else:
+                fetcher.dataset_iter = task.stream(fetcher.dataset_iter)
         else:
             fetcher.dataset = _within(fetcher.dataset, task)
         if fetcher.auto_collation:

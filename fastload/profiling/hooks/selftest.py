@@ -73,7 +73,8 @@ class Places:
         hook = make(function)
         if hook is function:  # only the look was wanted
             return True
-        hook = functools.update_wrapper(hook, function, updated=())
+        if inspect.isfunction(hook) and inspect.unwrap(hook) is not inspect.unwrap(function):
+            hook = functools.update_wrapper(hook, function, updated=())
         put = staticmethod(hook) if isinstance(found, staticmethod) else hook
         setattr(owner, name, put)
         self._taken.append((owner, name, found, put))

@@ -10,6 +10,7 @@ from ... import observe
 from ...inject.fastload_hook import after_import
 from ..recorder import Recorder
 from .changing import VARIABLE, Changing
+from .copies import Copies
 from .fastload_loader import FastloadLoader
 from .fetching import Fetching
 from .main_thread import MainThread
@@ -34,11 +35,15 @@ class Hooks:
         stages = Stages(recorder, self._places) if recorder.level == 2 else None
         fetching = Fetching(recorder, stages)
         self._loop = MainThread(recorder, fetching)
-        loader = TorchLoader(recorder, fetching, Stopping(stop_after), self._loop, self._places, only)
+        self._copies = Copies(recorder, self._places)
+        loader = TorchLoader(recorder, fetching, Stopping(stop_after), self._loop, self._places, self._copies, only)
         observe.listener = FastloadLoader(recorder, fetching, loader)
+        self._after("torch", self._copies.hook_torch)
         self._after("torch.utils.data._utils.worker", loader.hook_worker)
         self._after("torch.utils.data._utils.pin_memory", loader.hook_pinning)
         self._after("torch.utils.data.dataloader", loader.hook_main)
+        self._after("torchdata.stateful_dataloader.worker", loader.hook_worker)
+        self._after("torchdata.stateful_dataloader.stateful_dataloader", loader.hook_torchdata)
         if stages is not None:
             stages.hook_builtins()
             self._after("PIL.Image", stages.hook_pil)
@@ -55,6 +60,7 @@ class Hooks:
     def close(self) -> None:
         """Put everything back."""
         self._closed = True
+        self._copies.close()
         self._places.restore()
         self._loop.close()
         observe.listener = None

@@ -9,14 +9,17 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sys
 import threading
 import time
 import weakref
 from typing import Any
 
 from ... import observe
+from ..costs import measured
 from ..recorder import Recorder
 from ..records import Kind
+from .copies import Copies, DeviceClock, torch_events
 from .fetching import Fetching
 from .main_thread import MainThread
 from .selftest import Places
@@ -34,6 +37,7 @@ class TorchLoader:
         stopping: counts steps, and ends the script after the last.
         loop: hears the thread between two waits.
         places: puts the hooks in.
+        copies: hears copies to a device.
         only: hear this loader alone; None: all.
     """
 
@@ -44,10 +48,12 @@ class TorchLoader:
         stopping: Stopping,
         loop: MainThread,
         places: Places,
+        copies: Copies,
         only: Any = None,
     ) -> None:
         self._recorder = recorder
         self._places = places
+        self._copies = copies
         self._only = only
         self._loop = loop
         self._fetching = fetching
@@ -55,6 +61,9 @@ class TorchLoader:
         self._loaders: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
         self._living: weakref.WeakSet[Any] = weakref.WeakSet()
         self._waiting = threading.local()
+        self._device: DeviceClock | None = None
+        self._looked = False
+        self._measured = False
 
     # -- what is replaced ---------------------------------------------------------------------------------------------
 
@@ -69,6 +78,15 @@ class TorchLoader:
         self._hook_many(many)
         kind = getattr(module, "_DatasetKind", None)
         replace(kind, "create_fetcher", self._created, "samples and collation", takes=("dataset", "collate_fn"))
+
+    def _look_for_device(self) -> None:
+        """Hear an accelerator, if there is one: not before the first batch, when torch has been imported wholly."""
+        self._looked = True
+        torch = sys.modules["torch"]
+        accelerator = getattr(torch, "accelerator", None)
+        if accelerator is not None and accelerator.is_available():
+            self._device = DeviceClock(self._recorder, torch_events(torch, self._recorder))
+            self._copies.hook_tensor(torch.Tensor)
 
     def _hook_many(self, many: Any) -> None:
         replace = self._places.replace
@@ -86,6 +104,13 @@ class TorchLoader:
         takes = ("index_queue", "worker_id")
         self._places.replace(module, "_worker_loop", self._worker_loop, "what workers do", takes=takes)
 
+    def hook_torchdata(self, module: Any) -> None:
+        """Hear ``torchdata.stateful_dataloader.stateful_dataloader``, whose iterators derive from torch's base."""
+        self._hook_many(getattr(module, "_StatefulMultiProcessingDataLoaderIter", None))
+        heard = sys.modules["torchdata.stateful_dataloader.worker"]._worker_loop
+        if getattr(module, "_worker_loop", heard) is not heard:  # imported before it was heard
+            self._places.replace(module, "_worker_loop", lambda _: heard, "what torchdata's workers do")
+
     def hook_pinning(self, module: Any) -> None:
         """Hear ``torch.utils.data._utils.pin_memory``: the thread that copies batches to page-locked memory."""
         takes = ("in_queue", "out_queue")
@@ -102,6 +127,9 @@ class TorchLoader:
             self._living.add(iterator)
             begun = _now()
             self._loop.end(begun)
+            if not self._measured:
+                self._measured = True
+                self._recorder.note("costs", **measured())
             try:
                 function(iterator, loader, *rest, **named)
             finally:
@@ -131,15 +159,15 @@ class TorchLoader:
         self._recorder.note("workers", iterator=number, processes=processes)
 
     def _reset(self, function: Any) -> Any:
-        def reset(iterator: Any, loader: Any, first_iter: bool = False) -> None:
+        def reset(iterator: Any, loader: Any, first_iter: bool = False, **named: Any) -> None:
             if first_iter or _number(iterator) is None:  # the first is a part of __init__
-                function(iterator, loader, first_iter)
+                function(iterator, loader, first_iter, **named)
                 return
             iterator._fastload_number = next(observe.numbers)
             begun = _now()
             self._loop.end(begun)
             try:
-                function(iterator, loader, first_iter)
+                function(iterator, loader, first_iter, **named)
             finally:
                 self.note_pass(iterator, loader, begun)
 
@@ -166,6 +194,11 @@ class TorchLoader:
             came = 0
             begun = _now()
             loop.end(begun)
+            if not self._looked:
+                self._look_for_device()
+            device = self._device
+            if device is not None:
+                device.wait_begins()
             try:
                 batch = function(iterator)
                 came = 1
@@ -173,7 +206,10 @@ class TorchLoader:
             finally:
                 waiting.inside = False
                 place = _delivered(iterator)
-                recorder.ring().write(Kind.WAIT, 0, came, begun, loop.begin(), *place)
+                ended = loop.begin()
+                recorder.ring().write(Kind.WAIT, 0, came, begun, ended, *place)
+                if device is not None:
+                    device.wait_ends(place[0], place[1] if came else -1, begun, ended)
                 stopping.count(came)
 
         return __next__
