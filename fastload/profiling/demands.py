@@ -363,7 +363,9 @@ def _transport(steps: Sequence[Step]) -> tuple[float, float]:
     if not ready:
         both = max(0.0, _mean(awaited)) if awaited else _SENDING_NS + _RECEIVING_NS
         return both / 2, both / 2
-    receiving = max(0.0, _mean(ready))
+    # A batch that is awaited is both sent and received, so receiving takes no longer than that. Of a few batches that
+    # were ready, one for which the main thread had to wait for a core would tell otherwise.
+    receiving = max(0.0, min(_mean(ready), _mean(awaited, _mean(ready))))
     return (max(0.0, _mean(awaited) - receiving) if awaited else _SENDING_NS), receiving
 
 
