@@ -17,10 +17,11 @@ from .analysis import (
     StepLine,
     TaskLine,
 )
-from .blame import UNUSUAL_WORKER, BlamedStep, Clock, all_batches, blamed_steps, clock_of, interpreter_share, method_of
+from .blame import BlamedStep, Clock, blamed_steps, clock_of
 from .faring import slow_samples, slowest_worker, tasks_of, workers_of
 from .judging import MODERATE, Facts, judge, ratio_interval, stall_share, summed
 from .trace import Rank, Span, Step, Trace
+from .worker_times import UNUSUAL_WORKER, all_batches, interpreter_share, method_of
 
 WhatIf = Callable[[Trace, Rank], tuple[list[Fix], Simulation]]
 
@@ -113,7 +114,7 @@ def _rank_analysis(
     interpreter = interpreter_share(rank, loader)
     within = _time_of(steady)
     tasks = [task for task in tasks_of(rank, loader) if task.ended > within.begun and task.begun < within.ended]
-    workers = workers_of(rank, loader, within, trace.versions.get("python", ""), interpreter)
+    workers = workers_of(rank, loader, within, trace.versions.get("python", ""))
     slow = slow_samples(tasks, rank.files)
     starts = _starts(rank)
     number = max(1, len(steady))
@@ -127,7 +128,7 @@ def _rank_analysis(
         total_workers=total_workers,
         method=method_of(settings),
         probe_p50_ns=round(median(rank.probe_ns)) if rank.probe_ns and interpreter else None,
-        startup=_startup_of_a_pass(rank, loader, starts, total / number),
+        startup=_startup_of_a_pass(rank, loader, total / number),
         hottest_stage=_hottest(workers.stages_ms),
         slow_samples=[f"{one.file or f'index {one.index}'} ({one.ms:.1f} ms)" for one in slow[:3]],
         slow_worker=(
@@ -214,21 +215,19 @@ def _startup(rank: Rank) -> float:
     return min(1.0, spent / whole) if whole > 0 else 0.0
 
 
-def _startup_of_a_pass(rank: Rank, loader: int, starts: Sequence[int], step_ns: float) -> float:
-    """Return the share of a whole pass that its start takes.
+def _startup_of_a_pass(rank: Rank, loader: int, step_ns: float) -> float:
+    """Return the share of a whole pass that its start takes; 0 if there were more passes than one.
 
     What is recorded may end in the middle of the first pass, which a real run does not: the loader knows how many
     batches a pass has. Where it does not, the recorded steps are held to be a pass.
     """
-    firsts = [step for step in rank.steps if step.first and step.loader == loader]
-    if not firsts:
+    mine = [step for step in rank.steps if step.loader == loader]
+    if sum(step.first for step in mine) != 1:
         return 0.0
-    counted = firsts[1:] or firsts
-    mean = sum(_start(step) for step in counted) / len(counted)
-    seen = sum(step.loader == loader for step in rank.steps) / len(firsts)
-    length = rank.loaders.get(loader, {}).get("batches") or seen
-    whole = mean + step_ns * max(0.0, length - 1)
-    return mean / whole if whole else 0.0
+    start = _start(mine[0])
+    length = rank.loaders.get(loader, {}).get("batches") or len(mine)
+    whole = start + step_ns * max(0.0, length - 1)
+    return start / whole if whole else 0.0
 
 
 # -- ranks ------------------------------------------------------------------------------------------------------------

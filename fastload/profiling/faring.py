@@ -9,9 +9,8 @@ from statistics import fmean, median_low, quantiles
 from typing import Any
 
 from .analysis import SlowSample, Workers
-from .blame import all_batches, method_of
-from .segments import segments_of
 from .trace import Rank, Sample, Span, Task
+from .worker_times import all_batches, method_of
 
 NUM_SLOW = 20
 
@@ -22,7 +21,7 @@ def tasks_of(rank: Rank, loader: int) -> list[Task]:
     return sorted(tasks, key=lambda task: task.begun)
 
 
-def workers_of(rank: Rank, loader: int, within: Span, python: str, interpreter: float) -> Workers:
+def workers_of(rank: Rank, loader: int, within: Span, python: str) -> Workers:
     """Return how a loader's workers fared.
 
     Args:
@@ -30,7 +29,6 @@ def workers_of(rank: Rank, loader: int, within: Span, python: str, interpreter: 
         loader: its number.
         within: the time to look at: that of the steady steps. Tasks count with what of them lies in it.
         python: the script's version of Python, which says how processes start by default.
-        interpreter: share of blocked time that is waiting for the interpreter.
     """
     settings = rank.loaders.get(loader, {})
     tasks = [task for task in tasks_of(rank, loader) if task.ended > within.begun and task.begun < within.ended]
@@ -56,7 +54,7 @@ def workers_of(rank: Rank, loader: int, within: Span, python: str, interpreter: 
         read_mb_per_s=None if asked is None or not within.ns else asked / 1e6 / (within.ns / 1e9),
         slowest_over_median=ratio,
         slowest=slowest,
-        stages_ms=_stages_ms(tasks, interpreter),
+        stages_ms=_stages_ms(tasks),
     )
 
 
@@ -107,7 +105,7 @@ def slowest_worker(tasks: Sequence[Task]) -> tuple[int | None, float | None]:
     return slowest, means[slowest] / middle if middle else None
 
 
-def _stages_ms(tasks: Sequence[Task], interpreter: float) -> dict[str, float]:
+def _stages_ms(tasks: Sequence[Task]) -> dict[str, float]:
     """Return the mean time per sample of each stage, of the rest of the sample, and of collation."""
     total: dict[str, int] = defaultdict(int)
     count = 0
@@ -116,8 +114,15 @@ def _stages_ms(tasks: Sequence[Task], interpreter: float) -> dict[str, float]:
         if not number:
             continue
         count += number
-        for segment in segments_of(task, interpreter):
-            total[segment.stage] += segment.ended - segment.begun
+        known = 0
+        if task.collate is not None:
+            total["collate"] += task.collate.ns
+            known += task.collate.ns
+        for sample in task.samples:
+            for stage in sample.stages:
+                total[stage.name] += stage.ns * sample.weight
+                known += stage.ns * sample.weight
+        total["sample"] += max(0, task.ns - known)
     return {name: ns / count / 1e6 for name, ns in sorted(total.items(), key=lambda item: -item[1])} if count else {}
 
 

@@ -14,7 +14,8 @@ from itertools import accumulate
 from typing import Literal
 
 from .analysis import Cause, Interval, Verdict
-from .blame import LATE_NS, BlamedStep, Clock
+from .blame import BlamedStep, Clock
+from .worker_times import LATE_NS
 
 MODERATE, SEVERE = 0.05, 0.20
 """Shares of the time that are lost, from which on a run is bound by its input, and severely."""
@@ -25,6 +26,11 @@ RUN_QUEUE_OF_CPU = 0.40
 """Share of the time in which workers wanted a core that they did not get it: two of three threads per core."""
 LAUNCH_RUN_QUEUE = 0.03
 EXPOSED_COPY = 0.05
+OTHERS = 0.50
+"""A main thread that waits for a core for such a share of the time in which it wants one shares it with others."""
+LONE_START = 0.30
+"""Share of a pass that its start takes, from which on it is to blame if only one pass was seen. Of more passes the
+starts are among the stalls."""
 _RESAMPLES = 400
 _BLOCKS = 40
 
@@ -72,7 +78,8 @@ class Facts:
     probe_p50_ns: int | None
     """How late a thread of the workers' process got the interpreter, in the median; None if nobody held it long."""
     startup: float
-    """Share of the time that a whole pass, as long as the loader says it is, would spend on its start."""
+    """Share of the time that a whole pass, as long as the loader says it is, would spend on its start; 0 if there were
+    more passes than one: then the starts are among the stalls."""
     hottest_stage: str | None
     slow_samples: Sequence[str]
     """The slowest ones, in words."""
@@ -155,10 +162,10 @@ def judge(steps: Sequence[BlamedStep], facts: Facts) -> Verdict:
     thin = _too_thin(steps, stall, facts)
     if thin:
         return Verdict(cause=None, severity="none", sentence=f"No verdict: {thin}", evidence=[])
-    if stall.value < MODERATE:
+    if stall.value < MODERATE or (stall.value < SEVERE and _without_others(steps, facts) < MODERATE):
         return _not_input_bound(steps, stall, facts)
     shares = by_cause(steps, facts)
-    if facts.startup >= 2 * MODERATE and facts.startup > stall.value:
+    if facts.startup >= LONE_START and facts.startup > stall.value:
         shares = {"startup": 1.0}  # the steps themselves lose less
     cause = _cause(steps, shares, facts)
     severity: Literal["moderate", "severe"] = "severe" if stall.value >= SEVERE else "moderate"
@@ -170,6 +177,28 @@ def judge(steps: Sequence[BlamedStep], facts: Facts) -> Verdict:
     return Verdict(
         cause=cause, severity=severity, sentence=sentence, evidence=_evidence(cause, steps, stall, shares, facts)
     )
+
+
+def _kept_waiting(steps: Sequence[BlamedStep]) -> float:
+    """Return the share of the time in which the main thread, within the loop, wanted a core that it did not get it."""
+    known = [one.step for one in steps if one.step.loop_cpu_ns is not None and one.step.loop_runnable_ns is not None]
+    waited = sum(step.loop_runnable_ns or 0 for step in known)
+    return waited / max(1, waited + sum(step.loop_cpu_ns or 0 for step in known))
+
+
+def _without_others(steps: Sequence[BlamedStep], facts: Facts) -> float:
+    """Return the share of the time that would be lost if other programs left the cores alone.
+
+    Fetching a batch that is complete takes the main thread next to nothing, unless it has to wait for a core. With no
+    more workers than cores, and if it mostly waits within its own loop too, others have them.
+    """
+    stall, total = sum(step.stall_ns for step in steps), sum(step.total_ns for step in steps)
+    waiting = _kept_waiting(steps)
+    if facts.total_workers > facts.cores or waiting < OTHERS:
+        return stall / total
+    parts = summed(steps)
+    foreign = waiting * (parts.get("transport", 0) + parts.get("host", 0))
+    return (stall - foreign) / (total - foreign)
 
 
 def _is_collation(steps: Sequence[BlamedStep]) -> bool:
@@ -207,7 +236,7 @@ def _not_input_bound(steps: Sequence[BlamedStep], stall: Interval, facts: Facts)
     total = sum(step.total_ns for step in steps)
     if facts.held_up_by is not None:
         evidence.append(f"{facts.held_up_by} gets its batches late, and the ranks wait for each other")
-    if facts.startup >= 2 * MODERATE:
+    if facts.startup >= LONE_START:
         evidence.append(f"of a whole pass, its start takes {_percent(facts.startup)}")
         sentence = f"Bound by {_SENTENCES['startup']}; once started, the loader keeps up"
         return Verdict(cause="startup", severity="moderate", sentence=sentence, evidence=evidence)
@@ -219,6 +248,11 @@ def _not_input_bound(steps: Sequence[BlamedStep], stall: Interval, facts: Facts)
         evidence.append(f"the main thread waits for a core {_percent(waited)} of the loop's time")
         sentence = f"Bound by {_SENTENCES['launch-starved']}"
         return Verdict(cause="launch-starved", severity="moderate", sentence=sentence, evidence=evidence)
+    if stall.value >= MODERATE:
+        evidence.append(
+            f"other programs have the cores: {_percent(_kept_waiting(steps))} of the time that the main thread wants "
+            "one it waits for it; record again on a quiet machine"
+        )
     evidence.append(f"the loop takes {loop / len(steps) / 1e6:.1f} ms of a step of {total / len(steps) / 1e6:.1f} ms")
     sentence = f"Not bound by its input: {_percent(1 - stall.value)} of the time goes into computing"
     return Verdict(cause="compute", severity="none", sentence=sentence, evidence=evidence)
@@ -270,6 +304,10 @@ def _evidence(
         found.append(facts.hottest_stage)
     if cause in ("oversubscribed", "cpu"):
         found.append(f"{facts.total_workers} workers on {facts.cores} cores")
+    if cause == "cpu" and shares.get("oversubscribed", 0.0) >= RUN_QUEUE_OF_CPU:
+        found.append(
+            "workers wait for a core though there are enough: other programs have them, or the workers' threads"
+        )
     if cause == "gil" and facts.probe_p50_ns is not None:
         found.append(f"a thread that slept got the interpreter {facts.probe_p50_ns / 1e6:.1f} ms late (median)")
     if cause == "startup":

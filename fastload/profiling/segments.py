@@ -19,8 +19,6 @@ class Segment:
 
     begun: int
     ended: int
-    stage: str
-    """``sample``, ``collate`` or a stage's name."""
     parts: Mapping[str, int]
     """State -> ns; they sum to its length."""
 
@@ -163,9 +161,7 @@ def _segment(leaf: _Leaf, interpreter: float) -> Segment:
     else:
         waiting = round(blocked * interpreter)
         parts = {leaf.state: on_cpu, "run-queue": runnable, "gil": waiting, "read": blocked - waiting}
-    return Segment(
-        leaf.begun, leaf.ended, leaf.state.removeprefix("stage:"), {state: ns for state, ns in parts.items() if ns}
-    )
+    return Segment(leaf.begun, leaf.ended, {state: ns for state, ns in parts.items() if ns})
 
 
 __all__ = ["Segment", "segments_of", "spread"]

@@ -71,6 +71,7 @@ def steps_of(number: int = 60, loop_ms: int = 10, unusual: float = 0.0, **parts_
         ({"read": 8, "sample": 1}, {"method": "thread", "probe_p50_ns": 5 * MS}, "read"),
         ({"sample": 8}, {"method": "process", "probe_p50_ns": 5 * MS}, "cpu"),
         ({"sample": 0.2}, {}, "compute"),
+        ({"sample": 0.2}, {"startup": 0.2}, "compute"),
         ({"sample": 0.2}, {"startup": 0.3}, "startup"),
         ({"sample": 1}, {"startup": 0.6}, "startup"),
     ],
@@ -115,6 +116,20 @@ def test_a_device_that_is_fed_may_wait_for_copies_or_for_its_main_thread():
     for one in copied:
         one.step.copies = [Copy(0, 2 * MS, 10**6, pinned=True, non_blocking=True)]
     assert judge(copied, facts_of(clock="device")).cause == "compute"
+
+
+def test_waits_that_other_programs_cause_are_not_blamed_on_the_loader():
+    steps = steps_of(loop_ms=30, transport=3)
+    assert judge(steps, facts_of()).cause == "transport"
+    for one in steps:
+        one.step.loop_cpu_ns, one.step.loop_runnable_ns = MS // 10, MS
+    found = judge(steps, facts_of())
+    assert found.cause == "compute"
+    assert any("quiet machine" in line for line in found.evidence)
+    assert judge(steps, facts_of(total_workers=20)).cause == "transport", "its own workers may have them"
+    for one in steps:
+        one.step.loop_cpu_ns = 20 * MS
+    assert judge(steps, facts_of()).cause == "transport", "the main thread gets a core"
 
 
 def test_the_interval_holds_the_value_and_grows_with_the_spread():

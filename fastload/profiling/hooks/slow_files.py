@@ -40,6 +40,8 @@ class SlowFiles:
     def tell(self) -> None:
         """Note what has been offered; call it outside of what is timed."""
         for dataset, index in self._waiting:
+            if index in self._told:
+                continue
             self._told.add(index)
             path = file_of(dataset, index)
             if path is not None:
