@@ -2,7 +2,9 @@
 
 In: :class:`~.demands.Demands` and a :class:`Machinery`. Out: when the loop waited, and what workers did. Threads are
 generators that ask for time on a core, for blocked time, or to be parked until another one wakes them. Those that are
-on the cores share them equally; blocked time overlaps. The same input gives the same output. Pure. All times in ns.
+on the cores share them equally; blocked time overlaps. What passing a batch costs was measured as it passed, and is
+played as blocked time: a thread that mostly sleeps does not wait for a core when it wakes. The same input gives the
+same output. Pure. All times in ns.
 """
 
 from __future__ import annotations
@@ -89,7 +91,8 @@ def play(demands: Demands, machinery: Machinery) -> Played:
     for number, (batches, cut) in enumerate(zip(demands.passes, demands.cut, strict=True)):
         starts = number == 0 or not machinery.persistent
         cores = _Cores(machinery.cores)
-        _Pass(cores, batches, cut, machinery, demands.costs, starts, played).play()
+        ends = not cut and not machinery.persistent and number < len(demands.passes) - 1  # nothing waits for the last
+        _Pass(cores, batches, cut, machinery, demands.costs, starts, ends, played).play()
         played.elapsed_ns += cores.now
         played.cpu_ns += cores.spent
     return played
@@ -190,6 +193,7 @@ class _Pass:
         machinery: Machinery,
         costs: Costs,
         starts: bool,
+        ends: bool,
         played: Played,
     ) -> None:
         self._cores = cores
@@ -198,6 +202,7 @@ class _Pass:
         self._machinery = machinery
         self._costs = costs
         self._starts = starts
+        self._ends = ends
         self._played = played
         workers = machinery.workers
         self._shared = machinery.order == "sample"
@@ -259,7 +264,7 @@ class _Pass:
                 while len(device) > machinery.device_lag:
                     yield _BLOCKED, max(0.0, device.popleft() - cores.now)
             played.loop_ns.append(cores.now - ended)
-            if number == len(self._batches) - 1 and not self._cut and not machinery.persistent:
+            if self._ends and number == len(self._batches) - 1:
                 yield _BLOCKED, self._costs.ending_ns * machinery.workers
             played.step_ns.append(cores.now - before)
             before = cores.now
@@ -270,19 +275,19 @@ class _Pass:
             self._cores.start(self._pinning())
         for worker in range(machinery.workers):
             if self._starts:
-                yield _CPU, self._costs.forking_ns
+                yield _BLOCKED, self._costs.forking_ns
             self._cores.start(self._worker(worker))
         for _ in range(machinery.prefetch * machinery.workers):
             yield from self._hand_out()
 
     def _fetch(self, batch: BatchDemand) -> _Doing:
         """Make a batch in the main thread."""
-        yield _CPU, batch.draw_ns + self._costs.inline_ns
+        yield _BLOCKED, batch.draw_ns + self._costs.inline_ns
         for part in _joined(batch.samples, batch.collate, _PARTS_PER_TASK):
             yield _CPU, part.cpu
             yield _BLOCKED, self._blocked(part)
         if self._machinery.pin:
-            yield _CPU, batch.pin_ns
+            yield _BLOCKED, batch.pin_ns
 
     def _take(self, number: int) -> Generator[_Wish, None, int]:
         """Take results until the batch that is due is complete; return which one it is."""
@@ -297,13 +302,13 @@ class _Pass:
                 self._played.overtaken_ns[-1] += ended - max(begun, later)
                 continue
             batch = self._came.popleft()
-            yield _CPU, receiving
+            yield _BLOCKED, receiving
             self._untaken[batch] -= 1
             if self._machinery.order == "any":
                 number = batch
         del self._untaken[number]
         if self._shared:
-            yield _CPU, self._costs.receiving_ns
+            yield _BLOCKED, self._costs.receiving_ns
         return number
 
     def _hand_out(self) -> _Doing:
@@ -313,7 +318,7 @@ class _Pass:
             return
         self._handed += 1
         batch = self._batches[number % len(self._batches)]
-        yield _CPU, batch.draw_ns
+        yield _BLOCKED, batch.draw_ns
         tasks = self._tasks(number, batch)
         self._unmade[number] = self._untaken[number] = len(tasks)
         self._worker_of[number] = worker = self._next_worker()
@@ -372,7 +377,7 @@ class _Pass:
                     played.worker_blocked_ns += blocked
             played.worker_busy_ns += cores.now - begun
             cores.start(self._send(task.batch))
-            yield _CPU, _CHUNK_IN_WORKER_NS if self._shared else costs.turning_ns
+            yield _BLOCKED, _CHUNK_IN_WORKER_NS if self._shared else costs.turning_ns
 
     def _send(self, batch: int) -> _Doing:
         """Bring a result to the main process."""
@@ -406,7 +411,7 @@ class _Pass:
                 yield _PARKED, 0.0
                 continue
             batch = self._to_pin.popleft()
-            yield _CPU, self._batches[batch % len(self._batches)].pin_ns
+            yield _BLOCKED, self._batches[batch % len(self._batches)].pin_ns
             self._complete[batch] = self._cores.now
             self._arrive(batch)
 

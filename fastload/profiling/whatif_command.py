@@ -78,7 +78,8 @@ def what_if(
         ConfigError: a knob cannot be set so.
         FolderError: a folder for the second recording cannot be made.
     """
-    from .whatif import KNOBS, WhatIf
+    from .knobs import KNOBS
+    from .whatif import WhatIf
 
     settings = {knob: value for knob in KNOBS if (value := getattr(options, knob)) is not None}
     if options.rerun and (not settings or any(knob not in _RERUN for knob in settings)):
