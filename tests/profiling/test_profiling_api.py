@@ -119,3 +119,35 @@ def test_a_loader_that_was_begun_before_goes_on_unheard() -> None:
     assert len(list(late)) == 2
     (rank,) = recorded.trace().ranks
     assert [sorted(batch) for batch in indices(rank)] == BATCHES[:1]
+
+
+def test_where_workers_are_threads_the_interpreter_is_probed_and_the_probe_ends(tmp_path: Path) -> None:
+    def probes() -> list[str]:
+        return [thread.name for thread in threading.enumerate() if thread.name == "fastload_probe"]
+
+    loader = fastload.DataLoader(Numbers(), batch_size=4, num_workers=1, worker_method="thread")
+    with fastload.profile(folder=tmp_path) as recorded:
+        for _ in loader:
+            time.sleep(0.1)
+            gc.collect()
+        assert len(probes()) == 1
+        child = os.fork()
+        if not child:
+            os._exit(len(probes()))
+        assert os.waitpid(child, 0)[1] == 0, "a fork has no thread but the one that forked"
+    assert probes() == []
+    (rank,) = recorded.trace().ranks
+    assert len(rank.probe_ns) >= 2
+    assert min(rank.probe_ns) >= -1_000_000
+    for step in rank.steps[:-1]:
+        assert step.loop_ns is not None
+        assert step.loop_cpu_ns is not None
+        assert step.loop_ns >= 100_000_000 > step.loop_cpu_ns > 0
+
+
+def test_processes_without_worker_threads_have_no_probe(tmp_path: Path) -> None:
+    with fastload.profile(folder=tmp_path) as recorded:
+        before = threading.active_count()
+        list(DataLoader(Numbers(), batch_size=4))
+        assert threading.active_count() == before
+    assert recorded.trace().ranks[0].probe_ns == []

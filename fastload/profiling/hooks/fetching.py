@@ -17,9 +17,8 @@ from ..records import Kind
 from .slow_files import SlowFiles
 from .stages import Stages
 
-# Below these mean costs of a sample, in ns, not every one is measured to the full: of the smallest one in 16.
-_LIGHT = 100_000
-_SPARSE = 25_000
+# Below this mean cost of a sample, in ns, not every one is measured: one in 16.
+_SPARSE = 100_000
 _ONE_IN = 16
 
 _now = time.perf_counter_ns
@@ -195,15 +194,10 @@ class _Samples:
 
     def _take(self, get: Any, *arguments: Any) -> Any:
         place = self._place
-        if self._mean < _SPARSE and place % _ONE_IN:
-            sample = get(*arguments)
-            self._place = place + 1
-            return sample
-        full = self._mean > _LIGHT
         stages = self._stages
         if stages is not None:
             stages.begin(self._ring)
-        cpu = _cpu() if full else 0
+        cpu = _cpu()
         begun = _now()
         try:
             sample = get(*arguments)
@@ -214,8 +208,8 @@ class _Samples:
         self._spent += ended - begun
         self._taken += 1
         index = arguments[-1] if arguments and type(arguments[-1]) is int else -1
-        cpu = _cpu() - cpu if full else -1
-        if full and index >= 0:
+        cpu = _cpu() - cpu
+        if index >= 0 and self._mean >= _SPARSE:
             self._files.offer(ended - begun, arguments[0], index)
         self._place = place + 1
         if self._pending is not None:
@@ -244,6 +238,11 @@ class _Samples:
             self._ring.write(Kind.SAMPLE, 0, 0, begun, ended, -1, _cpu() - cpu, number)
 
     def __getitem__(self, index: Any) -> Any:
+        place = self._place
+        if place % _ONE_IN and self._mean < _SPARSE:
+            sample = self._dataset[index]
+            self._place = place + 1
+            return sample
         return self._take(operator.getitem, self._dataset, index)
 
 
@@ -268,7 +267,12 @@ class _Stream(_Samples):
         return self
 
     def __next__(self) -> Any:
-        return self._take(self._dataset.__next__)
+        place = self._place
+        if place % _ONE_IN and self._mean < _SPARSE:
+            sample = next(self._dataset)
+            self._place = place + 1
+            return sample
+        return self._take(next, self._dataset)
 
 
 class _Fused(_Samples):
