@@ -273,7 +273,10 @@ def _cause(steps: Sequence[BlamedStep], shares: Mapping[Cause, float], facts: Fa
     ):
         return "gil"
     merged = dict(shares)
-    if computing:
+    if shares.get("cpu", 0.0) < shares.get("read", 0.0) / 2:
+        # They hardly compute: what waited for a core had been blocked, and woke late.
+        merged["read"] += merged.pop("oversubscribed", 0.0)
+    elif computing:
         # Fewer workers than cores, and still waiting for one: others use the machine, and the samples' cost stays what
         # can be changed.
         crowded = facts.total_workers > facts.cores

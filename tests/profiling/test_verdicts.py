@@ -64,6 +64,8 @@ def steps_of(number: int = 60, loop_ms: int = 10, unusual: float = 0.0, **parts_
         ({"pin": 6, "sample": 3}, {}, "pin"),
         ({"startup": 6, "sample": 3}, {}, "startup"),
         ({"run_queue": 6, "sample": 3}, {"cores": 2, "total_workers": 8}, "oversubscribed"),
+        ({"run_queue": 6, "read": 3, "sample": 0.3}, {"cores": 2, "total_workers": 0}, "read"),
+        ({"run_queue": 6, "read": 3, "sample": 0.3}, {"cores": 2, "total_workers": 8}, "read"),
         ({"run_queue": 6, "sample": 3}, {"cores": 2, "total_workers": 2}, "cpu"),
         ({"run_queue": 2, "sample": 6}, {"cores": 2, "total_workers": 3}, "cpu"),
         ({"run_queue": 2, "read": 6}, {"cores": 2, "total_workers": 8}, "read"),
