@@ -274,7 +274,7 @@ def overhead_of(trace: Trace) -> float | None:
             hooks += (batch.drawn is not None) + (batch.pinned is not None)
             for task in batch.tasks:
                 spent += task.ns if task.worker >= 0 else 0
-                hooks += 3 + len(task.samples) + sum(len(sample.stages) for sample in task.samples)
+                hooks += 4 + len(task.samples) + sum(len(sample.stages) for sample in task.samples)
     return hooks * trace.seconds_per_hook * 1e9 / spent if spent else None
 
 
