@@ -177,7 +177,7 @@ def test_keeping_the_workers_saves_their_start():
 
 def test_a_faster_decoder_and_moved_transforms_take_their_stages_share():
     """Of 40 ms on a core, 24 are decoding and 8 a transform; one worker, and the loop takes 5."""
-    rank = recorded([40.0] * 40, workers=1, loop_ms=5.0, computing=1.0, stages=[("decode", 0.6), ("Blur", 0.2)])
+    rank = recorded([40.0] * 40, workers=1, loop_ms=5.0, computing=1.0, stages=[("PIL.decode", 0.6), ("Blur", 0.2)])
     assert predict(rank, {"decoder_speedup": 2.0}, WARMUP).value == pytest.approx(28.0, rel=0.02)
     assert predict(rank, {"on_device": ["Blur"]}, WARMUP).value == pytest.approx(32.0, rel=0.02)
     assert predict(rank, {"decoder_speedup": 1e9, "on_device": ["Blur"]}, WARMUP).value == pytest.approx(8.0, rel=0.05)
