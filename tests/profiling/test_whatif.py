@@ -227,7 +227,7 @@ def test_where_other_programs_have_the_cores_nothing_is_predicted():
     rank = recorded([40.0] * 40, workers=2, computing=0.4, queued=0.5)
     found, simulation = fixes(trace_of(rank), rank)
     assert found == []
-    assert simulation.reason.startswith("other programs had the cores for 50% of the time")
+    assert simulation.reason.startswith("workers waited 49% of the time for cores that other programs had")
 
 
 def test_a_recording_without_workers_tasks_predicts_nothing():
