@@ -106,8 +106,6 @@ class Demands:
     cores: int
     queued_ns: float
     """Observed: time that workers were ready to run while at tasks, over all batches."""
-    worked_ns: float
-    """Observed: time that workers were at tasks."""
 
     @property
     def observed_ns(self) -> float:
@@ -147,7 +145,6 @@ def measure(rank: Rank, warmup: int) -> Demands:
         costs=_costs(rank, steps),
         cores=rank.cores,
         queued_ns=float(sum(task.runnable_ns or 0 for step in steps for task in step.batch.tasks)),
-        worked_ns=float(sum(task.ns for step in steps for task in step.batch.tasks)),
     )
 
 

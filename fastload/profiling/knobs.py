@@ -31,8 +31,8 @@ _ARGUMENTS = ("num_workers", "prefetch_factor", "in_order", "persistent_workers"
 """Knobs that are arguments of a DataLoader."""
 _STEPS_AHEAD = 2
 """A loop that does not wait for the device at each step is let so far ahead: its queue is not endless."""
-_DECODING = ("decode", "load", "image.load", "image.open")
-"""How stages that decode are called, in lower case."""
+_DECODING = ("decode", "imread")
+"""What the names of stages that decode contain: ``PIL.decode``, ``torchvision.io.decode_jpeg``, ``cv2.imread``."""
 
 
 def machinery_of(demands: Demands) -> Machinery:
@@ -136,7 +136,7 @@ def _copying(batch: BatchDemand, loop: float, pinning: float) -> BatchDemand:
 
 
 def _is_decoding(stage: str) -> bool:
-    return stage.lower() in _DECODING or "decode" in stage.lower()
+    return any(word in stage for word in _DECODING)
 
 
 def _stages(demands: Demands, wanted: Callable[[str], bool], knob: str) -> list[str]:

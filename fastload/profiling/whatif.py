@@ -23,7 +23,7 @@ from .trace import Rank, Trace
 _TOLERANCE = 0.1
 """The run that was seen must be reproduced so closely."""
 _MOST_FOREIGN = 0.25
-"""Share of the time at tasks that may have gone to other programs."""
+"""Share of the time that a worker may have waited for cores that other programs had."""
 _WORTH = 0.03
 """A fix must bring so much of a step's time."""
 _AS_GOOD = 0.02
@@ -291,11 +291,11 @@ def _doubt(demands: Demands, machinery: Machinery, observed: float, reproduced: 
             f"the run that was seen is not reproduced: {reproduced / 1e6:.3g} ms a step in place of "
             f"{observed / 1e6:.3g} ms ({off:+.0%})"
         )
-    lost = machinery.foreign * demands.queued_ns / demands.worked_ns if demands.worked_ns else 0.0
+    lost = machinery.foreign * demands.queued_ns / max(1, machinery.workers) / sum(demands.step_ns)
     if lost > _MOST_FOREIGN:
         return (
-            f"other programs had the cores for {lost:.0%} of the time in which batches were made, and nobody knows "
-            "what they will take next; record again while the machine does nothing else"
+            f"workers waited {lost:.0%} of the time for cores that other programs had, and nobody knows what these "
+            "will take next; record again while the machine does nothing else"
         )
     return ""
 

@@ -60,7 +60,6 @@ def demands(*passes: list[BatchDemand], costs: Costs = FREE) -> Demands:
         costs=costs,
         cores=2,
         queued_ns=0.0,
-        worked_ns=0.0,
     )
 
 

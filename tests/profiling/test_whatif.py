@@ -177,7 +177,7 @@ def test_keeping_the_workers_saves_their_start():
 
 def test_a_faster_decoder_and_moved_transforms_take_their_stages_share():
     """Of 40 ms on a core, 24 are decoding and 8 a transform; one worker, and the loop takes 5."""
-    rank = recorded([40.0] * 40, workers=1, loop_ms=5.0, computing=1.0, stages=[("decode", 0.6), ("Blur", 0.2)])
+    rank = recorded([40.0] * 40, workers=1, loop_ms=5.0, computing=1.0, stages=[("PIL.decode", 0.6), ("Blur", 0.2)])
     assert predict(rank, {"decoder_speedup": 2.0}, WARMUP).value == pytest.approx(28.0, rel=0.02)
     assert predict(rank, {"on_device": ["Blur"]}, WARMUP).value == pytest.approx(32.0, rel=0.02)
     assert predict(rank, {"decoder_speedup": 1e9, "on_device": ["Blur"]}, WARMUP).value == pytest.approx(8.0, rel=0.05)
@@ -227,7 +227,7 @@ def test_where_other_programs_have_the_cores_nothing_is_predicted():
     rank = recorded([40.0] * 40, workers=2, computing=0.4, queued=0.5)
     found, simulation = fixes(trace_of(rank), rank)
     assert found == []
-    assert simulation.reason.startswith("other programs had the cores for 50% of the time")
+    assert simulation.reason.startswith("workers waited 49% of the time for cores that other programs had")
 
 
 def test_a_recording_without_workers_tasks_predicts_nothing():
