@@ -23,6 +23,9 @@ _now = time.perf_counter_ns
 # Steps whose events may be outstanding; beyond that a step goes unheard.
 _MAX_PENDING = 512
 
+# Devices that say, without being asked for anything else, whether they are in use.
+_KINDS = ("cuda", "xpu", "mtia")
+
 
 class _Pending(NamedTuple):
     iterator: int
@@ -84,8 +87,13 @@ class DeviceClock:
             self._recorder.missing("idle time of the device in some steps", "its events were too far behind")
             return None
         event = self._free.pop() if self._free else self._make()
-        if event is not None:
+        if event is None:
+            return None
+        try:
             event.record()
+        except Exception as error:  # as while a graph is captured; it is no error of the script's
+            self._recorder.missing("idle time of the device in some steps", f"an event could not be recorded: {error}")
+            return None
         return event
 
 
@@ -106,13 +114,15 @@ def torch_events(torch: Any, recorder: Recorder) -> Callable[[], Any | None]:
 
 
 def used_accelerator(torch: Any) -> str | None:
-    """Return the kind of device that the script has set up; None if it has none. Sets up nothing."""
-    accelerator = getattr(torch, "accelerator", None)
-    if accelerator is None or not accelerator.is_available():
-        return None
-    kind: str = accelerator.current_accelerator().type
-    is_initialized = getattr(getattr(torch, kind, None), "is_initialized", None)
-    return kind if is_initialized is None or is_initialized() else None
+    """Return the kind of device that the script has set up; None if it has none.
+
+    Sets up nothing: even asking a driver how many devices there are would forbid them to processes forked after that.
+    """
+    for kind in _KINDS:
+        is_initialized = getattr(getattr(torch, kind, None), "is_initialized", None)
+        if is_initialized is not None and is_initialized():
+            return kind
+    return None
 
 
 _COMPILED = "the script calls torch.compile, which follows what stands in for a tensor's methods"

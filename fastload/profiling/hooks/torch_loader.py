@@ -19,7 +19,7 @@ from ... import observe
 from ..costs import measured
 from ..recorder import Recorder
 from ..records import Kind
-from .copies import Copies, DeviceClock, torch_events
+from .copies import Copies, DeviceClock, torch_events, used_accelerator
 from .fetching import Fetching
 from .main_thread import MainThread
 from .selftest import Places
@@ -62,7 +62,6 @@ class TorchLoader:
         self._living: weakref.WeakSet[Any] = weakref.WeakSet()
         self._waiting = threading.local()
         self._device: DeviceClock | None = None
-        self._looked = False
         self._measured = False
 
     # -- what is replaced ---------------------------------------------------------------------------------------------
@@ -80,11 +79,9 @@ class TorchLoader:
         replace(kind, "create_fetcher", self._created, "samples and collation", takes=("dataset", "collate_fn"))
 
     def _look_for_device(self) -> None:
-        """Hear an accelerator, if there is one: not before the first batch, when torch has been imported wholly."""
-        self._looked = True
+        """Hear a device as soon as the script has one in use."""
         torch = sys.modules["torch"]
-        accelerator = getattr(torch, "accelerator", None)
-        if accelerator is not None and accelerator.is_available():
+        if used_accelerator(torch) is not None:
             self._device = DeviceClock(self._recorder, torch_events(torch, self._recorder))
             self._copies.hook_tensor(torch.Tensor)
 
@@ -194,7 +191,7 @@ class TorchLoader:
             came = 0
             begun = _now()
             loop.end(begun)
-            if not self._looked:
+            if self._device is None:
                 self._look_for_device()
             device = self._device
             if device is not None:
