@@ -73,6 +73,8 @@ def steps_of(number: int = 60, loop_ms: int = 10, unusual: float = 0.0, **parts_
         ({"read": 8, "sample": 1}, {"method": "thread", "probe_p50_ns": 5 * MS}, "read"),
         ({"sample": 8}, {"method": "process", "probe_p50_ns": 5 * MS}, "cpu"),
         ({"sample": 0.2}, {}, "compute"),
+        ({"run_queue": 0.4, "transport": 0.3}, {}, "compute"),
+        ({"run_queue": 0.4, "transport": 0.3, "sample": 0.1}, {}, "cpu"),
         ({"sample": 0.2}, {"startup": 0.2}, "compute"),
         ({"sample": 0.2}, {"startup": 0.3}, "startup"),
         ({"sample": 1}, {"startup": 0.6}, "startup"),
