@@ -27,7 +27,7 @@ from typing import NoReturn
 Handler = Callable[[argparse.Namespace, list[str]], int]
 
 # Verbs that no command of the user's comes after.
-_WITHOUT_COMMAND = ("pack", "whatif")
+_WITHOUT_COMMAND = ("pack", "report", "compare", "whatif")
 
 
 class UsageError(Exception):
@@ -93,7 +93,7 @@ def _parser() -> argparse.ArgumentParser:
     from .explain_command import EPILOG as EXPLAIN_EPILOG
     from .pack import command as pack_command
     from .profiling import command as profile_command
-    from .profiling import whatif_command
+    from .profiling import report_command, whatif_command
     from .verification.command import EPILOG, add_options
 
     parser = argparse.ArgumentParser(
@@ -151,6 +151,26 @@ def _parser() -> argparse.ArgumentParser:
     )
     whatif_command.add_options(whatif_parser)
     whatif_parser.set_defaults(handler=whatif)
+    report_parser = verbs.add_parser(
+        "report",
+        help="show again what fastload profile found",
+        description=textwrap.dedent(f"    {report.__doc__}").strip(),
+        epilog=report_command.REPORT_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    report_command.add_report_options(report_parser)
+    report_parser.set_defaults(handler=report)
+    compare_parser = verbs.add_parser(
+        "compare",
+        help="say what differs between two recordings",
+        description=textwrap.dedent(f"    {compare.__doc__}").strip(),
+        epilog=report_command.COMPARE_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    report_command.add_compare_options(compare_parser)
+    compare_parser.set_defaults(handler=compare)
     pack_parser = verbs.add_parser(
         "pack",
         help="store a folder of images in a few files, smaller if wanted",
@@ -249,6 +269,20 @@ def whatif(options: argparse.Namespace, command: list[str]) -> int:
         return what_if(options, lambda words: _program(words, "profile"), put_first, injected_environment)
     except (ConfigError, FolderError) as error:
         raise UsageError(str(error)) from error
+
+
+def report(options: argparse.Namespace, command: list[str]) -> int:
+    """Show again what a recording came to: as a card, a page, a trace for Perfetto, JSON, or TensorBoard's scalars."""
+    from .profiling.report_command import report as show
+
+    return show(options)
+
+
+def compare(options: argparse.Namespace, command: list[str]) -> int:
+    """Compare two recordings: the time of a step, its stall and what it was charged to, and the verdicts."""
+    from .profiling.report_command import compare as compare_recordings
+
+    return compare_recordings(options)
 
 
 def pack(options: argparse.Namespace, command: list[str]) -> int:

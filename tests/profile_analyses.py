@@ -176,7 +176,9 @@ def grid(step_ms: float = 182.0, compute_ms: float = 107.0) -> Grid:
     workers, prefetch = [0, 1, 2, 4, 8, 12, 16], [1, 2, 4, 8]
     rows: list[list[float | None]] = [
         [
-            round(max(compute_ms, step_ms * 8 / max(number, 0.5) * (1 + 0.1 / depth)), 2) if number or depth == 2 else None
+            round(max(compute_ms, step_ms * 8 / max(number, 0.5) * (1 + 0.1 / depth)), 2)
+            if number or depth == 2
+            else None
             for depth in prefetch
         ]
         for number in workers
@@ -265,7 +267,9 @@ def hostile() -> Analysis:
         line.blame_ms = {f"stage:{HOSTILE}": line.stall_ms}
     worst = fixes()[:1]
     worst[0].title, worst[0].change, worst[0].then = HOSTILE, f"- {HOSTILE}\n+ {HOSTILE}", HOSTILE
-    return analysis("cpu", ranks=[one], command=[HOSTILE], fixes=worst, missing={HOSTILE: HOSTILE}, versions={HOSTILE: HOSTILE})
+    return analysis(
+        "cpu", ranks=[one], command=[HOSTILE], fixes=worst, missing={HOSTILE: HOSTILE}, versions={HOSTILE: HOSTILE}
+    )
 
 
 def all_kinds() -> dict[str, Analysis]:
@@ -276,6 +280,8 @@ def all_kinds() -> dict[str, Analysis]:
         "cpu",
         fixes=[],
         grid=None,
-        simulation=Simulation(observed_ms=182, reproduced_ms=240, trusted=False, reason="it is 32 % off the run it saw"),
+        simulation=Simulation(
+            observed_ms=182, reproduced_ms=240, trusted=False, reason="it is 32 % off the run it saw"
+        ),
     )
     return kinds

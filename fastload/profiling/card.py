@@ -54,7 +54,7 @@ _GROUPS: dict[Group, str] = {
     "main": "bright_black",
 }
 _EIGHTHS = " ▏▎▍▌▋▊▉"
-_ASCII = str.maketrans({"█": "#", "░": ".", "–": "-", "·": ",", "…": "~", "→": ">"} | dict.fromkeys(_EIGHTHS[1:], "#"))
+_ASCII = str.maketrans({"█": "#", "░": ".", "·": ",", "…": "~", "→": ">"} | dict.fromkeys(_EIGHTHS[1:], "#"))
 
 
 def print_card(analysis: Analysis, file: TextIO | None = None) -> None:
@@ -157,7 +157,10 @@ def _verdict(analysis: Analysis, rank: RankAnalysis, columns: int) -> Iterator[l
     if len(analysis.ranks) > 1:
         where = f"  {rank_name(rank)}" + (" holds the others up" if analysis.culprit is not None else "")
     title = cause_name(verdict.cause) + ("" if verdict.severity == "none" else f" ({verdict.severity})")
-    yield [(f"{'VERDICT':<{_LABEL}}", "bold"), (title, style), (where, "bold")]
+    beside = _LABEL + len(title) + len(where) <= columns
+    yield [(f"{'VERDICT':<{_LABEL}}", "bold"), (title, style), (where if beside else "", "bold")]
+    if not beside:
+        yield [(" " * _LABEL + where.strip(), "bold")]
     for line in textwrap.wrap(visible(verdict.sentence), columns - _LABEL):
         yield [(" " * _LABEL + line, "")]
     for evidence in verdict.evidence:
@@ -218,9 +221,10 @@ def _ranks(analysis: Analysis, columns: int) -> Iterator[list[Piece]]:
         name = shortened(rank_name(rank), 14)
         yield [
             (f"{'' if number else 'ranks':<{_LABEL}}", "bold"),
-            (f"{name:<8} {ms(rank.step_ms.value):>6} ms, stall {percent(rank.stall.value):>5}  ", ""),
+            (f"{name:<8} {f'{ms(rank.step_ms.value):>6} ms, stall ' if columns >= 60 else ''}", ""),
+            (f"{percent(rank.stall.value):>5}  ", ""),
             (cause_name(rank.verdict.cause), _SEVERITY[rank.verdict.severity] if rank.verdict.cause else ""),
-            (" <- holds the others up" if late and columns >= 70 else " <-" if late else "", "bold"),
+            (" <- holds the others up" if late and columns >= 90 else " <-" if late else "", "bold"),
         ]
     if len(analysis.ranks) > _RANKS_SHOWN:
         yield from _row("", f"{len(analysis.ranks) - _RANKS_SHOWN} more", columns, "dim")

@@ -120,15 +120,15 @@ def _write_settings(folder: str, settings: dict[str, Any]) -> None:
 
 
 def report(folder: str) -> None:
-    """Explain a recording: ``profile.json`` and ``profile.html`` in its folder, and a card on standard error.
+    """Explain a recording: files in its folder, and a card on standard error.
 
     Raises:
         TraceError: there is nothing to explain.
     """
     from .analysing import analyse
     from .card import print_card
-    from .page import page
     from .reading import read_trace
+    from .report_command import write_reports
     from .whatif import fixes, grid
 
     predicted: Grid | None = None
@@ -140,8 +140,7 @@ def report(folder: str) -> None:
 
     analysis = analyse(read_trace(folder), what_if)
     analysis.grid = predicted
-    Path(folder, "profile.json").write_text(analysis.to_json() + "\n", encoding="utf-8")
-    Path(folder, "profile.html").write_text(page(analysis), encoding="utf-8")
+    write_reports(analysis, folder)
     print_card(analysis, sys.stderr)
 
 

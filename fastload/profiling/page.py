@@ -252,7 +252,8 @@ def _fixes(analysis: Analysis, rank: RankAnalysis) -> Iterator[str]:
     elif analysis.simulation is not None and analysis.simulation.trusted:
         yield "<p>No change that was simulated is predicted to help.</p>"
     if analysis.ceiling_ms is not None:
-        yield f"<p><strong>Ceiling:</strong> {ms(analysis.ceiling_ms)} ms a step with batches from a cache (measured).</p>"
+        words = f"{ms(analysis.ceiling_ms)} ms a step with batches from a cache (measured)."
+        yield f"<p><strong>Ceiling:</strong> {words}</p>"
     yield f'<p class="dim">{_text(_sentence(simulation_in_words(analysis)))}</p></section>'
 
 
@@ -332,10 +333,12 @@ def _steps(place: int, rank: RankAnalysis) -> Iterator[str]:
     if not rank.steps:
         return
     slowest = sorted(enumerate(rank.steps), key=lambda one: -one[1].stall_ms)[:10]
-    words = f"{plural(len(rank.steps), 'step')}, each with its stall; the longest stall is {ms(slowest[0][1].stall_ms)} ms"
+    words = (
+        f"{plural(len(rank.steps), 'step')}, each with its stall; the longest stall is {ms(slowest[0][1].stall_ms)} ms"
+    )
     legend = "".join(
         f'<li><i class="swatch c-{group}"></i>{name}</li>'
-        for group, name in {"compute": "computing", **GROUPS}.items()
+        for group, name in [("compute", "computing"), *GROUPS.items()]
         if group == "compute" or any(state_group(state) == group for state in rank.blame_ms)
     )
     rows = [
@@ -350,7 +353,8 @@ def _steps(place: int, rank: RankAnalysis) -> Iterator[str]:
     table = _table(("step", "wait, ms", "stall, ms", "mostly"), rows)
     yield f"""<section><h2>Steps</h2><ul class="legend">{legend}</ul>
 <canvas class="strip" id="strip-{place}" tabindex="0" role="img" aria-label="{_text(words)}"></canvas>
-<p class="readout" id="strip-says-{place}" aria-live="polite">Point at a bar, or use the arrow keys; a click shows it in the timeline.</p>
+<p class="readout" id="strip-says-{place}" aria-live="polite">
+Point at a bar, or use the arrow keys; a click shows it in the timeline.</p>
 <details><summary>The ten longest stalls</summary><div class="scroll">{table}</div></details></section>"""
 
 
@@ -365,7 +369,7 @@ def _timeline(place: int, rank: RankAnalysis) -> Iterator[str]:
         f'<button type="button" data-do="{do}" data-of="{place}" aria-label="{name}" title="{name}">{sign}</button>'
         for do, name, sign in (
             ("back", "earlier", "←"),
-            ("out", "zoom out", "−"),
+            ("out", "zoom out", "\u2212"),
             ("in", "zoom in", "+"),
             ("on", "later", "→"),
             ("all", "show all", "all"),
@@ -373,9 +377,11 @@ def _timeline(place: int, rank: RankAnalysis) -> Iterator[str]:
     )
     yield f"""<section><h2>Timeline</h2><div class="buttons">{buttons}</div>
 <ul class="legend"><li><i class="swatch c-compute"></i>computing</li><li><i class="swatch c-cores"></i>stall</li>
-<li><i class="swatch c-storage"></i>task</li><li><i class="swatch c-cpu"></i>task over 1.5 times the median</li></ul>
+<li><i class="swatch c-storage"></i>task</li>
+<li><i class="swatch c-cpu"></i>task over 1.5 times the median</li></ul>
 <canvas class="timeline" id="timeline-{place}" tabindex="0" role="img" aria-label="{_text(words)}"></canvas>
-<p class="readout" id="timeline-says-{place}" aria-live="polite">Drag to move; point at a task to see which step took its batch.</p>
+<p class="readout" id="timeline-says-{place}" aria-live="polite">
+Drag to move; point at a task to see which step took its batch.</p>
 {note}</section>"""
 
 
@@ -449,8 +455,12 @@ def _ms(value: float) -> str:
 
 def _about(analysis: Analysis) -> Iterator[str]:
     facts = [("cores", str(analysis.cores)), *analysis.versions.items()]
-    facts.append(("overhead of the recording", percent(analysis.overhead) if analysis.overhead is not None else "not known"))
-    facts.append(("exit status of the script", "not known" if analysis.exit_status is None else str(analysis.exit_status)))
+    facts.append(
+        ("overhead of the recording", percent(analysis.overhead) if analysis.overhead is not None else "not known")
+    )
+    facts.append(
+        ("exit status of the script", "not known" if analysis.exit_status is None else str(analysis.exit_status))
+    )
     yield "<section><h2>This recording</h2>"
     if analysis.missing:
         yield "<h3>What could not be heard</h3>"

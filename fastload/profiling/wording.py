@@ -142,7 +142,7 @@ def percent(share: float | None) -> str:
 
 def share_interval(share: Interval) -> str:
     """Return the interval of a share."""
-    return f"{_bare(share.low)}–{_bare(share.high)} %"
+    return f"{_bare(share.low)}-{_bare(share.high)} %"
 
 
 def _bare(share: float) -> str:
@@ -151,7 +151,7 @@ def _bare(share: float) -> str:
 
 def ms_interval(time: Interval) -> str:
     """Return the interval of a time, in ms, without its unit."""
-    return f"{ms(time.low)}–{ms(time.high)}"
+    return f"{ms(time.low)}-{ms(time.high)}"
 
 
 def times(ratio: float) -> str:
@@ -199,8 +199,12 @@ def simulation_in_words(analysis: Analysis) -> str:
     simulation = analysis.simulation
     if simulation is None:
         return "no simulation was made, so nothing is predicted"
-    error = (simulation.reproduced_ms - simulation.observed_ms) / simulation.observed_ms if simulation.observed_ms else 0
-    seen = f"{ms(simulation.reproduced_ms)} ms for the {ms(simulation.observed_ms)} ms that were observed ({error:+.1%})"
+    error = (
+        (simulation.reproduced_ms - simulation.observed_ms) / simulation.observed_ms if simulation.observed_ms else 0
+    )
+    seen = (
+        f"{ms(simulation.reproduced_ms)} ms for the {ms(simulation.observed_ms)} ms that were observed ({error:+.1%})"
+    )
     if simulation.trusted:
         return f"the simulation gives {seen}"
     return f"nothing is predicted: {visible(simulation.reason)}; the simulation gives {seen}"
