@@ -29,7 +29,7 @@ from . import __version__
 Handler = Callable[[argparse.Namespace, list[str]], int]
 
 # Verbs that no command of the user's comes after.
-_WITHOUT_COMMAND = ("pack", "report", "compare")
+_WITHOUT_COMMAND = ("pack", "report", "compare", "whatif")
 
 
 class UsageError(Exception):
@@ -95,7 +95,7 @@ def _parser() -> argparse.ArgumentParser:
     from .explain_command import EPILOG as EXPLAIN_EPILOG
     from .pack import command as pack_command
     from .profiling import command as profile_command
-    from .profiling import report_command
+    from .profiling import report_command, whatif_command
     from .verification.command import EPILOG, add_options
 
     parser = argparse.ArgumentParser(
@@ -145,6 +145,16 @@ def _parser() -> argparse.ArgumentParser:
     )
     profile_command.add_options(profile_parser)
     profile_parser.set_defaults(handler=profile)
+    whatif_parser = verbs.add_parser(
+        "whatif",
+        help="predict what a change would bring to a recorded script",
+        description=textwrap.dedent(f"    {whatif.__doc__}").strip(),
+        epilog=whatif_command.EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    whatif_command.add_options(whatif_parser)
+    whatif_parser.set_defaults(handler=whatif)
     report_parser = verbs.add_parser(
         "report",
         help="show again what fastload profile found",
@@ -235,6 +245,23 @@ def profile(options: argparse.Namespace, command: list[str]) -> int:
     try:
         return record_script(options, _program(command, "profile"), command, put_first)
     except FolderError as error:
+        raise UsageError(str(error)) from error
+
+
+def whatif(options: argparse.Namespace, command: list[str]) -> int:
+    """Predict how fast a recorded script would be with other settings, without running it; or name what helps most.
+
+    The recorded run is played again, from what its samples took, first as it was: if that does not come out alike,
+    nothing is predicted. With --rerun the script runs again with the change, unedited, and both numbers are printed.
+    """
+    from .errors import ConfigError
+    from .inject import put_first
+    from .profiling.command import FolderError
+    from .profiling.whatif_command import what_if
+
+    try:
+        return what_if(options, lambda words: _program(words, "profile"), put_first, injected_environment)
+    except (ConfigError, FolderError) as error:
         raise UsageError(str(error)) from error
 
 

@@ -18,7 +18,9 @@ from typing import Any
 
 from ..caught import signals_passed_on
 from ..errors import TraceError
+from .analysis import Fix, Grid, Simulation
 from .reading import SETTINGS
+from .trace import Rank, Trace
 
 VALUED = ("--steps", "--warmup", "--level", "--out", "--ceiling")
 """The options that take a value, which may be the word after them."""
@@ -128,12 +130,28 @@ def _write_settings(folder: str, settings: dict[str, Any]) -> None:
 
 
 def report(folder: str) -> None:
-    """Explain a recording on standard error."""
-    from .reading import read_trace
+    """Explain a recording: files in its folder, and a card on standard error.
 
-    trace = read_trace(folder)
-    for rank in trace.ranks:
-        print(f"fastload profile: {len(rank.steps)} steps", file=sys.stderr)
+    Raises:
+        TraceError: there is nothing to explain.
+    """
+    from .analysing import analyse
+    from .card import print_card
+    from .reading import read_trace
+    from .report_command import write_reports
+    from .whatif import fixes, grid
+
+    predicted: Grid | None = None
+
+    def what_if(trace: Trace, rank: Rank) -> tuple[list[Fix], Simulation]:
+        nonlocal predicted
+        predicted = grid(trace, rank)
+        return fixes(trace, rank)
+
+    analysis = analyse(read_trace(folder), what_if)
+    analysis.grid = predicted
+    write_reports(analysis, folder)
+    print_card(analysis, sys.stderr)
 
 
 __all__ = ["EPILOG", "VALUED", "FolderError", "add_options", "record_script", "report"]

@@ -162,9 +162,10 @@ def judge(steps: Sequence[BlamedStep], facts: Facts) -> Verdict:
     thin = _too_thin(steps, stall, facts)
     if thin:
         return Verdict(cause=None, severity="none", sentence=f"No verdict: {thin}", evidence=[])
-    if stall.value < MODERATE or (stall.value < SEVERE and _without_others(steps, facts) < MODERATE):
-        return _not_input_bound(steps, stall, facts)
     shares = by_cause(steps, facts)
+    alone = min(_without_others(steps, facts), stall.value * (1 - _foreign(shares)))
+    if stall.value < MODERATE or (stall.value < SEVERE and alone < MODERATE):
+        return _not_input_bound(steps, stall, facts)
     if facts.startup >= LONE_START and facts.startup > stall.value:
         shares = {"startup": 1.0}  # the steps themselves lose less
     cause = _cause(steps, shares, facts)
@@ -199,6 +200,12 @@ def _without_others(steps: Sequence[BlamedStep], facts: Facts) -> float:
     parts = summed(steps)
     foreign = waiting * (parts.get("transport", 0) + parts.get("host", 0))
     return (stall - foreign) / (total - foreign)
+
+
+def _foreign(shares: Mapping[Cause, float]) -> float:
+    """Return the share of the stall in which other programs had the cores: the workers' own computing is none."""
+    waited = shares.get("oversubscribed", 0.0)
+    return waited if shares.get("cpu", 0.0) < 0.1 * waited else 0.0
 
 
 def _is_collation(steps: Sequence[BlamedStep]) -> bool:
@@ -273,7 +280,10 @@ def _cause(steps: Sequence[BlamedStep], shares: Mapping[Cause, float], facts: Fa
     ):
         return "gil"
     merged = dict(shares)
-    if computing:
+    if shares.get("cpu", 0.0) < shares.get("read", 0.0) / 2:
+        # They hardly compute: what waited for a core had been blocked, and woke late.
+        merged["read"] += merged.pop("oversubscribed", 0.0)
+    elif computing:
         # Fewer workers than cores, and still waiting for one: others use the machine, and the samples' cost stays what
         # can be changed.
         crowded = facts.total_workers > facts.cores

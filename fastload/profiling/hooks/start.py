@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 from typing import Any
 
 from ... import observe
 from ...inject.fastload_hook import after_import
 from ..recorder import Recorder
+from .changing import VARIABLE, Changing
 from .copies import Copies
 from .fastload_loader import FastloadLoader
 from .fetching import Fetching
@@ -74,8 +76,13 @@ def start(wanted: str) -> None:
             ``stop_after``, ``cached``, ``again`` (see :class:`~.stopping.Stopping`).
     """
     options: dict[str, Any] = json.loads(wanted)
+    recorder = Recorder(options["folder"], options["level"])
     stopping = Stopping(options["stop_after"], cached=options.get("cached", 0), again=options.get("again", 0))
-    Hooks(Recorder(options["folder"], options["level"]), stopping)
+    Hooks(recorder, stopping)
+    if (change := os.environ.get(VARIABLE)) is not None:
+        changing = Changing(change, recorder)
+        after_import("torch.utils.data.dataloader", changing.hook)
+        after_import("fastload.loader", changing.hook)
 
 
 __all__ = ["Hooks", "start"]
