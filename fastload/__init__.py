@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from .failures import FailedSample
     from .installation import install, uninstall
     from .loader import DataLoader, Statistics
+    from .profiling.api import profile
     from .replaying import replay
     from .sampling import DistributedBatchSampler, DistributedSampler
     from .verification.report import VerifyReport
@@ -51,6 +52,7 @@ __all__ = [
     "WorkerDied",
     "install",
     "prefetch",
+    "profile",
     "replay",
     "uninstall",
     "verify",
@@ -65,6 +67,7 @@ _MODULE_OF = {
     "VerifyReport": "verification.report",
     "install": "installation",
     "prefetch": "device",
+    "profile": "profiling.api",
     "replay": "replaying",
     "uninstall": "installation",
     "verify": "verification.run",

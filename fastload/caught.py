@@ -51,7 +51,7 @@ def run_script(
     inject(environment)
     environment[variable] = json.dumps(wanted)
     sys.stdout.flush()
-    with subprocess.Popen(program, env=environment, stdout=output) as process, _signals_passed_on(process):
+    with subprocess.Popen(program, env=environment, stdout=output) as process, signals_passed_on(process):
         return _end_of(process, Path(wanted["result"]))
 
 
@@ -88,8 +88,8 @@ def why_not_caught(command: Sequence[str], ended: int, number: int = 1) -> str:
 
 
 @contextlib.contextmanager
-def _signals_passed_on(process: subprocess.Popen[bytes]) -> Iterator[None]:
-    """Let the script end as this command is told to; what comes from the keyboard reaches both by itself."""
+def signals_passed_on(process: subprocess.Popen[bytes]) -> Iterator[None]:
+    """Let a script end as this command is told to; what comes from the keyboard reaches both by itself."""
 
     def pass_on(number: int, _: FrameType | None) -> None:
         process.send_signal(number)
@@ -158,4 +158,4 @@ def _end_here(loader: Any) -> Any:
     os._exit(0)  # the result has been written
 
 
-__all__ = ["catch_loader", "run_script", "why_not_caught"]
+__all__ = ["catch_loader", "run_script", "signals_passed_on", "why_not_caught"]

@@ -21,7 +21,6 @@ import signal
 import sys
 import textwrap
 from collections.abc import Callable, MutableMapping, Sequence
-from pathlib import Path
 from typing import NoReturn
 
 from . import __version__
@@ -30,7 +29,7 @@ from . import __version__
 Handler = Callable[[argparse.Namespace, list[str]], int]
 
 # Verbs that no command of the user's comes after.
-_WITHOUT_COMMAND = ("pack",)
+_WITHOUT_COMMAND = ("pack", "report", "compare", "whatif")
 
 
 class UsageError(Exception):
@@ -78,12 +77,14 @@ def split_command(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
         The words up to the command, and the command: ``["train.py", ...]``, ``["-m", "module", ...]`` or
         ``["--", "program", ...]``.
     """
-    from .verification.command import VALUED
+    from .profiling.command import VALUED as OF_PROFILE
+    from .verification.command import VALUED as OF_VERIFY
 
+    valued = {"verify": OF_VERIFY, "profile": OF_PROFILE}.get(arguments[0], ()) if arguments else ()
     if arguments and arguments[0] in _WITHOUT_COMMAND:
         return list(arguments), []
     for place, word in enumerate(arguments):
-        if place > 1 and arguments[0] == "verify" and arguments[place - 1] in VALUED:
+        if place > 1 and arguments[place - 1] in valued:
             continue
         if place > 0 and (word in ("--", "-m") or not word.startswith("-")):
             return list(arguments[:place]), list(arguments[place:])
@@ -93,6 +94,8 @@ def split_command(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
 def _parser() -> argparse.ArgumentParser:
     from .explain_command import EPILOG as EXPLAIN_EPILOG
     from .pack import command as pack_command
+    from .profiling import command as profile_command
+    from .profiling import report_command, whatif_command
     from .verification.command import EPILOG, add_options
 
     parser = argparse.ArgumentParser(
@@ -131,6 +134,47 @@ def _parser() -> argparse.ArgumentParser:
     )
     add_options(verify_parser)
     verify_parser.set_defaults(handler=verify)
+    profile_parser = verbs.add_parser(
+        "profile",
+        help="record a script, and say what its data cost",
+        description=textwrap.dedent(f"    {profile.__doc__}").strip(),
+        usage="fastload profile [OPTION ...] (SCRIPT | -m MODULE | -- PROGRAM) [ARGUMENT ...]",
+        epilog=profile_command.EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    profile_command.add_options(profile_parser)
+    profile_parser.set_defaults(handler=profile)
+    whatif_parser = verbs.add_parser(
+        "whatif",
+        help="predict what a change would bring to a recorded script",
+        description=textwrap.dedent(f"    {whatif.__doc__}").strip(),
+        epilog=whatif_command.EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    whatif_command.add_options(whatif_parser)
+    whatif_parser.set_defaults(handler=whatif)
+    report_parser = verbs.add_parser(
+        "report",
+        help="show again what fastload profile found",
+        description=textwrap.dedent(f"    {report.__doc__}").strip(),
+        epilog=report_command.REPORT_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    report_command.add_report_options(report_parser)
+    report_parser.set_defaults(handler=report)
+    compare_parser = verbs.add_parser(
+        "compare",
+        help="say what differs between two recordings",
+        description=textwrap.dedent(f"    {compare.__doc__}").strip(),
+        epilog=report_command.COMPARE_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    report_command.add_compare_options(compare_parser)
+    compare_parser.set_defaults(handler=compare)
     pack_parser = verbs.add_parser(
         "pack",
         help="store a folder of images in a few files, smaller if wanted",
@@ -189,6 +233,52 @@ def verify(options: argparse.Namespace, command: list[str]) -> int:
         raise UsageError(str(error)) from error
 
 
+def profile(options: argparse.Namespace, command: list[str]) -> int:
+    """Run a script, and say what waiting for data costs it, why, and what a change would bring.
+
+    The script needs no change and need not use fastload. Its worker processes, and the ranks that torchrun starts, are
+    recorded too. Its output and its exit status stay its own.
+    """
+    from .inject import put_first
+    from .profiling.command import FolderError, record_script
+
+    try:
+        return record_script(options, _program(command, "profile"), command, put_first)
+    except FolderError as error:
+        raise UsageError(str(error)) from error
+
+
+def whatif(options: argparse.Namespace, command: list[str]) -> int:
+    """Predict how fast a recorded script would be with other settings, without running it; or name what helps most.
+
+    The recorded run is played again, from what its samples took, first as it was: if that does not come out alike,
+    nothing is predicted. With --rerun the script runs again with the change, unedited, and both numbers are printed.
+    """
+    from .errors import ConfigError
+    from .inject import put_first
+    from .profiling.command import FolderError
+    from .profiling.whatif_command import what_if
+
+    try:
+        return what_if(options, lambda words: _program(words, "profile"), put_first, injected_environment)
+    except (ConfigError, FolderError) as error:
+        raise UsageError(str(error)) from error
+
+
+def report(options: argparse.Namespace, command: list[str]) -> int:
+    """Show again what a recording came to: as a card, a page, a trace for Perfetto, JSON, or TensorBoard's scalars."""
+    from .profiling.report_command import report as show
+
+    return show(options)
+
+
+def compare(options: argparse.Namespace, command: list[str]) -> int:
+    """Compare two recordings: the time of a step, its stall and what it was charged to, and the verdicts."""
+    from .profiling.report_command import compare as compare_recordings
+
+    return compare_recordings(options)
+
+
 def pack(options: argparse.Namespace, command: list[str]) -> int:
     """Store the images of an ImageFolder tree in a few Arrow files, for slow disks and small CPUs.
 
@@ -228,19 +318,19 @@ def doctor(options: argparse.Namespace, command: list[str]) -> int:
     return examine_and_print(as_json=options.json)
 
 
-def _program(command: list[str]) -> list[str]:
-    """Return the words to execute for what stands after ``fastload run``.
+def _program(command: list[str], verb: str = "run") -> list[str]:
+    """Return the words to execute for what stands after ``fastload run`` (or another verb that takes programs).
 
     Raises:
         UsageError: nothing stands there, or no such script or program exists.
     """
     if not command or command in (["--"], ["-m"]):
-        raise UsageError("a script, -m MODULE or -- PROGRAM is missing; see fastload run --help")
+        raise UsageError(f"a script, -m MODULE or -- PROGRAM is missing; see fastload {verb} --help")
     if command[0] == "--":
         if shutil.which(command[1]) is None:
             raise UsageError(f"no such program: {command[1]}")
         return command[1:]
-    return _script(command, "to run a program write: fastload run -- {}")
+    return _script(command, f"to {verb} a program write: fastload {verb} -- {{}}")
 
 
 def _script(command: list[str], remedy: str = "name the script that this program starts") -> list[str]:
@@ -266,10 +356,9 @@ def injected_environment(environment: MutableMapping[str, str]) -> None:
         environment: ``FASTLOAD_INSTALL`` is set, and the folder of fastload's sitecustomize put first in
             ``PYTHONPATH``, unless it is there already.
     """
-    folder = str(Path(__file__).parent.resolve() / "inject")
-    before = environment.get("PYTHONPATH", "")
-    if folder not in before.split(os.pathsep):
-        environment["PYTHONPATH"] = folder + os.pathsep + before if before else folder
+    from .inject import put_first
+
+    put_first(environment)
     environment["FASTLOAD_INSTALL"] = "1"
 
 

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from . import observe
 from .assembly import Assembly
 from .batch_keys import Origin
 from .compat import reraise
@@ -214,14 +215,19 @@ class Delivery:
         if self.origins is not None:
             self.origins.clear()
         if self._iteration and self._iterable:
-            self._iteration += 1
+            self._iteration = next(observe.numbers)
             self._pool.begin(self._iteration)
             for worker_id in range(self._num_workers):
                 self._submit(-1, 0, 0, 0, 0, START, shared_seed, worker_id)
         else:
-            self._iteration += 1
+            self._iteration = next(observe.numbers)
             self._pool.begin(self._iteration)
         self._refill()
+
+    @property
+    def iteration(self) -> int:
+        """Number of the iteration, unique within the process."""
+        return self._iteration
 
     def first_error(self) -> BaseException | None:
         """Return the sampler's error if the iteration that was just begun has no batch before it."""
@@ -275,12 +281,18 @@ class Delivery:
         if batch.worker_id is not None:
             self._load[batch.worker_id] -= 1
         self._given += 1  # an error has the batch's place
+        outcome = 0
         try:
-            return self._finish(batch)
+            made = self._finish(batch)
+            outcome = 1
+            return made
         except NothingLeft:
             self._given -= 1
+            outcome = -1
             raise
         finally:
+            if observe.listener is not None and outcome >= 0:
+                observe.listener.given(self, self._iteration, batch_id, not outcome)
             self._refill()  # after it, so that its slot no longer counts as in flight
 
     def _wait_ready(self) -> int | None:
@@ -338,11 +350,12 @@ class Delivery:
                 return
             batch_id = self._next_made
             num_rows = 0
+            begun = 0 if observe.listener is None else time.perf_counter_ns()
             try:
                 indices = next(self._index_batches)
                 num_rows = self._size_of(indices)
                 self._next_made += 1
-                self._issue(batch_id, indices, num_rows, worker_id)
+                self._issue(batch_id, indices, num_rows, worker_id, begun)
             except StopIteration:
                 if self._boundary is not None or self._upcoming is None:
                     self._index_batches = None
@@ -360,7 +373,8 @@ class Delivery:
                 self._first_row += num_rows
         self._counts.max_in_flight = max(self._counts.max_in_flight, len(self._batches))
 
-    def _issue(self, batch_id: int, indices: Any, num_rows: int, worker_id: int | None) -> None:
+    def _issue(self, batch_id: int, indices: Any, num_rows: int, worker_id: int | None, since: int) -> None:
+        sampler_ns = time.perf_counter_ns() - since if since else 0
         whole = self._whole_reason is not None or self._book.given_up is not None
         if type(indices) is list:
             indices = indices[:]  # the sampler may use the list again
@@ -387,7 +401,10 @@ class Delivery:
         for chunk_id, (start, stop) in enumerate(bounds):
             part = indices if len(bounds) == 1 else indices[start:stop]
             try:
-                self._submit(batch_id, chunk_id, start, num_rows, slot, layout, part, worker_id)
+                item = self._submit(batch_id, chunk_id, start, num_rows, slot, layout, part, worker_id)
+                if observe.listener is not None and since:
+                    observe.listener.dispatched(item, worker_id, since, sampler_ns)
+                    since, sampler_ns = time.perf_counter_ns(), 0
             except Exception as error:  # indices that cannot be pickled
                 batch.error = batch.error or error
                 self._part_done(batch_id, batch)
@@ -402,7 +419,7 @@ class Delivery:
         layout: int,
         indices: Any,
         worker_id: int | None,
-    ) -> None:
+    ) -> WorkItem:
         item = WorkItem(
             self._serial,
             self._iteration,
@@ -419,6 +436,7 @@ class Delivery:
         self._serial += 1
         self._pool.submit(item, worker_id)
         self._items[item.serial] = item
+        return item
 
     def _turn_of(self) -> int | None:
         """Whose turn it is: round-robin over those that are not at their end."""
@@ -451,6 +469,8 @@ class Delivery:
         if item.iteration != self._iteration:
             self._stale_done(item)
             return
+        if observe.listener is not None:
+            observe.listener.arrived(item)
         batch = self._batches.get(item.batch_id)
         if batch is None:  # dropped with its worker's replica
             self._pool.slots.release(item.slot)

@@ -9,6 +9,7 @@
     ├── RankMismatch (RuntimeError) ranks that would train on different orders
     ├── LoadTimeout (RuntimeError)  no batch within ``timeout`` seconds
     ├── PackError (ValueError)      a folder that cannot be packed, or a pack that cannot be read
+    ├── TraceError (ValueError)     a recording that is none, damaged, or of another version
     └── DatasetError (RuntimeError) the dataset broke a rule that torch lets pass in silence
 
 Errors of the user's own code keep their class and are raised as torch raises them. Where torch already has an
@@ -69,6 +70,10 @@ class LoadTimeout(FastloadError, RuntimeError):
 
 class PackError(FastloadError, ValueError):
     """A folder that cannot be packed, or a pack that cannot be read."""
+
+
+class TraceError(FastloadError, ValueError):
+    """A recording of ``fastload profile`` that is none, damaged, or of another version."""
 
 
 class NotReady(Exception):

@@ -12,6 +12,7 @@ import itertools
 import multiprocessing
 import os
 import sys
+import time
 import weakref
 from collections import deque
 from collections.abc import Callable
@@ -20,7 +21,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.utils.data import IterableDataset
 
-from . import compat, seeding
+from . import compat, observe, seeding
 from .agreement import compare_ranks
 from .batch_keys import BatchKeys, Origin
 from .decisions import Decisions, decide, ids_are_indices
@@ -196,6 +197,7 @@ class InlineIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's priv
     """An iteration without workers."""
 
     def __init__(self, loader: Any) -> None:
+        since = time.perf_counter_ns()
         begun: Pass = loader._begin_pass()
         generators = generator_states(loader)
         with base_seed_drawn(loader, begun):
@@ -217,6 +219,7 @@ class InlineIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's priv
         self._counts = loader._runtime.counts
         self._failures = self._counts.failures.begin(begun.epoch, loader.max_errors)
         self._num_loaded = 0
+        self._number = next(observe.numbers)
         self._interrupted = False
         self._ahead: DeviceAhead | None = None
         self._iterable = isinstance(loader.dataset, IterableDataset)
@@ -233,6 +236,8 @@ class InlineIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's priv
             loader._runtime.iterators.add(self)  # close() drops what is ahead
         if not loader._alone:
             compare_ranks(our_sampler(loader), loader.state_dict())
+        if observe.listener is not None:
+            observe.listener.begun(self, loader, self._number, since)
 
     def _next_data(self) -> Any:
         begun = self._pass
@@ -277,9 +282,14 @@ class InlineIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's priv
                 self._pass.passed_over.append(self._num_loaded)
             except BaseException as error:
                 # What was interrupted is loaded again, where it is loaded ahead.
-                self._num_loaded += self._ahead is None or isinstance(error, Exception)
+                gone = self._ahead is None or isinstance(error, Exception)
+                if observe.listener is not None and gone:
+                    observe.listener.given(self, self._number, self._num_loaded, True)
+                self._num_loaded += gone
                 raise
             else:
+                if observe.listener is not None:
+                    observe.listener.given(self, self._number, self._num_loaded, False)
                 self._num_loaded += 1
                 return loaded
 
@@ -323,9 +333,14 @@ class InlineIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's priv
     def _fetch(self, index: Any, position: int) -> Any:
         # No context managers around the user's code: they write into what is raised, which a frozen class forbids.
         self._libraries.adopt()
+        watch = self._fetcher.watch
+        if watch is not None:
+            watch.begin()
         try:
             data = self._fetcher.fetch(index, self._epoch, position)
         finally:
+            if watch is not None:
+                watch.end(self._number, self._num_loaded, 0)
             self._libraries.release()
             if self._generators is not None:
                 self._generators.close()
@@ -375,6 +390,7 @@ class WorkerIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's priv
         self._begin(loader, loader._begin_pass())
 
     def _begin(self, loader: Any, begun: Pass) -> None:
+        since = time.perf_counter_ns()
         try:
             # Without a seed the base seed stays for the life of the workers, as torch's does: count iterations.
             epoch = note_randomness(loader, begun, self, self._iterations)
@@ -416,6 +432,8 @@ class WorkerIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's priv
                 if self._delivery.origins is not None:
                     self._delivery.origins.clear()
             compare_ranks(our_sampler(loader), loader.state_dict())  # while the workers are at it
+            if observe.listener is not None:
+                observe.listener.begun(self, loader, self._delivery.iteration, since)
         except BaseException:
             loader._not_begun(begun)
             self._shutdown_workers()
@@ -477,9 +495,12 @@ class WorkerIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's priv
             self._stage = ahead
         elif self._pin_memory:
             device, index = self._pin_memory_device, compat.accelerator_index()
+            pin: Callable[[Any], Any] = functools.partial(compat.pin_on_device, device=device, index=index)
+            if observe.listener is not None:
+                pin = observe.listener.pinning(self._delivery, pin)
             self._stage = PinnedAhead(
                 self._delivery,
-                functools.partial(compat.pin_on_device, device=device, index=index),
+                pin,
                 f"in pin memory thread for device {index}",
             )
             self._pin_memory_thread = self._stage.thread

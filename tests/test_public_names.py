@@ -35,6 +35,7 @@ NAMES = [
     "WorkerDied",
     "install",
     "prefetch",
+    "profile",
     "replay",
     "uninstall",
     "verify",

@@ -52,8 +52,31 @@ def _step_aside() -> None:
         spec.loader.exec_module(module)
 
 
+def _listen(wanted: str) -> None:
+    """Have the process recorded for ``fastload profile``."""
+    try:
+        from fastload.profiling.hooks.start import start
+    except ImportError as error:
+        from fastload_hook import after_import
+
+        why = str(error)
+
+        def warn(_: ModuleType) -> None:
+            print(
+                f"fastload profile: {sys.executable} is not recorded, because it cannot import fastload ({why}); "
+                "install fastload in that environment",
+                file=sys.stderr,
+            )
+
+        after_import("torch.utils.data.dataloader", warn)
+    else:
+        start(wanted)
+
+
 try:
     if os.environ.get("FASTLOAD_INSTALL") == "1":
         _arm()
+    if "FASTLOAD_PROFILE" in os.environ:
+        _listen(os.environ["FASTLOAD_PROFILE"])
 finally:
     _step_aside()

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 import numpy as np
 from torch import Tensor
 
-from .. import compat
+from .. import compat, observe
 from ..errors import DatasetError
 from ..failures import Failure, NothingLeft
 from ..layout import REFUSED, DoesNotFit, Layout, learn
@@ -88,7 +88,11 @@ class Fetcher:
         self._dataset = job.dataset
         self._worker_id = worker_id
         self._where = where
-        self._samples = SampleLoader(job, seed)
+        heard = observe.listener
+        self.watch = None if heard is None else heard.watch(worker_id)
+        """Hears what is loaded; None: nobody does."""
+        self._samples = SampleLoader(job, seed, self.watch)
+        self._collate = job.collate_fn if self.watch is None else self.watch.collate(job.collate_fn)
         self._iterator: Any = None
         self._layout: Layout | str | None = None  # of a fused dataset's samples, or why they have none
         self._ended = False
@@ -97,6 +101,16 @@ class Fetcher:
 
     def run(self, item: WorkItem, sink: Sink) -> Result:
         """Do one item. Never raises an Exception: what the user's code raised is in the result."""
+        watch = self.watch
+        if watch is None or item.layout == START:
+            return self._run(item, sink)
+        watch.begin()
+        try:
+            return self._run(item, sink)
+        finally:
+            watch.end(item.iteration, item.batch_id, item.chunk_id)
+
+    def _run(self, item: WorkItem, sink: Sink) -> Result:
         begun = time.perf_counter_ns()
         layout = item.layout
         payload: Any = None
@@ -132,7 +146,8 @@ class Fetcher:
     def _chunk(self, item: WorkItem, sink: Sink) -> tuple[int, int, Any]:
         samples = self.load(item.indices, item.epoch, item.position)
         if type(samples) is list and len(samples) == len(item.indices):
-            return _rows(samples, item, sink)
+            rows = _rows if self.watch is None else self.watch.collate(_rows)
+            return rows(samples, item, sink)
         if self.failures and type(samples) is list:
             return SAMPLES, 0, samples  # their batch is put together without those that were left out
         return WHOLE, item.layout, self._collated(samples)  # a __getitems__ may give anything
@@ -160,13 +175,13 @@ class Fetcher:
     def _begin_pass(self, shared_seed: int | None) -> None:
         self._ended = False
         try:
-            self._iterator = iter(compat.seed_iter_data_pipe(self._dataset, shared_seed))
+            self._iterator = self._stream(compat.seed_iter_data_pipe(self._dataset, shared_seed))
         except Exception as error:
             self._iterator = _raising(error)  # in the place of the first batch
 
     def _begin_replica(self, state: Any) -> None:
         dataset = self._dataset
-        self._iterator = iter(dataset)
+        self._iterator = self._stream(dataset)
         if state is None:
             return
         self._ended = state["ended"]
@@ -174,7 +189,11 @@ class Fetcher:
             self._iterator.load_state_dict(state["state"])
         elif _is_stateful(dataset):
             dataset.load_state_dict(state["state"])
-            self._iterator = iter(dataset)
+            self._iterator = self._stream(dataset)
+
+    def _stream(self, dataset: Any) -> Any:
+        iterator = iter(dataset)
+        return iterator if self.watch is None else self.watch.stream(iterator)
 
     def replica_state(self) -> Any:
         """Return where this worker's replica of an IterableDataset is; None if it does not say.
@@ -241,7 +260,7 @@ class Fetcher:
 
     def _collated(self, data: Any) -> Any:
         try:
-            return self._job.collate_fn(data)
+            return self._collate(data)
         except StopIteration as error:
             raise DatasetError(
                 "collate_fn raised StopIteration, which would end the epoch early and lose the rest of it; raise "

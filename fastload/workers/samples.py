@@ -19,6 +19,7 @@ from torch.utils.data import Subset
 from ..errors import DatasetError
 from ..failures import ATTEMPTS, Failure, Tolerance, add_note, failure_of, name_sample
 from ..layout import Layout
+from ..observe import Watch
 from ..seeding import BATCH, SAMPLE, Keys, sample_id
 
 
@@ -96,9 +97,10 @@ class SampleLoader:
     Args:
         job: what to load.
         seed: seeds from a key what the samples draw from.
+        watch: hears it; None: nobody does.
     """
 
-    def __init__(self, job: Job, seed: Callable[[bytes], None]) -> None:
+    def __init__(self, job: Job, seed: Callable[[bytes], None], watch: Watch | None = None) -> None:
         self.seed_generators = seed
         self.failures: list[Failure] = []
         """Samples that could not be loaded since the user of this object put an empty list here."""
@@ -106,8 +108,20 @@ class SampleLoader:
         self._dataset = job.dataset
         self._getitems = None if job.iterable else batch_getter(job.dataset)
         self._subset = _per_sample_subset(job.dataset)
+        self._source = job.dataset if self._subset is None else self._subset.dataset
         self._fused = None if job.fused is None else job.fused.of(job.dataset)
+        if watch is not None:
+            self._watch(watch)
         self._keys: tuple[int, Keys, Keys] | None = None
+
+    def _watch(self, watch: Watch) -> None:
+        self._source = watch.samples(self._source)
+        if self._subset is None:
+            self._dataset = self._source
+        if self._getitems is not None:
+            self._getitems = watch.many(self._getitems)
+        if self._fused is not None:
+            self._fused = watch.fused(self._fused)
 
     def load(self, indices: Any, epoch: int, position: int) -> Any:
         """Load the samples of a batch or chunk, by ``__getitems__`` where there is one.
@@ -149,12 +163,11 @@ class SampleLoader:
         return self._fused if self._fused is not None and self._fused.follows(epoch) else None
 
     def _samples(self, indices: Sequence[Any], epoch: int, position: int) -> list[Any]:
-        dataset, subset = self._dataset, self._subset
+        dataset, subset = self._source, self._subset
         # All three go on behind a sample that has failed.
         taken = iter(indices)
         places: Iterator[Any] = taken
         if subset is not None:
-            dataset = subset.dataset
             places = map(operator.getitem, itertools.repeat(subset.indices), taken)
         keys = self._keys_of(epoch)
         named = () if keys is None else zip(self._ids(indices, position), places, strict=False)

@@ -1,0 +1,128 @@
+"""What lies between the samples and the loop: order, transport, starting."""
+
+from __future__ import annotations
+
+import pickle
+import time
+
+from benchmarks.profiling.pipelines.building import Draw, Pipeline
+
+
+def slow_worker(seed: int, name: str) -> Pipeline:
+    """One worker takes several times as long as the others; torch deals in turn, so all wait for it.
+
+    Out of order each of the four works at its own pace.
+    """
+    draw = Draw(seed, name)
+    workers, factor = 4, draw.random.uniform(4, 6)
+    sample = draw.step * workers / draw.batch / factor
+    return Pipeline(
+        name=name,
+        cause="head-of-line",
+        states=(),
+        constants=draw.constants(WORKERS=workers, SAMPLE=round(sample, 6), FACTOR=round(factor, 3), IN_ORDER=True),
+        sample=(
+            "        info = get_worker_info()\n"
+            "        time.sleep(SAMPLE * (FACTOR if info is not None and info.id == 1 else 1))\n"
+            "        return torch.zeros(16)"
+        ),
+        options="batch_size=BATCH, in_order=IN_ORDER",
+        step_ms=draw.step * 1e3,
+        stall=draw.stall,
+        change={"IN_ORDER": False},
+        settings={"in_order": False},
+        changed_ms=max(draw.loop, draw.batch * sample / (workers - 1 + 1 / factor)) * 1e3,
+    )
+
+
+def rare_slow(seed: int, name: str) -> Pipeline:
+    """One sample in a hundred takes so long that its batch holds up those behind it, which are complete.
+
+    Without it the workers keep pace: a batch of 8 takes each of the two as long as a step of the loop. In flight are 4
+    batches, so a slow batch is asked for 4 steps before it is awaited; the rest of its time is a stall, once in 12.5
+    steps. With 8 batches ahead for each worker the slow ones hide behind the loop.
+    """
+    draw = Draw(seed, name)
+    batch, workers, period = 8, 2, 100 / 8
+    loop = draw.random.uniform(0.014, 0.020)
+    stalled = loop * period * draw.stall / (1 - draw.stall) * 0.7
+    slow = stalled + 3 * loop
+    return Pipeline(
+        name=name,
+        cause="head-of-line",
+        states=(),
+        constants=draw.constants(
+            BATCH=batch,
+            WORKERS=workers,
+            LOOP=round(loop, 6),
+            SAMPLE=round(loop / batch, 6),
+            SLOW=round(slow, 6),
+            PLACE=draw.random.randrange(100),
+        ),
+        sample="        time.sleep(SLOW if index % 100 == PLACE else SAMPLE)\n        return torch.zeros(16)",
+        step_ms=(loop + stalled / period) * 1e3,
+        stall=stalled / period / (loop + stalled / period),
+        change={"PREFETCH": 12},
+        settings={"prefetch_factor": 12},
+        changed_ms=max(loop, (loop * period + slow) / workers / period) * 1e3,
+        steps=150,
+        warmup=25,
+    )
+
+
+def big_pickles(seed: int, name: str) -> Pipeline:
+    """Batches are long lists of numbers: pickled by the worker, read and unpickled by the main thread.
+
+    How many numbers a second unpickles is measured first; they are drawn up once, and all batches are the same.
+    """
+    draw = Draw(seed, name)
+    unpickling = _seconds_per_number()
+    count = int(draw.step * draw.stall / unpickling)
+    return Pipeline(
+        name=name,
+        cause="transport",
+        states=("transport",),
+        constants=draw.constants(BATCH=2, WORKERS=2, COUNT=count // 2),
+        definitions=(
+            "NUMBERS = [float(number) for number in range(COUNT)]\n\n\n"
+            "def keep(samples):\n    return [list(NUMBERS) for sample in samples]\n\n\n"
+        ),
+        options="batch_size=BATCH, collate_fn=keep",
+        step_ms=draw.step * 1e3,
+        stall=draw.stall,
+        cores=2,
+    )
+
+
+def _seconds_per_number() -> float:
+    numbers = [float(number) for number in range(100_000)]
+    text = pickle.dumps(numbers)
+    taken = []
+    for _ in range(9):
+        begun = time.thread_time()
+        pickle.loads(text)
+        taken.append(time.thread_time() - begun)
+    return sorted(taken)[4] / len(numbers)
+
+
+def startup(seed: int, name: str) -> Pipeline:
+    """Short epochs, and workers that take long to start, for each epoch anew."""
+    draw = Draw(seed, name)
+    batches = draw.random.choice((4, 5, 6))
+    loop = draw.random.uniform(0.010, 0.016)
+    start = batches * loop * draw.stall / (1 - draw.stall)
+    return Pipeline(
+        name=name,
+        cause="startup",
+        states=("startup",),
+        constants=draw.constants(
+            LENGTH=batches * 4, EPOCHS=1000, BATCH=4, LOOP=round(loop, 6), START=round(start, 6), PERSISTENT=False
+        ),
+        definitions="def prepare(worker):\n    time.sleep(START)\n\n\n",
+        options="batch_size=BATCH, worker_init_fn=prepare, persistent_workers=PERSISTENT",
+        step_ms=(loop + start / batches) * 1e3,
+        stall=draw.stall,
+        change={"PERSISTENT": True},
+        settings={"persistent_workers": True},
+        changed_ms=loop * 1e3,
+    )

@@ -1,0 +1,322 @@
+"""Charges every stalled nanosecond to what the awaited batch was at. Pure: a rank of a recording -> blamed steps.
+
+A *stall* is time that the loop lost to data. Without a device it is the waits themselves, with what begins and ends a
+pass; with one it is the time in which the device had nothing to do, which is the last part of a wait. The batch that
+was awaited is followed backwards from its delivery: before the main thread had it, it was on its way, before that in a
+worker, before that in the queue of a worker that was at something else, and that is what the time is charged to. So it
+is while the batch is on its way and the worker at the next one: a faster way would not make the worker faster. Of a
+batch that several tasks make, the task that arrived last is followed: nothing else was waited for at that time.
+
+All is counted in whole ns, and the parts of a stall sum to it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import Literal
+
+from .segments import Segment, segments_of, spread
+from .trace import Batch, Rank, Step, Task
+from .worker_times import Unusual, WorkerTimes, all_batches, crowding, interpreter_share, running_max, union
+
+Clock = Literal["host", "device"]
+
+
+@dataclass(slots=True)
+class BlamedStep:
+    """A step and what it lost."""
+
+    step: Step
+    total_ns: int
+    """Making the iterator, waiting, and the loop."""
+    stall_ns: int
+    parts: dict[str, int]
+    """State -> ns; they sum to ``stall_ns``."""
+    held_ns: int
+    """Of the stall: a later batch was complete already."""
+    unusual_ns: int
+    """Of that: a worker had nothing to do, and the awaited batch took unusually long or its worker is unusually slow.
+    Only then is it the order that costs: while every worker is at work, no other order would give more batches."""
+
+
+def clock_of(steps: list[Step]) -> Clock:
+    """Return whose time counts: the device's if it is known for most steps."""
+    return "device" if 2 * sum(step.device_idle_ns is not None for step in steps) > len(steps) else "host"
+
+
+def blamed_steps(rank: Rank, clock: Clock) -> list[BlamedStep]:
+    """Charge the stalls of a rank.
+
+    Args:
+        rank: of a recording.
+        clock: whose time counts. Steps for which the device's time is not known are left out if that is the clock.
+
+    Returns:
+        The steps in their order, but the last if the loop's time after it is not known.
+    """
+    charger = _Charger(rank)
+    return [
+        charger.charge(step, clock, last=step is rank.steps[-1])
+        for step in rank.steps
+        if step.loop_ns is not None and (clock == "host" or step.device_idle_ns is not None)
+    ]
+
+
+class _Charger:
+    """Knows what every worker and the main thread were at, and charges stalls to it."""
+
+    def __init__(self, rank: Rank) -> None:
+        self._loaders = rank.loaders
+        self._batches = list(all_batches(rank))
+        self._gil = {batch.loader: 0.0 for batch in self._batches}
+        for loader in self._gil:
+            self._gil[loader] = interpreter_share(rank, loader)
+        self._crowding = {loader: crowding(rank, loader, self._batches) for loader in self._gil}
+        self._segments: dict[int, list[Segment]] = {}
+        self._loader_of: dict[int, int] = {}
+        of_worker: dict[tuple[int, int], list[Task]] = defaultdict(list)
+        first: dict[tuple[int, int], Task] = {}
+        for batch in self._batches:
+            for task in batch.tasks:
+                self._loader_of[id(task)] = batch.loader
+                of_worker[batch.loader, task.worker].append(task)
+                known = first.get((batch.iterator, task.worker))
+                if known is None or task.begun < known.begun:
+                    first[batch.iterator, task.worker] = task
+        firsts = {id(task) for task in first.values()}
+        self._workers = {key: WorkerTimes(tasks, firsts) for key, tasks in of_worker.items()}
+        self._drawn = sorted((batch for batch in self._batches if batch.drawn is not None), key=_drawn_at)
+        self._drawn_until = running_max(_drawn_until(batch) for batch in self._drawn)
+        self._later = _first_later(self._batches)
+        self._long = {loader: Unusual(self._workers, loader) for loader in self._gil}
+
+    def charge(self, step: Step, clock: Clock, last: bool) -> BlamedStep:
+        """Charge one step's stall; after the last one, nothing waits for the end of its pass."""
+        parts: dict[str, int] = defaultdict(int)
+        begun, ended = step.wait.begun, step.wait.ended
+        gaps = [*step.startup, *([step.ending] if step.ending is not None and not last else [])]
+        total = step.wait.ns + (step.loop_ns or 0) + sum(span.ns for span in gaps)
+        if clock == "device":
+            assert step.device_idle_ns is not None
+            stall = step.device_idle_ns
+            begun = ended - stall
+            at = begun
+            for span in step.startup:  # before the wait
+                self._main(parts, at, min(span.begun, ended), "host")
+                at = max(at, min(span.begun, ended))
+                self._main(parts, at, min(span.ended, ended), "startup")
+                at = max(at, min(span.ended, ended))
+            before = max(at, min(ended, step.wait.begun))
+            self._main(parts, at, before, "host")
+            begun = before
+        else:
+            stall = step.wait.ns + sum(span.ns for span in gaps)
+            for span in gaps:
+                self._main(parts, span.begun, span.ended, "startup")
+        task = _last(step.batch)
+        self._walk(parts, step, task, begun, ended)
+        held, unusual = self._held(step, task, begun, ended)
+        assert sum(parts.values()) == stall, (parts, stall)
+        return BlamedStep(step, total, stall, dict(parts), held, unusual)
+
+    # -- the way of a batch -------------------------------------------------------------------------------------------
+
+    def _walk(self, parts: dict[str, int], step: Step, task: Task | None, begun: int, ended: int) -> None:
+        """Charge [begun, ended) to what the batch of a step was at."""
+        batch, at = step.batch, begun
+        drawn = batch.drawn
+        if task is None:  # nothing is known of the work
+            until = ended if batch.pinned is None else min(ended, max(at, batch.pinned.begun))
+            self._main(parts, at, until, "other")
+            at = until
+            if batch.pinned is not None:
+                at = self._until(parts, at, batch.pinned.ended, ended, "pin")
+        elif task.worker < 0:  # in the main thread: drawing the indices, and the work
+            until = min(ended, max(at, task.begun))
+            self._main(parts, at, until, "sampler" if drawn is None else "host")
+            at = self._task(parts, task, until, ended)
+            pinning = self._loaders.get(step.loader, {}).get("pin_memory")
+            self._main(parts, at, ended, "pin" if pinning else "host")
+            at = ended
+        else:
+            handed = task.dispatched if task.dispatched is not None else (begun if drawn is None else drawn.ended)
+            until = min(ended, max(at, min(handed, task.begun)))
+            self._main(parts, at, until, "host")
+            at = self._queue(parts, task, until, min(ended, max(until, task.begun)))
+            at = self._task(parts, task, at, ended)
+            arrived = task.arrived
+            if arrived is None and batch.pinned is not None:
+                arrived = batch.pinned.begun
+            if arrived is None:  # nobody heard it come
+                self._main(parts, at, ended, "other")
+                at = ended
+            else:
+                # A thread of its own may receive it; else nothing comes while the main thread is in the sampler.
+                at = self._meanwhile(parts, task, at, min(ended, max(at, arrived)), "transport", batch.pinned is None)
+            if batch.pinned is not None:
+                until = min(ended, max(at, batch.pinned.ended))
+                at = self._meanwhile(parts, task, at, until, "pin", False)
+        self._main(parts, at, ended, "host")
+
+    @staticmethod
+    def _until(parts: dict[str, int], at: int, until: int, ended: int, state: str) -> int:
+        until = min(ended, max(at, until))
+        if until > at:
+            parts[state] += until - at
+        return until
+
+    def _main(self, parts: dict[str, int], begun: int, ended: int, state: str) -> None:
+        """Charge [begun, ended) to a state, but to the sampler what the main thread spent in it."""
+        if ended <= begun:
+            return
+        at, place = begun, bisect_left(self._drawn_until, begun)
+        for batch in self._drawn[place:]:
+            span = batch.drawn
+            assert span is not None
+            if span.begun >= ended:
+                break
+            first, last = max(at, span.begun), min(ended, span.ended)
+            if last <= first:
+                continue
+            parts[state] += first - at
+            in_sampler = min(batch.sampler_ns or 0, span.ns)
+            spread(parts, {"sampler": in_sampler, state: span.ns - in_sampler}, last - first)
+            at = last
+        if ended > at:
+            parts[state] += ended - at
+
+    def _meanwhile(self, parts: dict[str, int], done: Task, begun: int, ended: int, state: str, in_main: bool) -> int:
+        """Charge the time in which a task's result was on its way.
+
+        While its worker is at another task already, that is what takes the time: with a faster way the loop would wait
+        for the worker all the same, and the way is slow because the worker has the core, or the interpreter.
+        """
+        at = begun
+        if ended > begun:
+            loader = self._loader_of[id(done)]
+            for task in self._workers[loader, done.worker].after(begun):
+                if at >= ended:
+                    break
+                until = min(ended, max(at, task.begun))
+                self._gap(parts, at, until, state, in_main, self._crowding[loader])
+                at = self._task(parts, task, until, ended)
+            self._gap(parts, at, ended, state, in_main, self._crowding[loader])
+        return max(begun, ended)
+
+    def _gap(self, parts: dict[str, int], begun: int, ended: int, state: str, in_main: bool, crowding: float) -> None:
+        """Charge [begun, ended) to a state that takes computing, for which there may be too few cores."""
+        if ended <= begun:
+            return
+        found: dict[str, int] = defaultdict(int)
+        if in_main:
+            self._main(found, begun, ended, state)
+        else:
+            found[state] = ended - begun
+        waited = round(crowding * found[state])
+        found[state] -= waited
+        found["run-queue"] += waited
+        for name, ns in found.items():
+            if ns:
+                parts[name] += ns
+
+    def _queue(self, parts: dict[str, int], awaited: Task, begun: int, ended: int) -> int:
+        """Charge the time in a worker's queue to what the worker was at instead."""
+        at = begun
+        if ended > begun:
+            worker = self._workers[self._loader_of[id(awaited)], awaited.worker]
+            for task in worker.after(begun):
+                if at >= ended:
+                    break
+                until = min(ended, max(at, task.begun))
+                if until > at:
+                    parts["startup" if worker.is_first(task) else "queued"] += until - at
+                at = until if task is awaited else self._task(parts, task, until, ended)
+            if ended > at:
+                parts["queued"] += ended - at
+        return max(begun, ended)
+
+    def _task(self, parts: dict[str, int], task: Task, begun: int, ended: int) -> int:
+        """Charge what of a task lies in [begun, ended); return where it ends."""
+        until = min(ended, max(begun, task.ended))
+        begun = max(begun, task.begun)
+        if until <= begun:
+            return until
+        segments = self._segments.get(id(task))
+        if segments is None:
+            segments = segments_of(task, self._gil[self._loader_of[id(task)]])
+            self._segments[id(task)] = segments
+        place = bisect_right(segments, begun, key=lambda segment: segment.begun) - 1
+        for segment in segments[max(0, place) :]:
+            if segment.begun >= until:
+                break
+            overlap = min(until, segment.ended) - max(begun, segment.begun)
+            if overlap > 0:
+                spread(parts, segment.parts, overlap)
+        return until
+
+    # -- the order of batches -----------------------------------------------------------------------------------------
+
+    def _held(self, step: Step, task: Task | None, begun: int, ended: int) -> tuple[int, int]:
+        """Return for how long a later batch was complete, and for how long of that the order was to blame."""
+        batch = step.batch
+        later = self._later.get((batch.iterator, batch.number))
+        if task is None or task.worker < 0 or later is None:
+            return 0, 0
+        if self._loaders.get(step.loader, {}).get("in_order") is False:
+            return 0, 0
+        first, last = max(begun, later), min(ended, ended if task.arrived is None else task.arrived)
+        if last <= first:
+            return 0, 0
+        if not self._long[batch.loader](task):
+            return last - first, 0
+        free = union(
+            span
+            for (loader, number), worker in self._workers.items()
+            if loader == batch.loader and number != task.worker
+            for span in worker.free(first, last)
+        )
+        return last - first, sum(span.ns for span in free)
+
+
+def _drawn_at(batch: Batch) -> int:
+    assert batch.drawn is not None
+    return batch.drawn.begun
+
+
+def _drawn_until(batch: Batch) -> int:
+    assert batch.drawn is not None
+    return batch.drawn.ended
+
+
+def _last(batch: Batch) -> Task | None:
+    """Return the task that arrived last."""
+    return max(
+        batch.tasks, key=lambda task: (task.ended if task.arrived is None else task.arrived, task.ended), default=None
+    )
+
+
+def _first_later(batches: list[Batch]) -> dict[tuple[int, int], int]:
+    """Return for each batch when the first of the later ones of its pass was complete."""
+    of_pass: dict[int, list[Batch]] = defaultdict(list)
+    for batch in batches:
+        of_pass[batch.iterator].append(batch)
+    found: dict[tuple[int, int], int] = {}
+    for iterator, members in of_pass.items():
+        earliest: int | None = None
+        for batch in sorted(members, key=lambda one: -one.number):
+            if earliest is not None:
+                found[iterator, batch.number] = earliest
+            arrived = batch.arrived if batch.arrived is not None else batch.worked
+            if arrived is not None:
+                earliest = arrived if earliest is None else min(earliest, arrived)
+    return found
+
+
+__all__ = [
+    "BlamedStep",
+    "Clock",
+    "blamed_steps",
+    "clock_of",
+]

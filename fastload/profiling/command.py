@@ -1,0 +1,157 @@
+"""``fastload profile``: its options, and what it does. Nothing that takes time is imported before it is needed.
+
+The script runs in a process of its own, which keeps its standard output and its exit status; what the profiler has to
+say goes to standard error, and into the recording's folder.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ..caught import signals_passed_on
+from ..errors import TraceError
+from .analysis import Fix, Grid, Simulation
+from .reading import SETTINGS
+from .trace import Rank, Trace
+
+VALUED = ("--steps", "--warmup", "--level", "--out", "--ceiling")
+"""The options that take a value, which may be the word after them."""
+
+EPILOG = """\
+examples:  fastload profile train.py --epochs 3
+           fastload profile --steps 500 -m package.train
+           fastload profile --full -- torchrun --nproc-per-node=2 train.py
+
+status:    the script's own; 2 if the command was not understood
+"""
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Give a parser the options of ``fastload profile``."""
+    parser.add_argument("--steps", type=_count, default=200, metavar="N", help="end the script after N steps (200)")
+    parser.add_argument(
+        "--warmup", type=_count_or_none, default=20, metavar="M", help="and M steps before them that do not count (20)"
+    )
+    end = parser.add_mutually_exclusive_group()
+    end.add_argument("--full", action="store_true", help="let the script run to its end")
+    end.add_argument(
+        "--ceiling",
+        type=_count,
+        metavar="K",
+        help="then as many steps again with the last K batches from a cache: what the loop can do at most",
+    )
+    parser.add_argument(
+        "--level", type=int, choices=(0, 1, 2), default=1, help="0: waits and tasks; 1: samples too; 2: stages too (1)"
+    )
+    parser.add_argument("--out", type=Path, metavar="DIR", help="a new folder for the recording (fastload-profile-...)")
+
+
+def _count(word: str) -> int:
+    if not word.isdigit() or int(word) < 1:
+        raise argparse.ArgumentTypeError(f"must be a positive integer, got {word!r}")
+    return int(word)
+
+
+def _count_or_none(word: str) -> int:
+    if not word.isdigit():
+        raise argparse.ArgumentTypeError(f"must be an integer of at least 0, got {word!r}")
+    return int(word)
+
+
+class FolderError(Exception):
+    """The recording's folder cannot be made; the message is one line for the user."""
+
+
+def record_script(options: argparse.Namespace, program: Sequence[str], command: list[str], paths: Any) -> int:
+    """Run a script, recorded, and report on it.
+
+    Args:
+        options: the parsed options.
+        program: the words that start the script.
+        command: as the user has named it.
+        paths: changes an environment so that our ``sitecustomize`` is executed first.
+
+    Returns:
+        The script's exit status, as a shell has it.
+
+    Raises:
+        FolderError: the recording's folder cannot be made, or is not empty.
+    """
+    folder = _folder(options.out)
+    _write_settings(folder, {"command": command, "warmup": options.warmup, "full": options.full})
+    environment = dict(os.environ)
+    paths(environment)
+    environment["FASTLOAD_PROFILE"] = json.dumps(
+        {
+            "folder": folder,
+            "level": options.level,
+            "stop_after": None if options.full else options.warmup + options.steps,
+            "cached": options.ceiling or 0,
+            "again": options.steps,
+        }
+    )
+    sys.stdout.flush()
+    with subprocess.Popen(program, env=environment) as process, signals_passed_on(process):
+        ended = process.wait()
+    status = 128 - ended if ended < 0 else ended
+    _write_settings(folder, {"command": command, "warmup": options.warmup, "full": options.full, "status": status})
+    try:
+        report(folder)
+    except TraceError as error:
+        print(f"fastload profile: {error}", file=sys.stderr)
+    return status
+
+
+def _folder(wanted: Path | None) -> str:
+    now = datetime.datetime.now().astimezone()
+    path = Path(f"fastload-profile-{now:%Y%m%d-%H%M%S}") if wanted is None else wanted
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        if any(path.iterdir()):
+            raise FolderError(f"{path} is not empty; name a folder that does not exist yet with --out")
+    except OSError as error:
+        raise FolderError(f"{path} cannot be made: {error.strerror}; name another folder with --out") from error
+    return str(path.resolve())
+
+
+def _write_settings(folder: str, settings: dict[str, Any]) -> None:
+    versions = {"python": sys.version.split()[0]}
+    now = datetime.datetime.now().astimezone()
+    text = json.dumps({"recorded": now.isoformat(timespec="seconds"), "versions": versions, **settings})
+    Path(folder, SETTINGS).write_text(text + "\n", encoding="utf-8")
+
+
+def report(folder: str) -> None:
+    """Explain a recording: files in its folder, and a card on standard error.
+
+    Raises:
+        TraceError: there is nothing to explain.
+    """
+    from .analysing import analyse
+    from .card import print_card
+    from .reading import read_trace
+    from .report_command import write_reports
+    from .whatif import fixes, grid
+
+    predicted: Grid | None = None
+
+    def what_if(trace: Trace, rank: Rank) -> tuple[list[Fix], Simulation]:
+        nonlocal predicted
+        predicted = grid(trace, rank)
+        return fixes(trace, rank)
+
+    analysis = analyse(read_trace(folder), what_if)
+    analysis.grid = predicted
+    write_reports(analysis, folder)
+    print_card(analysis, sys.stderr)
+
+
+__all__ = ["EPILOG", "VALUED", "FolderError", "add_options", "record_script", "report"]

@@ -1,0 +1,109 @@
+"""Puts hooks in their places, after a look whether the places are what they were written for.
+
+torch's private names change from one version to the next. A hook whose function, arguments or inner names are not
+there is not put in, and what it would have told is noted as missing: never zero. Nothing here raises into the script.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from ..recorder import Recorder
+
+_Make = Callable[[Any], Any]
+
+
+class Places:
+    """The places of one process's hooks.
+
+    Args:
+        recorder: where is noted what is missing.
+    """
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+        self._taken: list[tuple[Any, str, Any, Any]] = []
+
+    @property
+    def found(self) -> list[str]:
+        """Names of the functions that are heard."""
+        return [f"{getattr(owner, '__name__', owner)}.{name}" for owner, name, _, _ in self._taken]
+
+    def replace(
+        self,
+        owner: Any,
+        name: str,
+        make: _Make,
+        signal: str,
+        *,
+        takes: Iterable[str] = (),
+        uses: Iterable[str] = (),
+    ) -> bool:
+        """Put a hook in the place of a function.
+
+        Args:
+            owner: the module or class that has it; None if that is missing itself.
+            name: the function's.
+            make: given the function, returns what does the same and tells of it.
+            signal: what cannot be heard without it, in words.
+            takes: names of parameters that the hook relies on.
+            uses: names of attributes that the hook relies on, which the function uses too.
+
+        Returns:
+            Whether it is there.
+        """
+        where = f"{getattr(owner, '__name__', 'such class')}.{name}"
+        found = inspect.getattr_static(owner, name, None) if owner is not None else None
+        function = found.__func__ if isinstance(found, staticmethod) else found
+        if not callable(function):
+            self._recorder.missing(signal, f"there is no {where}")
+            return False
+        absent = set(takes) - set(_parameters(function))
+        if absent:
+            self._recorder.missing(signal, f"{where} takes no {', '.join(sorted(absent))}")
+            return False
+        code = getattr(inspect.unwrap(function), "__code__", None)
+        unused = set(uses) - set(getattr(code, "co_names", ()))
+        if unused:
+            self._recorder.missing(signal, f"{where} knows no {', '.join(sorted(unused))}")
+            return False
+        hook = make(function)
+        if hook is function:  # only the look was wanted
+            return True
+        if inspect.isfunction(hook) and inspect.unwrap(hook) is not inspect.unwrap(function):
+            hook = functools.update_wrapper(hook, function, updated=())
+        put = staticmethod(hook) if isinstance(found, staticmethod) else hook
+        setattr(owner, name, put)
+        self._taken.append((owner, name, found, put))
+        return True
+
+    def guarded(self, action: Callable[[Any], None]) -> Callable[[Any], None]:
+        """Return an action that hears a module, and notes it as missing where that fails."""
+
+        def act(module: Any) -> None:
+            try:
+                action(module)
+            except Exception as error:
+                self._recorder.missing(f"what {module.__name__} does", f"{type(error).__name__}: {error}")
+
+        return act
+
+    def restore(self) -> None:
+        """Put all functions back, but where somebody else has put another in the hook's place."""
+        while self._taken:
+            owner, name, found, put = self._taken.pop()
+            if inspect.getattr_static(owner, name, None) is put:
+                setattr(owner, name, found)
+
+
+def _parameters(function: Any) -> Iterable[str]:
+    try:
+        return inspect.signature(function).parameters
+    except (TypeError, ValueError):  # of C
+        return ()
+
+
+__all__ = ["Places"]

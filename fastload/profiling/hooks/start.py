@@ -1,0 +1,88 @@
+"""What ``sitecustomize.py`` calls in each process of a script that is profiled. Imports neither torch nor NumPy."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any
+
+from ... import observe
+from ...inject.fastload_hook import after_import
+from ..recorder import Recorder
+from .changing import VARIABLE, Changing
+from .copies import Copies
+from .fastload_loader import FastloadLoader
+from .fetching import Fetching
+from .main_thread import MainThread
+from .selftest import Places
+from .stages import Stages
+from .stopping import Stopping
+from .torch_loader import TorchLoader
+
+
+class Hooks:
+    """All hooks of a process: each is put in as soon as its module is imported.
+
+    Args:
+        recorder: where records go.
+        stopping: ends the script after its steps; None: it runs to its own end.
+        only: hear this loader alone; None: all.
+    """
+
+    def __init__(self, recorder: Recorder, stopping: Stopping | None = None, only: Any = None) -> None:
+        self._places = Places(recorder)
+        self._closed = False
+        stages = Stages(recorder, self._places) if recorder.level == 2 else None
+        fetching = Fetching(recorder, stages)
+        self._loop = MainThread(recorder, fetching)
+        self._copies = Copies(recorder, self._places)
+        loader = TorchLoader(
+            recorder, fetching, stopping or Stopping(None), self._loop, self._places, self._copies, only
+        )
+        observe.listener = FastloadLoader(recorder, fetching, loader)
+        self._after("torch", self._copies.hook_torch)
+        self._after("torch.utils.data._utils.worker", loader.hook_worker)
+        self._after("torch.utils.data._utils.pin_memory", loader.hook_pinning)
+        self._after("torch.utils.data.dataloader", loader.hook_main)
+        self._after("torchdata.stateful_dataloader.worker", loader.hook_worker)
+        self._after("torchdata.stateful_dataloader.stateful_dataloader", loader.hook_torchdata)
+        if stages is not None:
+            stages.hook_builtins()
+            self._after("PIL.Image", stages.hook_pil)
+            self._after("PIL.ImageFile", stages.hook_pil_file)
+            self._after("torchvision.io.image", stages.hook_torchvision_io)
+            self._after("cv2", stages.hook_cv2)
+            self._after("torchvision.transforms.transforms", stages.hook_compose)
+            self._after("torchvision.transforms.v2._container", stages.hook_compose)
+
+    def _after(self, name: str, action: Any) -> None:
+        guarded = self._places.guarded(action)
+        after_import(name, lambda module: None if self._closed else guarded(module))
+
+    def close(self) -> None:
+        """Put everything back."""
+        self._closed = True
+        self._copies.close()
+        self._places.restore()
+        self._loop.close()
+        observe.listener = None
+
+
+def start(wanted: str) -> None:
+    """Have everything heard as soon as its module is imported.
+
+    Args:
+        wanted: what ``fastload profile`` has put into the environment, as JSON: ``folder``, ``level``,
+            ``stop_after``, ``cached``, ``again`` (see :class:`~.stopping.Stopping`).
+    """
+    options: dict[str, Any] = json.loads(wanted)
+    recorder = Recorder(options["folder"], options["level"])
+    stopping = Stopping(options["stop_after"], cached=options.get("cached", 0), again=options.get("again", 0))
+    Hooks(recorder, stopping)
+    if (change := os.environ.get(VARIABLE)) is not None:
+        changing = Changing(change, recorder)
+        after_import("torch.utils.data.dataloader", changing.hook)
+        after_import("fastload.loader", changing.hook)
+
+
+__all__ = ["Hooks", "start"]

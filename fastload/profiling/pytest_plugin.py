@@ -1,0 +1,86 @@
+"""A marker for tests: the loop of a test must not wait for data longer than a given share of its time.
+
+::
+
+    @pytest.mark.fastload(max_stall_pct=5)
+    def test_the_loader_keeps_up():
+        train(steps=200)
+
+pytest finds this by itself where fastload is installed. What the test loads in its own process, and in workers that it
+starts, is recorded, and the test fails, with the verdict, if its stall is above the limit. A test that fails by itself
+fails as ever; one that asks no loader for a batch fails as well, for nothing was measured.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Generator
+from typing import Any
+
+import pytest
+
+_MARKER = "fastload(max_stall_pct, warmup=0): fail a test whose loop waits for data longer than this share of its steps"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Make the marker known."""
+    config.addinivalue_line("markers", _MARKER)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
+    """Record a test that has the marker."""
+    marker = item.get_closest_marker("fastload")
+    if marker is None:
+        return (yield)
+    limit, warmup = _wanted(item.nodeid, marker)
+    from .api import profile
+
+    recording = profile(warmup=warmup)
+    try:
+        with recording:
+            outcome = yield
+        _check(recording, limit)
+    finally:
+        if recording.folder is not None:
+            shutil.rmtree(recording.folder, ignore_errors=True)
+    return outcome
+
+
+def _wanted(test: str, marker: pytest.Mark) -> tuple[float, int]:
+    """Return the limit in percent, and the steps that do not count."""
+    given = dict(marker.kwargs)
+    limit, warmup = given.pop("max_stall_pct", None), given.pop("warmup", 0)
+    if (
+        marker.args
+        or given
+        or isinstance(limit, bool)
+        or not isinstance(limit, int | float)
+        or not 0 <= limit <= 100
+        or type(warmup) is not int
+        or warmup < 0
+    ):
+        words = ", ".join([*map(repr, marker.args), *(f"{name}={value!r}" for name, value in marker.kwargs.items())])
+        raise pytest.UsageError(
+            f"{test}: the marker is fastload(max_stall_pct=..., warmup=0), with a share from 0 to 100 and a number of "
+            f"steps, got fastload({words})"
+        )
+    return float(limit), warmup
+
+
+def _check(recording: Any, limit: float) -> None:
+    from ..errors import TraceError
+    from .analysing import analyse
+
+    try:
+        ranks = analyse(recording.trace()).ranks
+    except TraceError:
+        pytest.fail("fastload: the test has asked no DataLoader for a batch, so its stall is not known", pytrace=False)
+    stalled = [rank for rank in ranks if 100 * rank.stall.value > limit]
+    if stalled:
+        worst = max(stalled, key=lambda rank: rank.stall.value)
+        pytest.fail(
+            f"fastload: data were waited for in {100 * worst.stall.value:.1f} % of {worst.num_steps} steps' time, "
+            f"above max_stall_pct={limit:g}. {worst.verdict.sentence}",
+            pytrace=False,
+        )

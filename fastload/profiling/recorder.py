@@ -1,0 +1,143 @@
+"""Where the hooks of a process write: a ring for each thread, and one file of JSON lines.
+
+After a fork the child has files of its own. A process that cannot write its files (a full disk, a folder that is gone)
+goes on without being recorded, and says so once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import sys
+import threading
+import time
+from typing import Any
+
+from .ring import Ring
+
+CAPACITY = 1 << 18
+"""Records a thread keeps: 16 MiB, of which only what is written takes room."""
+
+
+class _Thread(threading.local):
+    ring: Any = None
+
+
+class Recorder:
+    """What hooks write to.
+
+    Args:
+        folder: of the recording; it exists.
+        level: 0, 1 or 2; what to record.
+        capacity: records a thread keeps.
+    """
+
+    def __init__(self, folder: str, level: int = 1, capacity: int = CAPACITY) -> None:
+        self.folder = folder
+        self.level = level
+        self._capacity = capacity
+        self._begin()
+        os.register_at_fork(after_in_child=self._begin)
+
+    def _begin(self) -> None:
+        self._thread = _Thread()
+        self._names: dict[str, int] = {}
+        self._missing: set[str] = set()
+        self._noted = False
+        self._rings = 0
+        self._failed = False
+        self._stem = os.path.join(self.folder, f"{os.getpid()}-{time.monotonic_ns()}")
+
+    def ring(self) -> Any:
+        """Return this thread's ring."""
+        return self._thread.ring or self._new_ring()
+
+    def _new_ring(self) -> Any:
+        thread = threading.get_native_id()
+        main = threading.current_thread() is threading.main_thread()
+        try:
+            if self._failed:
+                raise OSError
+            if not self._noted:
+                self._note_process()
+            self._rings += 1  # the system gives the number of a thread that has ended to another
+            path = f"{self._stem}-{thread}.{self._rings}.ring"
+            made: Any = Ring(path, self._capacity, thread=thread, is_main=main, full=self._fail)
+        except OSError as error:
+            self._fail(error)
+            made = _Nowhere()
+        self._thread.ring = made
+        return made
+
+    def name(self, text: str) -> int:
+        """Return the number that stands for a name in this process's records; 0 stands for none."""
+        number = self._names.get(text)
+        if number is None:
+            number = self._names[text] = len(self._names) + 1
+            self.note("name", number=number, text=text)
+        return number
+
+    def missing(self, signal: str, why: str) -> None:
+        """Say, once a process, that something cannot be heard: it is missing, not zero."""
+        if signal not in self._missing:
+            self._missing.add(signal)
+            self.note("missing", signal=signal, why=why)
+
+    def note(self, kind: str, **what: Any) -> None:
+        """Write a line of JSON: what has no fixed size."""
+        if self._failed:
+            return
+        try:
+            if not self._noted and kind != "process":
+                self._note_process()
+            line = json.dumps({"kind": kind, **what}, default=str) + "\n"
+            descriptor = os.open(f"{self._stem}.jsonl", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+            try:
+                if os.write(descriptor, line.encode()) < len(line.encode()):
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            self._fail(error)
+
+    def _note_process(self) -> None:
+        self._noted = True
+        environment = os.environ
+        self.note(
+            "process",
+            pid=os.getpid(),
+            parent=os.getppid(),
+            rank=_number(environment.get("RANK")),
+            world_size=_number(environment.get("WORLD_SIZE")),
+            argv=sys.argv,
+            python=sys.version.split()[0],
+            cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+            monotonic_ns=time.monotonic_ns(),
+            time_ns=time.time_ns(),
+        )
+
+    def _fail(self, error: OSError) -> None:
+        if not self._failed:
+            self._failed = True
+            with contextlib.suppress(Exception):
+                print(
+                    f"fastload profile: process {os.getpid()} is recorded no further: {error}; "
+                    "name a folder with room with --out",
+                    file=sys.stderr,
+                )
+
+
+class _Nowhere:
+    """Stands for a ring where there can be none."""
+
+    def write(self, *_: Any) -> None:
+        """Write nothing."""
+
+
+def _number(word: str | None) -> int | None:
+    return int(word) if word is not None and word.isdigit() else None
+
+
+__all__ = ["CAPACITY", "Recorder"]

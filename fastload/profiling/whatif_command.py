@@ -1,0 +1,209 @@
+"""``fastload whatif``: its options, and what it does. Nothing that takes time is imported before it is needed."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import itertools
+import json
+import os
+import sys
+from collections.abc import Callable, MutableMapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..errors import ConfigError, TraceError
+from .command import record_script
+from .hooks.changing import SETTABLE, VARIABLE
+from .reading import SETTINGS, read_trace
+
+if TYPE_CHECKING:
+    from .analysis import Fix, Simulation
+    from .trace import Rank, Trace
+    from .whatif import WhatIf
+
+EPILOG = """\
+examples:  fastload whatif fastload-profile-20260101-120000
+           fastload whatif DIR --num-workers 12 --prefetch-factor 4
+           fastload whatif DIR --num-workers 12 --rerun
+
+status:    0; 1 if nothing can be predicted; 2 if the command was not understood
+"""
+
+_RERUN = (*SETTABLE, "engine")
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Give a parser the options of ``fastload whatif``."""
+    parser.add_argument("folder", metavar="DIR", help="a recording of fastload profile")
+    knobs = parser.add_argument_group("what to change (without any: look for what helps)")
+    knobs.add_argument("--num-workers", type=int, metavar="N")
+    knobs.add_argument("--prefetch-factor", type=int, metavar="N")
+    knobs.add_argument("--in-order", action=argparse.BooleanOptionalAction, default=None)
+    knobs.add_argument("--persistent-workers", action=argparse.BooleanOptionalAction, default=None)
+    knobs.add_argument("--pin-memory", action="store_true", default=None, help="and copy with non_blocking=True")
+    knobs.add_argument("--uint8", action="store_true", default=None, help="copy bytes to the device, not float32")
+    knobs.add_argument("--engine", choices=("torch", "fastload"), help="whose loader")
+    knobs.add_argument("--cache", choices=("encoded", "decoded"), help="keep files, or decoded images, in memory")
+    knobs.add_argument("--decoder-speedup", type=float, metavar="X", help="decoding is X times as fast")
+    knobs.add_argument(
+        "--on-device", action="append", metavar="TRANSFORM", help="workers no longer do this (may be repeated)"
+    )
+    parser.add_argument("--rank", type=int, metavar="N", help="of several ranks, this one (the first)")
+    parser.add_argument("--json", action="store_true", help="print JSON, for machines")
+    parser.add_argument(
+        "--rerun", action="store_true", help="run the script again with the change, and compare (in this folder)"
+    )
+    parser.add_argument("--out", type=Path, metavar="DIR", help="with --rerun: a new folder for its recording")
+
+
+def what_if(
+    options: argparse.Namespace,
+    program: Callable[[list[str]], list[str]],
+    recorded: Callable[[MutableMapping[str, str]], None],
+    installed: Callable[[MutableMapping[str, str]], None],
+) -> int:
+    """Predict, and with ``--rerun`` compare with what happens.
+
+    Args:
+        options: the parsed options.
+        program: returns the words that start a command of the user's.
+        recorded: changes an environment so that our ``sitecustomize`` is executed first.
+        installed: the same, with fastload's loader in the place of torch's.
+
+    Returns:
+        The exit status.
+
+    Raises:
+        ConfigError: a knob cannot be set so.
+        FolderError: a folder for the second recording cannot be made.
+    """
+    from .knobs import KNOBS
+    from .whatif import WhatIf
+
+    settings = {knob: value for knob in KNOBS if (value := getattr(options, knob)) is not None}
+    if options.rerun and (not settings or any(knob not in _RERUN for knob in settings)):
+        raise ConfigError(f"--rerun changes {', '.join(_RERUN)} from outside; set one of these, and nothing else")
+    try:
+        trace = read_trace(options.folder)
+        rank = _rank(trace, options.rank)
+        whatif = WhatIf(rank, trace.warmup)
+        fixes = [whatif.fix(_title(settings), settings)] if settings else whatif.fixes()
+    except (TraceError, OSError) as error:
+        print(f"fastload whatif: {error}", file=sys.stderr)
+        return 1
+    observed = _rerun(options, trace, whatif, settings, program, recorded, installed) if options.rerun else None
+    if options.json:
+        print(_json(whatif.simulation, fixes, observed))
+    else:
+        print(_text(whatif.simulation, fixes, observed))
+    return 0
+
+
+def _rank(trace: Trace, number: int | None) -> Rank:
+    if number is None:
+        return trace.ranks[0]
+    for rank in trace.ranks:
+        if (rank.rank or 0) == number:
+            return rank
+    known = ", ".join(str(rank.rank or 0) for rank in trace.ranks)
+    raise ConfigError(f"--rank must be one of those recorded ({known}), got {number}")
+
+
+def _title(settings: dict[str, Any]) -> str:
+    return ", ".join(f"{knob}={value}" for knob, value in settings.items())
+
+
+# -- running again ----------------------------------------------------------------------------------------------------
+
+
+def _rerun(
+    options: argparse.Namespace,
+    trace: Trace,
+    whatif: WhatIf,
+    settings: dict[str, Any],
+    program: Callable[[list[str]], list[str]],
+    recorded: Callable[[MutableMapping[str, str]], None],
+    installed: Callable[[MutableMapping[str, str]], None],
+) -> float | None:
+    """Run the recorded command with the change; return the observed time of a step in ms, None if there was none."""
+    from .demands import measure
+
+    before = json.loads(Path(options.folder, SETTINGS).read_text(encoding="utf-8"))
+    change = {
+        "settings": {knob: value for knob, value in settings.items() if knob in SETTABLE},
+        "match": {name: whatif.loader.get(name) for name in ("dataset", "num_workers", "batch_size")},
+    }
+
+    def prepared(environment: MutableMapping[str, str]) -> None:
+        recorded(environment)
+        if settings.get("engine") == "fastload":
+            installed(environment)
+        environment[VARIABLE] = json.dumps(change)
+
+    steps = max(1, max(len(rank.steps) for rank in trace.ranks) - trace.warmup)
+    folder = options.out or _free(options.folder)
+    again = argparse.Namespace(out=folder, level=1, full=before.get("full", False), steps=steps, warmup=trace.warmup)
+    status = record_script(again, program(trace.command), trace.command, prepared)
+    if status:
+        print(f"fastload whatif: the script ended with status {status}", file=sys.stderr)
+    try:
+        anew = read_trace(str(folder))
+        observed = measure(_rank(anew, options.rank), anew.warmup)
+    except TraceError as error:
+        print(f"fastload whatif: {error}", file=sys.stderr)
+        return None
+    asked = {**change["settings"], **({"engine": settings["engine"]} if "engine" in settings else {})}
+    other = {name: observed.loader.get(name) for name in asked if not _is_set(observed.loader.get(name), asked[name])}
+    if other:
+        print(f"fastload whatif: the change did not reach the script's DataLoader: it has {other}", file=sys.stderr)
+        return None
+    return observed.observed_ns / 1e6
+
+
+def _is_set(found: Any, wanted: Any) -> bool:
+    return bool(found == wanted) or (found is None and not wanted)
+
+
+def _free(folder: str) -> Path:
+    """Return a folder beside another one that does not exist yet."""
+    stem = f"{os.path.normpath(folder)}-rerun"
+    return next(path for number in itertools.count(1) if not (path := Path(f"{stem}-{number}")).exists())
+
+
+# -- what is printed --------------------------------------------------------------------------------------------------
+
+
+def _text(simulation: Simulation, fixes: list[Fix], observed: float | None) -> str:
+    off = simulation.reproduced_ms / simulation.observed_ms - 1
+    lines = [
+        f"observed {_ms(simulation.observed_ms)} a step; the simulation of the same run: "
+        f"{_ms(simulation.reproduced_ms)} ({off:+.1%})"
+    ]
+    for fix in fixes:
+        interval = f"{_ms(fix.step_ms.low)} to {_ms(fix.step_ms.high)}"
+        lines += ["", f"{fix.title}: {_ms(fix.step_ms.value)} a step ({interval}), {fix.speedup:.2f}x as fast"]
+        lines += [f"    {line}" for line in fix.change.splitlines()]
+        lines.append(f"    then bound by {fix.then}")
+    if not fixes:
+        lines.append("no change that can be predicted brings 3 % or more")
+    if observed is not None:
+        off = fixes[0].step_ms.value / observed - 1
+        lines += ["", f"run again: {_ms(observed)} a step; the prediction was off by {off:+.1%}"]
+    return "\n".join(lines)
+
+
+def _ms(value: float) -> str:
+    return f"{value:.3g} ms" if value < 100 else f"{value:.0f} ms"
+
+
+def _json(simulation: Simulation, fixes: list[Fix], observed: float | None) -> str:
+    found = {
+        "simulation": dataclasses.asdict(simulation),
+        "fixes": [dataclasses.asdict(fix) for fix in fixes],
+        "rerun_ms": observed,
+    }
+    return json.dumps(found, indent=1, allow_nan=False)
+
+
+__all__ = ["EPILOG", "add_options", "what_if"]

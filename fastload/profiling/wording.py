@@ -1,0 +1,235 @@
+"""How reports say things: numbers, states, causes, and text that others wrote.
+
+In: values of an :class:`~fastload.profiling.analysis.Analysis`. Out: words. The card, the page and the comparison share
+them, so that one thing has one name everywhere.
+
+Pure.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Mapping
+from typing import Literal
+
+from .analysis import Analysis, Cause, Interval, RankAnalysis
+
+Group = Literal["storage", "cpu", "cores", "order", "moving", "main"]
+"""What a state is about; a colour each."""
+
+GROUPS: dict[Group, str] = {
+    "storage": "waiting for storage",
+    "cpu": "computing in workers",
+    "cores": "waiting for a core",
+    "order": "held up by order",
+    "moving": "moving the batch",
+    "main": "main process",
+}
+
+_STATES: dict[str, tuple[str, Group, str]] = {
+    "startup": ("startup", "main", "making iterators, starting workers, the first batch"),
+    "sampler": ("sampler", "main", "drawing the batch's indices"),
+    "queued": ("queued", "main", "no worker was at it yet"),
+    "read": ("read", "storage", "blocked in the dataset, as in waiting for a disk"),
+    "sample": ("dataset", "cpu", "on the CPU in the dataset, outside of any known stage"),
+    "collate": ("collate", "cpu", "making one batch of samples"),
+    "run-queue": ("run queue", "cores", "ready to run, but no core was free"),
+    "transport": ("transport", "moving", "from the worker to the main process"),
+    "reorder": ("order", "order", "complete, but an earlier batch was not"),
+    "pin": ("pin", "moving", "into page-locked memory"),
+    "copy": ("copy", "moving", "to the device"),
+    "host": ("main thread", "main", "complete, but the main thread had not got to it"),
+    "other": ("other", "main", "not known"),
+}
+
+_CAUSES: dict[Cause, str] = {
+    "compute": "compute-bound",
+    "read": "read-bound",
+    "cpu": "CPU-bound",
+    "head-of-line": "head-of-line-bound",
+    "transport": "transport-bound",
+    "pin": "pin-bound",
+    "copy": "copy-bound",
+    "sampler": "sampler-bound",
+    "startup": "startup-bound",
+    "oversubscribed": "oversubscribed",
+    "launch-starved": "launch-starved",
+    "gil": "GIL-bound",
+}
+
+
+def state_name(state: str) -> str:
+    """Return what a state is called: a stage by its own name."""
+    if state.startswith("stage:"):
+        return visible(state.removeprefix("stage:")) or "stage"
+    return _STATES[state][0] if state in _STATES else visible(state)
+
+
+def state_group(state: str) -> Group:
+    """Return what a state is about."""
+    if state.partition(":")[0] == "stage":
+        return "cpu"
+    return _STATES[state][1] if state in _STATES else "main"
+
+
+def state_meaning(state: str) -> str:
+    """Return what a batch in this state is at."""
+    if state.partition(":")[0] == "stage":
+        return "on the CPU in this stage of the dataset"
+    return _STATES[state][2] if state in _STATES else "not known"
+
+
+def cause_name(cause: Cause | None) -> str:
+    """Return the verdict in a word."""
+    return "no verdict" if cause is None else _CAUSES[cause]
+
+
+def visible(text: str) -> str:
+    """Return text that others wrote so that it only shows: controls, marks of direction and lone surrogates escaped.
+
+    A file's name may hold what moves a terminal's cursor, or turns the words behind it around.
+    """
+    return "".join(
+        character
+        if unicodedata.category(character) not in ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
+        else character.encode("unicode_escape").decode("ascii")
+        for character in text
+    )
+
+
+def shortened(text: str, columns: int) -> str:
+    """Return text in at most so many columns (at least 1), the middle left out: a file's name ends in what tells it."""
+    if width(text) <= columns:
+        return text
+    kept = columns - 1
+    tail = kept - kept // 3
+    front, back = "", ""
+    for character in text:
+        if width(front + character) > kept - tail:
+            break
+        front += character
+    for character in reversed(text):
+        if width(character + back) > kept - width(front):
+            break
+        back = character + back
+    return f"{front}…{back}"
+
+
+def width(text: str) -> int:
+    """Return the columns that text takes in a terminal."""
+    return sum(
+        0 if unicodedata.combining(one) else 2 if unicodedata.east_asian_width(one) in "WF" else 1 for one in text
+    )
+
+
+def ms(value: float | None) -> str:
+    """Return a time in milliseconds, without its unit; ``-`` if it is not known."""
+    if value is None:
+        return "-"
+    size = abs(value)
+    if size == 0 or size >= 99.95:
+        return f"{value:.0f}"
+    return f"{value:.1f}" if size >= 0.995 else f"{value:.2f}" if size >= 0.00995 else f"{value:.3f}"
+
+
+def percent(share: float | None) -> str:
+    """Return a share in percent; ``-`` if it is not known."""
+    if share is None:
+        return "-"
+    value = share * 100
+    return f"{value:.0f} %" if abs(value) >= 9.95 or value == 0 else f"{value:.1f} %"
+
+
+def share_interval(share: Interval) -> str:
+    """Return the interval of a share."""
+    return f"{_bare(share.low)}-{_bare(share.high)} %"
+
+
+def _bare(share: float) -> str:
+    return percent(share).removesuffix(" %")
+
+
+def ms_interval(time: Interval) -> str:
+    """Return the interval of a time, in ms, without its unit."""
+    return f"{ms(time.low)}-{ms(time.high)}"
+
+
+def times(ratio: float) -> str:
+    """Return a ratio."""
+    return f"{ratio:.2f}x"
+
+
+def plural(number: int, noun: str) -> str:
+    """Return a count."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def rank_name(rank: RankAnalysis) -> str:
+    """Return what a rank is called."""
+    return f"process {rank.process}" if rank.rank is None else f"rank {rank.rank}"
+
+
+def chief(analysis: Analysis) -> RankAnalysis | None:
+    """Return the rank that the report is about: the culprit, else the one with the largest stall; None without any."""
+    for rank in analysis.ranks:
+        if analysis.culprit is not None and rank.rank == analysis.culprit:
+            return rank
+    return max(analysis.ranks, key=lambda rank: rank.stall.value, default=None)
+
+
+def by_size(blame: Mapping[str, float]) -> list[tuple[str, float]]:
+    """Return states and their times, the largest first, without those that are nothing."""
+    return sorted(((state, value) for state, value in blame.items() if value > 0), key=lambda one: (-one[1], one[0]))
+
+
+def workers_in_words(rank: RankAnalysis) -> str:
+    """Return how many workers of which kind."""
+    if rank.workers.method == "inline" or rank.workers.number == 0:
+        return "no workers"
+    return f"{plural(rank.workers.number, 'worker')} ({visible(rank.workers.method)})"
+
+
+def command_in_words(command: list[str]) -> str:
+    """Return a command on one line."""
+    return " ".join(visible(word) if word and not word.isspace() else "''" for word in command)
+
+
+def simulation_in_words(analysis: Analysis) -> str:
+    """Return whether the predictions can be believed, in a sentence."""
+    simulation = analysis.simulation
+    if simulation is None:
+        return "no simulation was made, so nothing is predicted"
+    error = (
+        (simulation.reproduced_ms - simulation.observed_ms) / simulation.observed_ms if simulation.observed_ms else 0
+    )
+    seen = (
+        f"{ms(simulation.reproduced_ms)} ms for the {ms(simulation.observed_ms)} ms that were observed ({error:+.1%})"
+    )
+    if simulation.trusted:
+        return f"the simulation gives {seen}"
+    return f"nothing is predicted: {visible(simulation.reason)}; the simulation gives {seen}"
+
+
+__all__ = [
+    "GROUPS",
+    "Group",
+    "by_size",
+    "cause_name",
+    "chief",
+    "command_in_words",
+    "ms",
+    "ms_interval",
+    "percent",
+    "plural",
+    "rank_name",
+    "share_interval",
+    "shortened",
+    "simulation_in_words",
+    "state_group",
+    "state_meaning",
+    "state_name",
+    "times",
+    "visible",
+    "width",
+    "workers_in_words",
+]

@@ -1,0 +1,287 @@
+"""Analyses made by hand: one for each kind of verdict, and those that strain a report."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, get_args
+
+from fastload.profiling.analysis import (
+    Analysis,
+    Cause,
+    Fix,
+    Grid,
+    Interval,
+    PinLine,
+    RankAnalysis,
+    Simulation,
+    SlowSample,
+    StepLine,
+    TaskLine,
+    Verdict,
+    Workers,
+)
+
+HOSTILE = "/data/</script><script>throw 1</script>/\x1b[2J\u202egpj.\udcff<img src=x onerror=alert(1)>&amp;\n.jpg"
+
+BLAMES: dict[Cause | None, dict[str, float]] = {
+    "compute": {"collate": 0.6, "transport": 0.4},
+    "read": {"read": 0.71, "stage:Decode": 0.12, "stage:RandomResizedCrop": 0.06, "collate": 0.05, "transport": 0.06},
+    "cpu": {"stage:RandAugment": 0.44, "stage:Decode": 0.31, "sample": 0.08, "collate": 0.06, "run-queue": 0.11},
+    "head-of-line": {"reorder": 0.22, "stage:Decode": 0.49, "read": 0.2, "transport": 0.09},
+    "transport": {"transport": 0.73, "collate": 0.14, "sample": 0.13},
+    "pin": {"pin": 0.68, "transport": 0.2, "sample": 0.12},
+    "copy": {"copy": 0.77, "pin": 0.13, "host": 0.1},
+    "sampler": {"sampler": 0.84, "sample": 0.16},
+    "startup": {"startup": 0.79, "sample": 0.21},
+    "oversubscribed": {"run-queue": 0.57, "stage:Decode": 0.31, "collate": 0.12},
+    "launch-starved": {"run-queue": 0.3, "host": 0.5, "sample": 0.2},
+    "gil": {"sample": 0.7, "run-queue": 0.2, "other": 0.1},
+    None: {"sample": 0.5, "other": 0.5},
+}
+
+SENTENCES: dict[Cause | None, str] = {
+    "read": "the loop waits 41 % of its time for data, and 71 % of that is blocked in reading samples",
+    "cpu": "the loop waits 41 % of its time for data, and 89 % of that is spent computing in the dataset",
+    "compute": "the loader keeps up: 2 of 8 workers would do",
+    None: "12 steady steps are too few for a verdict: record at least 30 with --steps",
+}
+
+
+def interval(value: float, share: float = 0.04) -> Interval:
+    return Interval(value=value, low=value * (1 - share), high=value * (1 + share))
+
+
+def rank(
+    cause: Cause | None = "read",
+    *,
+    number: int | None = None,
+    num_steps: int = 200,
+    num_workers: int = 8,
+    step_ms: float = 182.0,
+    stall: float | None = None,
+    files: tuple[str | None, ...] = ("/data/train/n01440764/n01440764_10026.JPEG",),
+) -> RankAnalysis:
+    """A rank with a timeline that could have been."""
+    share = stall if stall is not None else 0.012 if cause == "compute" else 0.41
+    stalled = step_ms * share
+    blame = {state: part * stalled for state, part in BLAMES[cause].items()}
+    steps, tasks, pins = [], [], []
+    begun = 0.0
+    task_ms = max(step_ms * max(num_workers, 1) * 0.95, 1.0)
+    for step in range(num_steps):
+        swing = 1 + 0.7 * math.sin(step * 12.9898) * math.cos(step * 0.31)
+        mine = {state: value * swing for state, value in blame.items()}
+        lost = sum(mine.values())
+        loop = step_ms - stalled
+        steps.append(
+            StepLine(
+                begun_ms=begun,
+                wait_ms=lost + 0.2,
+                loop_ms=None if step == num_steps - 1 else loop,
+                stall_ms=lost,
+                blame_ms=mine,
+                batch=step,
+                pass_number=0,
+            )
+        )
+        consumed = begun + lost
+        worker = step % num_workers if num_workers else -1
+        long = task_ms * (1 + 0.25 * math.sin(step * 3.7))
+        ended = consumed - (0.5 if num_workers else 0.0)
+        tasks.append(
+            TaskLine(worker=worker, begun_ms=ended - long, ended_ms=ended, batch=step, pass_number=0)
+            if num_workers
+            else TaskLine(worker=-1, begun_ms=begun, ended_ms=ended, batch=step, pass_number=0)
+        )
+        pins.append(PinLine(begun_ms=ended, ended_ms=ended + 0.4, batch=step, pass_number=0))
+        begun += lost + 0.2 + loop
+    severity = "none" if share < 0.05 else "severe" if share >= 0.2 else "moderate"
+    words = SENTENCES.get(cause, f"the loop waits {share:.0%} of its time for data")
+    slow = [
+        SlowSample(
+            index=4711 + place * 97 if place % 3 else None,
+            file=files[place % len(files)],
+            ms=612.5 / (place + 1),
+            worker=place % max(num_workers, 1),
+            stage="Decode" if place % 2 else None,
+        )
+        for place in range(8)
+    ]
+    return RankAnalysis(
+        rank=number,
+        process=31337 + (number or 0),
+        loader={"class": "torch.utils.data.DataLoader", "num_workers": num_workers, "prefetch_factor": 2},
+        num_steps=num_steps,
+        num_warmup=20,
+        clock="host",
+        step_ms=interval(step_ms),
+        compute_ms=step_ms - stalled,
+        stall=interval(share, 0.08),
+        blame_ms=blame,
+        head_of_line=0.34 if cause == "head-of-line" else 0.06,
+        first_batch_ms=2310.0,
+        epoch_gap_ms=412.0,
+        startup=0.03,
+        workers=Workers(
+            number=num_workers,
+            method="fork" if num_workers else "inline",
+            busy=0.97,
+            task_p50_ms=611.0,
+            task_p99_ms=1480.0,
+            on_cpu=0.19,
+            run_queue=0.06,
+            blocked=0.75,
+            cache_hit=0.12,
+            read_mb_per_s=143.2,
+            slowest_over_median=1.08,
+            slowest=3,
+            stages_ms={"Decode": 6.1, "RandomResizedCrop": 1.9, "ToTensor": 0.42, "collate": 0.31},
+        ),
+        verdict=Verdict(
+            cause=cause,
+            severity=severity,
+            sentence=words,
+            evidence=[] if cause is None else ["12 % of bytes came from the page cache", "143 MB/s from storage"],
+        ),
+        slow_samples=slow,
+        steps=steps,
+        tasks=tasks,
+        pins=pins,
+    )
+
+
+def fixes() -> list[Fix]:
+    return [
+        Fix(
+            title="num_workers 8 -> 14",
+            change="- loader = DataLoader(train, batch_size=64, num_workers=8)\n"
+            "+ loader = DataLoader(train, batch_size=64, num_workers=14)",
+            settings={"num_workers": 14},
+            step_ms=interval(121.0),
+            speedup=182 / 121,
+            then="compute",
+        ),
+        Fix(
+            title="let samples, not batches, go to free workers (fastload)",
+            change="- python train.py\n+ fastload run train.py",
+            settings={"scheduling": "sample"},
+            step_ms=interval(168.0),
+            speedup=182 / 168,
+            then="read",
+        ),
+    ]
+
+
+def grid(step_ms: float = 182.0, compute_ms: float = 107.0) -> Grid:
+    workers, prefetch = [0, 1, 2, 4, 8, 12, 16], [1, 2, 4, 8]
+    rows: list[list[float | None]] = [
+        [
+            round(max(compute_ms, step_ms * 8 / max(number, 0.5) * (1 + 0.1 / depth)), 2)
+            if number or depth == 2
+            else None
+            for depth in prefetch
+        ]
+        for number in workers
+    ]
+    return Grid(num_workers=workers, prefetch_factor=prefetch, step_ms=rows)
+
+
+def analysis(cause: Cause | None = "read", **changes: Any) -> Analysis:
+    """A recording's analysis; ``changes`` are fields of it."""
+    values: dict[str, Any] = {
+        "command": ["train.py", "--epochs", "3"],
+        "recorded": "2026-03-05T14:30:00+01:00",
+        "versions": {"python": "3.11.7", "torch": "2.13.0", "fastload": "0.1.0"},
+        "cores": 16,
+        "ranks": [rank(cause)],
+        "culprit": None,
+        "fixes": [] if cause in (None, "compute") else fixes(),
+        "simulation": Simulation(observed_ms=182.0, reproduced_ms=180.4, trusted=True, reason=""),
+        "ceiling_ms": 107.0,
+        "overhead": 0.004,
+        "missing": {"device idle time": "no CUDA device is in use, so waits of the host are counted"},
+        "exit_status": 0,
+        "grid": grid(),
+    }
+    return Analysis(**(values | changes))
+
+
+def each_verdict() -> list[Analysis]:
+    return [analysis(cause) for cause in (*get_args(Cause), None)]
+
+
+def bare() -> Analysis:
+    """Nothing known that may be unknown, nothing in any list."""
+    one = rank(None, num_steps=0)
+    one.num_steps, one.slow_samples, one.tasks, one.pins, one.blame_ms = 0, [], [], [], {}
+    one.loader, one.first_batch_ms, one.epoch_gap_ms = {}, None, None
+    one.stall, one.step_ms, one.compute_ms = interval(0.0), interval(0.0), 0.0
+    one.workers = Workers(
+        number=0,
+        method="inline",
+        busy=None,
+        task_p50_ms=None,
+        task_p99_ms=None,
+        on_cpu=None,
+        run_queue=None,
+        blocked=None,
+        cache_hit=None,
+        read_mb_per_s=None,
+        slowest_over_median=None,
+        slowest=None,
+        stages_ms={},
+    )
+    return analysis(
+        None,
+        command=[],
+        versions={},
+        ranks=[one],
+        simulation=None,
+        ceiling_ms=None,
+        overhead=None,
+        missing={},
+        exit_status=None,
+        grid=None,
+    )
+
+
+def eight_ranks() -> Analysis:
+    ranks = [
+        rank("head-of-line" if number == 5 else "compute", number=number, stall=0.38 if number == 5 else 0.02)
+        for number in range(8)
+    ]
+    return analysis("head-of-line", ranks=ranks, culprit=5)
+
+
+def large() -> Analysis:
+    return analysis("cpu", ranks=[rank("cpu", num_steps=500, num_workers=64)])
+
+
+def hostile() -> Analysis:
+    one = rank("cpu", files=(HOSTILE, None))
+    one.blame_ms = {f"stage:{HOSTILE}": one.step_ms.value * one.stall.value}
+    one.workers.stages_ms = {HOSTILE: 3.0}
+    one.verdict.sentence = HOSTILE
+    one.verdict.evidence = [HOSTILE]
+    for line in one.steps:
+        line.blame_ms = {f"stage:{HOSTILE}": line.stall_ms}
+    worst = fixes()[:1]
+    worst[0].title, worst[0].change, worst[0].then = HOSTILE, f"- {HOSTILE}\n+ {HOSTILE}", HOSTILE
+    return analysis(
+        "cpu", ranks=[one], command=[HOSTILE], fixes=worst, missing={HOSTILE: HOSTILE}, versions={HOSTILE: HOSTILE}
+    )
+
+
+def all_kinds() -> dict[str, Analysis]:
+    kinds = {f"verdict {one.ranks[0].verdict.cause}": one for one in each_verdict()}
+    kinds |= {"bare": bare(), "no ranks": analysis(None, ranks=[]), "eight ranks": eight_ranks(), "large": large()}
+    kinds["hostile"] = hostile()
+    kinds["untrusted"] = analysis(
+        "cpu",
+        fixes=[],
+        grid=None,
+        simulation=Simulation(
+            observed_ms=182, reproduced_ms=240, trusted=False, reason="it is 32 % off the run it saw"
+        ),
+    )
+    return kinds

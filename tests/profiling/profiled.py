@@ -1,0 +1,67 @@
+"""Scripts that are run under ``fastload profile``, in processes of their own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fastload.profiling.reading import read_trace
+from fastload.profiling.trace import Trace
+
+DATASET = """
+import os, signal, sys, time
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+class Slow(Dataset):
+    def __len__(self):
+        return 24
+
+    def __getitem__(self, index):
+        time.sleep(0.002)
+        return torch.full((4,), index)
+
+"""
+
+
+class Profiled(NamedTuple):
+    """What became of a script."""
+
+    status: int
+    output: str
+    errors: str
+    folder: Path
+
+    @property
+    def trace(self) -> Trace:
+        return read_trace(str(self.folder))
+
+
+def write(folder: Path, text: str, name: str = "train.py") -> Path:
+    """Write a script that has the dataset ``Slow`` of 24 samples of 2 ms."""
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(DATASET + textwrap.dedent(text), encoding="utf-8")
+    return path
+
+
+def profile(folder: Path, *words: object, options: tuple[object, ...] = ("--full",), **settings: Any) -> Profiled:
+    """Run words under ``fastload profile``, in a folder."""
+    out = folder / "recording"
+    command = [sys.executable, "-m", "fastload.cli", "profile", "--out", out, *options, *words]
+    done = subprocess.run(
+        [str(word) for word in command], capture_output=True, text=True, cwd=folder, timeout=240, **settings
+    )
+    return Profiled(done.returncode, done.stdout, done.stderr, out)
+
+
+def plain(folder: Path, *words: object) -> subprocess.CompletedProcess[str]:
+    """Run words without it."""
+    environment = {name: value for name, value in os.environ.items() if name != "FASTLOAD_PROFILE"}
+    return subprocess.run(
+        [str(word) for word in words], capture_output=True, text=True, cwd=folder, timeout=240, env=environment
+    )

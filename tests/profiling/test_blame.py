@@ -1,0 +1,362 @@
+"""Stalls are charged to the last nanosecond, and to what was waited for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fastload.profiling.blame import BlamedStep, blamed_steps, clock_of
+from fastload.profiling.segments import segments_of
+from fastload.profiling.trace import Batch, Rank, Sample, Span, Stage, Step, Task
+
+MS = 1_000_000
+KNOWN = {
+    *("startup", "sampler", "queued", "read", "sample", "collate", "run-queue", "gil", "transport", "pin", "host"),
+    *("stage:Decode", "stage:Flip", "other"),
+}
+
+
+def rank_of(steps: list[Step], ahead: list[Batch] | None = None, **loader: Any) -> Rank:
+    return Rank(
+        rank=None,
+        process=1,
+        cores=2,
+        loaders={0: {"num_workers": 2, **loader}},
+        steps=steps,
+        ahead=ahead or [],
+        begun=0,
+        ended=max(step.wait.ended for step in steps),
+    )
+
+
+def task_of(begun: int, ended: int, **values: Any) -> Task:
+    fields: dict[str, Any] = {
+        "worker": 0,
+        "number": 0,
+        "num_samples": 1,
+        "dispatched": begun,
+        "arrived": ended,
+        "cpu_ns": None,
+        "runnable_ns": None,
+        "read_bytes": None,
+        "device_bytes": None,
+        "faults": None,
+    }
+    return Task(begun=begun, ended=ended, **{**fields, **values})
+
+
+def step_of(number: int, begun: int, ended: int, tasks: list[Task], **values: Any) -> Step:
+    batch = Batch(
+        number=number,
+        drawn=values.pop("drawn", None),
+        sampler_ns=values.pop("sampler_ns", None),
+        tasks=tasks,
+        pinned=values.pop("pinned", None),
+        iterator=0,
+        loader=0,
+    )
+    fields: dict[str, Any] = {"startup": [], "first": False, "loop_ns": MS}
+    return Step(number=number, loader=0, iterator=0, wait=Span(begun, ended), batch=batch, **{**fields, **values})
+
+
+def blamed(step: Step, *others: Step, **loader: Any) -> BlamedStep:
+    """Charge the first of some steps, of which the last is not the last of the rank."""
+    end = Step(99, 0, 0, Span(10**12, 10**12), Batch(number=99, drawn=None, sampler_ns=None), [], False, None)
+    return blamed_steps(rank_of([step, *others, end], **loader), clock_of([step]))[0]
+
+
+# -- generated recordings ---------------------------------------------------------------------------------------------
+
+maybe = st.booleans()
+times = st.integers(0, 40 * MS)
+
+
+@st.composite
+def samples(draw: st.DrawFn, begun: int, ended: int) -> list[Sample]:
+    cuts = sorted(draw(st.lists(st.integers(begun, ended), min_size=0, max_size=6)))
+    found = []
+    for place, (first, last) in enumerate(zip(cuts[::2], cuts[1::2], strict=False)):
+        inner = sorted(draw(st.lists(st.integers(first, last), min_size=0, max_size=4)))
+        stages = [
+            Stage(
+                one, two, draw(st.sampled_from(["Decode", "Flip"])), draw(st.none() | st.integers(0, 2 * (two - one)))
+            )
+            for one, two in zip(inner[::2], inner[1::2], strict=False)
+        ]
+        cpu = draw(st.none() | st.integers(0, last - first + 1000))
+        found.append(
+            Sample(first, last, place, draw(st.none() | st.just(place)), cpu, draw(st.sampled_from([1, 16])), stages)
+        )
+    return found
+
+
+@st.composite
+def tasks(draw: st.DrawFn, worker: int, free_at: int, handed: int, number: int) -> Task:
+    begun = max(free_at, handed) + draw(st.integers(0, 3 * MS))
+    ended = begun + draw(times)
+    collate = None
+    until = ended
+    if draw(maybe):
+        until = draw(st.integers(begun, ended))
+        collate = Span(until, ended)
+    return task_of(
+        begun,
+        ended,
+        worker=worker,
+        number=number,
+        dispatched=handed if draw(st.integers(0, 9)) else None,
+        arrived=ended + draw(st.integers(0, 30 * MS)) if draw(st.integers(0, 9)) else None,
+        cpu_ns=draw(st.none() | st.integers(0, 2 * (ended - begun))),
+        runnable_ns=draw(st.none() | st.integers(0, 2 * (ended - begun))),
+        samples=draw(samples(begun, until)),
+        collate=collate,
+        collate_cpu_ns=draw(st.none() | times),
+    )
+
+
+@st.composite
+def ranks(draw: st.DrawFn) -> Rank:
+    """Draw a recording: several passes; batches of one task or several, or none that was heard; workers or none."""
+    workers = draw(st.integers(0, 3))
+    pinning = draw(maybe)
+    device = draw(maybe)
+    persistent = draw(maybe)
+    now = draw(st.integers(0, 10 * MS))
+    steps: list[Step] = []
+    ahead: list[Batch] = []
+    free = [0, 0, 0]
+    for iterator in range(draw(st.integers(1, 3))):
+        made = now
+        now += draw(times)
+        startup = [Span(made, now)] if draw(maybe) else []
+        if not persistent:
+            free = [now, now, now]
+        for number in range(draw(st.integers(1, 5))):
+            drawn_for = draw(st.integers(0, 10 * MS))
+            wait_begun = now + draw(times)
+            batch = Batch(number=number, drawn=None, sampler_ns=None, iterator=iterator, loader=0)
+            if workers:
+                handed = draw(st.integers(max(0, made - MS), wait_begun))
+                if draw(st.integers(0, 9)):
+                    batch.drawn = Span(handed, handed + drawn_for)
+                    batch.sampler_ns = draw(st.none() | st.integers(0, drawn_for))
+                for place in range(draw(st.sampled_from([0, 1, 1, 1, 3]))):
+                    worker = draw(st.integers(0, workers - 1))
+                    task = draw(tasks(worker, free[worker], handed, place))
+                    free[worker] = task.ended
+                    batch.tasks.append(task)
+                done = max([wait_begun, *(task.arrived or task.ended for task in batch.tasks)])
+                if pinning:
+                    batch.pinned = Span(done, done + draw(st.integers(0, 5 * MS)))
+                    done = batch.pinned.ended
+            else:
+                task = draw(tasks(-1, wait_begun + drawn_for, 0, 0))
+                batch.tasks.append(task)
+                done = task.ended
+            if draw(st.integers(0, 5)) == 0:
+                ahead.append(batch)
+                continue
+            wait = Span(wait_begun, done + draw(st.integers(0, 5 * MS)))
+            now = wait.ended + draw(times)
+            idle = draw(st.integers(0, wait.ns + 2 * MS)) if device else None
+            steps.append(
+                Step(
+                    len(steps), 0, iterator, wait, batch, startup if not number else [], not number, now - wait.ended,
+                    device_idle_ns=idle if draw(st.integers(0, 9)) else None,
+                )
+            )  # fmt: skip
+        if steps and draw(maybe):
+            ending = now + draw(times)
+            steps[-1].ending = Span(now, ending)
+            now = ending
+    if not steps:
+        steps.append(step_of(0, now, now + MS, []))
+    rank = rank_of(steps, ahead, num_workers=workers, pin_memory=pinning)
+    if draw(maybe):
+        rank.loaders[0] = {**rank.loaders[0], "worker_method": "thread"}
+        rank.probe_ns = draw(st.lists(st.integers(0, 10 * MS), max_size=3))
+    return rank
+
+
+@given(ranks(), st.sampled_from(["host", "device"]))
+@settings(deadline=None)
+def test_the_parts_sum_to_the_stall(rank, clock):
+    found = blamed_steps(rank, clock)
+    for one in found:
+        step = one.step
+        assert sum(one.parts.values()) == one.stall_ns
+        assert all(type(ns) is int and ns >= 0 for ns in one.parts.values())
+        assert set(one.parts) <= KNOWN
+        assert 0 <= one.unusual_ns <= one.held_ns <= step.wait.ns
+        if clock == "device":
+            assert one.stall_ns == step.device_idle_ns
+        else:
+            ending = step.ending.ns if step.ending is not None and step is not rank.steps[-1] else 0
+            assert one.stall_ns == step.wait.ns + sum(span.ns for span in step.startup) + ending
+            assert one.total_ns == one.stall_ns + (step.loop_ns or 0)
+    counted = [step for step in rank.steps if clock == "host" or step.device_idle_ns is not None]
+    assert [one.step for one in found] == counted
+
+
+@given(st.data())
+@settings(deadline=None)
+def test_the_segments_of_a_task_cover_it_without_gaps(data):
+    task = data.draw(tasks(0, 0, 0, 0))
+    segments = segments_of(task, data.draw(st.sampled_from([0.0, 0.5, 1.0])))
+    at = task.begun
+    for segment in segments:
+        assert segment.begun == at
+        assert sum(segment.parts.values()) == segment.ended - segment.begun > 0
+        at = segment.ended
+    assert at == task.ended
+
+
+@given(st.integers(1, 50 * MS), st.integers(0, 50 * MS), st.integers(0, 50 * MS))
+def test_of_a_task_as_much_is_run_queue_as_the_system_says(length, cpu, runnable):
+    cpu = min(cpu, length)
+    runnable = min(runnable, length - cpu)
+    parts: dict[str, int] = {}
+    for segment in segments_of(task_of(0, length, cpu_ns=cpu, runnable_ns=runnable), 0.0):
+        for state, ns in segment.parts.items():
+            parts[state] = parts.get(state, 0) + ns
+    assert parts.get("run-queue", 0) == pytest.approx(runnable, abs=2)
+    assert parts.get("sample", 0) == pytest.approx(cpu, abs=2)
+    assert parts.get("read", 0) == pytest.approx(length - cpu - runnable, abs=2)
+
+
+# -- what is charged to what ------------------------------------------------------------------------------------------
+
+
+def test_a_wait_is_charged_to_what_its_batch_was_at_in_turn():
+    task = task_of(
+        20 * MS,
+        60 * MS,
+        dispatched=5 * MS,
+        arrived=63 * MS,
+        cpu_ns=20 * MS,
+        runnable_ns=0,
+        samples=[Sample(20 * MS, 50 * MS, 0, 7, 10 * MS, 1)],
+        collate=Span(50 * MS, 60 * MS),
+        collate_cpu_ns=10 * MS,
+    )
+    found = blamed(step_of(0, 0, 64 * MS, [task], drawn=Span(1 * MS, 5 * MS), sampler_ns=4 * MS))
+    assert found.parts == {
+        "sampler": 4 * MS,
+        "startup": 15 * MS,  # the worker's first
+        "sample": 10 * MS,
+        "read": 20 * MS,
+        "collate": 10 * MS,
+        "transport": 3 * MS,
+        "host": 2 * MS,
+    }
+
+
+def test_time_in_a_queue_is_charged_to_what_the_worker_did_instead():
+    before = step_of(0, 0, 1, [task_of(0, 30 * MS, cpu_ns=30 * MS, runnable_ns=0)])
+    task = task_of(32 * MS, 40 * MS, dispatched=1 * MS, cpu_ns=0, runnable_ns=0)
+    found = blamed(step_of(1, 10 * MS, 40 * MS, [task]), before)
+    assert found.parts == {"sample": 20 * MS, "queued": 2 * MS, "read": 8 * MS}
+
+
+def test_the_way_to_the_loop_is_charged_to_the_worker_while_it_is_at_the_next_batch():
+    after = step_of(1, 98 * MS, 99 * MS, [task_of(10 * MS, 18 * MS, cpu_ns=8 * MS, runnable_ns=0)])
+    task = task_of(0, 10 * MS, arrived=20 * MS, cpu_ns=10 * MS, runnable_ns=0)
+    assert blamed(step_of(0, 0, 20 * MS, [task]), after).parts == {"sample": 18 * MS, "transport": 2 * MS}
+
+
+def test_the_way_to_the_loop_waits_for_a_core_as_workers_do_where_they_are_more_than_the_cores():
+    task = task_of(0, 10 * MS, arrived=20 * MS, cpu_ns=2 * MS, runnable_ns=8 * MS)
+    assert blamed(step_of(0, 10 * MS, 20 * MS, [task]), num_workers=8).parts == {
+        "run-queue": 8 * MS,
+        "transport": 2 * MS,
+    }
+    assert blamed(step_of(0, 10 * MS, 20 * MS, [task]), num_workers=2).parts == {"transport": 10 * MS}
+
+
+def test_of_many_tasks_the_one_that_arrived_last_was_waited_for():
+    first = task_of(0, 10 * MS, worker=0, cpu_ns=10 * MS, runnable_ns=0)
+    last = task_of(0, 30 * MS, worker=1, number=1, cpu_ns=0, runnable_ns=0)
+    assert blamed(step_of(0, 0, 30 * MS, [first, last])).parts == {"read": 30 * MS}
+
+
+def test_time_in_the_run_queue_goes_to_what_computes_and_not_to_what_sleeps():
+    samples = [Sample(0, 20 * MS, 0, 0, 10 * MS, 1), Sample(20 * MS, 70 * MS, 1, 1, 0, 1)]
+    task = task_of(0, 70 * MS, cpu_ns=10 * MS, runnable_ns=10 * MS, samples=samples)
+    first, second = segments_of(task, 0.0)
+    assert first.parts == {"sample": 10 * MS, "run-queue": 10 * MS}
+    assert second.parts == {"read": 50 * MS}
+
+
+def test_stages_are_charged_by_their_names():
+    stage = Stage(0, 10 * MS, "Decode", 10 * MS)
+    task = task_of(0, 15 * MS, cpu_ns=15 * MS, samples=[Sample(0, 15 * MS, 0, 0, 15 * MS, 1, [stage])])
+    assert blamed(step_of(0, 0, 15 * MS, [task])).parts == {"stage:Decode": 10 * MS, "sample": 5 * MS}
+
+
+def test_blocked_threads_wait_for_the_interpreter_where_that_comes_late():
+    tasks = [task_of(0, 40 * MS, worker=worker, number=worker, cpu_ns=20 * MS, runnable_ns=0) for worker in (0, 1)]
+    rank = rank_of([step_of(0, 0, 40 * MS, tasks), step_of(1, 10**12, 10**12, [])], worker_method="thread")
+    rank.probe_ns = [5 * MS, 5 * MS, 5 * MS, 0]
+    assert blamed_steps(rank, "host")[0].parts == {"sample": 20 * MS, "gil": 15 * MS, "read": 5 * MS}
+
+
+def test_threads_that_do_not_compute_hold_no_interpreter_however_late_others_wake():
+    tasks = [task_of(0, 40 * MS, worker=worker, number=worker, cpu_ns=0, runnable_ns=0) for worker in (0, 1)]
+    rank = rank_of([step_of(0, 0, 40 * MS, tasks), step_of(1, 10**12, 10**12, [])], worker_method="thread")
+    rank.probe_ns = [5 * MS]
+    assert blamed_steps(rank, "host")[0].parts == {"read": 40 * MS}
+
+
+def test_without_workers_the_work_lies_in_the_wait():
+    task = task_of(5 * MS, 25 * MS, worker=-1, dispatched=None, cpu_ns=20 * MS, runnable_ns=0)
+    found = blamed(step_of(0, 0, 26 * MS, [task]), num_workers=0)
+    assert found.parts == {"sampler": 5 * MS, "sample": 20 * MS, "host": 1 * MS}
+
+
+def test_the_sampler_is_blamed_when_it_draws_the_next_indices_before_a_batch_is_given_out():
+    drawing = Batch(number=1, drawn=Span(2 * MS, 30 * MS), sampler_ns=28 * MS, iterator=0, loader=0)
+    step = step_of(0, 0, 31 * MS, [task_of(-9 * MS, -8 * MS, arrived=1 * MS)])
+    end = step_of(2, 10**12, 10**12, [], loop_ns=None)
+    found = blamed_steps(rank_of([step, end], [drawing]), "host")[0]
+    assert found.parts == {"transport": 1 * MS, "host": 2 * MS, "sampler": 28 * MS}
+
+
+def test_with_a_device_only_the_last_part_of_a_wait_counts_in_which_it_was_idle():
+    task = task_of(0, 30 * MS, arrived=35 * MS, cpu_ns=30 * MS, runnable_ns=0)
+    found = blamed(step_of(0, 0, 36 * MS, [task], device_idle_ns=10 * MS))
+    assert (found.stall_ns, found.parts) == (10 * MS, {"sample": 4 * MS, "transport": 5 * MS, "host": 1 * MS})
+
+
+def test_work_that_nobody_heard_is_not_blamed_on_anything():
+    assert blamed(step_of(0, 0, 10 * MS, [])).parts == {"other": 10 * MS}
+
+
+# -- the order of batches ---------------------------------------------------------------------------------------------
+
+
+def held(slow: int, later: list[tuple[int, int, int]]) -> BlamedStep:
+    """Wait for a batch that takes ``slow`` ms in worker 0; the later ones: dispatched, begun, ended, in worker 1."""
+    steps = [step_of(0, 0, slow * MS, [task_of(0, slow * MS)])]
+    steps += [
+        step_of(1 + place, slow * MS, slow * MS, [task_of(two * MS, three * MS, worker=1, dispatched=one * MS)])
+        for place, (one, two, three) in enumerate(later)
+    ]
+    return blamed(*steps)
+
+
+def test_a_slow_batch_holds_up_later_ones_while_a_worker_has_nothing_to_do():
+    found = held(100, [(0, 0, 10), (0, 10, 20)])
+    assert (found.held_ns, found.unusual_ns) == (90 * MS, 80 * MS)
+
+
+def test_it_holds_up_nothing_that_counts_while_all_workers_are_at_work():
+    found = held(100, [(0, 0, 50), (0, 50, 130)])
+    assert (found.held_ns, found.unusual_ns) == (50 * MS, 0)
+
+
+def test_a_batch_that_takes_as_long_as_others_is_not_unusual():
+    found = held(100, [(0, 0, 90)])
+    assert (found.held_ns, found.unusual_ns) == (10 * MS, 0)

@@ -1,0 +1,153 @@
+"""``with fastload.profile(loader)``: a part of a program is recorded, and nothing stays behind."""
+
+from __future__ import annotations
+
+import builtins
+import gc
+import os
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import dataloader as torch_module
+
+import fastload
+from fastload import ConfigError, observe
+from fastload.errors import TraceError
+from fastload.profiling.trace import Rank
+
+PROTECTED = [
+    (torch_module._BaseDataLoaderIter, "__init__"),
+    (torch_module._BaseDataLoaderIter, "__next__"),
+    (torch_module._MultiProcessingDataLoaderIter, "_try_put_index"),
+    (torch_module._MultiProcessingDataLoaderIter, "_try_get_data"),
+    (torch_module._DatasetKind, "create_fetcher"),
+    (torch_module._utils.worker, "_worker_loop"),
+    (torch_module._utils.pin_memory, "_pin_memory_loop"),
+    (builtins, "open"),
+]
+
+
+class Numbers(Dataset[Any]):
+    def __len__(self) -> int:
+        return 12
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        time.sleep(0.0002)  # of samples that take less than 25 µs not every one is told
+        return torch.full((2,), index)
+
+
+def indices(rank: Rank) -> list[list[int | None]]:
+    return [[sample.index for task in step.batch.tasks for sample in task.samples] for step in rank.steps]
+
+
+BATCHES = [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
+
+
+@pytest.mark.parametrize("engine", [DataLoader, fastload.DataLoader])
+@pytest.mark.parametrize("context", [None, "fork", "spawn"])
+def test_what_is_loaded_within_is_recorded(tmp_path: Path, engine: Any, context: str | None) -> None:
+    workers = {"num_workers": 1, "multiprocessing_context": context} if context else {}
+    loader = engine(Numbers(), batch_size=4, **workers)
+    list(loader)
+    with fastload.profile(loader, folder=tmp_path / "new") as recorded:
+        list(loader)
+    list(loader)
+    trace = recorded.trace()
+    assert trace.missing == {}
+    (rank,) = trace.ranks
+    assert [sorted(batch) for batch in indices(rank)] == BATCHES
+    assert recorded.folder == tmp_path / "new"
+
+
+def test_only_the_loader_that_was_named_is_recorded_or_all_of_them() -> None:
+    one, two = DataLoader(Numbers(), batch_size=4), DataLoader(Numbers(), batch_size=6)
+    for wanted, number in [(one, 3), (two, 2), (None, 5)]:
+        with fastload.profile(wanted) as recorded:
+            for _ in one:
+                pass
+            list(two)
+        (rank,) = recorded.trace().ranks
+        assert len(rank.steps) == number
+
+
+@pytest.mark.parametrize("level", [0, 1, 2])
+def test_everything_is_as_before_afterwards(tmp_path: Path, level: int) -> None:
+    def found() -> list[Any]:
+        functions = [vars(owner)[name] for owner, name in PROTECTED]
+        variables = [os.environ.get(name) for name in ("PYTHONPATH", "FASTLOAD_PROFILE")]
+        return [*functions, *variables, list(gc.callbacks), observe.listener, threading.active_count()]
+
+    before = found()
+    loader = fastload.DataLoader(Numbers(), batch_size=4, num_workers=1, worker_method="thread")
+    with pytest.raises(KeyError, match="mine"), fastload.profile(folder=tmp_path, level=level) as recorded:
+        list(loader)
+        list(DataLoader(Numbers()))
+        raise KeyError("mine")
+    assert found() == before
+    assert any(any(batch) for batch in indices(recorded.trace().ranks[0])) == (level > 0)
+
+
+def test_one_recording_at_a_time_in_a_folder_of_its_own(tmp_path: Path) -> None:
+    with fastload.profile(folder=tmp_path), pytest.raises(ConfigError, match="recorded already"):
+        fastload.profile().__enter__()
+    with pytest.raises(ConfigError, match="is not empty"):
+        fastload.profile(folder=tmp_path).__enter__()
+    for wrong in ({"level": 3}, {"warmup": -1}, {"warmup": 1.5}):
+        with pytest.raises(ConfigError, match=next(iter(wrong))):
+            fastload.profile(**wrong)  # type: ignore[arg-type]
+
+
+def test_a_recording_without_a_batch_says_so() -> None:
+    with fastload.profile() as recorded:
+        pass
+    with pytest.raises(TraceError, match="no process has asked a DataLoader for a batch"):
+        recorded.trace()
+
+
+def test_a_loader_that_was_begun_before_goes_on_unheard() -> None:
+    early = iter(DataLoader(Numbers(), batch_size=4, num_workers=1))
+    next(early)
+    with fastload.profile() as recorded:
+        assert len(list(early)) == 2
+        late = iter(DataLoader(Numbers(), batch_size=4, num_workers=1))
+        next(late)
+    assert len(list(late)) == 2
+    (rank,) = recorded.trace().ranks
+    assert [sorted(batch) for batch in indices(rank)] == BATCHES[:1]
+
+
+def test_where_workers_are_threads_the_interpreter_is_probed_and_the_probe_ends(tmp_path: Path) -> None:
+    def probes() -> list[str]:
+        return [thread.name for thread in threading.enumerate() if thread.name == "fastload_probe"]
+
+    loader = fastload.DataLoader(Numbers(), batch_size=4, num_workers=1, worker_method="thread")
+    with fastload.profile(folder=tmp_path) as recorded:
+        for _ in loader:
+            time.sleep(0.1)
+            gc.collect()
+        assert len(probes()) == 1
+        child = os.fork()
+        if not child:
+            os._exit(len(probes()))
+        assert os.waitpid(child, 0)[1] == 0, "a fork has no thread but the one that forked"
+    assert probes() == []
+    (rank,) = recorded.trace().ranks
+    assert len(rank.probe_ns) >= 2
+    assert min(rank.probe_ns) >= -1_000_000
+    for step in rank.steps[:-1]:
+        assert step.loop_ns is not None
+        assert step.loop_cpu_ns is not None
+        assert step.loop_ns >= 100_000_000 > step.loop_cpu_ns > 0
+
+
+def test_processes_without_worker_threads_have_no_probe(tmp_path: Path) -> None:
+    with fastload.profile(folder=tmp_path) as recorded:
+        before = threading.active_count()
+        list(DataLoader(Numbers(), batch_size=4))
+        assert threading.active_count() == before
+    assert recorded.trace().ranks[0].probe_ns == []

@@ -1,0 +1,103 @@
+"""What a hook costs is measured, and multiplied by what was recorded; rings on disks that fill up."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+import torch
+from torch.utils.data import DataLoader
+
+import fastload
+from fastload.profiling import ring as ring_module
+from fastload.profiling.costs import measured, seconds
+from fastload.profiling.recorder import Recorder
+from fastload.profiling.records import Kind, Record
+from fastload.profiling.ring import Ring, RingFile
+
+COSTS = {"record": 100.0, "cpu": 10.0, "clocks": 1000.0, "call": 1.0}
+
+
+def record(kind: int, *numbers: int) -> Record:
+    return Record(kind, 0, 0, 0, 0, *numbers, *[0] * (5 - len(numbers)))
+
+
+@pytest.mark.parametrize(
+    ("one", "expected"),
+    [
+        (record(Kind.WAIT), 100),
+        (record(Kind.WORK), 2100),
+        (record(Kind.COLLATE), 120),
+        (record(Kind.SAMPLE, 5, 3, 1), 120),
+        (record(Kind.SAMPLE, 5, -1, 16), 115),
+        (record(Kind.LOOP), 1100),
+    ],
+)
+def test_a_record_costs_what_was_measured_for_it(one: Record, expected: int) -> None:
+    assert seconds([one, one], COSTS) == (pytest.approx(2 * expected / 1e9), 2)
+
+
+def test_the_parts_of_a_hook_cost_something_and_less_than_a_millisecond() -> None:
+    costs = measured()
+    assert set(costs) == set(COSTS)
+    assert all(0 < cost < 1e6 for cost in costs.values())
+    assert costs["call"] < costs["record"]
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_a_recording_bears_what_its_hooks_cost(tmp_path: Path, num_workers: int) -> None:
+    with fastload.profile(folder=tmp_path) as recorded:
+        list(DataLoader(torch.arange(32), batch_size=4, num_workers=num_workers))
+    cost = recorded.trace().seconds_per_hook
+    assert cost is not None
+    assert 1e-8 < cost < 1e-3
+
+
+def full_disk_after(pieces: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    claim, claimed = os.posix_fallocate, []
+
+    def fallocate(descriptor: int, offset: int, length: int) -> None:
+        claimed.append(length)
+        if len(claimed) > pieces:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        claim(descriptor, offset, length)
+
+    monkeypatch.setattr(os, "posix_fallocate", fallocate)
+
+
+def test_room_is_claimed_before_it_is_written_and_a_full_disk_ends_the_recording_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ring_module, "_PIECE", 10)
+    full_disk_after(3, monkeypatch)
+    told: list[OSError] = []
+    path = str(tmp_path / "a.ring")
+    ring = Ring(path, 64, thread=1, is_main=True, full=told.append)
+    for number in range(50):
+        ring.write(Kind.SAMPLE, 0, 0, number, number)
+    assert [one.begun for one in RingFile(path)] == list(range(30))
+    assert [error.errno for error in told] == [errno.ENOSPC]
+
+
+def test_a_ring_that_is_full_of_records_goes_round_in_its_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ring_module, "_PIECE", 10)
+    path = str(tmp_path / "a.ring")
+    ring = Ring(path, 25, thread=1, is_main=False)
+    for number in range(60):
+        ring.write(Kind.SAMPLE, 0, 0, number, number)
+    file = RingFile(path)
+    assert [one.begun for one in file] == list(range(35, 60))
+    assert (file.num_lost, file.is_main) == (35, False)
+
+
+def test_a_disk_that_is_full_from_the_beginning_leaves_no_half_made_ring(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    full_disk_after(0, monkeypatch)
+    recorder = Recorder(str(tmp_path))
+    for _ in range(3):
+        recorder.ring().write(Kind.SAMPLE, 0, 0, 1, 2)
+    assert not [path for path in tmp_path.iterdir() if "ring" in path.name]
+    assert capsys.readouterr().err.count("is recorded no further: [Errno 28]") == 1

@@ -1,0 +1,251 @@
+"""The device's idle time and copies to it, with simulated events: nothing waits, nothing is lost, nothing is set up."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fastload.profiling.hooks.copies import Copies, DeviceClock, used_accelerator
+from fastload.profiling.hooks.selftest import Places
+from fastload.profiling.recorder import Recorder
+from fastload.profiling.records import Kind, Record
+from fastload.profiling.ring import RingFile
+
+
+class Device:
+    """A stream: work is done in order, each piece from when it may begin; events come when what is before them is."""
+
+    def __init__(self) -> None:
+        self.now = 0
+        self.busy_until = 0
+        self.made = 0
+
+    def work(self, ns: int) -> None:
+        self.busy_until = max(self.now, self.busy_until) + ns
+
+    def make(self) -> Event:
+        self.made += 1
+        return Event(self)
+
+
+class Event:
+    def __init__(self, device: Device) -> None:
+        self.device = device
+        self.at: int | None = None
+
+    def record(self) -> None:
+        self.at = max(self.device.now, self.device.busy_until)
+
+    def query(self) -> bool:
+        assert self.at is not None
+        return self.at <= self.device.now
+
+    def elapsed_time(self, later: Event) -> float:
+        assert self.query()
+        assert later.query()
+        assert self.at is not None
+        assert later.at is not None
+        return (later.at - self.at) / 1e6
+
+
+class Notes:
+    """Stands for a recorder."""
+
+    def __init__(self) -> None:
+        self.records: list[Record] = []
+        self.signals: list[str] = []
+
+    def ring(self) -> Notes:
+        return self
+
+    def write(self, kind: int, name: int, small: int, begun: int, ended: int, *numbers: int) -> None:
+        self.records.append(Record(kind, name, small, begun, ended, *numbers, *[0] * (5 - len(numbers))))
+
+    def missing(self, signal: str, why: str) -> None:
+        self.signals.append(signal)
+
+
+def clock_of(device: Device, make: Callable[[], Any] | None = None) -> tuple[DeviceClock, Notes]:
+    notes = Notes()
+    return DeviceClock(notes, make or device.make), notes  # type: ignore[arg-type]
+
+
+times = st.integers(0, 50_000_000)
+
+
+@given(st.lists(st.tuples(times, times, times), min_size=1, max_size=40))
+def test_idle_and_busy_time_are_the_devices_own(steps: list[tuple[int, int, int]]) -> None:
+    device = Device()
+    clock, notes = clock_of(device)
+    expected = []
+    last = None
+    for batch, (wait, launch, compute) in enumerate(steps):
+        before = max(device.now, device.busy_until)
+        clock.wait_begins()
+        begun = device.now
+        device.now += wait
+        after = max(device.now, device.busy_until)
+        clock.wait_ends(7, batch, begun, device.now)
+        expected.append((7, batch, after - before, -1 if last is None else before - last))
+        last = after
+        device.work(compute)  # launched at once, done later
+        device.now += launch
+    device.now = device.busy_until + device.now
+    clock.read()
+    found = [(record.a, record.b, record.c, record.d) for record in notes.records]
+    assert [place[:2] for place in found] == [place[:2] for place in expected]
+    for one, two in zip(found, expected, strict=True):
+        assert one[2:] == pytest.approx(two[2:], abs=1)
+    assert all(record.kind == Kind.DEVICE for record in notes.records)
+    assert notes.signals == []
+
+
+def test_events_are_used_again() -> None:
+    device = Device()
+    clock, notes = clock_of(device)
+    for batch in range(1000):
+        clock.wait_begins()
+        clock.wait_ends(0, batch, 0, 0)
+        device.work(1000)
+        device.now += 5000
+    clock.read()
+    assert len(notes.records) == 1000
+    assert device.made <= 6
+
+
+def test_a_device_that_is_far_behind_is_told_of_and_bounds_what_is_kept() -> None:
+    device = Device()
+    clock, notes = clock_of(device)
+    device.work(10**12)
+    for batch in range(2000):
+        clock.wait_begins()
+        clock.wait_ends(0, batch, 0, 0)
+    assert device.made < 1200
+    assert notes.records == []
+    assert set(notes.signals) == {"idle time of the device in some steps"}
+    device.now = 10**13
+    clock.read()
+    assert len(notes.records) == 512
+
+
+def test_an_event_that_cannot_be_recorded_is_told_of_and_no_error_of_the_scripts() -> None:
+    device = Device()
+    clock, notes = clock_of(device)
+    for batch in range(4):
+        clock.wait_begins()
+        if batch == 1:
+            device.busy_until = None  # type: ignore[assignment] # recording fails
+        clock.wait_ends(0, batch, 0, 0)
+        device.busy_until = 0
+    clock.read()
+    assert [(record.b, record.d < 0) for record in notes.records] == [(0, True), (2, True), (3, False)]
+    assert notes.signals == ["idle time of the device in some steps"]
+
+
+def test_before_the_script_uses_its_device_there_is_nothing_and_then_there_is() -> None:
+    device = Device()
+    used = False
+    clock, notes = clock_of(device, lambda: device.make() if used else None)
+    for batch in range(6):
+        used = batch >= 3
+        clock.wait_begins()
+        clock.wait_ends(0, batch, 0, 0)
+    clock.read()
+    assert [(record.b, record.d < 0) for record in notes.records] == [(3, True), (4, False), (5, False)]
+
+
+def test_an_accelerator_that_the_script_has_not_set_up_is_left_alone() -> None:
+    state = SimpleNamespace(initialized=False)
+    fake = SimpleNamespace(cuda=SimpleNamespace(is_initialized=lambda: state.initialized))
+    assert used_accelerator(SimpleNamespace()) is None
+    assert used_accelerator(fake) is None  # and nothing else of it was asked: it has nothing else
+    state.initialized = True
+    assert used_accelerator(fake) == "cuda"
+
+
+# -- copies -----------------------------------------------------------------------------------------------------------
+
+
+class Elsewhere(torch.Tensor):
+    """Says that it lies on a device."""
+
+    device = torch.device("cuda", 0)  # type: ignore[assignment]
+
+
+class Kept(torch.Tensor):
+    """A class whose method can be replaced without changing torch's own."""
+
+    def to(self, *arguments: Any, **named: Any) -> Any:  # type: ignore[override]
+        if arguments == ("cuda",):
+            return torch.zeros(2).as_subclass(Elsewhere)
+        return torch.Tensor.to(self.as_subclass(torch.Tensor), *arguments, **named)
+
+
+def test_copies_to_a_device_are_told_and_others_are_not(tmp_path: Path) -> None:
+    recorder = Recorder(str(tmp_path))
+    original = Kept.to
+    copies = Copies(recorder, Places(recorder))
+    copies.hook_tensor(Kept)
+    tensor = torch.zeros(100).as_subclass(Kept)
+    assert type(tensor.to("cuda", non_blocking=True)) is Elsewhere
+    assert tensor.to(torch.float64).dtype == torch.float64
+    assert tensor.to("cpu") is not None
+    copies.close()
+    assert Kept.to is original
+    (path,) = tmp_path.glob("*.ring")
+    (record,) = RingFile(str(path))
+    assert (record.kind, record.small, record.a) == (Kind.COPY, 2, 400)
+    assert record.begun <= record.ended
+
+
+@pytest.fixture
+def heard(tmp_path: Path) -> Any:
+    recorder = Recorder(str(tmp_path))
+    places = Places(recorder)
+    methods = torch.Tensor.to, torch.Tensor.cuda
+    copies = Copies(recorder, places)
+    copies.hook_torch(torch)
+    copies.hook_tensor(torch.Tensor)
+    assert torch.Tensor.to is not methods[0]
+    yield methods
+    copies.close()
+    places.restore()
+    assert (torch.Tensor.to, torch.Tensor.cuda) == methods
+    assert type(torch.Tensor.to) is type(methods[0])
+
+
+def test_torchs_method_works_as_before_while_it_is_heard(heard: Any) -> None:
+    tensor = torch.arange(6.0, requires_grad=True)
+    assert torch.equal(torch.Tensor.to(tensor, torch.float64), tensor.double())
+    tensor.to(torch.float64).sum().backward()
+    assert torch.equal(tensor.grad, torch.ones(6))  # type: ignore[arg-type]
+    assert {heard[0]: 1}[torch.Tensor.to] == 1, "libraries look methods up in tables"
+    model = torch.nn.Linear(2, 2).to(torch.float64)
+    assert model.weight.dtype == torch.float64
+    assert torch.nn.Parameter(torch.ones(1)).to("cpu").requires_grad
+    assert torch.Tensor.to.__name__ == "to"
+
+
+def test_torchvisions_tensors_keep_their_class_while_torchs_method_is_heard(heard: Any) -> None:
+    from torchvision import tv_tensors
+
+    image = tv_tensors.Image(torch.zeros(3, 4, 4))
+    assert type(image.to(torch.float64)) is tv_tensors.Image
+
+
+def test_once_the_script_compiles_the_methods_are_torchs_own_and_copies_are_missing(heard: Any, tmp_path: Path) -> None:
+    function = torch.compile(lambda x: x.to(torch.float64) * 2, backend="eager", fullgraph=True)
+    assert (torch.Tensor.to, torch.Tensor.cuda) == heard
+    assert type(torch.Tensor.to) is type(heard[0])
+    values = torch.tensor([random.random()])
+    assert torch.equal(function(values), values.double() * 2)
+    (notes,) = tmp_path.glob("*.jsonl")
+    assert '"signal": "copies to the device", "why": "the script calls torch.compile' in notes.read_text()

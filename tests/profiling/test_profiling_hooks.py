@@ -1,0 +1,292 @@
+"""Hooks find their places or say that they have not; stages do not overlap; who is not heard pays nothing."""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+import time
+import types
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import dataloader as torch_module
+from torch.utils.data._utils import pin_memory, worker
+
+import fastload
+from fastload import observe
+from fastload.profiling.hooks.selftest import Places
+from fastload.profiling.hooks.stages import Stages
+from fastload.profiling.recorder import Recorder
+from fastload.profiling.records import Kind, Record
+
+
+class Numbers(Dataset[Any]):
+    def __len__(self) -> int:
+        return 8
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        return torch.full((2,), index)
+
+
+# -- places -----------------------------------------------------------------------------------------------------------
+
+SIGNALS = {
+    (torch_module._BaseDataLoaderIter, "_next_index"): "time in the sampler",
+    (torch_module._MultiProcessingDataLoaderIter, "_try_put_index"): "when batches are handed to workers",
+    (torch_module._MultiProcessingDataLoaderIter, "_try_get_data"): "when batches arrive",
+    (torch_module._MultiProcessingDataLoaderIter, "_reset"): "passes of persistent workers",
+    (torch_module._DatasetKind, "create_fetcher"): "samples and collation",
+    (worker, "_worker_loop"): "what workers do",
+    (pin_memory, "_pin_memory_loop"): "pinning",
+}
+
+
+def renamed(function: Any, old: str, new: str) -> Any:
+    """Return a function whose code is the same, but for one of the names in it."""
+    code = function.__code__
+    names = tuple(new if name == old else name for name in code.co_names)
+    variables = tuple(new if name == old else name for name in code.co_varnames)
+    assert (names, variables) != (code.co_names, code.co_varnames)
+    changed = code.replace(co_names=names, co_varnames=variables)
+    return types.FunctionType(changed, function.__globals__, function.__name__, function.__defaults__)
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "inner", "signal"),
+    [
+        (torch_module._MultiProcessingDataLoaderIter, "_try_put_index", "_send_idx", "when batches are handed to"),
+        (torch_module._MultiProcessingDataLoaderIter, "_next_data", "_rcvd_idx", "which batch next() gives"),
+        (worker, "_worker_loop", "index_queue", "what workers do"),
+        (pin_memory, "_pin_memory_loop", "in_queue", "pinning"),
+        (torch_module._DatasetKind, "create_fetcher", "collate_fn", "samples and collation"),
+    ],
+)
+def test_a_place_whose_inner_names_have_changed_is_left_alone_and_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: Any, name: str, inner: str, signal: str
+) -> None:
+    static = inspect.getattr_static(module, name)
+    changed = renamed(getattr(module, name), inner, "renamed")
+    monkeypatch.setattr(module, name, staticmethod(changed) if isinstance(static, staticmethod) else changed)
+    with fastload.profile(folder=tmp_path) as recorded:
+        assert getattr(module, name) is changed
+        list(DataLoader(Numbers(), batch_size=4))
+    (told,) = recorded.trace().missing.items()
+    assert told[0].startswith(signal)
+    assert inner in told[1]
+
+
+def test_a_place_that_is_gone_is_told_and_its_signal_is_unknown_not_zero(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kind = torch_module._DatasetKind
+    create = kind.create_fetcher
+    monkeypatch.delattr(kind, "create_fetcher")
+
+    with fastload.profile(folder=tmp_path) as recorded:
+        assert not hasattr(kind, "create_fetcher")
+        monkeypatch.setattr(kind, "create_fetcher", staticmethod(create), raising=False)
+        list(DataLoader(Numbers(), batch_size=4))
+    trace = recorded.trace()
+    assert trace.missing == {"samples and collation": "there is no _DatasetKind.create_fetcher"}
+    assert [step.batch.tasks for step in trace.ranks[0].steps] == [[], []]
+
+
+def test_in_this_torch_every_place_is_found(tmp_path: Path) -> None:
+    before = {place: inspect.getattr_static(*place) for place in SIGNALS}
+    with fastload.profile(folder=tmp_path) as recorded:
+        for place, function in before.items():
+            assert inspect.getattr_static(*place) is not function, SIGNALS[place]
+        list(DataLoader(Numbers()))
+    assert recorded.trace().missing == {}
+
+
+def test_an_error_while_a_module_is_hooked_is_told_and_does_not_reach_the_import(tmp_path: Path) -> None:
+    recorder = Recorder(str(tmp_path))
+
+    def fail(module: Any) -> None:
+        raise KeyError("place")
+
+    Places(recorder).guarded(fail)(types.ModuleType("odd"))
+    (lines,) = tmp_path.glob("*.jsonl")
+    assert '"signal": "what odd does", "why": "KeyError: \'place\'"' in lines.read_text()
+
+
+def test_what_others_have_put_over_a_hook_stays(tmp_path: Path) -> None:
+    owner = types.SimpleNamespace(__name__="owner", f=lambda: 1, g=lambda: 2)
+    f, g = owner.f, owner.g
+    places = Places(Recorder(str(tmp_path)))
+    for name in ("f", "g"):
+        assert places.replace(owner, name, lambda function: lambda: function() + 10, name)
+    assert (owner.f(), owner.g(), places.found) == (11, 12, ["owner.f", "owner.g"])
+    owner.g = others = lambda: 3
+    places.restore()
+    assert owner.f is f
+    assert owner.g is others is not g
+
+
+def test_of_the_smallest_samples_one_in_sixteen_stands_for_the_others(tmp_path: Path) -> None:
+    tensor = torch.arange(40 * 8)
+    with fastload.profile(folder=tmp_path) as recorded:
+        list(DataLoader(torch.utils.data.Subset(Plain(tensor), range(40 * 8)), batch_size=40))
+        list(DataLoader(Flow(), batch_size=40))
+    steps = recorded.trace().ranks[0].steps
+    assert len(steps) == 16
+    for step in steps:
+        (task,) = step.batch.tasks
+        assert sum(sample.weight for sample in task.samples) == 40
+    last = steps[7].batch.tasks[0].samples
+    assert [(sample.place, sample.weight) for sample in last] == [(0, 16), (16, 16), (32, 8)]
+
+
+class Plain(Dataset[Any]):
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self.tensor = tensor
+
+    def __getitem__(self, index: int) -> int:
+        return index
+
+
+class Flow(torch.utils.data.IterableDataset[Any]):
+    def __iter__(self) -> Any:
+        return iter(range(40 * 8))
+
+
+# -- stages -----------------------------------------------------------------------------------------------------------
+
+
+class Written:
+    """Stands for a ring."""
+
+    def __init__(self) -> None:
+        self.records: list[Record] = []
+
+    def write(self, kind: int, name: int, small: int, begun: int, ended: int, *numbers: int) -> None:
+        self.records.append(Record(kind, name, small, begun, ended, *numbers, *[0] * (5 - len(numbers))))
+
+
+@pytest.fixture
+def stages(tmp_path: Path) -> Stages:
+    recorder = Recorder(str(tmp_path))
+    return Stages(recorder, Places(recorder))
+
+
+def busy(ns: int = 100_000) -> None:
+    until = time.perf_counter_ns() + ns
+    while time.perf_counter_ns() < until:
+        pass
+
+
+def test_a_stage_within_another_splits_it_and_none_overlap(stages: Stages, tmp_path: Path) -> None:
+    inner = stages.timed("inner", busy)
+
+    def work() -> None:
+        busy()
+        inner()
+        busy()
+        inner()
+
+    outer = stages.timed("outer", work)
+    ring = Written()
+    outer()
+    assert ring.records == []
+    stages.begin(ring)
+    outer()
+    stages.end()
+    outer()
+    text = next(tmp_path.glob("*.jsonl")).read_text()
+    numbers = {name: 1 + [line.split('"')[-2] for line in text.splitlines() if '"name"' in line].index(name)
+               for name in ("inner", "outer")}  # fmt: skip
+    named = [next(name for name, number in numbers.items() if number == record.name) for record in ring.records]
+    assert named[:4] == ["outer", "inner", "outer", "inner"]
+    assert all(record.kind == Kind.STAGE for record in ring.records)
+    for before, after in zip(ring.records, ring.records[1:], strict=False):
+        assert before.begun < before.ended <= after.begun
+    assert all(record.ended - record.begun >= 100_000 for record in ring.records[:4])
+
+
+def test_a_stage_that_raises_is_told_and_the_error_stays(stages: Stages) -> None:
+    def fail() -> None:
+        busy()
+        raise KeyError("mine")
+
+    ring = Written()
+    stages.begin(ring)
+    with pytest.raises(KeyError, match="mine"):
+        stages.timed("failing", fail)()
+    assert len(ring.records) == 1
+
+
+def image_files(folder: Path) -> list[str]:
+    from PIL import Image
+
+    paths = []
+    for number in range(4):
+        path = folder / f"{number}.jpg"
+        Image.new("RGB", (320, 240), (number * 40, 90, 30)).save(path)
+        paths.append(str(path))
+    return paths
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("workers", [0, 1])
+def test_torchvisions_transforms_and_pillows_decoding_are_told_by_name(
+    tmp_path: Path, version: int, workers: int
+) -> None:
+    transforms: Any = import_module("torchvision.transforms" + (".v2" if version == 2 else ""))
+    paths = image_files(tmp_path)
+    transform = transforms.Compose(
+        [
+            transforms.RandomResizedCrop(64),
+            transforms.Compose([transforms.RandomHorizontalFlip(1.0), transforms.ColorJitter(0.5, 0.5)]),
+            transforms.PILToTensor(),
+        ]
+    )
+
+    class Images(Dataset[Any]):
+        def __len__(self) -> int:
+            return len(paths)
+
+        def __getitem__(self, index: int) -> Any:
+            from PIL import Image
+
+            with open(paths[index], "rb") as file:
+                image = Image.open(file)
+                return transform(image.convert("RGB"))
+
+    plain = DataLoader(Images(), batch_size=2, num_workers=workers)
+    torch.manual_seed(0)
+    expected = list(plain)
+    with fastload.profile(plain, level=2) as recorded:
+        torch.manual_seed(0)
+        found = list(plain)
+    assert all(torch.equal(*pair) for pair in zip(expected, found, strict=True))
+    names = set()
+    for step in recorded.trace().ranks[0].steps:
+        for task in step.batch.tasks:
+            for sample in task.samples:
+                places = sorted((stage.begun, stage.ended) for stage in sample.stages)
+                assert all(one[1] <= two[0] for one, two in itertools.pairwise(places))
+                assert sample.begun <= places[0][0]
+                assert places[-1][1] <= sample.ended
+                names |= {stage.name for stage in sample.stages}
+    assert {"PIL.decode", "RandomResizedCrop", "ColorJitter", "PILToTensor", "open", "PIL.Image.open"} <= names
+    assert "Compose" not in names
+
+
+# -- cost -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_look_whether_anybody_listens_costs_next_to_nothing() -> None:
+    def looks() -> int:
+        begun = time.perf_counter_ns()
+        for _ in range(10_000):
+            if observe.listener is not None:
+                raise AssertionError
+        return time.perf_counter_ns() - begun
+
+    # Four looks a chunk: handing over, loading, collating, taking the result. The best of many: others use the machine.
+    assert 4 * min(looks() for _ in range(200)) / 10_000 <= 400

@@ -1,0 +1,253 @@
+"""``fastload profile`` in real processes: what is recorded, whatever becomes of them, and that they stay their own."""
+
+from __future__ import annotations
+
+import resource
+import sys
+from pathlib import Path
+
+import pytest
+from profiled import plain, profile, write
+
+from fastload.profiling.trace import Step
+
+LOOP = """
+if __name__ == "__main__":
+    {importing}
+    loader = DataLoader(Slow(), batch_size=4, {arguments})
+    for epoch in range(2):
+        for batch in loader:
+            assert batch.shape == (4, 4)
+    print("trained")
+"""
+OURS = "from fastload import DataLoader"
+
+
+def indices_of(step: Step) -> list[int | None]:
+    tasks = sorted(step.batch.tasks, key=lambda task: task.number)
+    return [sample.index for task in tasks for sample in sorted(task.samples, key=lambda sample: sample.place)]
+
+
+@pytest.mark.parametrize(
+    ("importing", "arguments"),
+    [
+        ("pass", "num_workers=0"),
+        ("pass", "num_workers=2"),
+        ("pass", "num_workers=2, persistent_workers=True, multiprocessing_context='forkserver'"),
+        ("pass", "num_workers=1, multiprocessing_context='spawn'"),
+        (OURS, "num_workers=0"),
+        (OURS, "num_workers=2"),
+        (OURS, "num_workers=2, persistent_workers=True"),
+        (OURS, "num_workers=2, persistent_workers=True, seed=3"),
+        (OURS, "num_workers=2, chunk_size='batch'"),
+        (OURS, "num_workers=2, worker_method='thread'"),
+        (OURS, "num_workers=1, multiprocessing_context='spawn'"),
+    ],
+)
+def test_every_batch_is_told_with_its_tasks_and_samples(tmp_path: Path, importing: str, arguments: str) -> None:
+    write(tmp_path, LOOP.format(importing=importing, arguments=arguments))
+    done = profile(tmp_path, "train.py")
+    assert (done.status, done.output) == (0, "trained\n"), done.errors
+    trace = done.trace
+    assert trace.missing == {}
+    (rank,) = trace.ranks
+    assert len(rank.steps) == 12
+    assert [step.first for step in rank.steps] == [place % 6 == 0 for place in range(12)]
+    workers = set()
+    for place, step in enumerate(rank.steps):
+        assert indices_of(step) == list(range(4 * (place % 6), 4 * (place % 6) + 4))
+        assert sum(task.num_samples for task in step.batch.tasks) == 4
+        for task in step.batch.tasks:
+            workers.add(task.worker)
+            assert task.ns >= sum(sample.ns for sample in task.samples) >= 2_000_000 * len(task.samples)
+            assert task.cpu_ns is not None
+            assert task.cpu_ns < task.ns
+            assert task.collate is not None
+            assert task.ended <= step.wait.ended
+            if task.worker >= 0:
+                assert task.dispatched is not None
+                assert task.arrived is not None
+                assert step.batch.drawn is not None
+                assert step.batch.drawn.begun <= task.begun
+                assert task.ended <= task.arrived <= step.wait.ended
+    assert workers <= ({-1} if "num_workers=0" in arguments else {0, 1})
+    assert all(step.loop_cpu_ns is not None and step.loop_ns is not None for step in rank.steps[:-1])
+    assert bool(rank.probe_ns) <= ("thread" in arguments)
+
+
+def test_ranks_that_torchrun_starts_end_at_the_same_step(tmp_path: Path) -> None:
+    write(
+        tmp_path,
+        """
+        if __name__ == "__main__":
+            torch.distributed.init_process_group("gloo")
+            for epoch in range(100):
+                for batch in DataLoader(Slow(), batch_size=4, num_workers=1, persistent_workers=True):
+                    torch.distributed.all_reduce(torch.ones(1))
+        """,
+    )
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "train.py"]
+    done = profile(tmp_path, "--", *torchrun, options=("--steps", 7, "--warmup", 2))
+    assert done.status == 0, done.errors
+    assert [(rank.rank, len(rank.steps)) for rank in done.trace.ranks] == [(0, 9), (1, 9)]
+
+
+def test_a_module_is_recorded_with_its_arguments_and_its_input_is_its_own(tmp_path: Path) -> None:
+    write(
+        tmp_path,
+        """
+        if __name__ == "__main__":
+            print(sys.argv[1:], sys.stdin.read(), len(list(DataLoader(Slow(), batch_size=12))))
+            print("careful", file=sys.stderr)
+            sys.exit(17)
+        """,
+        "package/train.py",
+    )
+    done = profile(tmp_path, "-m", "package.train", "--steps", "3", input="words")
+    assert (done.status, done.output) == (17, "['--steps', '3'] words 2\n")
+    assert done.errors.startswith("careful\n")
+    assert len(done.trace.ranks[0].steps) == 2
+
+
+ENDS = {
+    "raise KeyError('mine')": 1,
+    "sys.exit(3)": 3,
+    "os._exit(4)": 4,
+    "os.kill(os.getpid(), signal.SIGKILL)": 137,
+    "os.kill(os.getpid(), signal.SIGSEGV)": 139,
+    "os.abort()": 134,
+}
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_however_a_script_ends_what_was_recorded_stands(tmp_path: Path, end: str) -> None:
+    path = write(
+        tmp_path,
+        f"""
+        if __name__ == "__main__":
+            for number, batch in enumerate(DataLoader(Slow(), batch_size=4, num_workers=1)):
+                print(number, flush=True)
+                if number == 3:
+                    {end}
+        """,
+    )
+    done = profile(tmp_path, path)
+    assert (done.status, done.output) == (ENDS[end], "0\n1\n2\n3\n")
+    (rank,) = done.trace.ranks
+    assert [indices_of(step) for step in rank.steps] == [list(range(place, place + 4)) for place in range(0, 16, 4)]
+    if "raise" in end:
+        assert "KeyError: 'mine'" in done.errors
+        assert "fastload" not in done.errors.partition("KeyError")[0]
+
+
+def test_an_error_of_the_dataset_reads_as_it_would_without_us(tmp_path: Path) -> None:
+    path = write(
+        tmp_path,
+        """
+        class Broken(Slow):
+            def __getitem__(self, index):
+                if index == 9:
+                    raise ValueError("nine")
+                return super().__getitem__(index)
+
+        if __name__ == "__main__":
+            for number, batch in enumerate(DataLoader(Broken(), batch_size=4, num_workers=1)):
+                print(number, flush=True)
+        """,
+    )
+    done = profile(tmp_path, path)
+    bare = plain(tmp_path, sys.executable, path)
+    assert (done.status, done.output) == (bare.returncode, bare.stdout) == (1, "0\n1\n")
+    told = [line for line in done.errors.splitlines() if "ValueError" in line]
+    assert told == [line for line in bare.stderr.splitlines() if "ValueError" in line] != []
+
+
+def test_a_worker_that_is_killed_leaves_its_records_and_torchs_error(tmp_path: Path) -> None:
+    path = write(
+        tmp_path,
+        """
+        class Dying(Slow):
+            def __getitem__(self, index):
+                if index == 9:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                return super().__getitem__(index)
+
+        if __name__ == "__main__":
+            for batch in DataLoader(Dying(), batch_size=4, num_workers=1):
+                pass
+        """,
+    )
+    done = profile(tmp_path, path)
+    assert done.status == 1
+    assert "is killed by signal: Killed" in done.errors
+    # The worker may have been dead before the main process read its second batch.
+    assert [indices_of(step) for step in done.trace.ranks[0].steps] in ([[0, 1, 2, 3]], [[0, 1, 2, 3], [4, 5, 6, 7]])
+
+
+def test_a_script_that_executes_itself_anew_is_recorded_both_times(tmp_path: Path) -> None:
+    path = write(
+        tmp_path,
+        """
+        if __name__ == "__main__":
+            print(len(list(DataLoader(Slow(), batch_size=8, num_workers=1))), flush=True)
+            if len(sys.argv) == 1:
+                os.execv(sys.executable, [sys.executable, *sys.argv, "again"])
+        """,
+    )
+    done = profile(tmp_path, path)
+    assert (done.status, done.output) == (0, "3\n3\n"), done.errors
+    assert [[indices_of(step) for step in rank.steps] for rank in done.trace.ranks] == [
+        [list(range(8)), list(range(8, 16)), list(range(16, 24))]
+    ] * 2
+
+
+def test_a_process_that_forks_in_the_middle_of_its_loop_is_recorded_apart_from_its_child(tmp_path: Path) -> None:
+    path = write(
+        tmp_path,
+        """
+        if __name__ == "__main__":
+            for number, batch in enumerate(DataLoader(Slow(), batch_size=4)):
+                if number == 2:
+                    child = os.fork()
+                    if not child:
+                        list(DataLoader(Slow(), batch_size=12))
+                        os._exit(0)
+                    assert os.waitpid(child, 0)[1] == 0
+        """,
+    )
+    done = profile(tmp_path, path)
+    assert done.status == 0, done.errors
+    assert sorted(len(rank.steps) for rank in done.trace.ranks) == [2, 6]
+
+
+ENDLESS = """
+if __name__ == "__main__":
+    for epoch in range(3):
+        for batch in DataLoader(Slow(), batch_size=4, num_workers=1):
+            if epoch == 0:
+                {spoil}
+    print("trained")
+"""
+
+
+def test_a_folder_that_goes_does_not_disturb_the_script(tmp_path: Path) -> None:
+    import_it = "import shutil; shutil.rmtree('recording', ignore_errors=True)"
+    path = write(tmp_path, ENDLESS.format(spoil=import_it))
+    done = profile(tmp_path, path)
+    assert done.output == "trained\n"
+    assert "is recorded no further: [Errno 2]" in done.errors
+
+
+def test_a_disk_without_room_does_not_disturb_the_script(tmp_path: Path) -> None:
+    path = write(tmp_path, ENDLESS.format(spoil="pass"))
+    done = profile(tmp_path, path, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20)))
+    assert (done.status, done.output) == (0, "trained\n")
+    assert "is recorded no further: [Errno 27] File too large" in done.errors
+    assert "no process has asked a DataLoader for a batch" in done.errors
+
+
+def test_a_process_without_torch_is_left_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "plain.py").write_text("import sys; print({name.split('.')[0] for name in sys.modules} & {'torch'})")
+    done = profile(tmp_path, "plain.py")
+    assert (done.status, done.output) == (0, "set()\n")
+    assert [path.name for path in done.folder.iterdir()] == ["recording.json"]

@@ -1,0 +1,97 @@
+"""torchdata's StatefulDataLoader under the profiler: heard as torch's is, and its states stay what they are."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.data import Dataset, IterableDataset
+
+import fastload
+
+pytestmark = pytest.mark.filterwarnings("ignore:.set_vital. is deprecated")  # which torchdata calls
+
+stateful = pytest.importorskip("torchdata.stateful_dataloader", reason="torchdata is not installed")
+
+
+class Numbers(Dataset[Any]):
+    def __len__(self) -> int:
+        return 12
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        time.sleep(0.0002)
+        return torch.full((2,), index)
+
+
+class Stream(IterableDataset[Any]):
+    """Is its own iterator, and has a state."""
+
+    def __init__(self) -> None:
+        self.place = 0
+
+    def __iter__(self) -> Stream:
+        return self
+
+    def __next__(self) -> int:
+        if self.place == 12:
+            raise StopIteration
+        self.place += 1
+        return self.place
+
+    def state_dict(self) -> dict[str, int]:
+        return {"place": self.place}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self.place = state["place"]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {},
+        {"num_workers": 2},
+        {"num_workers": 1, "persistent_workers": True},
+        {"num_workers": 1, "multiprocessing_context": "spawn"},
+    ],
+    ids=str,
+)
+def test_every_batch_is_told_with_its_tasks_and_samples(tmp_path: Path, arguments: dict[str, Any]) -> None:
+    loader = stateful.StatefulDataLoader(Numbers(), batch_size=4, **arguments)
+    with fastload.profile(folder=tmp_path) as recorded:
+        for _ in range(2):
+            assert len(list(loader)) == 3
+    trace = recorded.trace()
+    assert trace.missing == {}
+    (rank,) = trace.ranks
+    assert rank.loaders[0]["engine"] == "torchdata"
+    assert len(rank.steps) == 6
+    for place, step in enumerate(rank.steps):
+        (task,) = step.batch.tasks
+        assert [sample.index for sample in task.samples] == list(range(place % 3 * 4, place % 3 * 4 + 4))
+        assert task.collate is not None
+        if arguments:
+            assert task.dispatched is not None
+            assert task.arrived is not None
+            assert task.dispatched <= task.begun
+            assert task.ended <= task.arrived <= step.wait.ended
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_a_state_that_is_taken_while_it_is_recorded_is_the_same(tmp_path: Path, num_workers: int) -> None:
+    def state_after_one() -> Any:
+        loader = stateful.StatefulDataLoader(Stream(), batch_size=4, num_workers=num_workers)
+        iterator = iter(loader)
+        next(iterator)
+        return loader.state_dict(), [batch.tolist() for batch in iterator]
+
+    torch.manual_seed(0)
+    expected = state_after_one()
+    with fastload.profile(folder=tmp_path) as recorded:
+        torch.manual_seed(0)
+        found = state_after_one()
+    assert str(found) == str(expected)
+    assert set(recorded.trace().missing) <= {"samples of iterable datasets with a state"}
+    assert len(recorded.trace().ranks[0].steps) == 3

@@ -1,0 +1,139 @@
+"""Files of a recording become steps with what stands between them; files of slow samples are named."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from fastload.profiling.hooks.slow_files import NUMBER, SlowFiles, file_of
+from fastload.profiling.reading import SETTINGS, read_trace
+from fastload.profiling.records import Kind
+from fastload.profiling.ring import Ring
+from fastload.profiling.trace import Copy, Span
+
+
+def recording(folder: Path, records: list[tuple[int, ...]], lines: list[dict[str, Any]] | None = None) -> str:
+    """Write a recording of one process; records are kind, small, begun, ended, then their numbers."""
+    settings = {"command": ["train.py"], "warmup": 0, "recorded": "2026-01-02T03:04:05+00:00", "status": 3}
+    (folder / SETTINGS).write_text(json.dumps(settings), encoding="utf-8")
+    known = [
+        {"kind": "process", "pid": 7, "parent": 1, "rank": None, "cores": 2},
+        {"kind": "loader", "number": 5, "num_workers": 1},
+        *(lines or []),
+    ]
+    (folder / "7-1.jsonl").write_text("".join(json.dumps(line) + "\n" for line in known), encoding="utf-8")
+    ring = Ring(str(folder / "7-1-7.ring"), 1000, thread=7, is_main=True)
+    for kind, small, begun, ended, *numbers in records:
+        ring.write(kind, 0, small, begun, ended, *numbers)
+    return str(folder)
+
+
+TWO_PASSES: list[tuple[int, ...]] = [
+    (Kind.ITERATOR, 1, 0, 10, 0, 5),
+    (Kind.WAIT, 1, 12, 20, 0, 0),
+    (Kind.COPY, 1, 25, 30, 4096),
+    (Kind.WAIT, 0, 40, 55, 0, 0),
+    (Kind.ITERATOR, 1, 70, 80, 1, 5),
+    (Kind.WAIT, 1, 81, 90, 1, 0),
+    (Kind.COPY, 2, 91, 92, 8),
+    (Kind.WAIT, 0, 95, 96, 1, 0),
+]
+
+
+def test_the_wait_that_finds_the_end_of_a_pass_is_no_part_of_the_loop(tmp_path):
+    trace = read_trace(recording(tmp_path, TWO_PASSES))
+    (rank,) = trace.ranks
+    assert [step.ending for step in rank.steps] == [Span(40, 55), Span(95, 96)]
+    assert [step.loop_ns for step in rank.steps] == [70 - 20 - 15, 95 - 90]
+    assert [step.first for step in rank.steps] == [True, True]
+    assert (trace.recorded, trace.exit_status) == ("2026-01-02T03:04:05+00:00", 3)
+
+
+def test_copies_belong_to_the_step_before_them(tmp_path):
+    (rank,) = read_trace(recording(tmp_path, TWO_PASSES)).ranks
+    assert rank.steps[0].copies == [Copy(25, 30, 4096, True, False)]
+    assert rank.steps[1].copies == [Copy(91, 92, 8, False, True)]
+
+
+def test_a_batch_knows_its_pass_and_its_loader(tmp_path):
+    (rank,) = read_trace(recording(tmp_path, TWO_PASSES)).ranks
+    assert [(step.batch.iterator, step.batch.loader) for step in rank.steps] == [(0, 5), (1, 5)]
+
+
+def test_what_a_broken_pass_left_behind_is_not_taken_for_a_batch_that_was_handed_out_later(tmp_path):
+    records = [
+        (Kind.ITERATOR, 1, 0, 1, 0, 5),
+        (Kind.ARRIVE, 0, 2, 3, 0, 0, 0, -1),
+        (Kind.DISPATCH, 0, 5, 6, 0, 0, 0, 0, 4),
+        (Kind.ARRIVE, 0, 20, 21, 0, 0, 0, -1),
+        (Kind.WAIT, 1, 10, 25, 0, 0),
+    ]
+    worker = tmp_path / "8-1-8.ring"
+    lines = [{"kind": "workers", "iterator": 0, "processes": [8]}]
+    folder = recording(tmp_path, records, lines)
+    Ring(str(worker), 10, thread=8, is_main=True).write(Kind.WORK, 0, 0, 8, 19, -1, 0, 5, 0, 0)
+    (tmp_path / "8-1.jsonl").write_text('{"kind": "process", "pid": 8}\n', encoding="utf-8")
+    (rank,) = read_trace(folder).ranks
+    (task,) = rank.steps[0].batch.tasks
+    assert (task.begun, task.dispatched, task.arrived) == (8, 6, 21)
+
+
+def test_files_that_were_noted_are_known_by_their_samples_index(tmp_path):
+    folder = recording(tmp_path, TWO_PASSES, [{"kind": "file", "index": 3, "path": "a.jpg"}])
+    assert read_trace(folder).ranks[0].files == {3: "a.jpg"}
+
+
+# -- files of slow samples --------------------------------------------------------------------------------------------
+
+
+class Notes:
+    """Stands for a recorder."""
+
+    def __init__(self) -> None:
+        self.files: dict[int, str] = {}
+
+    def note(self, kind: str, *, index: int, path: str) -> None:
+        assert kind == "file"
+        assert index not in self.files, "a file is noted once"
+        self.files[index] = path
+
+
+class Folder:
+    """A dataset as torchvision's folders are."""
+
+    def __init__(self, number: int) -> None:
+        self.samples = [(f"{index}.jpg", 0) for index in range(number)]
+
+
+def test_the_files_of_the_slowest_samples_are_noted_and_few_others():
+    notes = Notes()
+    files = SlowFiles(notes)  # type: ignore[arg-type]
+    dataset = Folder(1000)
+    for _ in range(2):
+        for index in range(1000):
+            files.offer(10**9 if index % 50 == 7 else 1000 - index, dataset, index)
+        files.tell()
+    assert {index for index in range(1000) if index % 50 == 7} <= set(notes.files)
+    assert len(notes.files) <= 2 * NUMBER
+    assert all(notes.files[index] == f"{index}.jpg" for index in notes.files)
+
+
+class Hostile:
+    """A dataset whose attributes do what they like."""
+
+    @property
+    def samples(self) -> Any:
+        raise AssertionError("a property was asked")
+
+    def __getattr__(self, name: str) -> Any:
+        raise AssertionError("__getattr__ was asked")
+
+
+def test_a_dataset_without_a_list_of_files_names_none_and_runs_no_code():
+    assert file_of(Hostile(), 0) is None
+    assert file_of([1, 2], 0) is None
+    odd = Folder(2)
+    assert (file_of(odd, 5), file_of(odd, -3), file_of(odd, -1)) == (None, None, "1.jpg")
+    odd.samples = [(3, "x"), ()]  # type: ignore[list-item]
+    assert (file_of(odd, 0), file_of(odd, 1)) == (None, None)

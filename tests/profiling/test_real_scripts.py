@@ -1,0 +1,549 @@
+"""Scripts as users write them, unmodified, under ``fastload profile``: what they print and how they end is theirs.
+
+The scripts are of this project, in the manner of PyTorch's own examples and of each library's documentation; the
+libraries are the real ones. The data are made up, and small.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import multiprocessing
+import os
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from fastload.profiling.analysis import Analysis
+from fastload.profiling.reading import read_trace
+from fastload.profiling.trace import Rank, Trace
+
+pytestmark = pytest.mark.timeout(300)
+
+
+class Run:
+    """What came of a script.
+
+    Args:
+        folder: the script's; the recording is within.
+        text: the script.
+        words: its arguments.
+        options: of ``fastload profile``.
+        before: words in front of the script.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        text: str,
+        *words: str,
+        options: tuple[str, ...] = ("--full",),
+        before: tuple[str, ...] = (),
+    ) -> None:
+        self._folder = folder
+        (folder / "train.py").write_text(text, encoding="utf-8")
+        done = subprocess.run(
+            [
+                *(sys.executable, "-m", "fastload.cli", "profile", "--out", "recorded", *options),
+                *before,
+                "train.py",
+                *words,
+            ],
+            cwd=folder,
+            env=os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""},
+            capture_output=True,
+            text=True,
+        )
+        self.status, self.output, self.complaints = done.returncode, done.stdout, done.stderr
+
+    @property
+    def trace(self) -> Trace:
+        """The recording."""
+        return read_trace(str(self._folder / "recorded"))
+
+    @property
+    def analysis(self) -> Analysis:
+        """What the recording comes to."""
+        path = self._folder / "recorded" / "profile.json"
+        return Analysis.from_json(path.read_text(encoding="utf-8"), str(path))
+
+    @property
+    def rank(self) -> Rank:
+        """The only process that trained."""
+        (rank,) = self.trace.ranks
+        return rank
+
+
+def needs(library: str) -> pytest.MarkDecorator:
+    """Skip a test where a library is not installed, without importing it."""
+    return pytest.mark.skipif(importlib.util.find_spec(library) is None, reason=f"{library} is not installed")
+
+
+def batches_of(rank: Rank) -> dict[str, list[int]]:
+    """Return the steps of each loader: by the name of its sampler, as many as each pass had."""
+    found: dict[str, dict[int, int]] = {}
+    for step in rank.steps:
+        passes = found.setdefault(rank.loaders[step.loader]["sampler"], {})
+        passes[step.iterator] = passes.get(step.iterator, 0) + 1
+    return {sampler: list(passes.values()) for sampler, passes in found.items()}
+
+
+def workers_of(rank: Rank) -> set[int]:
+    """Return the workers that made what was delivered; -1 stands for the main process."""
+    return {task.worker for step in rank.steps for task in step.batch.tasks}
+
+
+def num_samples(rank: Rank) -> int:
+    """Return how many samples were asked of datasets for what was delivered, not all of them measured."""
+    return sum(sample.weight for step in rank.steps for task in step.batch.tasks for sample in task.samples)
+
+
+# -- PyTorch's examples ------------------------------------------------------------------------------------------------
+
+MNIST = """
+import argparse
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+import torch.optim as optim
+from torchvision import datasets, transforms
+from torch.optim.lr_scheduler import StepLR
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(1, 4, 3, 2)
+        self.fc = nn.Linear(676, 10)
+
+    def forward(self, x):
+        return F.log_softmax(self.fc(torch.flatten(F.relu(self.conv(x)), 1)), dim=1)
+
+
+def train(args, model, device, train_loader, optimizer, epoch):
+    model.train()
+    for batch_idx, (data, target) in enumerate(train_loader):
+        data, target = data.to(device), target.to(device)
+        optimizer.zero_grad()
+        loss = F.nll_loss(model(data), target)
+        loss.backward()
+        optimizer.step()
+        if batch_idx % args.log_interval == 0:
+            print(f"Train Epoch: {epoch} [{batch_idx * len(data)}/{len(train_loader.dataset)}]")
+
+
+def test(model, device, test_loader):
+    model.eval()
+    seen = 0
+    with torch.no_grad():
+        for data, target in test_loader:
+            seen += len(model(data.to(device)).argmax(dim=1))
+    print(f"Test set: {seen}/{len(test_loader.dataset)}")
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--batch-size", type=int, default=64)
+    parser.add_argument("--test-batch-size", type=int, default=1000)
+    parser.add_argument("--epochs", type=int, default=14)
+    parser.add_argument("--workers", type=int, default=0)
+    parser.add_argument("--log-interval", type=int, default=10)
+    args = parser.parse_args()
+    torch.manual_seed(1)
+    device = torch.device("cpu")
+    train_kwargs = {"batch_size": args.batch_size, "num_workers": args.workers, "shuffle": True}
+    test_kwargs = {"batch_size": args.test_batch_size}
+    transform = transforms.Compose([transforms.ToTensor(), transforms.Normalize((0.1307,), (0.3081,))])
+    dataset1 = datasets.MNIST("data", train=True, transform=transform)
+    dataset2 = datasets.MNIST("data", train=False, transform=transform)
+    train_loader = torch.utils.data.DataLoader(dataset1, **train_kwargs)
+    test_loader = torch.utils.data.DataLoader(dataset2, **test_kwargs)
+    model = Net().to(device)
+    optimizer = optim.Adadelta(model.parameters())
+    scheduler = StepLR(optimizer, step_size=1, gamma=0.7)
+    for epoch in range(1, args.epochs + 1):
+        train(args, model, device, train_loader, optimizer, epoch)
+        test(model, device, test_loader)
+        scheduler.step()
+
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+def write_digits(folder: Path) -> None:
+    """Write files as MNIST has them: 80 digits to train with, 24 to test."""
+    raw = folder / "data" / "MNIST" / "raw"
+    raw.mkdir(parents=True)
+    for prefix, count in (("train", 80), ("t10k", 24)):
+        images = np.random.default_rng(0).integers(0, 256, (count, 28, 28), dtype=np.uint8)
+        labels = np.arange(count, dtype=np.uint8) % 10
+        (raw / f"{prefix}-images-idx3-ubyte").write_bytes(struct.pack(">4i", 2051, count, 28, 28) + images.tobytes())
+        (raw / f"{prefix}-labels-idx1-ubyte").write_bytes(struct.pack(">2i", 2049, count) + labels.tobytes())
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_the_mnist_example_prints_what_it_prints_and_its_two_loaders_are_told_apart(
+    tmp_path: Path, workers: int
+) -> None:
+    write_digits(tmp_path)
+    run = Run(
+        tmp_path,
+        MNIST,
+        *("--batch-size", "16", "--test-batch-size", "8", "--epochs", "2", "--log-interval", "4"),
+        *("--workers", str(workers)),
+    )
+    assert run.status == 0, run.complaints
+    assert run.output == "".join(
+        f"Train Epoch: {epoch} [0/80]\nTrain Epoch: {epoch} [64/80]\nTest set: 24/24\n" for epoch in (1, 2)
+    )
+    assert batches_of(run.rank) == {"RandomSampler": [5, 5], "SequentialSampler": [3, 3]}
+    assert workers_of(run.rank) == ({-1, 0} if workers else {-1})
+
+
+IMAGENET = """
+import argparse
+import torch
+import torch.nn as nn
+import torchvision.datasets as datasets
+import torchvision.transforms as transforms
+
+
+class AverageMeter:
+    def __init__(self):
+        self.count = 0
+
+    def update(self, n):
+        self.count += n
+
+
+def train(train_loader, model, criterion, optimizer, epoch):
+    seen = AverageMeter()
+    model.train()
+    for i, (images, target) in enumerate(train_loader):
+        output = model(images.to("cpu", non_blocking=True))
+        loss = criterion(output, target.to("cpu", non_blocking=True))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        seen.update(images.size(0))
+    print(f"Epoch: [{epoch}][{i + 1}/{len(train_loader)}] {seen.count}")
+
+
+def validate(val_loader, model, criterion):
+    seen = AverageMeter()
+    model.eval()
+    with torch.no_grad():
+        for i, (images, target) in enumerate(val_loader):
+            criterion(model(images), target)
+            seen.update(images.size(0))
+    print(f"Test: [{i + 1}/{len(val_loader)}] {seen.count}")
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("data")
+    parser.add_argument("-j", "--workers", default=4, type=int)
+    parser.add_argument("--epochs", default=90, type=int)
+    parser.add_argument("-b", "--batch-size", default=256, type=int)
+    args = parser.parse_args()
+    normalize = transforms.Normalize(mean=[0.485, 0.456, 0.406], std=[0.229, 0.224, 0.225])
+    train_dataset = datasets.ImageFolder(
+        f"{args.data}/train",
+        transforms.Compose([
+            transforms.RandomResizedCrop(32), transforms.RandomHorizontalFlip(), transforms.ToTensor(), normalize,
+        ]))
+    val_dataset = datasets.ImageFolder(
+        f"{args.data}/val",
+        transforms.Compose([transforms.Resize(36), transforms.CenterCrop(32), transforms.ToTensor(), normalize]))
+    train_loader = torch.utils.data.DataLoader(
+        train_dataset, batch_size=args.batch_size, shuffle=True, num_workers=args.workers, pin_memory=True)
+    val_loader = torch.utils.data.DataLoader(
+        val_dataset, batch_size=args.batch_size, shuffle=False, num_workers=args.workers, pin_memory=True)
+    model = nn.Sequential(nn.Conv2d(3, 4, 3, 4), nn.Flatten(), nn.Linear(256, 2))
+    criterion = nn.CrossEntropyLoss()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9, weight_decay=1e-4)
+    for epoch in range(args.epochs):
+        train(train_loader, model, criterion, optimizer, epoch)
+        validate(val_loader, model, criterion)
+
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+def write_photographs(folder: Path) -> None:
+    """Write two classes: 20 photographs of 60 by 48 pixels to train with, 8 to validate."""
+    generator = np.random.default_rng(0)
+    for split, count in (("train", 20), ("val", 8)):
+        for number in range(count):
+            path = folder / "photographs" / split / "ab"[number % 2] / f"{number}.jpg"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(generator.integers(0, 256, (48, 60, 3), dtype=np.uint8)).save(path)
+
+
+def test_the_imagenet_examples_loaders_are_recorded_with_their_workers(tmp_path: Path) -> None:
+    write_photographs(tmp_path)
+    run = Run(tmp_path, IMAGENET, "photographs", "-j", "2", "-b", "4", "--epochs", "2")
+    assert run.status == 0, run.complaints
+    assert run.output == "".join(f"Epoch: [{epoch}][5/5] 20\nTest: [2/2] 8\n" for epoch in (0, 1))
+    rank = run.rank
+    assert batches_of(rank) == {"RandomSampler": [5, 5], "SequentialSampler": [2, 2]}
+    assert workers_of(rank) == {0, 1}
+    assert num_samples(rank) == 2 * (20 + 8)
+    train = next(loader for loader in rank.loaders.values() if loader["sampler"] == "RandomSampler")
+    (explained,) = run.analysis.ranks
+    assert (explained.workers.number, explained.workers.method) == (2, multiprocessing.get_all_start_methods()[0])
+    assert explained.verdict.cause is None  # 14 steps are too few, and it says so
+    assert "steady steps were recorded" in explained.verdict.sentence
+    assert explained.verdict.sentence.split(";")[0][:20] in run.complaints
+    assert (train["engine"], train["batch_size"], train["num_workers"], train["pin_memory"]) == ("torch", 4, 2, True)
+
+
+def test_a_script_ends_after_its_steps_with_status_0_and_what_it_had_printed(tmp_path: Path) -> None:
+    write_photographs(tmp_path)
+    run = Run(
+        tmp_path,
+        IMAGENET,
+        *("photographs", "-j", "2", "-b", "4", "--epochs", "90"),
+        options=("--steps", "8", "--warmup", "2"),
+    )
+    assert run.status == 0, run.complaints
+    assert run.output == "Epoch: [0][5/5] 20\nTest: [2/2] 8\n"
+    assert len(run.rank.steps) == 10
+
+
+# -- libraries ---------------------------------------------------------------------------------------------------------
+
+TIMM = """
+import torch
+from timm.data import create_loader
+from torchvision.datasets import FakeData
+
+if __name__ == "__main__":
+    loader = create_loader(
+        FakeData(20, (3, 40, 40), 10), input_size=(3, 32, 32), batch_size=4, is_training=True, num_workers=2,
+        device=torch.device("cpu"), persistent_workers=False, use_prefetcher=USE_PREFETCHER,
+    )
+    print([len([0 for images, labels in loader if images.shape == (4, 3, 32, 32)]) for epoch in range(2)])
+"""
+
+
+@needs("timm")
+@pytest.mark.parametrize("use_prefetcher", [True, False])
+def test_timms_loader_is_recorded(tmp_path: Path, use_prefetcher: bool) -> None:
+    run = Run(tmp_path, TIMM.replace("USE_PREFETCHER", str(use_prefetcher)))
+    assert (run.status, run.output) == (0, "[5, 5]\n"), run.complaints
+    rank = run.rank
+    assert batches_of(rank) == {"RandomSampler": [5, 5]}
+    assert workers_of(rank) == {0, 1}
+    assert num_samples(rank) == 40
+
+
+LIGHTNING = """
+import lightning
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+
+class Classifier(lightning.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(2, 2)
+
+    def training_step(self, batch, number):
+        features, labels = batch
+        return torch.nn.functional.cross_entropy(self.layer(features), labels)
+
+    def validation_step(self, batch, number):
+        self.training_step(batch, number)
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+
+
+if __name__ == "__main__":
+    rows = TensorDataset(torch.randn(24, 2), torch.arange(24) % 2)
+    trainer = lightning.Trainer(
+        accelerator="cpu", devices=1, max_epochs=2, logger=False, enable_checkpointing=False,
+        enable_progress_bar=False, enable_model_summary=False,
+    )
+    trainer.fit(
+        Classifier(), DataLoader(rows, batch_size=4, shuffle=True, num_workers=2), DataLoader(rows, batch_size=8)
+    )
+    print(f"{trainer.global_step} steps")
+"""
+
+
+@needs("lightning")
+def test_lightnings_trainer_is_recorded_sanity_check_included(tmp_path: Path) -> None:
+    run = Run(tmp_path, LIGHTNING)
+    assert (run.status, run.output) == (0, "12 steps\n"), run.complaints
+    assert batches_of(run.rank) == {"SequentialSampler": [2, 3, 3], "RandomSampler": [6, 6]}
+
+
+@needs("lightning")
+def test_lightnings_trainer_is_ended_after_the_steps_that_were_wanted(tmp_path: Path) -> None:
+    run = Run(tmp_path, LIGHTNING, options=("--steps", "6", "--warmup", "1"))
+    assert (run.status, run.output) == (0, ""), run.complaints
+    assert len(run.rank.steps) == 7
+
+
+ACCELERATE = """
+import torch
+from accelerate import Accelerator
+from torch.utils.data import DataLoader, TensorDataset
+
+if __name__ == "__main__":
+    accelerator = Accelerator(cpu=True)
+    rows = TensorDataset(torch.randn(24, 2), torch.arange(24) % 2)
+    model = torch.nn.Linear(2, 2)
+    model, optimizer, loader = accelerator.prepare(
+        model, torch.optim.SGD(model.parameters(), lr=0.1), DataLoader(rows, 4, shuffle=True, num_workers=2)
+    )
+    for epoch in range(2):
+        for number, (features, labels) in enumerate(loader):
+            accelerator.backward(torch.nn.functional.cross_entropy(model(features), labels))
+            optimizer.step()
+            optimizer.zero_grad()
+        print(f"epoch {epoch}: {number + 1} batches")
+"""
+
+
+@needs("accelerate")
+def test_accelerates_loader_is_recorded(tmp_path: Path) -> None:
+    run = Run(tmp_path, ACCELERATE)
+    assert (run.status, run.output) == (0, "epoch 0: 6 batches\nepoch 1: 6 batches\n"), run.complaints
+    ((passes),) = batches_of(run.rank).values()
+    assert passes == [6, 6]
+    assert workers_of(run.rank) == {0, 1}
+
+
+TRAINER = """
+import torch
+import transformers
+
+
+class Rows(torch.utils.data.Dataset):
+    def __len__(self):
+        return 24
+
+    def __getitem__(self, index):
+        return {"features": torch.tensor([float(index), 1.0]), "labels": torch.tensor(index % 2)}
+
+
+class Classifier(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(2, 2)
+
+    def forward(self, features, labels):
+        logits = self.layer(features)
+        return {"loss": torch.nn.functional.cross_entropy(logits, labels), "logits": logits}
+
+
+if __name__ == "__main__":
+    arguments = transformers.TrainingArguments(
+        output_dir="trained", use_cpu=True, num_train_epochs=2, per_device_train_batch_size=4,
+        dataloader_num_workers=2, report_to="none", save_strategy="no", logging_strategy="no", disable_tqdm=True,
+    )
+    trainer = transformers.Trainer(Classifier(), arguments, train_dataset=Rows())
+    done = trainer.train()
+    print(f"after {done.global_step} steps")
+"""
+
+
+@needs("transformers")
+def test_hugging_faces_trainer_is_recorded(tmp_path: Path) -> None:
+    run = Run(tmp_path, TRAINER)
+    assert run.status == 0, run.complaints
+    assert run.output.splitlines()[-1] == "after 12 steps"
+    ((passes),) = batches_of(run.rank).values()
+    assert passes == [6, 6]
+    assert workers_of(run.rank) == {0, 1}
+
+
+# -- ranks -------------------------------------------------------------------------------------------------------------
+
+RANKS = """
+import os
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+
+if __name__ == "__main__":
+    dist.init_process_group("gloo")
+    rows = TensorDataset(torch.randn(64, 2), torch.arange(64) % 2)
+    sampler = DistributedSampler(rows)
+    loader = DataLoader(rows, batch_size=4, sampler=sampler, num_workers=1)
+    model = DistributedDataParallel(torch.nn.Linear(2, 2))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for epoch in range(2):
+        sampler.set_epoch(epoch)
+        for features, labels in loader:
+            optimizer.zero_grad()
+            torch.nn.functional.cross_entropy(model(features), labels).backward()
+            optimizer.step()
+    print(f"rank {dist.get_rank()} is done", flush=True)
+    dist.destroy_process_group()
+"""
+
+TORCHRUN = ("--", sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
+
+
+def test_each_rank_of_torchrun_is_recorded(tmp_path: Path) -> None:
+    run = Run(tmp_path, RANKS, before=TORCHRUN)
+    assert run.status == 0, run.complaints
+    assert sorted(run.output.splitlines()) == ["rank 0 is done", "rank 1 is done"]
+    ranks = run.trace.ranks
+    assert [rank.rank for rank in ranks] == [0, 1]
+    for rank in ranks:
+        assert batches_of(rank) == {"DistributedSampler": [8, 8]}
+        assert workers_of(rank) == {0}
+
+
+def test_all_ranks_end_after_the_same_step(tmp_path: Path) -> None:
+    run = Run(tmp_path, RANKS, before=TORCHRUN, options=("--steps", "9", "--warmup", "2"))
+    assert (run.status, run.output) == (0, ""), run.complaints
+    assert [len(rank.steps) for rank in run.trace.ranks] == [11, 11]
+
+
+# -- its own -----------------------------------------------------------------------------------------------------------
+
+ENDS = """
+import sys
+import torch
+from torch.utils.data import DataLoader
+
+for number, batch in enumerate(DataLoader(torch.arange(40), batch_size=4, num_workers=1)):
+    print(number)
+    if number == 4:
+        print("to standard error", file=sys.stderr)
+        {end}
+"""
+
+
+@pytest.mark.parametrize(
+    ("end", "status", "said"),
+    [
+        ("sys.exit(7)", 7, ""),
+        ("raise RuntimeError('the script is at fault')", 1, "RuntimeError: the script is at fault"),
+    ],
+)
+def test_how_a_script_ends_is_its_own_and_what_it_did_till_then_is_recorded(
+    tmp_path: Path, end: str, status: int, said: str
+) -> None:
+    run = Run(tmp_path, ENDS.format(end=end))
+    assert run.status == status
+    assert run.output == "0\n1\n2\n3\n4\n"
+    assert "to standard error\n" in run.complaints
+    assert said in run.complaints
+    assert len(run.rank.steps) == 5
+    assert run.analysis.exit_status == status

@@ -1,0 +1,283 @@
+"""The simulation of a loader: known answers, bounds, what cannot make a run slower, and where all time goes."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fastload.profiling.demands import BatchDemand, Costs, Demands, Part
+from fastload.profiling.simulation import Machinery, Order, Played, play
+
+MS = 1e6
+FREE = Costs(
+    waking_ns=0.0,
+    turning_ns=0.0,
+    sending_ns=0.0,
+    receiving_ns=0.0,
+    inline_ns=0.0,
+    forking_ns=0.0,
+    booting_ns=0.0,
+    ending_ns=0.0,
+)
+COSTLY = Costs(
+    waking_ns=0.1 * MS,
+    turning_ns=0.2 * MS,
+    sending_ns=0.3 * MS,
+    receiving_ns=0.4 * MS,
+    inline_ns=0.05 * MS,
+    forking_ns=10 * MS,
+    booting_ns=20 * MS,
+    ending_ns=5 * MS,
+)
+
+
+def batch(
+    *samples: tuple[float, float], loop: tuple[float, float] = (0.0, 0.0), collate: float = 0.0, pin: float = 0.0
+) -> BatchDemand:
+    """Return a batch; its samples ask for (ms on a core, ms blocked)."""
+    return BatchDemand(
+        samples=tuple(Part(cpu * MS, blocked * MS) for cpu, blocked in samples),
+        collate=Part(collate * MS, 0.0),
+        stages={},
+        draw_ns=0.0,
+        pin_ns=pin * MS,
+        loop=Part(loop[0] * MS, loop[1] * MS),
+        device_ns=None,
+    )
+
+
+def demands(*passes: list[BatchDemand], costs: Costs = FREE) -> Demands:
+    number = sum(map(len, passes))
+    return Demands(
+        loader={},
+        passes=tuple(tuple(one) for one in passes),
+        cut=(False,) * len(passes),
+        steady=(True,) * number,
+        step_ns=(0.0,) * number,
+        costs=costs,
+        cores=2,
+        queued_ns=0.0,
+    )
+
+
+def late_step_ms(played: Played) -> float:
+    """Return the mean time of a step in the second half, where the beginning is forgotten."""
+    steps = [wait + loop for wait, loop in zip(played.wait_ns, played.loop_ns, strict=True)]
+    half = steps[len(steps) // 2 :]
+    return sum(half) / len(half) / MS
+
+
+times = st.floats(0.0, 20.0)
+batches = st.builds(
+    lambda samples, loop, collate: batch(*samples, loop=loop, collate=collate),
+    st.lists(st.tuples(times, times), min_size=1, max_size=12),
+    st.tuples(times, times),
+    st.floats(0.0, 3.0),
+)
+runs = st.lists(batches, min_size=1, max_size=12)
+orders: st.SearchStrategy[Order] = st.sampled_from(["batch", "any", "sample"])
+machineries = st.builds(
+    Machinery,
+    workers=st.integers(0, 5),
+    prefetch=st.integers(1, 4),
+    order=orders,
+    whole=st.booleans(),
+    pin=st.booleans(),
+    cores=st.integers(1, 6).map(float),
+    loop_threads=st.integers(1, 3),
+)
+
+
+def whole(part: Part) -> float:
+    return part.cpu + part.blocked
+
+
+@pytest.mark.parametrize(
+    ("workers", "loop", "expected"),
+    [(0, 5.0, 45.0), (1, 5.0, 40.0), (2, 5.0, 20.0), (4, 5.0, 10.0), (4, 30.0, 30.0), (8, 7.0, 7.0)],
+)
+def test_equal_batches_take_what_arithmetic_says(workers, loop, expected):
+    """A batch is blocked for 40 ms in all, and the loop waits for a device."""
+    run = demands([batch(*[(0.0, 5.0)] * 8, loop=(0.0, loop))] * 64)
+    assert late_step_ms(play(run, Machinery(workers=workers))) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(("workers", "cores", "expected"), [(1, 2, 40.0), (2, 2, 20.0), (8, 2, 20.0), (8, 4, 10.0)])
+def test_workers_that_compute_are_no_more_than_the_cores(workers, cores, expected):
+    run = demands([batch(*[(5.0, 0.0)] * 8)] * 64)
+    assert late_step_ms(play(run, Machinery(workers=workers, cores=cores))) == pytest.approx(expected)
+
+
+def test_a_computing_loop_and_a_computing_worker_share_one_core():
+    run = demands([batch((10.0, 0.0), loop=(10.0, 0.0))] * 40)
+    assert late_step_ms(play(run, Machinery(workers=1, cores=1))) == pytest.approx(20.0, rel=0.05)
+    assert late_step_ms(play(run, Machinery(workers=1, cores=2))) == pytest.approx(10.0)
+
+
+def test_a_loop_that_computes_with_several_threads_leaves_fewer_cores():
+    run = demands([batch((0.0, 1.0), loop=(10.0, 0.0))] * 40)
+    alone = Machinery(workers=1, cores=2)
+    assert late_step_ms(play(run, dataclasses.replace(alone, loop_threads=4))) == pytest.approx(20.0)
+    assert late_step_ms(play(run, alone)) == pytest.approx(10.0)
+
+
+def test_a_slow_batch_holds_the_others_up_only_where_order_is_bound_to_workers():
+    """Each eighth batch takes 80 ms, all others 2: one worker of 4 has 82 ms to do for 8 batches, the loop 48."""
+    run = demands([batch((0.0, 80.0 if number % 8 == 3 else 2.0), loop=(0.0, 6.0)) for number in range(160)])
+    bound = play(run, Machinery(workers=4))
+    assert late_step_ms(bound) == pytest.approx(82 / 8, rel=0.02)
+    assert sum(bound.overtaken_ns) > 0.9 * sum(bound.wait_ns[8:])
+    assert late_step_ms(play(run, Machinery(workers=4, order="any"))) == pytest.approx(6.0, rel=0.02)
+
+
+def test_samples_that_go_to_idle_workers_even_out_a_slow_one():
+    """One sample of 8 takes 100 ms in each fourth batch, and torch has one worker of 4 make all of these."""
+    slow = batch((0.0, 100.0), *[(0.0, 2.0)] * 7)
+    quick = batch(*[(0.0, 2.0)] * 8)
+    run = demands([slow if number % 4 == 0 else quick for number in range(80)])
+    bound = late_step_ms(play(run, Machinery(workers=4)))
+    free = late_step_ms(play(run, Machinery(workers=4, order="sample")))
+    assert bound == pytest.approx(114 / 4)
+    assert free < 0.5 * bound
+
+
+def test_pinning_is_a_stage_of_its_own_that_goes_on_beside_the_workers():
+    run = demands([batch((0.0, 20.0), loop=(0.0, 1.0), pin=15.0)] * 40)
+    assert late_step_ms(play(run, Machinery(workers=4, pin=True, cores=4))) == pytest.approx(15.0)
+    assert late_step_ms(play(run, Machinery(workers=4, pin=False, cores=4))) == pytest.approx(5.0)
+
+
+def test_workers_that_stay_are_started_once():
+    run = demands(*[[batch((0.0, 1.0))] * 4] * 3, costs=COSTLY)
+    anew = play(run, Machinery(workers=2, cores=4))
+    kept = play(run, Machinery(workers=2, cores=4, persistent=True))
+    saved = 2 * (2 * 10 * MS + 20 * MS) + 2 * 2 * 5 * MS  # for nothing waits for the last end
+    assert anew.elapsed_ns - kept.elapsed_ns == pytest.approx(saved, rel=0.05)
+
+
+@pytest.mark.parametrize("lag", [0, 2])
+def test_a_device_works_while_the_loop_prepares_the_next_step(lag):
+    """The device takes 40 ms a step, the loop 10 ms to tell it what to do."""
+    one = dataclasses.replace(batch((0.0, 1.0), loop=(10.0, 40.0)), device_ns=40 * MS)
+    slow = dataclasses.replace(batch((0.0, 100.0), loop=(10.0, 40.0)), device_ns=40 * MS)
+    assert late_step_ms(play(demands([one] * 40), Machinery(workers=2, cores=4, device_lag=lag))) == pytest.approx(40.0)
+    inline = play(demands([one] * 40), Machinery(workers=0, cores=4, device_lag=lag))
+    assert late_step_ms(inline) == pytest.approx(41.0 if lag == 0 else 40.0)
+    starved = play(demands([slow] * 40), Machinery(workers=2, cores=4, device_lag=lag))
+    assert late_step_ms(starved) == pytest.approx(50.0)
+
+
+def test_the_waiting_for_cores_that_others_caused_stays():
+    samples = batch((1.0, 0.0))
+    seen = dataclasses.replace(samples, samples=(Part(1.0 * MS, 0.0, 9.0 * MS),))
+    run = demands([seen] * 40)
+    assert late_step_ms(play(run, Machinery(workers=1, cores=2))) == pytest.approx(1.0)
+    assert late_step_ms(play(run, Machinery(workers=1, cores=2, foreign=1.0))) == pytest.approx(10.0)
+
+
+def times_by_arithmetic(run: list[BatchDemand], workers: int, prefetch: int) -> list[tuple[float, float]]:
+    """Return when each wait begins and ends, by the recurrence of torch's order with cores for everybody."""
+    made: list[float] = []
+    given: list[float] = []
+    found = []
+    now = 0.0
+    for number, one in enumerate(run):
+        ahead = workers * prefetch
+        handed = 0.0 if number < ahead else given[number - ahead]
+        begun = max(handed, made[number - workers] if number >= workers else 0.0)
+        made.append(begun + sum(map(whole, one.samples)) + whole(one.collate))
+        found.append((now, max(now, made[-1])))
+        given.append(found[-1][1])
+        now = found[-1][1] + whole(one.loop)
+    return found
+
+
+@given(run=runs, workers=st.integers(1, 5), prefetch=st.integers(1, 4))
+def test_torchs_order_is_its_recurrence(run, workers, prefetch):
+    played = play(demands(run), Machinery(workers=workers, prefetch=prefetch, cores=100))
+    expected = times_by_arithmetic(run, workers, prefetch)
+    assert played.wait_ns == pytest.approx([ended - begun for begun, ended in expected], rel=1e-6, abs=10.0)
+
+
+@given(run=runs, machinery=machineries)
+def test_no_run_is_faster_than_its_bounds(run, machinery):
+    played = play(demands(run, costs=COSTLY), machinery)
+    cpu = sum(part.cpu for one in run for part in one.samples)
+    cpu += sum(one.collate.cpu + one.loop.cpu for one in run)
+    made = sum(whole(part) for one in run for part in one.samples) + sum(whole(one.collate) for one in run)
+    loops = sum(whole(one.loop) for one in run)
+    assert played.elapsed_ns >= loops * (1 - 1e-9)
+    assert played.elapsed_ns >= cpu / machinery.cores * (1 - 1e-9)
+    if machinery.workers and machinery.order == "any":
+        return  # what is delivered early leaves its work to the end, where nobody waits for it
+    assert played.elapsed_ns >= made / max(1, machinery.workers) * (1 - 1e-9)
+    if machinery.workers == 0:
+        assert played.elapsed_ns >= (loops + made) * (1 - 1e-9)
+
+
+@given(run=runs, machinery=machineries)
+def test_all_time_is_accounted_for(run, machinery):
+    played = play(demands(run, run, costs=FREE), machinery)
+    assert len(played.wait_ns) == len(played.loop_ns) == len(played.overtaken_ns) == 2 * len(run)
+    assert played.first == ([True] + [False] * (len(run) - 1)) * 2
+    assert sum(played.wait_ns) + sum(played.loop_ns) == pytest.approx(played.elapsed_ns, rel=1e-9, abs=1.0)
+    costly = play(demands(run, run, costs=COSTLY), machinery)
+    assert sum(costly.step_ns) == pytest.approx(costly.elapsed_ns, rel=1e-9, abs=1.0)
+    for wait, overtaken in zip(played.wait_ns, played.overtaken_ns, strict=True):
+        assert -1.0 <= overtaken <= wait + 1.0
+
+
+@given(run=runs, machinery=machineries)
+def test_workers_do_all_the_work_once(run, machinery):
+    """In order: what was delivered was made, and nothing was made twice."""
+    machinery = dataclasses.replace(machinery, workers=max(1, machinery.workers), order="batch")
+    lasting = dataclasses.replace(run[-1], loop=Part(0.0, 1e12))  # the others are done when the loop ends
+    made = [*run[:-1], lasting]
+    played = play(demands(made), machinery)
+    cpu = sum(part.cpu for one in made for part in one.samples) + sum(one.collate.cpu for one in made)
+    blocked = sum(part.blocked for one in made for part in one.samples)
+    assert played.worker_blocked_ns == pytest.approx(blocked, abs=1.0)
+    assert played.worker_busy_ns == pytest.approx(cpu + blocked + played.worker_queued_ns, abs=1.0)
+
+
+@given(run=runs, machinery=machineries)
+def test_the_same_run_is_played_the_same_way(run, machinery):
+    assert play(demands(run, costs=COSTLY), machinery) == play(demands(run, costs=COSTLY), machinery)
+
+
+def unhindered(machinery: Machinery, **changes: object) -> Machinery:
+    return dataclasses.replace(machinery, cores=100.0, pin=False, **changes)
+
+
+@given(one=batches, number=st.integers(1, 20), machinery=machineries, order=st.sampled_from(["batch", "any"]))
+def test_more_workers_make_equal_batches_no_slower_where_cores_are_plenty(one, number, machinery, order):
+    run = demands([one] * number)
+    few = unhindered(machinery, order=order, workers=max(1, machinery.workers))
+    more = dataclasses.replace(few, workers=few.workers + 1)
+    assert play(run, more).elapsed_ns <= play(run, few).elapsed_ns * (1 + 1e-9) + 1.0
+
+
+@given(run=runs, machinery=machineries)
+def test_more_workers_that_share_a_queue_make_nothing_slower_where_cores_are_plenty(run, machinery):
+    few = unhindered(machinery, order="sample", whole=True, workers=max(1, machinery.workers))
+    more = dataclasses.replace(few, workers=few.workers + 1)
+    assert play(demands(run), more).elapsed_ns <= play(demands(run), few).elapsed_ns * (1 + 1e-9) + 1.0
+
+
+@given(run=runs, machinery=machineries)
+def test_more_batches_in_flight_make_nothing_slower_where_cores_are_plenty(run, machinery):
+    few = unhindered(machinery, order="batch", workers=max(1, machinery.workers))
+    more = dataclasses.replace(few, prefetch=few.prefetch + 1)
+    assert play(demands(run), more).elapsed_ns <= play(demands(run), few).elapsed_ns * (1 + 1e-9) + 1.0
+
+
+@given(run=runs, machinery=machineries, place=st.integers(0, 11))
+def test_less_work_makes_nothing_slower_where_cores_are_plenty(run, machinery, place):
+    machinery = unhindered(machinery, order="batch")
+    place %= len(run)
+    lighter = [*run]
+    lighter[place] = dataclasses.replace(run[place], samples=(Part(0.0, 0.0),))
+    assert play(demands(lighter), machinery).elapsed_ns <= play(demands(run), machinery).elapsed_ns + 1.0

@@ -1,0 +1,324 @@
+"""Verdicts: by their rules from made-up steps, and of real scripts of which the answer is known."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fastload.profiling.analysing import analyse
+from fastload.profiling.analysis import Analysis, RankAnalysis
+from fastload.profiling.blame import BlamedStep
+from fastload.profiling.judging import Facts, judge, ratio_interval
+from fastload.profiling.reading import read_trace
+from fastload.profiling.trace import Batch, Copy, Rank, Span, Step, Task, Trace
+
+MS = 1_000_000
+
+
+def facts_of(**values: Any) -> Facts:
+    fields: dict[str, Any] = {
+        "clock": "host",
+        "cores": 8,
+        "total_workers": 2,
+        "method": "process",
+        "probe_p50_ns": None,
+        "startup": 0.0,
+        "hottest_stage": None,
+        "slow_samples": [],
+        "slow_worker": None,
+        "overhead": None,
+        "held_up_by": None,
+    }
+    return Facts(**{**fields, **values})
+
+
+def steps_of(number: int = 60, loop_ms: int = 10, unusual: float = 0.0, **parts_ms: float) -> list[BlamedStep]:
+    """Return steps that all lost the same; underscores in the names of states stand for hyphens."""
+    parts = {state.replace("_", "-"): round(ms * MS) for state, ms in parts_ms.items()}
+    stall = sum(parts.values())
+    made = []
+    for place in range(number):
+        batch = Batch(number=place, drawn=None, sampler_ns=None)
+        step = Step(place, 0, 0, Span(0, stall), batch, [], False, loop_ms * MS)
+        made.append(
+            BlamedStep(step, stall + loop_ms * MS, stall, parts, round(unusual * stall), round(unusual * stall))
+        )
+    return made
+
+
+@pytest.mark.parametrize(
+    ("parts", "facts", "cause"),
+    [
+        ({"read": 8, "sample": 2}, {}, "read"),
+        ({"read": 2, "stage:Decode": 5, "sample": 3}, {}, "cpu"),
+        ({"collate": 8, "transport": 1}, {}, "cpu"),
+        ({"sampler": 8, "transport": 3}, {}, "sampler"),
+        ({"transport": 6, "sample": 3}, {}, "transport"),
+        ({"host": 6, "sample": 3}, {}, "transport"),
+        ({"pin": 6, "sample": 3}, {}, "pin"),
+        ({"startup": 6, "sample": 3}, {}, "startup"),
+        ({"run_queue": 6, "sample": 3}, {"cores": 2, "total_workers": 8}, "oversubscribed"),
+        ({"run_queue": 6, "read": 3, "sample": 0.3}, {"cores": 2, "total_workers": 0}, "read"),
+        ({"run_queue": 6, "read": 3, "sample": 0.3}, {"cores": 2, "total_workers": 8}, "read"),
+        ({"run_queue": 6, "sample": 3}, {"cores": 2, "total_workers": 2}, "cpu"),
+        ({"run_queue": 2, "sample": 6}, {"cores": 2, "total_workers": 3}, "cpu"),
+        ({"run_queue": 2, "read": 6}, {"cores": 2, "total_workers": 8}, "read"),
+        ({"gil": 5, "sample": 4}, {"method": "thread", "probe_p50_ns": 5 * MS}, "gil"),
+        ({"read": 8, "sample": 1}, {"method": "thread", "probe_p50_ns": 5 * MS}, "read"),
+        ({"sample": 8}, {"method": "process", "probe_p50_ns": 5 * MS}, "cpu"),
+        ({"sample": 0.2}, {}, "compute"),
+        ({"run_queue": 0.4, "transport": 0.3}, {}, "compute"),
+        ({"run_queue": 0.4, "transport": 0.3, "sample": 0.1}, {}, "cpu"),
+        ({"sample": 0.2}, {"startup": 0.2}, "compute"),
+        ({"sample": 0.2}, {"startup": 0.3}, "startup"),
+        ({"sample": 1}, {"startup": 0.6}, "startup"),
+    ],
+)
+def test_the_cause_is_what_most_of_the_stall_speaks_for(parts, facts, cause):
+    assert judge(steps_of(**parts), facts_of(**facts)).cause == cause
+
+
+def test_the_order_is_to_blame_before_what_the_late_batch_was_at():
+    assert judge(steps_of(read=10, unusual=0.5), facts_of()).cause == "head-of-line"
+    assert judge(steps_of(read=10, unusual=0.2), facts_of()).cause == "read"
+
+
+def test_the_severity_follows_the_share_of_time_lost():
+    found = {ms: judge(steps_of(loop_ms=100, read=ms), facts_of()).severity for ms in (1, 10, 50)}
+    assert found == {1: "none", 10: "moderate", 50: "severe"}
+
+
+@pytest.mark.parametrize(
+    ("steps", "facts", "why"),
+    [
+        (steps_of(29, read=10), {}, "29 steady steps"),
+        (steps_of(60, read=10), {"overhead": 0.03}, "3.0 %"),
+        (steps_of(59, loop_ms=10) + steps_of(1, read=200), {}, "anything from"),
+    ],
+)
+def test_there_is_no_verdict_where_the_data_are_thin(steps, facts, why):
+    found = judge(steps, facts_of(**facts))
+    assert found.cause is None
+    assert why in found.sentence
+
+
+def test_a_device_that_is_fed_may_wait_for_copies_or_for_its_main_thread():
+    copied, starved = steps_of(), steps_of()
+    for one in copied:
+        one.step.copies = [Copy(0, 2 * MS, 10**6, pinned=False, non_blocking=True)]
+    for one in starved:
+        one.step.loop_runnable_ns = MS
+    assert judge(copied, facts_of(clock="device")).cause == "copy"
+    assert judge(starved, facts_of(clock="device")).cause == "launch-starved"
+    assert judge(starved, facts_of(clock="host")).cause == "compute"
+    for one in copied:
+        one.step.copies = [Copy(0, 2 * MS, 10**6, pinned=True, non_blocking=True)]
+    assert judge(copied, facts_of(clock="device")).cause == "compute"
+
+
+def test_waits_that_other_programs_cause_are_not_blamed_on_the_loader():
+    steps = steps_of(loop_ms=30, transport=3)
+    assert judge(steps, facts_of()).cause == "transport"
+    for one in steps:
+        one.step.loop_cpu_ns, one.step.loop_runnable_ns = MS // 10, MS
+    found = judge(steps, facts_of())
+    assert found.cause == "compute"
+    assert any("quiet machine" in line for line in found.evidence)
+    assert judge(steps, facts_of(total_workers=20)).cause == "transport", "its own workers may have them"
+    for one in steps:
+        one.step.loop_cpu_ns = 20 * MS
+    assert judge(steps, facts_of()).cause == "transport", "the main thread gets a core"
+
+
+def test_the_interval_holds_the_value_and_grows_with_the_spread():
+    even = ratio_interval(steps_of(read=10), lambda step: step.stall_ns, lambda step: step.total_ns)
+    assert (even.low, even.value, even.high) == (0.5, 0.5, 0.5)
+    mixed = ratio_interval(
+        steps_of(30, read=1) + steps_of(30, read=30), lambda step: step.stall_ns, lambda step: step.total_ns
+    )
+    assert mixed.low < mixed.value < mixed.high
+
+
+# -- ranks ------------------------------------------------------------------------------------------------------------
+
+
+def rank_of(number: int | None, waits_ms: list[int], loops_ms: list[int]) -> Rank:
+    steps, at = [], 0
+    for place, (wait, loop) in enumerate(zip(waits_ms, loops_ms, strict=True)):
+        begun, at = at, at + wait * MS
+        task = Task(begun, at, 0, 0, 1, begun, at, wait * MS, 0, None, None, None)
+        batch = Batch(number=place, drawn=None, sampler_ns=None, tasks=[task], iterator=0, loader=0)
+        steps.append(Step(place, 0, 0, Span(begun, at), batch, [], False, loop * MS))
+        at += loop * MS
+    return Rank(number, 100 + (number or 0), 8, {0: {"num_workers": 1}}, steps, [], 0, at)
+
+
+def trace_of(*ranks: Rank) -> Trace:
+    return Trace(list(ranks), ["train.py"], {}, {"python": "3.13.0"}, 0, 0)
+
+
+def test_the_rank_that_the_others_wait_for_is_named():
+    late = rank_of(1, [40] * 50, [10] * 50)
+    others = [rank_of(0, [1] * 50, [49] * 50), rank_of(2, [1] * 50, [49] * 50)]
+    found = analyse(trace_of(others[0], late, others[1]))
+    assert found.culprit == 1
+    assert [rank.verdict.cause for rank in found.ranks] == ["compute", "cpu", "compute"]
+    assert any("rank 1" in line for line in found.ranks[0].verdict.evidence)
+    assert not any("rank 1" in line for line in found.ranks[1].verdict.evidence)
+
+
+def test_ranks_that_are_late_by_turns_have_no_culprit():
+    one = rank_of(0, [1, 40] * 25, [49, 10] * 25)
+    other = rank_of(1, [40, 1] * 25, [10, 49] * 25)
+    assert analyse(trace_of(one, other)).culprit is None
+
+
+def test_ranks_that_are_late_together_have_no_culprit():
+    late = [rank_of(number, [40] * 50, [1] * 50) for number in (0, 1)]
+    assert analyse(trace_of(*late)).culprit is None
+
+
+def test_an_analysis_goes_through_json():
+    found = analyse(trace_of(rank_of(None, [4] * 40, [10] * 40)))
+    assert Analysis.from_json(found.to_json(), "it") == found
+
+
+# -- real scripts -----------------------------------------------------------------------------------------------------
+
+KIT = """
+import sys, time
+import torch
+from torch.utils.data import DataLoader, Dataset, Sampler, get_worker_info
+
+
+def spin(ms):
+    until = time.thread_time() + ms / 1e3
+    while time.thread_time() < until:
+        pass
+
+
+class Made(Dataset):
+    def __init__(self, number, get):
+        self.number, self.get = number, get
+        self.samples = [(f"{index}.jpg", 0) for index in range(number)]
+
+    def __len__(self):
+        return self.number
+
+    def __getitem__(self, index):
+        return self.get(index)
+
+
+def train(loader, ms, passes=1):
+    for _ in range(passes):
+        for batch in loader:
+            time.sleep(ms / 1e3)
+"""
+
+SCRIPTS: dict[str, tuple[str, str]] = {
+    "slow reads": ("read", "def get(i): time.sleep(0.005); return i\ntrain(DataLoader(Made(192, get), 4, WORKERS), 2)"),
+    "busy samples": ("cpu", "def get(i): spin(4); return i\ntrain(DataLoader(Made(192, get), 4, WORKERS), 2)"),
+    "slow collation": (
+        "cpu",
+        "def get(i): return i\ndef collate(batch): spin(15); return batch\n"
+        "train(DataLoader(Made(192, get), 4, WORKERS, collate_fn=collate), 2)",
+    ),
+    "slow sampler": (
+        "sampler",
+        "class Slow(Sampler):\n    def __init__(self): pass\n    def __len__(self): return 192\n"
+        "    def __iter__(self):\n        for i in range(192): time.sleep(0.004); yield i\n"
+        "def get(i): return i\ntrain(DataLoader(Made(192, get), 4, sampler=Slow(), WORKERS), 2)",
+    ),
+}
+WITH_WORKERS: dict[str, tuple[str, str]] = {
+    "big pickles": (
+        "transport",
+        "big = [str(i) for i in range(100_000)]\ndef get(i): return big\ndef keep(batch): return batch\n"
+        "train(DataLoader(Made(90, get), 2, WORKERS, collate_fn=keep), 2)",
+    ),
+    "one slow sample in fifty": (
+        "head-of-line",
+        "def get(i): time.sleep(0.2 if i % 50 == 7 else 0.001); return i\n"
+        "train(DataLoader(Made(360, get), 6, WORKERS), 4)",
+    ),
+    "one slow worker": (
+        "head-of-line",
+        "def get(i): time.sleep(0.02 if get_worker_info().id else 0.001); return i\n"
+        "train(DataLoader(Made(192, get), 4, WORKERS), 4)",
+    ),
+    "a busy loop": ("compute", "def get(i): return i\ntrain(DataLoader(Made(40, get), 1, WORKERS), 80)"),
+    "many short passes": (
+        "startup",
+        "def get(i): return i\ndef wake(worker): time.sleep(0.1)\n"
+        "train(DataLoader(Made(24, get), 4, WORKERS, worker_init_fn=wake), 4, 8)",
+    ),
+    "slow reads in persistent workers": (
+        "read",
+        "def get(i): time.sleep(0.005); return i\n"
+        "train(DataLoader(Made(64, get), 4, WORKERS, persistent_workers=True), 2, 3)",
+    ),
+}
+OURS: dict[str, tuple[str, str]] = {
+    "fastload, slow reads": (
+        "read",
+        "import fastload\ndef get(i): time.sleep(0.005); return i\n"
+        "train(fastload.DataLoader(Made(192, get), 4, WORKERS), 2)",
+    ),
+    "fastload, threads that compute in Python": (
+        "gil",
+        "import fastload\ndef get(i): spin(4); return i\n"
+        "train(fastload.DataLoader(Made(192, get), 4, WORKERS, worker_method='thread'), 2)",
+    ),
+    "fastload, threads that read": (
+        "read",
+        "import fastload\ndef get(i): time.sleep(0.005); return i\n"
+        "train(fastload.DataLoader(Made(192, get), 4, WORKERS, worker_method='thread'), 2)",
+    ),
+}
+CASES = [
+    *((name, cause, body, workers) for name, (cause, body) in SCRIPTS.items() for workers in (0, 2)),
+    *((name, cause, body, 2) for name, (cause, body) in (WITH_WORKERS | OURS).items()),
+    ("more workers than cores", "oversubscribed", SCRIPTS["busy samples"][1], 4 * len(os.sched_getaffinity(0))),
+]
+
+
+def recorded(folder: Path, body: str, workers: int) -> Analysis:
+    """Record a script of which ``WORKERS`` stands for the number of workers; return what the recording comes to."""
+    script = folder / "train.py"
+    body = textwrap.indent(body.replace("WORKERS", f"num_workers={workers}"), "    ")
+    script.write_text(f"{KIT}\n\nif __name__ == '__main__':\n{body}\n", encoding="utf-8")
+    command = ["-m", "fastload.cli", "profile", "--warmup", "5", "--out", str(folder / "out"), str(script)]
+    done = subprocess.run(
+        [sys.executable, *command],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    assert done.returncode == 0, done.stderr
+    return analyse(read_trace(str(folder / "out")))
+
+
+def told(rank: RankAnalysis) -> str:
+    """Return what to look at if a verdict is wrong."""
+    return "\n".join([rank.verdict.sentence, *rank.verdict.evidence, str(rank.blame_ms), str(rank.workers)])
+
+
+@pytest.mark.parametrize(("name", "cause", "body", "workers"), CASES, ids=[f"{case[0]}, {case[3]}" for case in CASES])
+def test_the_verdict_on_a_script_of_which_the_answer_is_known(name, cause, body, workers, tmp_path):
+    (rank,) = recorded(tmp_path, body, workers).ranks
+    assert rank.verdict.cause == cause, told(rank)
+    lost = sum(rank.blame_ms.values())
+    assert rank.blame_ms.get("other", 0.0) <= 0.05 * lost
+    assert lost == pytest.approx(rank.stall.value * rank.step_ms.value, rel=1e-6)
+    assert rank.workers.number == workers
+    if name == "one slow sample in fifty":
+        slowest = rank.slow_samples[:5]
+        assert {sample.index for sample in slowest} <= {i for i in range(360) if i % 50 == 7}
+        assert [sample.file for sample in slowest] == [f"{sample.index}.jpg" for sample in slowest]

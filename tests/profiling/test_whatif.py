@@ -1,0 +1,270 @@
+"""What-if: recordings made by arithmetic are reproduced, and what a change brings is what arithmetic says."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fastload.errors import ConfigError, TraceError
+from fastload.profiling.demands import measure
+from fastload.profiling.trace import Batch, Copy, Rank, Sample, Span, Stage, Step, Task, Trace
+from fastload.profiling.whatif import WhatIf, fixes, grid, predict
+
+MS = 1_000_000
+WARMUP = 8
+"""Steps that do not count: what starting workers takes is assumed where it was not recorded, and delays the first."""
+
+
+def recorded(
+    work_ms: Sequence[float],
+    *,
+    workers: int,
+    prefetch: int = 2,
+    loop_ms: float = 10.0,
+    computing: float = 0.0,
+    queued: float = 0.0,
+    stages: Sequence[tuple[str, float]] = (),
+    passes: int = 1,
+    starting_ms: float = 0.001,
+) -> Rank:
+    """Return the recording of a run of torch's loader on many cores, each batch one sample.
+
+    ``computing`` and ``queued`` are shares of the work; the rest of it is blocked. ``stages`` are shares of it too.
+    """
+    steps: list[Step] = []
+    now = 0.0
+    for iterator in range(passes):
+        startup = [Span(int(now * MS), int((now + starting_ms) * MS))]
+        now += starting_ms
+        origin = now
+        made: list[float] = []
+        given_: list[float] = []
+        for number, work in enumerate(work_ms):
+            ahead = workers * prefetch
+            if workers:
+                handed = origin if number < ahead else given_[number - ahead]
+                begun = max(handed, made[number - workers] if number >= workers else origin)
+            else:
+                handed, begun = None, now
+            made.append(begun + work)
+            ended = max(now, made[-1])
+            given_.append(ended)
+            task = task_of(begun, work, handed, max(made[-1], now), number % max(1, workers) if workers else -1)
+            task.cpu_ns, task.runnable_ns = int(task.ns * computing), int(task.ns * queued)
+            task.samples = [sample_of(task, stages)]
+            steps.append(
+                Step(
+                    number=len(steps),
+                    loader=0,
+                    iterator=iterator,
+                    wait=Span(int(now * MS), int(ended * MS)),
+                    batch=Batch(number=number, drawn=None, sampler_ns=None, tasks=[task]),
+                    startup=startup if number == 0 else [],
+                    first=number == 0,
+                    loop_ns=int(loop_ms * MS),
+                    loop_cpu_ns=0,
+                    loop_runnable_ns=0,
+                )
+            )
+            now = ended + loop_ms
+    loader = {"num_workers": workers, "prefetch_factor": prefetch, "engine": "torch", "batches": len(work_ms)}
+    loader["in_order"], loader["persistent_workers"], loader["collate"] = True, False, "default_collate"
+    return Rank(
+        rank=None, process=1, cores=64, loaders={0: loader}, steps=steps, ahead=[], begun=0, ended=int(now * MS)
+    )
+
+
+def task_of(begun: float, work: float, handed: float | None, arrived: float, worker: int) -> Task:
+    return Task(
+        begun=int(begun * MS),
+        ended=int((begun + work) * MS),
+        worker=worker,
+        number=0,
+        num_samples=1,
+        dispatched=None if handed is None else int(handed * MS),
+        arrived=int(arrived * MS),
+        cpu_ns=0,
+        runnable_ns=0,
+        read_bytes=None,
+        device_bytes=None,
+        faults=None,
+    )
+
+
+def sample_of(task: Task, stages: Sequence[tuple[str, float]]) -> Sample:
+    sample = Sample(task.begun, task.ended, place=0, index=0, cpu_ns=task.cpu_ns, weight=1)
+    now = task.begun
+    for name, share in stages:
+        ns = int(task.ns * share)
+        sample.stages.append(Stage(now, now + ns, name, int(ns * (task.cpu_ns or 0) / task.ns)))
+        now += ns
+    return sample
+
+
+def trace_of(rank: Rank, warmup: int = 4) -> Trace:
+    return Trace(ranks=[rank], command=["train.py"], missing={}, versions={}, warmup=warmup, num_lost=0)
+
+
+works = st.lists(st.floats(5.0, 80.0), min_size=20, max_size=40)
+
+
+@given(work=works, workers=st.integers(0, 4), prefetch=st.integers(1, 3), loop=st.floats(5.0, 60.0))
+def test_a_run_is_reproduced(work, workers, prefetch, loop):
+    whatif = WhatIf(recorded(work, workers=workers, prefetch=prefetch, loop_ms=loop), WARMUP)
+    # what a round trip costs was not to be seen in all of them, and is assumed then: half a millisecond
+    assert whatif.simulation.reproduced_ms == pytest.approx(whatif.simulation.observed_ms, rel=0.03, abs=0.6)
+
+
+@given(
+    work=works,
+    loop=st.floats(5.0, 60.0),
+    seen=st.tuples(st.integers(1, 4), st.integers(1, 3)),
+    wanted=st.tuples(st.integers(0, 4), st.integers(1, 3)),
+)
+def test_other_numbers_of_workers_and_batches_in_flight_are_predicted(work, loop, seen, wanted):
+    predicted = predict(
+        recorded(work, workers=seen[0], prefetch=seen[1], loop_ms=loop),
+        {"num_workers": wanted[0], "prefetch_factor": wanted[1]},
+        WARMUP,
+    )
+    there = measure(recorded(work, workers=wanted[0], prefetch=wanted[1], loop_ms=loop), WARMUP)
+    assert predicted.value == pytest.approx(there.observed_ns / 1e6, rel=0.05, abs=0.6)
+    assert predicted.low <= predicted.value <= predicted.high
+
+
+def test_the_best_change_comes_first_with_the_lines_to_change_and_what_bounds_then():
+    """40 ms of blocked work, 10 ms of loop, 2 workers: 20 ms a step; 4 workers reach the loop's 10."""
+    rank = recorded([40.0] * 60, workers=2, loop_ms=10.0)
+    found, simulation = fixes(trace_of(rank), rank)
+    assert simulation.trusted
+    assert simulation.observed_ms == pytest.approx(20.0, rel=0.01)
+    best = found[0]
+    assert best.settings["num_workers"] in (4, 6)
+    assert best.step_ms.value == pytest.approx(10.0, rel=0.06)
+    assert best.change.splitlines()[-2:] == [
+        "-DataLoader(..., num_workers=2)",
+        f"+DataLoader(..., num_workers={best.settings['num_workers']})",
+    ]
+    assert best.then == "the loop's own computing"
+    assert [fix.speedup for fix in found] == sorted((fix.speedup for fix in found), reverse=True)
+
+
+def test_where_the_loop_is_the_bound_there_is_nothing_to_fix():
+    rank = recorded([10.0] * 60, workers=2, loop_ms=30.0)
+    assert fixes(trace_of(rank), rank)[0] == []
+
+
+def test_one_slow_batch_in_eight_is_helped_by_more_in_flight_or_by_another_order():
+    """One of 4 workers makes all slow batches: 165 ms of work for 8 batches, where the loop takes 80."""
+    rank = recorded([160.0 if number % 8 == 3 else 5.0 for number in range(160)], workers=4)
+    found, _ = fixes(trace_of(rank), rank)
+    by_settings = {tuple(sorted(fix.settings.items())): fix for fix in found}
+    assert by_settings[("in_order", False),].step_ms.value == pytest.approx(10.0, rel=0.1)
+    assert "+DataLoader(..., in_order=False)" in by_settings[("in_order", False),].change
+
+
+def test_keeping_the_workers_saves_their_start():
+    rank = recorded([5.0] * 10, workers=2, loop_ms=5.0, passes=6, starting_ms=200.0)
+    found, _ = fixes(trace_of(rank), rank)
+    assert found[0].settings == {"persistent_workers": True}
+    assert found[0].change.endswith("+DataLoader(..., persistent_workers=True)")
+    # six steps of 5 ms of the first pass, whose start is warm-up; five whole passes of 50 ms and a first batch's 5
+    assert found[0].speedup == pytest.approx((30 + 5 * 255) / (30 + 5 * 55), rel=0.1)
+
+
+def test_a_faster_decoder_and_moved_transforms_take_their_stages_share():
+    """Of 40 ms on a core, 24 are decoding and 8 a transform; one worker, and the loop takes 5."""
+    rank = recorded([40.0] * 40, workers=1, loop_ms=5.0, computing=1.0, stages=[("PIL.decode", 0.6), ("Blur", 0.2)])
+    assert predict(rank, {"decoder_speedup": 2.0}, WARMUP).value == pytest.approx(28.0, rel=0.02)
+    assert predict(rank, {"on_device": ["Blur"]}, WARMUP).value == pytest.approx(32.0, rel=0.02)
+    assert predict(rank, {"decoder_speedup": 1e9, "on_device": ["Blur"]}, WARMUP).value == pytest.approx(8.0, rel=0.05)
+
+
+def test_copies_that_wait_can_be_smaller_or_beside_the_loop():
+    """20 ms of the loop's 30 are copies; the data would allow 8 ms a step."""
+    rank = recorded([16.0] * 60, workers=2, loop_ms=30.0)
+    for step in rank.steps:
+        ended = step.wait.ended + 20 * MS
+        step.copies = [Copy(step.wait.ended, ended, num_bytes=1000, pinned=False, non_blocking=False)]
+    assert predict(rank, {"uint8": True}, WARMUP).value == pytest.approx(15.0, rel=0.05)
+    assert predict(rank, {"pin_memory": True}, WARMUP).value == pytest.approx(
+        20.0, rel=0.05
+    )  # now the pinning thread's
+    found, _ = fixes(trace_of(rank), rank)
+    assert [fix.settings for fix in found] == [{"uint8": True}, {"pin_memory": True}]
+    assert found[1].change.splitlines()[-1] == "+DataLoader(..., pin_memory=True)"
+
+
+def test_of_threads_that_share_an_interpreter_nothing_is_predicted():
+    rank = recorded([40.0] * 40, workers=2)
+    rank.loaders[0] = {**rank.loaders[0], "worker_method": "thread"}
+    found, simulation = fixes(trace_of(rank), rank)
+    assert (found, simulation.trusted) == ([], False)
+    assert simulation.reason.startswith("its workers are threads")
+
+
+def test_files_in_memory_take_no_blocked_time():
+    rank = recorded([40.0] * 40, workers=1, loop_ms=5.0, computing=0.25)
+    assert predict(rank, {"cache": "encoded"}, WARMUP).value == pytest.approx(10.0, rel=0.05)
+
+
+def test_a_run_that_is_not_reproduced_predicts_nothing():
+    """Four workers computed at once, on what is said to have been one core."""
+    rank = recorded([40.0] * 40, workers=4, loop_ms=5.0, computing=1.0)
+    rank.cores = 1
+    found, simulation = fixes(trace_of(rank), rank)
+    assert (found, simulation.trusted) == ([], False)
+    assert simulation.reason == "the run that was seen is not reproduced: 40 ms a step in place of 10 ms (+300%)"
+    assert grid(trace_of(rank), rank) is None
+    with pytest.raises(TraceError, match="is not reproduced"):
+        predict(rank, {"num_workers": 4})
+
+
+def test_where_other_programs_have_the_cores_nothing_is_predicted():
+    rank = recorded([40.0] * 40, workers=2, computing=0.4, queued=0.5)
+    found, simulation = fixes(trace_of(rank), rank)
+    assert found == []
+    assert simulation.reason.startswith("workers waited 49% of the time for cores that other programs had")
+
+
+def test_a_recording_without_workers_tasks_predicts_nothing():
+    rank = recorded([40.0] * 40, workers=2)
+    for step in rank.steps[:30]:
+        step.batch.tasks = []
+    found, simulation = fixes(trace_of(rank), rank)
+    assert (found, simulation.trusted) == ([], False)
+    assert simulation.reason == "how batches came about was heard of 10 of 40 steps only"
+
+
+def test_a_grid_has_a_row_for_each_number_of_workers():
+    rank = recorded([40.0] * 40, workers=2)
+    made = grid(trace_of(rank), rank)
+    assert made is not None
+    assert 2 in made.num_workers
+    assert 2 in made.prefetch_factor
+    row = made.step_ms[made.num_workers.index(2)]
+    assert row[made.prefetch_factor.index(2)] == pytest.approx(20.0, rel=0.02)
+    assert made.step_ms[made.num_workers.index(0)] == [pytest.approx(50.0, rel=0.01)] * len(made.prefetch_factor)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"workers": 4}, "a what-if sets num_workers, .*; got 'workers'"),
+        ({"num_workers": -1}, "num_workers must be an integer of at least 0, got -1"),
+        ({"num_workers": 2.0}, "num_workers must be an integer of at least 0, got 2.0"),
+        ({"prefetch_factor": 0}, "prefetch_factor must be an integer of at least 1, got 0"),
+        ({"engine": "other"}, "engine must be torch or fastload, got 'other'"),
+        ({"cache": "all"}, "cache must be encoded or decoded, got 'all'"),
+        ({"decoder_speedup": 0}, "decoder_speedup must be above 0, got 0"),
+        ({"decoder_speedup": 2}, "decoder_speedup needs stages that were recorded: Blur; record with --level 2"),
+        ({"on_device": ["Crop"]}, "on_device needs stages that were recorded: Blur; record with --level 2"),
+    ],
+)
+def test_knobs_that_cannot_be_set_are_refused(settings, message):
+    rank = recorded([40.0] * 20, workers=2, stages=[("Blur", 0.5)])
+    with pytest.raises(ConfigError, match=message):
+        predict(rank, settings)
