@@ -17,6 +17,8 @@ from typing import Any
 from .. import observe
 from ..errors import ConfigError
 from ..inject import put_first
+from .analysis import Analysis
+from .explained import analysis_of
 from .hooks.start import Hooks
 from .reading import SETTINGS, read_trace
 from .recorder import Recorder
@@ -80,6 +82,14 @@ class Recording:
             self._hooks.close()
             self._hooks = None
 
+    def analysis(self) -> Analysis:
+        """Return what it comes to: verdict, blame, predictions; what ``fastload report`` shows.
+
+        Raises:
+            TraceError: the loader was not asked for a batch.
+        """
+        return analysis_of(str(self.folder))
+
     def trace(self) -> Trace:
         """Return what was recorded until now.
 
@@ -110,7 +120,7 @@ def profile(
 
         with fastload.profile(loader) as recorded:
             train_one_epoch(loader)
-        recorded.trace()
+        print(recorded.analysis().ranks[0].verdict.sentence)
     """
     if level not in (0, 1, 2):
         raise ConfigError(f"level must be 0, 1 or 2, got {level!r}")

@@ -18,9 +18,7 @@ from typing import Any
 
 from ..caught import signals_passed_on
 from ..errors import TraceError
-from .analysis import Fix, Grid, Simulation
 from .reading import SETTINGS
-from .trace import Rank, Trace
 
 VALUED = ("--steps", "--warmup", "--level", "--out", "--ceiling")
 """The options that take a value, which may be the word after them."""
@@ -135,21 +133,11 @@ def report(folder: str) -> None:
     Raises:
         TraceError: there is nothing to explain.
     """
-    from .analysing import analyse
     from .card import print_card
-    from .reading import read_trace
+    from .explained import analysis_of
     from .report_command import write_reports
-    from .whatif import fixes, grid
 
-    predicted: Grid | None = None
-
-    def what_if(trace: Trace, rank: Rank) -> tuple[list[Fix], Simulation]:
-        nonlocal predicted
-        predicted = grid(trace, rank)
-        return fixes(trace, rank)
-
-    analysis = analyse(read_trace(folder), what_if)
-    analysis.grid = predicted
+    analysis = analysis_of(folder)
     write_reports(analysis, folder)
     print_card(analysis, sys.stderr)
 

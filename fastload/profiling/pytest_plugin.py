@@ -70,10 +70,9 @@ def _wanted(test: str, marker: pytest.Mark) -> tuple[float, int]:
 
 def _check(recording: Any, limit: float) -> None:
     from ..errors import TraceError
-    from .analysing import analyse
 
     try:
-        ranks = analyse(recording.trace()).ranks
+        ranks = recording.analysis().ranks
     except TraceError:
         pytest.fail("fastload: the test has asked no DataLoader for a batch, so its stall is not known", pytrace=False)
     stalled = [rank for rank in ranks if 100 * rank.stall.value > limit]

@@ -14,6 +14,7 @@ from typing import TextIO
 from ..errors import TraceError
 from .analysis import Analysis
 from .card import print_card
+from .reading import SETTINGS
 
 JSON, HTML, TRACE = "profile.json", "profile.html", "trace.json"
 """Files of a recording's folder."""
@@ -115,7 +116,7 @@ def compare(options: argparse.Namespace) -> int:
 
 
 def load_analysis(where: str) -> Analysis:
-    """Read an analysis.
+    """Read an analysis; make it, where a folder has the recording alone, as :func:`fastload.profile` leaves it.
 
     Args:
         where: a recording's folder, or a file.
@@ -125,6 +126,10 @@ def load_analysis(where: str) -> Analysis:
     """
     path = Path(where)
     if path.is_dir():
+        if not (path / JSON).exists() and (path / SETTINGS).exists():
+            from .explained import analysis_of
+
+            return analysis_of(where)
         path = path / JSON
     try:
         text = path.read_text(encoding="utf-8")

@@ -17,7 +17,9 @@ from torch.utils.data import dataloader as torch_module
 
 import fastload
 from fastload import ConfigError, observe
+from fastload.cli import main
 from fastload.errors import TraceError
+from fastload.profiling.analysis import Analysis
 from fastload.profiling.trace import Rank
 
 PROTECTED = [
@@ -33,11 +35,14 @@ PROTECTED = [
 
 
 class Numbers(Dataset[Any]):
+    def __init__(self, seconds: float = 0.0002) -> None:
+        self._seconds = seconds  # of samples that take less than 25 µs not every one is told
+
     def __len__(self) -> int:
         return 12
 
     def __getitem__(self, index: int) -> torch.Tensor:
-        time.sleep(0.0002)  # of samples that take less than 25 µs not every one is told
+        time.sleep(self._seconds)
         return torch.full((2,), index)
 
 
@@ -107,6 +112,23 @@ def test_a_recording_without_a_batch_says_so() -> None:
         pass
     with pytest.raises(TraceError, match="no process has asked a DataLoader for a batch"):
         recorded.trace()
+
+
+def test_a_recording_is_explained_here_and_by_fastload_report(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    loader = DataLoader(Numbers(0.005), batch_size=1)
+    with fastload.profile(loader, folder=tmp_path / "new") as recorded:
+        for _ in range(4):
+            list(loader)
+    analysis = recorded.analysis()
+    (rank,) = analysis.ranks
+    assert (rank.num_steps, rank.verdict.cause) == (48, "read")
+    assert rank.blame_ms["read"] > 4
+    assert main(["report", str(tmp_path / "new")]) == 0
+    assert "read-bound" in capsys.readouterr().out
+    assert main(["report", str(tmp_path / "new"), "--json"]) == 0
+    assert Analysis.from_json(capsys.readouterr().out, "it").ranks[0].num_steps == 48
 
 
 def test_a_loader_that_was_begun_before_goes_on_unheard() -> None:
