@@ -23,8 +23,6 @@ import textwrap
 from collections.abc import Callable, MutableMapping, Sequence
 from typing import NoReturn
 
-from . import __version__
-
 # A verb reads its own options, then the command that comes after them, and returns the exit status.
 Handler = Callable[[argparse.Namespace, list[str]], int]
 
@@ -101,9 +99,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="fastload", description="PyTorch input pipelines that are fast, deterministic and explainable."
     )
-    parser.add_argument(
-        "--version", action="version", version=f"fastload {__version__}", help="print the version and exit"
-    )
+    parser.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
     verbs = parser.add_subparsers(title="commands", dest="verb", required=True, metavar="COMMAND")
     run_parser = verbs.add_parser(
         "run",
@@ -203,6 +199,16 @@ def _parser() -> argparse.ArgumentParser:
     doctor_parser.add_argument("--json", action="store_true", help="print JSON, for machines")
     doctor_parser.set_defaults(handler=doctor)
     return parser
+
+
+class _Version(argparse.Action):
+    """Print the version: argparse's own action would have it read for every command."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
+        from importlib.metadata import version
+
+        print(f"fastload {version('fastload')}")
+        parser.exit()
 
 
 def run(options: argparse.Namespace, command: list[str]) -> int:

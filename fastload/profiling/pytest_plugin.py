@@ -6,9 +6,12 @@
     def test_the_loader_keeps_up():
         train(steps=200)
 
-pytest finds this by itself where fastload is installed. What the test loads in its own process, and in workers that it
-starts, is recorded, and the test fails, with the verdict, if its stall is above the limit. A test that fails by itself
-fails as ever; one that asks no loader for a batch fails as well, for nothing was measured.
+To be named in the outermost conftest.py: ``pytest_plugins = ["fastload.profiling.pytest_plugin"]``. (Of a package that
+pytest finds by itself it rewrites every module, in all its runs.)
+
+What the test loads in its own process, and in workers that it starts, is recorded, and the test fails, with the
+verdict, if its stall is above the limit. A test that fails by itself fails as ever; one that asks no loader for a batch
+fails as well, for nothing was measured.
 """
 
 from __future__ import annotations

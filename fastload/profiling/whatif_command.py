@@ -143,7 +143,9 @@ def _rerun(
 
     steps = max(1, max(len(rank.steps) for rank in trace.ranks) - trace.warmup)
     folder = options.out or _free(options.folder)
-    again = argparse.Namespace(out=folder, level=1, full=before.get("full", False), steps=steps, warmup=trace.warmup)
+    again = argparse.Namespace(
+        out=folder, level=1, full=before.get("full", False), steps=steps, warmup=trace.warmup, ceiling=None
+    )
     status = record_script(again, program(trace.command), trace.command, prepared)
     if status:
         print(f"fastload whatif: the script ended with status {status}", file=sys.stderr)

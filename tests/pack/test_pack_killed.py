@@ -1,7 +1,7 @@
 """Killed in the middle, and run again: the pack is that of a run that was left alone.
 
 One of the "images" is a named pipe: whoever reads it stands still until the test writes to it, so that the middle is
-where the test wants it, and no clock is needed.
+where the test wants it, and no clock is needed. Packing refuses pipes for that very reason, so here it is told not to.
 """
 
 from __future__ import annotations
@@ -19,11 +19,15 @@ from pathlib import Path
 import pytest
 from pack_tools import contents, file, picture
 
+from fastload.pack import tasks
 from fastload.pack.run import pack
 
 SCRIPT = """
 import sys
+from fastload.pack import tasks
 from fastload.pack.run import pack
+
+tasks.refuse_pipe = lambda path: None  # in its workers too: they are started by spawn
 
 if __name__ == "__main__":
     pack(sys.argv[1], sys.argv[2], workers=int(sys.argv[3]), images_per_part=4)
@@ -31,8 +35,9 @@ if __name__ == "__main__":
 
 
 @pytest.fixture
-def pipe(source: Path) -> Path:
+def pipe(source: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return an image that is a named pipe, the last but one of all, in the last of the parts of four images."""
+    monkeypatch.setattr(tasks, "refuse_pipe", lambda _: None)
     path = source / "eel" / "z0.jpg"
     os.mkfifo(path)
     _as_new(path)

@@ -164,7 +164,8 @@ def test_where_workers_are_threads_the_interpreter_is_probed_and_the_probe_ends(
     for step in rank.steps[:-1]:
         assert step.loop_ns is not None
         assert step.loop_cpu_ns is not None
-        assert step.loop_ns >= 100_000_000 > step.loop_cpu_ns > 0
+        assert step.loop_ns >= 100_000_000
+        assert 0 < step.loop_cpu_ns < step.loop_ns - 80_000_000, "it slept, and collecting garbage took the rest"
 
 
 def test_processes_without_worker_threads_have_no_probe(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import textwrap
@@ -32,16 +33,12 @@ TESTS = """
 def outcome_of(folder: Path, body: str) -> subprocess.CompletedProcess[str]:
     path = folder / "test_mine.py"
     path.write_text(textwrap.dedent(TESTS) + textwrap.dedent(body))
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--strict-markers"]
-    if "fastload" not in _entry_points():  # installed before the plugin was there
-        command += ["-p", "fastload.profiling.pytest_plugin"]
-    return subprocess.run([*command, str(path)], capture_output=True, text=True, cwd=folder, timeout=120, check=False)
-
-
-def _entry_points() -> set[str]:
-    from importlib.metadata import entry_points
-
-    return {one.name for one in entry_points(group="pytest11")}
+    plugin = ["-p", "fastload.profiling.pytest_plugin"]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *plugin, "--strict-markers", str(path)]
+    environment = {name: value for name, value in os.environ.items() if name != "PYTEST_ADDOPTS"}
+    return subprocess.run(
+        command, capture_output=True, text=True, cwd=folder, timeout=120, env=environment, check=False
+    )
 
 
 def test_a_loop_that_waits_too_long_fails_with_the_verdict(tmp_path: Path) -> None:
