@@ -19,7 +19,8 @@ from .report import Culprit
 from .stages import Stage, find_stages, inner_stages, label_of, without
 from .subject import Subject
 
-_TRIES_OF_THREADS = 3
+_TRIES = 3
+"""Where which worker gets which sample is left to chance: one that gets all of them hides what they do not share."""
 
 Differs = Callable[[Sequence[Stage]], bool | None]
 """Whether the settings still differ when these stages are taken out; None: that cannot be run."""
@@ -43,7 +44,8 @@ def find_culprit(
     Blocking: two runs for each trial; about log2 of the number of stages, twice.
     """
     thread = "thread" in (setting.method, reference.method)
-    tries = _TRIES_OF_THREADS if thread else 1
+    most_workers = max(setting.num_workers, setting.resumed_by, reference.num_workers)
+    tries = _TRIES if thread or most_workers > 1 else 1
     places: list[Place] = []
 
     def differs(removed: Sequence[Stage]) -> bool | None:
