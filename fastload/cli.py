@@ -7,7 +7,8 @@ output are that command's.
 Environment variables, which ``fastload run`` sets for the processes it starts: ``FASTLOAD_INSTALL=1`` puts fastload's
 loader in place of torch's (read by ``inject/sitecustomize.py``); ``FASTLOAD_REPORT=1`` has each process tell at its end
 what its loaders did (read by ``exit_report.py``). ``fastload verify`` and ``fastload explain`` set
-``FASTLOAD_VERIFY`` and ``FASTLOAD_EXPLAIN`` beside the first, for the script they start (read there too).
+``FASTLOAD_VERIFY`` and ``FASTLOAD_EXPLAIN`` beside the first, for the script they start (read there too);
+``fastload profile`` sets ``FASTLOAD_PROFILE`` alone.
 
 Importing this module, and printing help, imports neither torch nor anything else that takes time.
 """
@@ -21,7 +22,7 @@ import signal
 import sys
 import textwrap
 from collections.abc import Callable, MutableMapping, Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
 # A verb reads its own options, then the command that comes after them, and returns the exit status.
 Handler = Callable[[argparse.Namespace, list[str]], int]
@@ -101,104 +102,77 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
     verbs = parser.add_subparsers(title="commands", dest="verb", required=True, metavar="COMMAND")
-    run_parser = verbs.add_parser(
-        "run",
-        help="run a script with fastload in place of torch's DataLoader",
-        description=textwrap.dedent(f"    {run.__doc__}").strip(),
+    run_parser = _add_verb(
+        verbs,
+        run,
+        "run a script with fastload in place of torch's DataLoader",
         usage="fastload run [--report] (SCRIPT | -m MODULE | -- PROGRAM) [ARGUMENT ...]",
         epilog=(
             "examples:  fastload run train.py --epochs 3\n"
             "           fastload run -m package.train\n"
             "           fastload run --report -- torchrun --nproc-per-node=2 train.py"
         ),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     run_parser.add_argument(
         "--report",
         action="store_true",
         help="at the end of each process, print a line for each loader that was iterated (as FASTLOAD_REPORT=1 does)",
     )
-    run_parser.set_defaults(handler=run)
-    verify_parser = verbs.add_parser(
-        "verify",
-        help="check that a loader gives the same bits however it is run",
-        description=textwrap.dedent(f"    {verify.__doc__}").strip(),
+    verify_parser = _add_verb(
+        verbs,
+        verify,
+        "check that a loader gives the same bits however it is run",
         usage="fastload verify [OPTION ...] (SCRIPT | -m MODULE | MODULE:NAME) [ARGUMENT ...]",
         epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     add_options(verify_parser)
-    verify_parser.set_defaults(handler=verify)
-    profile_parser = verbs.add_parser(
-        "profile",
-        help="record a script, and say what its data cost",
-        description=textwrap.dedent(f"    {profile.__doc__}").strip(),
+    profile_parser = _add_verb(
+        verbs,
+        profile,
+        "record a script, and say what its data cost",
         usage="fastload profile [OPTION ...] (SCRIPT | -m MODULE | -- PROGRAM) [ARGUMENT ...]",
         epilog=profile_command.EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     profile_command.add_options(profile_parser)
-    profile_parser.set_defaults(handler=profile)
-    whatif_parser = verbs.add_parser(
-        "whatif",
-        help="predict what a change would bring to a recorded script",
-        description=textwrap.dedent(f"    {whatif.__doc__}").strip(),
-        epilog=whatif_command.EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
+    whatif_command.add_options(
+        _add_verb(verbs, whatif, "predict what a change would bring to a recorded script", whatif_command.EPILOG)
     )
-    whatif_command.add_options(whatif_parser)
-    whatif_parser.set_defaults(handler=whatif)
-    report_parser = verbs.add_parser(
-        "report",
-        help="show again what fastload profile found",
-        description=textwrap.dedent(f"    {report.__doc__}").strip(),
-        epilog=report_command.REPORT_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
+    report_command.add_report_options(
+        _add_verb(verbs, report, "show again what fastload profile found", report_command.REPORT_EPILOG)
     )
-    report_command.add_report_options(report_parser)
-    report_parser.set_defaults(handler=report)
-    compare_parser = verbs.add_parser(
-        "compare",
-        help="say what differs between two recordings",
-        description=textwrap.dedent(f"    {compare.__doc__}").strip(),
-        epilog=report_command.COMPARE_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
+    report_command.add_compare_options(
+        _add_verb(verbs, compare, "say what differs between two recordings", report_command.COMPARE_EPILOG)
     )
-    report_command.add_compare_options(compare_parser)
-    compare_parser.set_defaults(handler=compare)
-    pack_parser = verbs.add_parser(
-        "pack",
-        help="store a folder of images in a few files, smaller if wanted",
-        description=textwrap.dedent(f"    {pack.__doc__}").strip(),
-        epilog=pack_command.EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
+    pack_command.add_options(
+        _add_verb(verbs, pack, "store a folder of images in a few files, smaller if wanted", pack_command.EPILOG)
     )
-    pack_command.add_options(pack_parser)
-    pack_parser.set_defaults(handler=pack)
-    explain_parser = verbs.add_parser(
-        "explain",
-        help="print how the loaders of a script work, and what can be fused",
-        description=textwrap.dedent(f"    {explain.__doc__}").strip(),
+    _add_verb(
+        verbs,
+        explain,
+        "print how the loaders of a script work, and what can be fused",
         usage="fastload explain (SCRIPT | -m MODULE | MODULE:NAME) [ARGUMENT ...]",
         epilog=EXPLAIN_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    explain_parser.set_defaults(handler=explain)
-    doctor_parser = verbs.add_parser(
-        "doctor",
-        help="say what is there, what is missing, and what that costs",
-        description=textwrap.dedent(f"    {doctor.__doc__}").strip(),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    doctor_parser = _add_verb(verbs, doctor, "say what is there, what is missing, and what that costs")
     doctor_parser.add_argument("--json", action="store_true", help="print JSON, for machines")
-    doctor_parser.set_defaults(handler=doctor)
     return parser
+
+
+def _add_verb(
+    verbs: Any, handler: Handler, help_line: str, epilog: str | None = None, usage: str | None = None
+) -> argparse.ArgumentParser:
+    """Add a verb, which has the name of its handler and is described by its docstring."""
+    added: argparse.ArgumentParser = verbs.add_parser(
+        handler.__name__,
+        help=help_line,
+        description=textwrap.dedent(f"    {handler.__doc__}").strip(),
+        usage=usage,
+        epilog=epilog,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    added.set_defaults(handler=handler)
+    return added
 
 
 class _Version(argparse.Action):

@@ -10,6 +10,7 @@ from statistics import median
 from .analysis import (
     Analysis,
     Fix,
+    Grid,
     Interval,
     PinLine,
     RankAnalysis,
@@ -23,7 +24,7 @@ from .judging import MODERATE, Facts, judge, ratio_interval, stall_share, summed
 from .trace import Rank, Span, Step, Trace
 from .worker_times import UNUSUAL_WORKER, all_batches, interpreter_share, method_of
 
-WhatIf = Callable[[Trace, Rank], tuple[list[Fix], Simulation]]
+WhatIf = Callable[[Trace, Rank], tuple[list[Fix], Simulation, Grid | None]]
 
 MOST_LINES = 2_000
 """Steps in a timeline; the first ones."""
@@ -56,9 +57,10 @@ def analyse(trace: Trace, whatif: WhatIf | None = None) -> Analysis:
     ]
     fixes: list[Fix] = []
     simulation: Simulation | None = None
+    grid: Grid | None = None
     if whatif is not None and ranks:
         chosen = late or max(blamed, key=lambda one: sum(step.stall_ns for step in one.steady))
-        fixes, simulation = whatif(trace, chosen.rank)
+        fixes, simulation, grid = whatif(trace, chosen.rank)
     return Analysis(
         command=list(trace.command),
         recorded=trace.recorded,
@@ -68,6 +70,7 @@ def analyse(trace: Trace, whatif: WhatIf | None = None) -> Analysis:
         culprit=None if late is None else late.rank.rank,
         fixes=fixes,
         simulation=simulation,
+        grid=grid,
         ceiling_ms=max((rank.ceiling_ns / 1e6 for rank in trace.ranks if rank.ceiling_ns is not None), default=None),
         overhead=overhead,
         missing=dict(trace.missing),

@@ -5,7 +5,6 @@ In: a loader, or none for all that the program has. Out: a recording in a folder
 
 from __future__ import annotations
 
-import datetime
 import json
 import os
 import sys
@@ -20,7 +19,7 @@ from ..inject import put_first
 from .analysis import Analysis
 from .explained import analysis_of
 from .hooks.start import Hooks
-from .reading import SETTINGS, read_trace
+from .reading import read_trace, write_settings
 from .recorder import Recorder
 from .trace import Trace
 
@@ -51,15 +50,7 @@ class Recording:
         self.folder.mkdir(parents=True, exist_ok=True)
         if any(self.folder.iterdir()):
             raise ConfigError(f"folder={str(self.folder)!r} is not empty; name one that does not exist yet")
-        now = datetime.datetime.now().astimezone()
-        settings = {
-            "recorded": now.isoformat(timespec="seconds"),
-            "versions": {"python": sys.version.split()[0]},
-            "command": list(sys.argv),
-            "warmup": self._warmup,
-            "full": True,
-        }
-        (self.folder / SETTINGS).write_text(json.dumps(settings) + "\n", encoding="utf-8")
+        write_settings(self.folder, command=list(sys.argv), warmup=self._warmup, full=True)
         folder = str(self.folder.resolve())
         for name in (_VARIABLE, "PYTHONPATH"):
             self._environment[name] = os.environ.get(name)

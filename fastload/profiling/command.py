@@ -18,7 +18,7 @@ from typing import Any
 
 from ..caught import signals_passed_on
 from ..errors import TraceError
-from .reading import SETTINGS
+from .reading import write_settings
 
 VALUED = ("--steps", "--warmup", "--level", "--out", "--ceiling")
 """The options that take a value, which may be the word after them."""
@@ -84,7 +84,8 @@ def record_script(options: argparse.Namespace, program: Sequence[str], command: 
         FolderError: the recording's folder cannot be made, or is not empty.
     """
     folder = _folder(options.out)
-    _write_settings(folder, {"command": command, "warmup": options.warmup, "full": options.full})
+    settings = {"command": command, "warmup": options.warmup, "full": options.full}
+    write_settings(folder, **settings)
     environment = dict(os.environ)
     paths(environment)
     environment["FASTLOAD_PROFILE"] = json.dumps(
@@ -100,10 +101,10 @@ def record_script(options: argparse.Namespace, program: Sequence[str], command: 
     with subprocess.Popen(program, env=environment) as process, signals_passed_on(process):
         ended = process.wait()
     status = 128 - ended if ended < 0 else ended
-    _write_settings(folder, {"command": command, "warmup": options.warmup, "full": options.full, "status": status})
     try:
+        write_settings(folder, **settings, status=status)
         report(folder)
-    except TraceError as error:
+    except (TraceError, OSError) as error:  # as a full disk: the status is the script's all the same
         print(f"fastload profile: {error}", file=sys.stderr)
     return status
 
@@ -120,18 +121,12 @@ def _folder(wanted: Path | None) -> str:
     return str(path.resolve())
 
 
-def _write_settings(folder: str, settings: dict[str, Any]) -> None:
-    versions = {"python": sys.version.split()[0]}
-    now = datetime.datetime.now().astimezone()
-    text = json.dumps({"recorded": now.isoformat(timespec="seconds"), "versions": versions, **settings})
-    Path(folder, SETTINGS).write_text(text + "\n", encoding="utf-8")
-
-
 def report(folder: str) -> None:
     """Explain a recording: files in its folder, and a card on standard error.
 
     Raises:
         TraceError: there is nothing to explain.
+        OSError: a file cannot be written.
     """
     from .card import print_card
     from .explained import analysis_of

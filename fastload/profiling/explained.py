@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from .analysing import analyse
-from .analysis import Analysis, Fix, Grid, Simulation
+from .analysis import Analysis
 from .reading import read_trace
-from .trace import Rank, Trace
-from .whatif import fixes, grid
+from .whatif import what_if
 
 
 def analysis_of(folder: str) -> Analysis:
@@ -18,16 +17,7 @@ def analysis_of(folder: str) -> Analysis:
     Raises:
         TraceError: it is none, it is damaged, or no loader was asked for a batch.
     """
-    predicted: Grid | None = None
-
-    def what_if(trace: Trace, rank: Rank) -> tuple[list[Fix], Simulation]:
-        nonlocal predicted
-        predicted = grid(trace, rank)
-        return fixes(trace, rank)
-
-    analysis = analyse(read_trace(folder), what_if)
-    analysis.grid = predicted
-    return analysis
+    return analyse(read_trace(folder), what_if)
 
 
 __all__ = ["analysis_of"]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import os
+import sys
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
@@ -19,6 +21,17 @@ from .trace import Batch, Copy, Rank, Sample, Span, Stage, Step, Task, Trace
 
 SETTINGS = "recording.json"
 """Made by ``fastload profile`` before the script starts: the command, what was asked for."""
+
+
+def write_settings(folder: str | os.PathLike[str], **settings: Any) -> None:
+    """Write what is known of a recording before it is one: the command, warm-up, and what else it is to be known by.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    now = datetime.datetime.now().astimezone().isoformat(timespec="seconds")
+    told = {"recorded": now, "versions": {"python": sys.version.split()[0]}, **settings}
+    Path(folder, SETTINGS).write_text(json.dumps(told) + "\n", encoding="utf-8")
 
 
 def read_trace(folder: str) -> Trace:
@@ -400,4 +413,4 @@ def _task(
     return task
 
 
-__all__ = ["SETTINGS", "read_trace"]
+__all__ = ["SETTINGS", "read_trace", "write_settings"]

@@ -224,14 +224,9 @@ def fixes(trace: Trace, rank: Rank, settings: Mapping[str, Any] | None = None) -
     Raises:
         ConfigError: a knob of ``settings`` does not exist or cannot be set so.
     """
-    try:
-        whatif = WhatIf(rank, trace.warmup)
-    except TraceError as error:
-        observed = [step.wait.ns + step.loop_ns for step in rank.steps if step.loop_ns is not None]
-        simulation = Simulation(
-            observed_ms=_mean(observed) / 1e6 if observed else 0.0, reproduced_ms=0.0, trusted=False, reason=str(error)
-        )
-        return [], simulation
+    whatif = _whatif(trace, rank)
+    if isinstance(whatif, Simulation):
+        return [], whatif
     if not whatif.simulation.trusted:
         return [], whatif.simulation
     if settings is not None:
@@ -241,10 +236,28 @@ def fixes(trace: Trace, rank: Rank, settings: Mapping[str, Any] | None = None) -
 
 def grid(trace: Trace, rank: Rank) -> Grid | None:
     """Return predictions for numbers of workers and batches in flight; None if the simulation is not to be trusted."""
+    return what_if(trace, rank)[2]
+
+
+def what_if(trace: Trace, rank: Rank) -> tuple[list[Fix], Simulation, Grid | None]:
+    """Return what :func:`fixes` and :func:`grid` do, from one reproduction of the run."""
+    whatif = _whatif(trace, rank)
+    if isinstance(whatif, Simulation):
+        return [], whatif, None
+    if not whatif.simulation.trusted:
+        return [], whatif.simulation, None
+    return whatif.fixes(), whatif.simulation, whatif.grid()
+
+
+def _whatif(trace: Trace, rank: Rank) -> WhatIf | Simulation:
+    """Return what predicts; or, where the demands cannot be told, a simulation that is not to be trusted."""
     try:
-        return WhatIf(rank, trace.warmup).grid()
-    except TraceError:
-        return None
+        return WhatIf(rank, trace.warmup)
+    except TraceError as error:
+        observed = [step.wait.ns + step.loop_ns for step in rank.steps if step.loop_ns is not None]
+        return Simulation(
+            observed_ms=_mean(observed) / 1e6 if observed else 0.0, reproduced_ms=0.0, trusted=False, reason=str(error)
+        )
 
 
 def predict(rank: Rank, settings: Mapping[str, Any], warmup: int = 0) -> Interval:

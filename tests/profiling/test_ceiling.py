@@ -64,6 +64,23 @@ def test_it_cannot_follow_a_run_that_has_no_last_step(tmp_path: Path) -> None:
     assert "not allowed with argument --full" in done.stderr
 
 
+def test_the_status_is_the_scripts_where_the_reports_cannot_be_written(tmp_path: Path) -> None:
+    script = tmp_path / "blocks.py"
+    script.write_text(
+        "import json, os, pathlib, torch\n"
+        "from torch.utils.data import DataLoader\n"
+        "list(DataLoader(torch.arange(4)))\n"
+        "folder = pathlib.Path(json.loads(os.environ['FASTLOAD_PROFILE'])['folder'])\n"
+        "(folder / 'profile.json').mkdir()\n"
+        "raise SystemExit(7)\n"
+    )
+    command = [sys.executable, "-m", "fastload.cli", "profile", "--out", str(tmp_path / "out"), str(script)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 7
+    assert "fastload profile: [Errno" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def test_cached_batches_are_given_in_turns_the_oldest_first() -> None:
     stopping = Stopping(3, cached=2, again=5)
     for batch in "abc":
