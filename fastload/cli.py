@@ -53,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     handler: Handler = options.handler
     try:
         status = handler(options, command)
-        sys.stdout.flush()
+        print(end="", flush=True)  # which may be closed
         return status
     except UsageError as error:
         print(f"fastload {options.verb}: {error}", file=sys.stderr)

@@ -25,7 +25,6 @@ from .failures import SampleNote, add_note
 
 SAMPLER_MODULE = SequentialSampler.__module__
 BaseIterator: Any = _BaseDataLoaderIter
-pin_memory: Callable[..., Any] = _pin_memory.pin_memory
 set_worker_signal_handlers: Callable[[], None] = torch._C._set_worker_signal_handlers
 sharding_worker_init_fn: Callable[..., None] = _sharding_worker_init_fn
 
@@ -33,6 +32,11 @@ _collate_map: dict[Any, Callable[..., Any]] = _collate.default_collate_fn_map
 _torch_collate_map = dict(_collate_map)
 
 _thread = threading.local()
+
+
+def pin_memory(batch: Any, device: Any = None) -> Any:
+    """Copy a batch into page-locked memory, as torch does; looked up each time, so that it can be heard."""
+    return _pin_memory.pin_memory(batch, device)
 
 
 def exits() -> bool:

@@ -53,8 +53,11 @@ class Watch(Protocol):
     def collate(self, collate: Callable[..., Any]) -> Callable[..., Any]:
         """Return what to call in the place of a ``collate_fn``, or of what writes rows."""
 
+    def transform(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return what to call in the place of a transform of whole batches, known to the user by ``name``."""
+
     def begin(self) -> None:
-        """A task begins."""
+        """A task begins; what was begun before, and has not ended, does not count."""
 
     def end(self, iteration: int, batch: int, task: int) -> None:
         """It has ended. ``task``: number within the batch."""

@@ -18,6 +18,7 @@ does everything behind samplers of the user's, which may look at what the loop h
 from __future__ import annotations
 
 import itertools
+import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -25,7 +26,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from . import compat
+from . import compat, observe
 from .agreement import compare_ranks
 from .batch_keys import BatchKeys, Origin
 from .device import DeviceAhead, Loaded, Mover
@@ -52,6 +53,42 @@ class _Batch(NamedTuple):
     draws: Draws
 
 
+class _Drawn(NamedTuple):
+    """Indices that were drawn: see :class:`fastload.observe.Item`."""
+
+    iteration: int
+    batch_id: int
+    chunk_id: int
+    indices: Any
+
+
+class _Heard:
+    """Tells a listener how the batches of a pass come about.
+
+    Args:
+        listener: who listens.
+    """
+
+    def __init__(self, listener: observe.Listener) -> None:
+        self._listener = listener
+        self.iteration = next(observe.numbers)
+        self.watch = listener.watch(0)
+        self._num_drawn = 0
+        self._num_given = 0
+
+    def drawn(self, indices: Any, since: int) -> None:
+        """The indices of the next batch were drawn, or there was an error in their place."""
+        item = _Drawn(self.iteration, self._num_drawn, 0, indices)
+        self._listener.dispatched(item, None, since, time.perf_counter_ns() - since)
+        self._num_drawn += 1
+
+    def given(self, iterator: Any, failed: bool) -> None:
+        """The next batch was made, or failed."""
+        self.watch.end(self.iteration, self._num_given, 0)
+        self._listener.given(iterator, self.iteration, self._num_given, failed)
+        self._num_given += 1
+
+
 class Gather:
     """Gathers batches on the mover's device, as the transform of a :class:`~fastload.device.Mover`.
 
@@ -66,10 +103,16 @@ class Gather:
 
     def __call__(self, rows: Any, draws: Any) -> Any:
         """Return a batch on the device, given what :class:`_Batches` loads."""
-        own, host_leaves = draws
+        own, host_leaves, watch = draws
         if host_leaves is not None:
-            rows = self._columns.batch(rows, host_leaves)
-        return rows if self._then is None else self._then(rows, own)
+            rows = _gathering(self._columns, watch)(rows, host_leaves)
+        if self._then is None:
+            return rows
+        return (self._then if watch is None else watch.transform("batch_transform", self._then))(rows, own)
+
+
+def _gathering(columns: Columns, watch: observe.Watch | None) -> Callable[..., Any]:
+    return columns.batch if watch is None else watch.collate(columns.batch)
 
 
 class _Batches:
@@ -85,6 +128,7 @@ class _Batches:
         away: batches are made on the host, and go to a device afterwards.
         at_once: samples that are given at once, if they are of several batches.
         in_pairs: a batch of an odd size is the last of those that are given at once.
+        heard: is told what is done; None: nobody listens.
     """
 
     def __init__(
@@ -99,6 +143,7 @@ class _Batches:
         away: bool,
         at_once: int,
         in_pairs: bool,
+        heard: _Heard | None,
     ) -> None:
         self._indices = indices
         self._columns = columns
@@ -110,6 +155,7 @@ class _Batches:
         self.at_once = at_once
         """Samples that are given at once, if they are of several batches."""
         self._in_pairs = in_pairs
+        self._heard = heard
         # What an interrupt leaves is there for the next time.
         self._indices_read: Any = None
         self._found: list[_Batch] = []
@@ -120,12 +166,18 @@ class _Batches:
         """See :class:`~fastload.device.Source`."""
         found = self._found
         while not self._ended and self._error is None and self._has_room():
+            since = 0 if self._heard is None else time.perf_counter_ns()
             try:
                 found.append(self._next())
             except StopIteration:
                 self._ended = True
+                continue
             except Exception as raised:
                 self._error = raised  # in its own place, behind these
+            if self._heard is not None:
+                self._heard.drawn(() if self._error is not None else found[-1].rows, since)
+        if self._heard is not None:
+            self._heard.watch.begin()  # drawing is no part of the task
         if found:
             loaded = self.loaded(found)
             self._found = []
@@ -178,9 +230,10 @@ class _Batches:
         rows = torch.from_numpy(np.concatenate([batch.rows for batch in batches]))
         draws = Draws.joined([batch.draws for batch in batches])
         host_leaves = self._columns.host_leaves(rows)
+        watch = None if self._heard is None else self._heard.watch
         if not self._away:
-            return Loaded(rows, (draws, host_leaves), batches)
-        return Loaded(self._columns.batch(rows, host_leaves), (draws, None), batches)
+            return Loaded(rows, (draws, host_leaves, watch), batches)
+        return Loaded(_gathering(self._columns, watch)(rows, host_leaves), (draws, None, watch), batches)
 
 
 class ResidentIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's private base
@@ -188,6 +241,9 @@ class ResidentIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's pr
 
     There are no workers, but the order and the keys are those that there would be with them.
     """
+
+    has_workers = False
+    """Whatever ``num_workers`` says."""
 
     def __init__(self, loader: Any, columns: Columns) -> None:
         begun: Pass = loader._begin_pass()
@@ -209,6 +265,9 @@ class ResidentIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's pr
             raise
 
     def _begin(self, loader: Any, begun: Pass, columns: Columns, before: dict[str, Any] | None) -> None:
+        since = time.perf_counter_ns()
+        listener = observe.listener
+        self._heard = None if listener is None else _Heard(listener)
         epoch = note_randomness(loader, begun, self, self._iterations, before)
         self._iterations = begun.key_epoch + 1
         self._pass = begun
@@ -230,6 +289,7 @@ class ResidentIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's pr
             away=self._mover.device != columns.device,
             at_once=1,
             in_pairs=getattr(loader.batch_transform, "mixes", False),
+            heard=self._heard,
         )
         self._bytes_at_once = _bytes_at_once(loader, begun, self._mover.device)
         self._pins = self._pin_memory and loader.device is None
@@ -240,11 +300,15 @@ class ResidentIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's pr
         self._singly: deque[_Batch] = deque()
         if not loader._alone:
             compare_ranks(our_sampler(loader), loader.state_dict())
+        if listener is not None and self._heard is not None:
+            listener.begun(self, loader, self._heard.iteration, since)
 
     def _next_data(self) -> Any:
         if self._stage is None:
             raise StopIteration
-        begun = self._pass
+        begun, heard = self._pass, self._heard
+        if heard is not None:
+            heard.watch.begin()
         try:
             given = next(self._given, None)
             while given is None:
@@ -255,7 +319,11 @@ class ResidentIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's pr
             raise
         except Exception:
             begun.delivered += 1  # the error stood in a batch's place
+            if heard is not None:
+                heard.given(self, failed=True)
             raise
+        if heard is not None:
+            heard.given(self, failed=False)
         num_samples, batch, begun.draws = given
         begun.delivered += 1
         self._counts.count(num_samples, None)

@@ -22,7 +22,8 @@ from large_pages import gather_into_large_pages
 # made the work on batches ten times as dear. Read when torch is imported, which so is nowhere above.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
-# The process that forks workers under "forkserver" imports what takes seconds, so that none of them has to.
+# The process that forks workers under "forkserver" imports what takes seconds, so that none of them has to. Tests that
+# want workers which inherit nothing use it; "spawn", where each imports torch, is left to those that are about it.
 multiprocessing.set_forkserver_preload(["torchvision", "fastload.loader"])
 
 # No deadlines: the machine may be busy with something else. A test that hangs is ended by its time limit.
@@ -38,9 +39,14 @@ def _children() -> dict[int, str]:
     """Return the processes that this one has started, with their command lines; the standard library's helpers not."""
     multiprocessing.active_children()  # collects those that have ended
     found = {}
-    for thread in Path("/proc/self/task").glob("*"):
+    try:
+        threads = os.listdir("/proc/self/task")
+    except OSError:
+        return {}
+    for thread in threads:
         try:
-            pids = (thread / "children").read_text().split()
+            with open(f"/proc/self/task/{thread}/children") as file:
+                pids = file.read().split()
         except OSError:  # the thread has ended meanwhile, or the system does not say
             continue
         for pid in pids:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from typing import Any, get_args
 
@@ -30,11 +31,11 @@ BLAMES: dict[Cause | None, dict[str, float]] = {
     "head-of-line": {"reorder": 0.22, "stage:Decode": 0.49, "read": 0.2, "transport": 0.09},
     "transport": {"transport": 0.73, "collate": 0.14, "sample": 0.13},
     "pin": {"pin": 0.68, "transport": 0.2, "sample": 0.12},
-    "copy": {"copy": 0.77, "pin": 0.13, "host": 0.1},
+    "copy": {"copy": 0.77, "pin": 0.13, "main-thread": 0.1},
     "sampler": {"sampler": 0.84, "sample": 0.16},
     "startup": {"startup": 0.79, "sample": 0.21},
     "oversubscribed": {"run-queue": 0.57, "stage:Decode": 0.31, "collate": 0.12},
-    "launch-starved": {"run-queue": 0.3, "host": 0.5, "sample": 0.2},
+    "launch-starved": {"run-queue": 0.3, "main-thread": 0.5, "sample": 0.2},
     "gil": {"sample": 0.7, "run-queue": 0.2, "other": 0.1},
     None: {"sample": 0.5, "other": 0.5},
 }
@@ -272,9 +273,37 @@ def hostile() -> Analysis:
     )
 
 
+def one_step() -> Analysis:
+    return analysis(None, ranks=[rank(None, num_steps=1)], fixes=[])
+
+
+def no_stall() -> Analysis:
+    one = rank("compute", stall=0.0)
+    one.blame_ms = {}
+    for line in one.steps:
+        line.blame_ms = {}
+    return analysis("compute", ranks=[one])
+
+
+def unheard() -> Analysis:
+    """A run on a system that tells little."""
+    one = rank("cpu")
+    one.workers = dataclasses.replace(
+        one.workers, run_queue=None, blocked=None, cache_hit=None, read_mb_per_s=None, slowest=None, stages_ms={}
+    )
+    one.slow_samples = []
+    missing = {
+        "run-queue time": "there is no /proc/self/task/*/schedstat here; such time counts as blocked",
+        "bytes read": "there is no /proc/self/task/*/io here",
+        "transport": "torch.utils.data.dataloader._MultiProcessingDataLoaderIter has no _try_get_data",
+    }
+    return analysis("cpu", ranks=[one], missing=missing, overhead=None, exit_status=None)
+
+
 def all_kinds() -> dict[str, Analysis]:
     kinds = {f"verdict {one.ranks[0].verdict.cause}": one for one in each_verdict()}
     kinds |= {"bare": bare(), "no ranks": analysis(None, ranks=[]), "eight ranks": eight_ranks(), "large": large()}
+    kinds |= {"one step": one_step(), "no stall": no_stall(), "unheard": unheard()}
     kinds["hostile"] = hostile()
     kinds["untrusted"] = analysis(
         "cpu",

@@ -1,4 +1,4 @@
-"""Ranks of a gloo group, forked from the test, and what each of them says at the end.
+"""Ranks of a gloo group, forked from the test or from a server, and what each of them says at the end.
 
 A rank stays until all have reported, so that one which does nothing is not one which has gone.
 """
@@ -20,6 +20,7 @@ import torch
 import torch.distributed as dist
 
 StoreName = Literal["file", "tcp"]
+StartMethod = Literal["fork", "forkserver"]
 
 # Long, for a machine that does more.
 _SOON_S = 60.0
@@ -30,28 +31,38 @@ class Said(Exception):
 
 
 def run_ranks(
-    body: Callable[[int], Any], folder: Path, num_ranks: int = 2, *, store: StoreName = "file", limit_s: float = 30.0
+    body: Callable[[int], Any],
+    folder: Path,
+    num_ranks: int = 2,
+    *,
+    store: StoreName | None = "file",
+    limit_s: float = 30.0,
+    start: StartMethod = "fork",
 ) -> list[Any]:
     """Call ``body(rank)`` in each rank and return what it returned: by rank.
 
     Args:
-        body: may be a closure.
+        body: may be a closure; with ``"forkserver"`` it is pickled.
         folder: where the group's store is, if it is a file.
         num_ranks: of the group.
-        store: what the ranks meet by.
+        store: what the ranks meet by (``"tcp"`` only with ``"fork"``); None: there is no group, ``body`` makes it.
         limit_s: the group's time limit.
+        start: ``"forkserver"``: from a process that has imported torch and has computed nothing, as it is for a user's
+            ranks: a test process that has used a GPU cannot be forked.
     """
-    context = multiprocessing.get_context("fork")
-    meeting = _File(folder) if store == "file" else _Tcp()
+    context = multiprocessing.get_context(start)
+    meeting = None if store is None else _File(folder) if store == "file" else _Tcp()
     ends, processes = [], []
     for rank in range(num_ranks):
         ours, theirs = context.Pipe()
-        process = context.Process(target=_rank, args=(body, rank, num_ranks, meeting, limit_s, theirs, [*ends, ours]))
+        inherited = [*ends, ours] if start == "fork" else []
+        process = context.Process(target=_rank, args=(body, rank, num_ranks, meeting, limit_s, theirs, inherited))
         process.start()
         theirs.close()
         ends.append(ours)
         processes.append(process)
-    meeting.close()
+    if meeting is not None:
+        meeting.close()
     try:
         answers = _answers(ends)
         for end in ends:
@@ -123,7 +134,7 @@ def _rank(
     body: Callable[[int], Any],
     rank: int,
     num_ranks: int,
-    meeting: _File | _Tcp,
+    meeting: _File | _Tcp | None,
     limit_s: float,
     answer: Connection,
     others: list[Connection],
@@ -131,12 +142,14 @@ def _rank(
     for end in others:
         end.close()
     torch.set_num_threads(1)
-    made = meeting.make(rank, num_ranks)
-    made.set_timeout(datetime.timedelta(seconds=limit_s))
-    dist.init_process_group("gloo", store=made, rank=rank, world_size=num_ranks)
+    if meeting is not None:
+        made = meeting.make(rank, num_ranks)
+        made.set_timeout(datetime.timedelta(seconds=limit_s))
+        dist.init_process_group("gloo", store=made, rank=rank, world_size=num_ranks)
     try:
         answer.send((body(rank), False))
     except BaseException:
         answer.send((traceback.format_exc(), True))
     answer.recv()
-    dist.destroy_process_group()
+    if meeting is not None:
+        dist.destroy_process_group()

@@ -132,7 +132,7 @@ def test_a_probe_that_raises_crashes_or_hangs_costs_its_own_line_only(monkeypatc
         "import threading; threading.Event().wait()",
         "return [Finding('last', 'ok', 'works')]",
     ]
-    found = run_alone(monkeypatch, tmp_path, codes, seconds=15)
+    found = run_alone(monkeypatch, tmp_path, codes, seconds=5)
     assert [finding.name for finding in found] == [
         "first",
         "probe 1",
@@ -146,7 +146,7 @@ def test_a_probe_that_raises_crashes_or_hangs_costs_its_own_line_only(monkeypatc
     assert found[1].words == "could not be looked at: ValueError: what a mess"
     assert found[2].words == "its process was ended by signal 9: noise"
     assert found[3].words == "its process ended with status 3: the reason"
-    assert found[5].words.startswith("gave no answer within 15 seconds")
+    assert found[5].words.startswith("gave no answer within 5 seconds")
 
 
 def test_a_probe_whose_module_cannot_be_imported_is_a_line():

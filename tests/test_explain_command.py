@@ -7,10 +7,12 @@ import signal
 import subprocess
 import sys
 import textwrap
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
+from PIL import Image
 from torch.utils.data import IterableDataset
 from torchvision import datasets, transforms
 
@@ -170,19 +172,37 @@ def test_on_a_narrow_terminal_nothing_is_cut_off(capsys: pytest.CaptureFixture[s
     assert max(map(len, said.splitlines())) <= 50
 
 
-def test_lines_have_no_blanks_at_their_ends_and_no_colours_where_there_is_no_terminal(folder: Path):
-    done = explain("train.py:check")
-    assert done.returncode == 0, done.stderr
-    assert "\033" not in done.stdout
-    assert all(line == line.rstrip() for line in done.stdout.splitlines())
+@pytest.fixture
+def imported_here(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """What is named as an object is imported into the process that explains it: here into this one, once a test."""
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.delitem(sys.modules, "train", raising=False)
+    yield
+    sys.modules.pop("train", None)
 
 
-def test_a_dataset_that_a_function_returns_is_explained(folder: Path):
-    done = explain("train.py:make")
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[0] == "ImageFolder, 3 samples"
-    assert "what fuse=True would do" in done.stdout
-    assert "loaded" not in done.stdout
+@pytest.mark.usefixtures("imported_here")
+def test_lines_have_no_blanks_at_their_ends_and_no_colours_where_there_is_no_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("COLUMNS", "120")
+    assert cli.main(["explain", "train.py:check"]) == 0
+    said = capsys.readouterr().out
+    assert len(said.splitlines()) > 3
+    assert "\033" not in said
+    assert all(line == line.rstrip() for line in said.splitlines())
+
+
+@pytest.mark.usefixtures("imported_here")
+def test_a_dataset_that_a_function_returns_is_explained(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("COLUMNS", "120")
+    assert cli.main(["explain", "train.py:make"]) == 0
+    said = capsys.readouterr().out
+    assert said.splitlines()[0] == "ImageFolder, 3 samples"
+    assert "what fuse=True would do" in said
+    assert "loaded" not in said
 
 
 def test_a_script_that_asks_for_no_batch_ends_with_status_2(folder: Path):
@@ -211,11 +231,10 @@ def test_a_script_that_asks_for_no_batch_ends_with_status_2(folder: Path):
         (["train.py:root"], "explain takes a DataLoader, a dataset, or a function without arguments"),
     ],
 )
+@pytest.mark.usefixtures("imported_here")
 def test_what_cannot_be_explained_ends_with_status_2_and_one_line(
-    folder: Path, words: list[str], message: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    words: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ):
-    monkeypatch.setattr(sys, "path", [*sys.path])
-    monkeypatch.delitem(sys.modules, "train", raising=False)
     before = torch.utils.data.DataLoader.__init__
     assert cli.main(["explain", *words]) == 2
     assert torch.utils.data.DataLoader.__init__ is before
@@ -223,7 +242,6 @@ def test_what_cannot_be_explained_ends_with_status_2_and_one_line(
     assert said.startswith("fastload explain: ")
     assert message in said
     assert said.count("\n") == 1
-    sys.modules.pop("train", None)
 
 
 def shown(loader: object, capsys: pytest.CaptureFixture[str]) -> str:
@@ -262,9 +280,10 @@ def test_an_iterable_dataset_is_told_why_it_cannot_be_fused(capsys):
         assert "nothing: an IterableDataset has no indices" in words_shown(target, capsys)
 
 
-def test_files_that_are_left_to_pillow_are_told_with_the_reason(folder: Path, capsys, monkeypatch):
-    explain("train.py:check")  # makes the images
-    data = datasets.ImageFolder("images", transforms.Compose([transforms.Resize(24), transforms.ToTensor()]))
+def test_files_that_are_left_to_pillow_are_told_with_the_reason(tmp_path: Path, capsys, monkeypatch):
+    (tmp_path / "one class").mkdir()
+    Image.new("RGB", (40, 30)).save(tmp_path / "one class" / "0.jpg")
+    data = datasets.ImageFolder(tmp_path, transforms.Compose([transforms.Resize(24), transforms.ToTensor()]))
     monkeypatch.setattr(native_jpeg, "pillow_order", lambda: None)
     said = words_shown(data, capsys)
     assert "row (Pillow)" in said

@@ -21,7 +21,7 @@ cv2 = pytest.importorskip("cv2", reason="OpenCV is not installed")
 WORKERS = {
     "inline": {},
     "one process": {"num_workers": 1},
-    "spawned": {"num_workers": 2, "multiprocessing_context": "spawn"},
+    "forkserver": {"num_workers": 2, "multiprocessing_context": "forkserver"},
     "processes": {"num_workers": 3, "chunk_size": 1},
     "one thread": {"num_workers": 1, "worker_method": "thread"},
     "threads": {"num_workers": 3, "worker_method": "thread", "chunk_size": 1},

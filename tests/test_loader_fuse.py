@@ -44,7 +44,7 @@ WAYS: dict[str, dict[str, Any]] = {
     "threads": {"num_workers": 2, "worker_method": "thread"},
     "kept": {"num_workers": 2, "persistent_workers": True},
     "other chunks": {"num_workers": 2, "chunk_size": 3},
-    "spawned": {"num_workers": 1, "multiprocessing_context": "spawn"},
+    "forkserver": {"num_workers": 1, "multiprocessing_context": "forkserver"},
 }
 
 

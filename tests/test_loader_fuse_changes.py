@@ -20,7 +20,7 @@ WAYS: dict[str, dict[str, Any]] = {
     "processes": {"num_workers": 2},
     "threads": {"num_workers": 2, "worker_method": "thread"},
     "kept threads": {"num_workers": 2, "worker_method": "thread", "persistent_workers": True, "overlap_epochs": False},
-    "spawned": {"num_workers": 1, "multiprocessing_context": "spawn"},
+    "forkserver": {"num_workers": 1, "multiprocessing_context": "forkserver"},
 }
 
 

@@ -31,7 +31,7 @@ WAYS: dict[str, dict[str, Any]] = {
     "pipes": {"num_workers": 2},
     "threads": {"num_workers": 2, "worker_method": "thread"},
     "kept": {"num_workers": 2, "persistent_workers": True},
-    "spawned": {"num_workers": 1, "multiprocessing_context": "spawn"},
+    "forkserver": {"num_workers": 1, "multiprocessing_context": "forkserver"},
 }
 FEW_WAYS = ["processes", "pipes", "threads"]
 
@@ -127,7 +127,7 @@ LEAVE = [leave_at_the_end, leave_by_break, leave_by_close, leave_in_a_cycle, lea
 @pytest.mark.parametrize("way", WAYS)
 def test_however_an_iteration_is_left_its_slots_are_unlocked_after_the_copies(way, leave, device, monkeypatch):
     found = loader_of(way, monkeypatch)
-    for _ in range(1 if way == "spawned" else 2):
+    for _ in range(2):
         leave(found, device)
     found.close()
     device.streams.compute.run()

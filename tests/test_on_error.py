@@ -41,7 +41,7 @@ WAYS: dict[str, dict[str, Any]] = {
     "threads": {"num_workers": 3, "worker_method": "thread"},
     "kept, small chunks": {"num_workers": 2, "persistent_workers": True, "chunk_size": 2},
     "whole batches": {"num_workers": 2, "chunk_size": "batch"},
-    "spawned": {"num_workers": 1, "multiprocessing_context": "spawn"},
+    "forkserver": {"num_workers": 1, "multiprocessing_context": "forkserver"},
     "moved": {"num_workers": 2, "device": "cpu"},
     "moved inline": {"device": "cpu", "prefetch_to_device": 3},
     "own collation": {"num_workers": 2, "collate_fn": lambda rows: default_collate(rows)},

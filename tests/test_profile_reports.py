@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import subprocess
+import sys
+from typing import get_args
 
 import pytest
-from profile_analyses import all_kinds, analysis, rank
+from profile_analyses import HOSTILE, all_kinds, analysis, interval, rank
 
 from fastload import cli
 from fastload.errors import TraceError
-from fastload.profiling.analysis import Analysis, Interval
+from fastload.profiling.analysis import Analysis, Interval, State
 from fastload.profiling.card import card, print_card
-from fastload.profiling.comparing import compare, difference, in_words
+from fastload.profiling.comparing import Comparison, compare, difference, in_words
 from fastload.profiling.page import page
 from fastload.profiling.perfetto import trace_json
 from fastload.profiling.report_command import write_reports
+from fastload.profiling.wording import GROUPS, state_group, state_meaning, state_name
 
 KINDS = all_kinds()
 
@@ -41,6 +46,13 @@ def test_the_card_is_plain_where_no_terminal_is():
     print_card(analysis("read"), file)
     assert "read-bound (severe)" in file.getvalue()
     assert "\x1b" not in file.getvalue()
+
+
+@pytest.mark.parametrize("state", [state for state in get_args(State) if state not in ("stage", "other")])
+def test_every_state_has_words_and_a_colour(state):
+    assert state_meaning(state) != state_meaning("other")
+    assert state_name(state) != ""
+    assert state_group(state) in GROUPS
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -80,6 +92,11 @@ def test_arrows_lead_from_every_task_to_the_step_that_took_its_batch():
     assert len(arrows) == 20
 
 
+def said(comparison: Comparison, columns: int = 80) -> list[str]:
+    """Return the lines of a comparison."""
+    return ["".join(text for text, _ in line) for line in in_words(comparison, columns)]
+
+
 def test_a_difference_has_the_interval_of_both():
     found = difference(Interval(value=10, low=7, high=13), Interval(value=20, low=16, high=24))
     assert found == Interval(value=10, low=5, high=15)
@@ -88,14 +105,14 @@ def test_a_difference_has_the_interval_of_both():
 def test_a_faster_run_is_told_with_its_change_of_verdict():
     comparison = compare(analysis("read"), analysis("compute", ranks=[rank("compute", step_ms=107)]))
     assert comparison.ranks[0].changed
-    assert next(in_words(comparison)) == "1.70x as fast; read-bound → compute-bound"
+    assert said(comparison)[0] == "1.70x as fast; read-bound → compute-bound"
     assert json.loads(comparison.to_json())["ranks"][0]["changed"] is True
 
 
 def test_equal_runs_are_no_difference():
     comparison = compare(analysis("read"), analysis("read"))
     assert not comparison.ranks[0].changed
-    assert "no difference" in next(in_words(comparison))
+    assert "no difference" in said(comparison)[0]
 
 
 def test_report_and_compare_read_a_folder(tmp_path, capsys):
@@ -109,7 +126,73 @@ def test_report_and_compare_read_a_folder(tmp_path, capsys):
     assert "no difference" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"version": 99}', '{"version": 1}', "\0\1"])
+def test_less_than_five_percent_is_no_difference_though_the_steps_would_tell() -> None:
+    before, after = (analysis("read", ranks=[rank("read", step_ms=step_ms)]) for step_ms in (182.0, 190.0))
+    for one in (before, after):
+        one.ranks[0].step_ms = interval(one.ranks[0].step_ms.value, 0.001)
+    assert compare(before, after).ranks[0].step_delta_ms.low > 0
+    assert not compare(before, after).ranks[0].changed
+    after.ranks[0].step_ms = interval(192.0, 0.001)
+    assert compare(before, after).ranks[0].changed
+
+
+def test_of_few_steps_no_difference_is_told() -> None:
+    comparison = compare(analysis("read"), analysis("read", ranks=[rank("read", num_steps=7, step_ms=50)]))
+    assert not comparison.ranks[0].changed
+    assert said(comparison)[0] == "too few steps to tell (200 and 7; at least 30 are needed); read-bound"
+
+
+def test_what_makes_two_runs_unlike_is_noted_and_lines_keep_to_their_columns() -> None:
+    one = rank("read", num_workers=14, number=1)
+    one.loader = {**one.loader, "dataset": HOSTILE}
+    one.blame_ms = {f"stage:{HOSTILE}": 75.0}
+    after = analysis(
+        "read", cores=8, ranks=[rank("compute", number=0), one], exit_status=3, versions={"torch": "2.6.0"}
+    )
+    comparison = compare(analysis("read", ranks=[rank("read", number=1)]), after)
+    assert comparison.only_after == ["rank 0"]
+    for columns in (72, 80, 100):
+        lines = said(comparison, columns)
+        assert max(map(len, lines)) <= columns
+        assert all(line.isprintable() for line in lines)
+    text = " ".join(said(comparison, 1000))
+    assert "note: the first ran on 16 cores, the second on 8" in text
+    assert "note: the first had 1 rank, the second 2" in text
+    assert "note: the loader's num_workers was 8, and became 14" in text
+    assert "note: torch was 2.13.0, and became 2.6.0" in text
+    assert "note: the second ended with status 3" in text
+
+
+def test_two_recordings_without_a_rank_in_common_are_told_so(tmp_path, capsys) -> None:
+    for name, number in (("a", 0), ("b", 1)):
+        (tmp_path / name).mkdir()
+        write_reports(analysis("read", ranks=[rank("read", number=number)]), str(tmp_path / name))
+    assert cli.main(["compare", str(tmp_path / "a"), str(tmp_path / "b" / "profile.json")]) == 0
+    said_here = capsys.readouterr().out
+    assert said_here.startswith("the two have no rank in common, so there is nothing to compare\n")
+    assert "only the second has rank 1" in said_here
+
+
+def test_of_two_the_one_that_is_broken_is_named(tmp_path, capsys) -> None:
+    write_reports(analysis("read"), str(tmp_path))
+    broken = tmp_path / "broken.json"
+    broken.write_text((tmp_path / "profile.json").read_text()[:-40])
+    for pair in ([str(tmp_path), str(broken)], [str(broken), str(tmp_path)]):
+        assert cli.main(["compare", *pair]) == 1
+        captured = capsys.readouterr()
+        assert captured.out == ""
+        assert captured.err.startswith(f"fastload compare: {broken} is no JSON: ")
+
+
+def test_a_comparison_is_printed_in_letters_that_the_file_can_take(tmp_path) -> None:
+    write_reports(analysis("read"), str(tmp_path))
+    command = [sys.executable, "-m", "fastload.cli", "compare", str(tmp_path), str(tmp_path)]
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=True)
+    assert "182 >    182 ms" in done.stdout
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"version": 99}', '{"version": 1}', '{"version": 2}', "\0\1"])
 def test_what_is_no_analysis_is_told_in_one_line(text, tmp_path, capsys):
     (tmp_path / "profile.json").write_text(text)
     with pytest.raises(TraceError, match=r"profile\.json"):

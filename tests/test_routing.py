@@ -522,9 +522,9 @@ THREADS = {"num_workers": 3, "worker_method": "thread", "chunk_size": 1}
         {"num_workers": 1, "worker_method": "thread"},
         {"num_workers": 8, "worker_method": "thread", "chunk_size": 2, "persistent_workers": True},
         {"num_workers": 2, "multiprocessing_context": "fork"},
-        {"num_workers": 2, "multiprocessing_context": "spawn", "persistent_workers": True},
+        {"num_workers": 2, "multiprocessing_context": "forkserver", "persistent_workers": True},
     ],
-    ids=["threads", "one thread", "many threads", "fork", "spawn"],
+    ids=["threads", "one thread", "many threads", "fork", "forkserver"],
 )
 def test_batches_are_those_of_this_process(arguments, expected):
     assert batches(Everything(), **arguments) == expected

@@ -81,7 +81,7 @@ def test_a_scripts_loader_is_verified_in_place_of_going_on(folder: Path):
 
 
 def test_a_script_with_a_broken_stage_ends_with_status_1_and_pure_json(folder: Path):
-    done = verify("--batches", "2", "--methods", "fork", "--loader=2", "--json", "-", "train.py", "--bad", "--warm-up")
+    done = verify("--batches", "2", "--methods=inline", "--loader=2", "--json", "-", "train.py", "--bad", "--warm-up")
     assert done.returncode == 1, done.stdout + done.stderr
     found = json.loads(done.stdout)
     named = {check["culprit"]["place"] for check in found["checks"] if check["culprit"]}
@@ -91,7 +91,7 @@ def test_a_script_with_a_broken_stage_ends_with_status_1_and_pure_json(folder: P
 
 def test_an_object_of_a_file_is_verified_with_its_json_in_a_file(folder: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("FORCE_COLOR", "1")
-    done = verify("--batches", "2", "--methods", "fork", "--batch-size", "4", "--json", "out.json", "train.py:make")
+    done = verify("--batches", "2", "--methods", "inline", "--batch-size", "4", "--json", "out.json", "train.py:make")
     assert done.returncode == 1, done.stderr
     assert "first stage that differs: Noise() (dataset.transform, stage 3 of 3)" in done.stdout
     assert "\033" not in done.stdout

@@ -15,6 +15,7 @@ from torchvision import transforms as v1
 from torchvision.transforms import v2
 
 import fastload
+from fastload.iteration import WorkerIterator
 from fastload.testing import assert_deterministic
 from fastload.verification.report import NotDeterministic
 
@@ -39,8 +40,8 @@ def test_a_loader_with_torchvisions_transforms_is_equal_everywhere():
     assert all(check.num_batches for check in report.checks)
 
 
-@pytest.mark.parametrize("on_error", ["skip", "replace"])
-def test_what_is_left_out_or_replaced_is_so_in_every_run(on_error: Any):
+@pytest.mark.parametrize(("on_error", "methods"), [("skip", "inline"), ("replace", "fork")])
+def test_what_is_left_out_or_replaced_is_so_in_every_run(on_error: Any, methods: str):
     dataset = verified.SomeLost(verified.PythonNoise())
     report = verify(fastload.DataLoader(dataset, 4, shuffle=True, seed=1, on_error=on_error))
     assert report.ok, report.to_text()
@@ -49,7 +50,7 @@ def test_what_is_left_out_or_replaced_is_so_in_every_run(on_error: Any):
     assert verdicts(report, "world size") == ["equal", *["skipped" if on_error == "skip" else "equal"] * 2]
     assert set(verdicts(report, "torch's samples")) == {"skipped"}
     generator = verified.SomeLost(verified.OwnGenerator())
-    report = verify(fastload.DataLoader(generator, 4, shuffle=True, seed=1, on_error=on_error))
+    report = verify(fastload.DataLoader(generator, 4, shuffle=True, seed=1, on_error=on_error), methods)
     assert culprits(report) == {"OwnGenerator(std=1) @ dataset.transform"}, report.to_text()
 
 
@@ -62,20 +63,32 @@ def test_threads_are_equal_where_nothing_is_drawn():
     assert report.ok, report.to_text()
 
 
+# Whoever loads them, samples of these differ: from run to run, or where a rank or a resume begins anew. One is verified
+# with workers too, which takes two hundred of them; the others need them no more than it does.
 @pytest.mark.parametrize(
-    ("stage", "label", "words"),
+    ("stage", "methods", "label", "words"),
     [
-        (verified.OwnGenerator, "OwnGenerator(std=1)", "generator of its own, self.rng (numpy.random.Generator)"),
-        (verified.ModuleGenerator, "ModuleGenerator()", "the generator _module_generator (Generator) of its module"),
-        (verified.WorkerId, "WorkerId()", "it looks at worker_info"),
-        (verified.ProcessId, "ProcessId()", "os.getpid()"),
-        (verified.Clock, "Clock()", "it reads the clock"),
-        (verified.Uuid, "Uuid()", "it makes a uuid"),
-        (verified.Counting, "Counting()", "it keeps state from sample to sample (self.calls)"),
+        (
+            verified.OwnGenerator,
+            "fork",
+            "OwnGenerator(std=1)",
+            "generator of its own, self.rng (numpy.random.Generator)",
+        ),
+        (
+            verified.ModuleGenerator,
+            "inline",
+            "ModuleGenerator()",
+            "generator _module_generator (Generator) of its module",
+        ),
+        (verified.WorkerId, "fork", "WorkerId()", "it looks at worker_info"),
+        (verified.ProcessId, "fork", "ProcessId()", "os.getpid()"),
+        (verified.Clock, "inline", "Clock()", "it reads the clock"),
+        (verified.Uuid, "inline", "Uuid()", "it makes a uuid"),
+        (verified.Counting, "inline", "Counting()", "it keeps state from sample to sample (self.calls)"),
     ],
 )
-def test_a_broken_stage_is_named_with_its_cause(stage: Any, label: str, words: str):
-    report = verify(verified.Pictures(verified.chain(stage())), batches=2)
+def test_a_broken_stage_is_named_with_its_cause(stage: Any, methods: str, label: str, words: str):
+    report = verify(verified.Pictures(verified.chain(stage())), methods, batches=2)
     assert not report.ok
     assert culprits(report) == {f"{label} @ dataset.transform, stage 2 of 3"}, report.to_text()
     assert words in report.to_text(1000)
@@ -111,7 +124,7 @@ def test_a_broken_dataset_is_named_itself_though_its_transforms_are_good():
 
 def test_a_stage_inside_of_a_stage_is_named():
     inner = v1.RandomApply([v1.CenterCrop(10), verified.OwnGenerator()], p=0.9)
-    report = verify(verified.Pictures(v1.Compose([v1.RandomHorizontalFlip(), inner, v1.CenterCrop(8)])))
+    report = verify(verified.Pictures(v1.Compose([v1.RandomHorizontalFlip(), inner, v1.CenterCrop(8)])), "inline")
     assert culprits(report) == {"OwnGenerator(std=1) @ dataset.transform[1], stage 2 of 2"}, report.to_text()
 
 
@@ -193,7 +206,7 @@ def test_the_users_objects_and_the_global_generators_are_as_before():
     dataset = verified.Pictures(verified.chain(verified.OwnGenerator(), verified.Counting()))
     stages = list(dataset.transform.transforms)
     before = copy.deepcopy(stages[1].rng.bit_generator.state), torch.get_rng_state(), random.getstate()
-    verify(dataset, batches=1)
+    verify(dataset, "thread", batches=1)  # in this process
     assert dataset.transform.transforms == stages
     assert stages[2].calls == 0
     assert stages[1].rng.bit_generator.state == before[0]
@@ -217,7 +230,7 @@ def test_what_fails_in_workers_is_an_error_of_their_checks(how: str, words: str)
 
 
 def test_workers_that_hang_are_ended_and_not_tried_again(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("fastload.iteration.GRACE", 0.1)
+    monkeypatch.setattr(WorkerIterator._shutdown_workers, "__defaults__", (0.1,))
     report = verify(DataLoader(verified.FailingIn("hang"), 4), timeout=1.0)
     assert verdicts(report, "workers") == ["error", "skipped", "skipped"]
     assert "timed out" in report.to_text()
@@ -225,7 +238,7 @@ def test_workers_that_hang_are_ended_and_not_tried_again(monkeypatch: pytest.Mon
 
 def test_the_helper_for_tests_fails_with_the_table():
     with pytest.raises(NotDeterministic, match="first stage that differs: OwnGenerator") as failed:
-        assert_deterministic(verified.bad, batches=2, methods=["fork"])
+        assert_deterministic(verified.bad, batches=2, methods=["inline"])
     assert isinstance(failed.value, AssertionError)
     assert assert_deterministic(TensorDataset(torch.arange(9)), batches=1, methods=["inline"]).ok
 
@@ -247,7 +260,7 @@ def test_what_cannot_be_verified_is_refused(subject: Any, options: dict[str, Any
 
 
 def test_the_report_is_json_that_says_what_the_table_says():
-    report = verify(verified.bad, batches=2)
+    report = verify(verified.bad, "inline", batches=2)
     told = json.loads(report.to_json())
     assert (told["ok"], told["seed"], told["version"]) == (False, 0, 1)
     assert [check["verdict"] for check in told["checks"]] == [check.verdict for check in report.checks]

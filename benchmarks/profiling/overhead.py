@@ -1,121 +1,154 @@
-"""What ``fastload profile`` costs: the same script with and without it, in turns A B B A, so that drift cancels.
+"""What recording costs: the same batches with it and without it, by turns in one process.
 
-    python -m benchmarks.profiling.overhead --rounds 5
+    python -m benchmarks.profiling.overhead --processes 8
 
-For samples of 1 ms and of CIFAR's size (50 µs), in torch's loader and in fastload's. The script measures its own steady
-steps: wall time, and CPU time of all its processes, which neighbours on the machine disturb less. Imports, starting
-workers and explaining the recording are not part of it.
+For samples of 1 ms and of CIFAR's size, in torch's loader and in fastload's, at the default level. A machine's pace
+changes by several percent within seconds, so neither runs that follow each other nor workers that run beside each other
+show one percent. Here three loaders without workers give a batch each in turns, in an order drawn anew each time: one
+that is recorded, and two that are not, whose difference is what this measurement can tell. Eight turns are a round, and
+their sums are compared. Where objects happen to lie in memory makes half a percent, so several processes do that.
+
+What a batch costs is the thread's CPU time in ``next()``: it holds all that a worker's hooks do (one task in eight of
+such samples is heard in full, after the first 64 of which all are, and which are left out here), and all that the
+loop's hooks do, which in a loader with workers is another process's time. The hooks of the queue between the two, a
+call or two a batch, are not in it, nor is explaining the recording afterwards. The hooks are those of the command.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import os
+import multiprocessing
+import random
 import statistics
-import subprocess
 import sys
 import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from itertools import islice
 from pathlib import Path
+from typing import Any
 
-SCRIPT = """
-import json, os, resource, sys, time
-import numpy as np, torch
-from torch.utils.data import Dataset, DataLoader
+import numpy as np
+import torch
+from PIL import Image
+from rich.console import Console
+from rich.progress import track
+from torch.utils.data import Dataset
+from torchvision import transforms
 
-engine, microseconds, number = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-if engine == "fastload":
-    from fastload import DataLoader
+import fastload
+from benchmarks.neighbours import cores_used_by_others, read_cpu
 
-def work(turns, _table=np.arange(64, dtype=np.float32)):
-    for _ in range(turns):
-        _table.sum()
+LOADERS = {"torch": torch.utils.data.DataLoader, "fastload": fastload.DataLoader}
+TASKS = 8
+"""Batches of a round: one in eight is heard in full."""
+FIRST = 72
+"""Batches before the first round: more than are heard in full."""
 
-def turns_for(us):
-    begun = time.thread_time_ns()
-    work(20000)
-    return max(1, round(us * 1000 * 20000 / (time.thread_time_ns() - begun)))
 
-class Busy(Dataset):
-    def __init__(self, turns):
-        self.turns = turns
+class Busy(Dataset[tuple[torch.Tensor, int]]):
+    """Samples of 1 ms: a fixed amount of work; it is measured once how much that is."""
+
+    def __init__(self, length: int) -> None:
+        self.table = np.arange(64, dtype=np.float32)
         self.sample = torch.zeros(3, 32, 32)
-    def __len__(self):
-        return number
-    def __getitem__(self, index):
-        work(self.turns)
+        self.length = length
+        begun = time.thread_time_ns()
+        self.work(20_000)
+        self.turns = max(1, round(1_000_000 * 20_000 / (time.thread_time_ns() - begun)))
+
+    def work(self, turns: int) -> None:
+        """Keep the thread busy."""
+        table = self.table
+        for _ in range(turns):
+            table.sum()
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
+        self.work(self.turns)
         return self.sample, index
 
-def cpu():
-    return sum(sum(resource.getrusage(who)[:2]) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
 
-if __name__ == "__main__":
-    turns = int(os.environ.get("TURNS", 0)) or turns_for(microseconds)
-    if number == 0:
-        print(turns)
-        sys.exit()
-    before, begun = cpu(), time.perf_counter()
-    for batch in DataLoader(Busy(turns), batch_size=64, num_workers=2):
-        pass
-    print(json.dumps([time.perf_counter() - begun, cpu() - before]))
-"""
+class Small(Dataset[tuple[torch.Tensor, int]]):
+    """Images of CIFAR's size, cropped, flipped and normalised by torchvision, as its users do."""
 
-# Microseconds of a sample, samples of an epoch, goal: the share that the profiler may cost.
-SIZES = {"1 ms": (1000, 6_400, 0.01), "CIFAR": (50, 128_000, 0.02)}
+    def __init__(self, length: int) -> None:
+        draw = np.random.default_rng(0)
+        self.images = [Image.fromarray(draw.integers(0, 256, (32, 32, 3), np.uint8)) for _ in range(1000)]
+        self.length = length
+        steps = [transforms.RandomCrop(32, 4), transforms.RandomHorizontalFlip(), transforms.ToTensor()]
+        self.transform = transforms.Compose([*steps, transforms.Normalize((0.49, 0.48, 0.45), (0.25, 0.24, 0.26))])
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
+        return self.transform(self.images[index % 1000]), index
+
+
+SAMPLES: Mapping[str, tuple[Any, int, int, float]] = {"1 ms": (Busy, 64, 8, 0.01), "CIFAR": (Small, 128, 20, 0.02)}
+"""The dataset, its usual batch size, rounds of a process, and the goal: the share that recording may cost."""
+
+
+def one_round(sides: Sequence[Iterator[Any]], draw: random.Random) -> list[float]:
+    """Return the CPU seconds that some batches of each side take, of which each gives one in its turn."""
+    taken = [0.0] * len(sides)
+    for _ in range(TASKS):
+        for place in draw.sample(range(len(sides)), len(sides)):
+            begun = time.thread_time()
+            next(sides[place])
+            taken[place] += time.thread_time() - begun
+    return taken
+
+
+def measure(name: str, size: str, seed: int) -> tuple[float, float, float]:
+    """Return the CPU seconds of a batch, and by what share it takes longer if recorded, and by another loader."""
+    torch.set_num_threads(1)
+    dataset, batch_size, rounds, _ = SAMPLES[size]
+    samples = dataset(batch_size * (FIRST + rounds * TASKS))
+    loaders = [LOADERS[name](samples, batch_size=batch_size) for _ in range(3)]
+    with tempfile.TemporaryDirectory() as folder:
+        sides = [iter(loader) for loader in loaders[:2]]  # before there are any hooks
+        with fastload.profile(loaders[2], folder=Path(folder, "recording")):
+            sides.append(iter(loaders[2]))
+            for side in sides:
+                for _ in islice(side, FIRST):
+                    pass
+            found = [one_round(sides, random.Random(seed * 1000 + number)) for number in range(rounds)]
+    another, recorded = (statistics.median(one[side] / one[0] for one in found) - 1 for side in (1, 2))
+    return statistics.median(one[0] for one in found) / TASKS, recorded, another
+
+
+def interval(found: Sequence[float]) -> str:
+    """Return the median and its 95 % interval, from processes drawn anew."""
+    draw = random.Random(0)
+    medians = sorted(statistics.median(draw.choices(found, k=len(found))) for _ in range(2000))
+    return f"{statistics.median(found):+.2%} | {medians[50]:+.2%} to {medians[-51]:+.2%}"
 
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=5, help="rounds of A B B A")
-    parser.add_argument("--scale", type=float, default=1.0, help="of the number of samples")
-    parser.add_argument("--sizes", nargs="+", choices=SIZES, default=list(SIZES))
-    parser.add_argument("--engines", nargs="+", choices=("torch", "fastload"), default=["torch", "fastload"])
+    parser.add_argument("--processes", type=int, default=8)
+    parser.add_argument("--sizes", nargs="+", choices=SAMPLES, default=list(SAMPLES))
+    parser.add_argument("--loaders", nargs="+", choices=LOADERS, default=list(LOADERS))
     options = parser.parse_args(arguments)
-    print(f"{'loader':9} {'sample':7} {'clock':5} {'median':>8} {'spread (of rounds)':>22} {'goal':>6}")
-    with tempfile.TemporaryDirectory() as folder:
-        script = Path(folder, "train.py")
-        script.write_text(SCRIPT, encoding="utf-8")
-        for engine in options.engines:
-            for size in options.sizes:
-                microseconds, number, goal = SIZES[size]
-                turns = run(script, engine, microseconds, 0)[0]
-                rounds = [one_round(script, engine, microseconds, int(number * options.scale), turns)
-                          for _ in range(options.rounds)]  # fmt: skip
-                for place, clock in enumerate(("wall", "cpu")):
-                    shares = sorted(shares[place] for shares in rounds)
-                    spread = f"{shares[0]:+8.2%} to {shares[-1]:+8.2%}"
-                    print(f"{engine:9} {size:7} {clock:5} {statistics.median(shares):+8.2%} {spread:>22} {goal:6.0%}")
+    used = read_cpu()
+    print("| loader | sample | a batch | recorded | 95 % interval | another one | 95 % interval | n | goal |")
+    print("| --- | --- | --- | --- | --- | --- | --- | --- | --- |")
+    for name in options.loaders:
+        for size in options.sizes:
+            found = []
+            for seed in track(range(options.processes), f"{name}, {size}", console=Console(stderr=True)):
+                with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
+                    found.append(process.submit(measure, name, size, seed).result())
+            batches, recorded, another = zip(*found, strict=True)
+            row = f"{statistics.median(batches) * 1e3:.2f} ms | {interval(recorded)} | {interval(another)}"
+            print(f"| {name} | {size} | {row} | {options.processes} | {SAMPLES[size][3]:.0%} |", flush=True)
+    print(f"\ncores used by others meanwhile: {cores_used_by_others(used, read_cpu()):.1f}")
     return 0
-
-
-def one_round(script: Path, engine: str, microseconds: int, number: int, turns: float) -> list[float]:
-    """Return by what share the profiler lengthens wall and CPU time."""
-    plain_a, profiled_a, profiled_b, plain_b = (
-        run(script, engine, microseconds, number, turns, profiled=profiled) for profiled in (False, True, True, False)
-    )
-    return [
-        (one + two) / (three + four) - 1
-        for one, two, three, four in zip(profiled_a, profiled_b, plain_a, plain_b, strict=True)
-    ]
-
-
-def run(
-    script: Path, engine: str, microseconds: int, number: int, turns: float = 0, *, profiled: bool = False
-) -> list[float]:
-    """Return the wall and CPU seconds that the script measured, or how much work is a sample."""
-    words = [str(script), engine, str(microseconds), str(number)]
-    with tempfile.TemporaryDirectory() as folder:
-        out = str(Path(folder, "recording"))
-        prefix = ["-m", "fastload.cli", "profile", "--full", "--out", out] if profiled else []
-        done = subprocess.run(
-            [sys.executable, *prefix, *words],
-            capture_output=True,
-            text=True,
-            check=True,
-            env={**os.environ, "TURNS": str(int(turns)), "OMP_NUM_THREADS": "1"},
-        )
-    found = json.loads(done.stdout)
-    return found if isinstance(found, list) else [found]
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     Action = Callable[[ModuleType], None]
 
 
-def after_import(name: str, action: Action) -> None:
+def after_import(name: str, action: Action) -> object:
     """Call ``action(module)`` once the module ``name`` has been executed: now, if it already has been.
 
     Never imports the module itself. If its first import fails and a later one succeeds, ``action`` follows the later.
@@ -26,12 +26,17 @@ def after_import(name: str, action: Action) -> None:
     Args:
         name: the module's full name.
         action: called in the thread that imports, with the import lock of that module held.
+
+    Returns:
+        What waits for the import: whoever takes it out of ``sys.meta_path`` ends that. None: nothing waits.
     """
     module = sys.modules.get(name)
     if module is not None and not getattr(module.__spec__, "_initializing", False):
         action(module)
-    else:
-        sys.meta_path.insert(0, _Watcher(name, action))
+        return None
+    watcher = _Watcher(name, action)
+    sys.meta_path.insert(0, watcher)
+    return watcher
 
 
 class _Watcher:

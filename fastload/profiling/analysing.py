@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 from statistics import median
 
 from .analysis import (
@@ -21,11 +22,26 @@ from .analysis import (
 from .blame import BlamedStep, Clock, blamed_steps, clock_of
 from .faring import slow_samples, slowest_worker, tasks_of, workers_of
 from .judging import MODERATE, Facts, judge, ratio_interval, stall_share, summed
-from .trace import Rank, Span, Step, Trace
-from .worker_times import UNUSUAL_WORKER, all_batches, interpreter_share, method_of
+from .records import CACHE_HITS
+from .trace import Rank, Span, Step, Task, Trace
+from .worker_times import (
+    UNUSUAL_WORKER,
+    all_batches,
+    cores_wanted,
+    interpreter_share,
+    loader_in_words,
+    main_loader,
+    method_of,
+)
 
 WhatIf = Callable[[Trace, Rank], tuple[list[Fix], Simulation, Grid | None]]
 
+_MOSTLY = 2 / 3
+"""Of the time that ranks wait for each other: what one must be to blame for. Ranks that are late by turns are not."""
+_APART = 0.25
+"""Of the time that they took for the same steps: ranks that meet are no further apart, at the first and the last."""
+_UNEVEN = 1.3
+"""A worker that makes so many times its share of the batches has more of the data."""
 MOST_LINES = 2_000
 """Steps in a timeline; the first ones."""
 
@@ -51,16 +67,18 @@ def analyse(trace: Trace, whatif: WhatIf | None = None) -> Analysis:
     late = _culprit(blamed)
     overhead = overhead_of(trace)
     total_workers = sum(_num_workers(one.rank) for one in blamed)
+    wanted = sum(cores_wanted(one.rank) for one in blamed)
     ranks = [
-        _rank_analysis(one, trace, overhead, total_workers, _in_words(late) if late not in (None, one) else None)
+        _rank_analysis(
+            one, trace, overhead, total_workers, wanted, _in_words(late) if late not in (None, one) else None
+        )
         for one in blamed
     ]
     fixes: list[Fix] = []
     simulation: Simulation | None = None
     grid: Grid | None = None
     if whatif is not None and ranks:
-        chosen = late or max(blamed, key=lambda one: sum(step.stall_ns for step in one.steady))
-        fixes, simulation, grid = whatif(trace, chosen.rank)
+        fixes, simulation, grid = whatif(trace, _chosen(blamed, late).rank)
     return Analysis(
         command=list(trace.command),
         recorded=trace.recorded,
@@ -78,23 +96,27 @@ def analyse(trace: Trace, whatif: WhatIf | None = None) -> Analysis:
     )
 
 
+def chosen_rank(trace: Trace) -> Rank:
+    """Return the rank that the report is about: the one that holds the others up, else the one that loses most."""
+    blamed = [_blamed(rank, trace.warmup) for rank in trace.ranks]
+    return _chosen(blamed, _culprit(blamed)).rank
+
+
+def _chosen(blamed: Sequence[_Blamed], late: _Blamed | None) -> _Blamed:
+    return late or max(blamed, key=lambda one: sum(step.stall_ns for step in one.steady))
+
+
 def analyse_rank(trace: Trace, rank: Rank) -> RankAnalysis:
     """Say what one rank of a recording comes to, as if it were alone."""
-    return _rank_analysis(_blamed(rank, trace.warmup), trace, overhead_of(trace), _num_workers(rank), None)
+    return _rank_analysis(
+        _blamed(rank, trace.warmup), trace, overhead_of(trace), _num_workers(rank), cores_wanted(rank), None
+    )
 
 
 def _blamed(rank: Rank, warmup: int) -> _Blamed:
     clock = clock_of(rank.steps)
     steps = blamed_steps(rank, clock)
     return _Blamed(rank, clock, steps, [step for step in steps if step.step.number >= warmup])
-
-
-def main_loader(rank: Rank) -> int:
-    """Return the number of the loader that a rank waited for most."""
-    waited: dict[int, int] = defaultdict(int)
-    for step in rank.steps:
-        waited[step.loader] += step.wait.ns + sum(span.ns for span in step.startup)
-    return max(waited, key=lambda loader: waited[loader], default=-1)
 
 
 def _num_workers(rank: Rank) -> int:
@@ -108,7 +130,7 @@ def _in_words(one: _Blamed | None) -> str | None:
 
 
 def _rank_analysis(
-    one: _Blamed, trace: Trace, overhead: float | None, total_workers: int, held_up_by: str | None
+    one: _Blamed, trace: Trace, overhead: float | None, total_workers: int, wanted: float, held_up_by: str | None
 ) -> RankAnalysis:
     rank, steady = one.rank, one.steady
     loader = main_loader(rank)
@@ -117,6 +139,8 @@ def _rank_analysis(
     within = _time_of(steady)
     tasks = [task for task in tasks_of(rank, loader) if task.ended > within.begun and task.begun < within.ended]
     workers = workers_of(rank, loader, within, trace.versions.get("python", ""))
+    if CACHE_HITS in trace.missing:  # what --cold makes of them is no finding
+        workers.cache_hit = None
     slow = slow_samples(tasks, rank.files)
     starts = _starts(rank)
     number = max(1, len(steady))
@@ -128,6 +152,7 @@ def _rank_analysis(
         clock=one.clock,
         cores=rank.cores,
         total_workers=total_workers,
+        wanted=wanted,
         method=method_of(settings),
         probe_p50_ns=round(median(rank.probe_ns)) if rank.probe_ns and interpreter else None,
         startup=_startup_of_a_pass(rank, loader, total / number),
@@ -140,6 +165,8 @@ def _rank_analysis(
         ),
         overhead=overhead,
         held_up_by=held_up_by,
+        by_loader=_by_loader(rank, steady),
+        uneven=_uneven(tasks, settings),
     )
     base = _begin(rank)
     return RankAnalysis(
@@ -150,7 +177,7 @@ def _rank_analysis(
         num_warmup=len(one.steps) - len(steady),
         clock=one.clock,
         step_ms=_scaled(ratio_interval(steady, lambda step: step.total_ns, lambda _: 1)),
-        compute_ms=(total - stall) / number / 1e6,
+        compute_ms=max(0, total - stall) / number / 1e6,  # a device may have idled before the first wait
         stall=stall_share(steady),
         blame_ms={state: ns / number / 1e6 for state, ns in sorted(parts.items(), key=lambda item: -item[1])},
         head_of_line=sum(step.held_ns for step in steady) / stall if stall else 0.0,
@@ -170,13 +197,44 @@ def _scaled(interval: Interval) -> Interval:
     return Interval(value=interval.value / 1e6, low=interval.low / 1e6, high=interval.high / 1e6)
 
 
+def _by_loader(rank: Rank, steady: Sequence[BlamedStep]) -> str | None:
+    """Return which of several loaders most is lost to, in words; None if there is one."""
+    lost: dict[int, int] = defaultdict(int)
+    for one in steady:
+        lost[one.step.loader] += one.stall_ns
+    if len(lost) < 2 or not any(lost.values()):
+        return None
+    worst = max(lost, key=lambda loader: lost[loader])
+    name = loader_in_words(rank.loaders.get(worst, {}))
+    return f"of the stall, {100 * lost[worst] / sum(lost.values()):.0f} % is waiting for the loader of {name}"
+
+
+def _uneven(tasks: Sequence[Task], settings: Mapping[str, object]) -> str | None:
+    """Return which worker has made most of the batches by far, in words; None where any takes what comes next.
+
+    torch gives workers as many batches each, so that is one whose part of an IterableDataset is larger.
+    """
+    workers = settings.get("num_workers")
+    if not isinstance(workers, int) or workers < 2 or settings.get("engine") == "fastload":
+        return None
+    made = Counter(task.worker for task in tasks)
+    if not made or settings.get("in_order") is False:
+        return None
+    ((worker, number),) = made.most_common(1)
+    if number < _UNEVEN * len(tasks) / workers:
+        return None
+    share = f"{100 * number / len(tasks):.0f} %"
+    return f"worker {worker} of {workers} has made {share} of the batches: the others had less of the data"
+
+
 def _hottest(stages_ms: Mapping[str, float]) -> str | None:
     if not stages_ms:
         return None
     name = max(stages_ms, key=lambda stage: stages_ms[stage])
     share = stages_ms[name] / max(1e-9, sum(stages_ms.values()))
-    where = {"sample": "the dataset's samples", "collate": "collation"}.get(name, name)
-    return f"{where} takes {stages_ms[name]:.2f} ms a sample, {100 * share:.0f} % of the workers' time"
+    where = {"sample": "the dataset", "collate": "collation"}.get(name, name)
+    more = "; --level 2 tells which transform" if name == "sample" and stages_ms.keys() <= {"sample", "collate"} else ""
+    return f"{where} takes {stages_ms[name]:.2f} ms a sample, {100 * share:.0f} % of the workers' time{more}"
 
 
 def _time_of(steps: Sequence[BlamedStep]) -> Span:
@@ -221,14 +279,14 @@ def _startup_of_a_pass(rank: Rank, loader: int, step_ns: float) -> float:
     """Return the share of a whole pass that its start takes; 0 if there were more passes than one.
 
     What is recorded may end in the middle of the first pass, which a real run does not: the loader knows how many
-    batches a pass has. Where it does not, the recorded steps are held to be a pass.
+    batches a pass has. Where it does not, and no end was seen, the pass may be endless, and its share 0.
     """
     mine = [step for step in rank.steps if step.loader == loader]
     if sum(step.first for step in mine) != 1:
         return 0.0
     start = _start(mine[0])
-    length = rank.loaders.get(loader, {}).get("batches") or len(mine)
-    whole = start + step_ns * max(0.0, length - 1)
+    length = rank.loaders.get(loader, {}).get("batches") or (len(mine) if mine[-1].ending is not None else inf)
+    whole = start + step_ns * max(0.0, length - 1) if step_ns else start
     return start / whole if whole else 0.0
 
 
@@ -246,7 +304,7 @@ def _culprit(ranks: Sequence[_Blamed]) -> _Blamed | None:
         return None
     stalls = [{step.step.number: step.stall_ns for step in one.steady} for one in ranks]
     common = set.intersection(*(set(found) for found in stalls))
-    if not common:
+    if not common or not _meet(ranks, common):
         return None
     costs = [0] * len(ranks)
     for number in common:
@@ -255,9 +313,22 @@ def _culprit(ranks: Sequence[_Blamed]) -> _Blamed | None:
         costs[order[-1]] += at_step[order[-1]] - at_step[order[-2]]
     worst = max(range(len(ranks)), key=lambda place: costs[place])
     total = sum(step.total_ns for step in ranks[worst].steady if step.step.number in common)
-    if costs[worst] < MODERATE * total or 2 * costs[worst] <= sum(costs):
+    if costs[worst] < MODERATE * total or costs[worst] < _MOSTLY * sum(costs):
         return None
     return ranks[worst]
+
+
+def _meet(ranks: Sequence[_Blamed], common: set[int]) -> bool:
+    """Return whether processes meet at each step: then they are at the same one at the same time.
+
+    Programs that follow each other, or run beside each other, do not; nobody waits there.
+    """
+    spans = [
+        (min(begun), max(begun))
+        for begun in ([step.step.wait.ended for step in one.steady if step.step.number in common] for one in ranks)
+    ]
+    apart: int = max(max(one) - min(one) for one in zip(*spans, strict=True))
+    return apart <= _APART * max(ended - begun for begun, ended in spans)
 
 
 # -- what the recording cost ------------------------------------------------------------------------------------------
@@ -313,7 +384,7 @@ def _task_lines(one: _Blamed, base: int) -> list[TaskLine]:
         )
         for batch in all_batches(one.rank)
         for task in batch.tasks
-        if task.begun < until
+        if base <= task.begun < until
     ]
     return sorted(found, key=lambda line: (line.begun_ms, line.worker))
 
@@ -328,9 +399,9 @@ def _pin_lines(one: _Blamed, base: int) -> list[PinLine]:
             pass_number=batch.iterator,
         )
         for batch in all_batches(one.rank)
-        if batch.pinned is not None and batch.pinned.begun < until
+        if batch.pinned is not None and base <= batch.pinned.begun < until
     ]
     return sorted(found, key=lambda line: line.begun_ms)
 
 
-__all__ = ["WhatIf", "analyse", "analyse_rank", "main_loader", "overhead_of"]
+__all__ = ["WhatIf", "analyse", "analyse_rank", "chosen_rank", "overhead_of"]

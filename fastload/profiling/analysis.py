@@ -1,22 +1,33 @@
 """What a recording comes to: the one thing that all reports are made of. Plain data, with its JSON.
 
 Times are in milliseconds, shares from 0 to 1; what is not known is None. ``version`` is raised when a field changes its
-meaning or goes; fields may be added.
+meaning or goes; fields may be added, so a reader passes over those that it does not know. Version 2 calls the state
+``main-thread`` that was ``host`` in version 1.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
+import math
+import reprlib
 import types
 import typing
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from ..errors import TraceError
 
-VERSION = 1
+VERSION = 2
+LARGEST = 1 << 28
+"""Characters of JSON that are read: 256 MiB, ten times what 64 workers and 2,000 steps make."""
+_LARGEST_NUMBER = {int: 1 << 63, float: 1e15}
+"""Of a field; what reports make of it by multiplying is still finite. In ms it is 30,000 years."""
+_DEEPEST = 20
+"""Lists and mappings within each other, where a field's values are any."""
 
 Cause = Literal[
     "compute",
@@ -48,14 +59,14 @@ State = Literal[
     "reorder",
     "pin",
     "copy",
-    "host",
+    "main-thread",
     "other",
 ]
 """What an awaited batch was at, in the order in which it passes them. ``sample``: on the CPU in the dataset, outside of
 any known stage; ``stage``: within one (named after a colon: ``stage:RandAugment``); ``read``: blocked within the
 dataset; ``run-queue``: ready to run, but no core was free; ``gil``: in a thread that
 waited for the interpreter; ``queued``: its worker was not yet at it, and nothing that
-the worker did instead is known; ``host``: complete, but the main thread had not got to it."""
+the worker did instead is known; ``main-thread``: complete, but the main thread had not got to it."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -264,8 +275,18 @@ class Analysis:
     """None without a simulation that can be trusted."""
 
     def to_json(self) -> str:
-        """Return it as JSON, from which :meth:`from_json` makes the same again."""
-        return json.dumps(dataclasses.asdict(self), indent=1, allow_nan=False)
+        """Return it as JSON, from which :meth:`from_json` makes the same again.
+
+        Raises:
+            TraceError: a number in it is none, or infinite, which JSON cannot say.
+        """
+        value = dataclasses.asdict(self)
+        try:
+            return json.dumps(value, indent=1, allow_nan=False)
+        except ValueError:
+            remedy = "that is a mistake of fastload's: report it with the recording"
+            _require_plain(value, "the analysis", "", 2 * _DEEPEST, remedy)
+            raise
 
     @classmethod
     def from_json(cls, text: str, where: str) -> Analysis:
@@ -278,57 +299,126 @@ class Analysis:
         Raises:
             TraceError: it is something else, or of another version.
         """
+        if len(text) > LARGEST:
+            raise TraceError(f"{where} has more than {LARGEST >> 20} MiB, which no {_WRITTEN} has; {_REMEDY}")
         try:
-            value = json.loads(text)
+            value = json.loads(text, object_pairs_hook=_mapping)
+        except _Twice as error:
+            raise TraceError(f"{where}: the key {reprlib.repr(error.args[0])} stands there twice; {_REMEDY}") from None
         except ValueError as error:
-            raise TraceError(f"{where} is no JSON: {error}; name a file that fastload profile wrote") from error
+            raise TraceError(f"{where} is no JSON: {error}; {_REMEDY}") from error
+        except RecursionError:
+            raise TraceError(f"{where} is nested deeper than any {_WRITTEN}; {_REMEDY}") from None
         if not isinstance(value, dict) or "version" not in value:
-            raise TraceError(f"{where} is not what fastload profile writes; name its profile.json")
-        if value["version"] != VERSION:
-            raise TraceError(
-                f"{where} has version {value['version']!r}, and this fastload reads {VERSION}; make it anew with "
-                "fastload report FOLDER"
-            )
+            raise TraceError(f"{where} is not what fastload profile writes; name its {_WRITTEN}")
+        _require_version(value["version"], where)
         made = _made(cls, value, where, "")
         assert isinstance(made, cls)
         return made
 
 
+_WRITTEN = "profile.json"
+_REMEDY = "name a file that fastload profile wrote, or delete it and name its recording, of which it is made anew"
+
+
+class _Twice(Exception):
+    """A mapping has a key twice."""
+
+
+def _mapping(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise _Twice(Counter(key for key, _ in pairs).most_common(1)[0][0])
+    return found
+
+
+def _require_version(version: Any, where: str) -> None:
+    if type(version) is not int:
+        raise TraceError(f"{where}: .version must be an integer, got {reprlib.repr(version)}; {_REMEDY}")
+    if version < VERSION:
+        raise TraceError(
+            f"{where} has version {version} of this format, and this fastload reads {VERSION}; delete it and name its "
+            "recording, of which it is made anew; or read it with the fastload that wrote it"
+        )
+    if version > VERSION:
+        raise TraceError(
+            f"{where} has version {version} of this format, and this fastload reads {VERSION}; read it with a fastload "
+            "as new as the one that wrote it"
+        )
+
+
 def _made(kind: Any, value: Any, where: str, place: str) -> Any:
     """Return a value of the type ``kind`` made from JSON; fields it does not know are passed over."""
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
-    if dataclasses.is_dataclass(kind) and isinstance(value, dict):
-        hints = typing.get_type_hints(kind)
-        fields = {one.name: one for one in dataclasses.fields(kind)}
-        absent = [
-            name
-            for name, one in fields.items()
-            if name not in value and one.default is dataclasses.MISSING and one.default_factory is dataclasses.MISSING
-        ]
+    if isinstance(kind, type) and dataclasses.is_dataclass(kind) and isinstance(value, dict):
+        types_of, required = _fields(kind)
+        absent = [name for name in required if name not in value]
         if absent:
-            raise TraceError(f"{where}: {place or 'the whole'} lacks {', '.join(absent)}; make it anew")
-        return kind(  # type: ignore[operator] # a class
-            **{name: _made(hints[name], value[name], where, f"{place}.{name}") for name in fields if name in value}
+            raise TraceError(f"{where}: {place or 'the whole'} lacks {', '.join(absent)}; {_REMEDY}")
+        return kind(
+            **{
+                name: _made(one, value[name], where, f"{place}.{name}")
+                for name, one in types_of.items()
+                if name in value
+            }
         )
-    if kind is Any or (origin is Literal and value in arguments):
+    if kind is Any:
+        _require_plain(value, where, place, _DEEPEST)
+        return value
+    if origin is Literal and value in arguments:
         return value
     if origin in (typing.Union, types.UnionType):
-        for one in arguments:
-            if one is type(None) and value is None:
-                return None
+        if value is None and type(None) in arguments:
+            return None
         return _made(next(one for one in arguments if one is not type(None)), value, where, place)
     if origin is list and isinstance(value, list):
         return [_made(arguments[0], one, where, f"{place}[{number}]") for number, one in enumerate(value)]
     if origin is Mapping and isinstance(value, dict):
-        return {key: _made(arguments[1], one, where, f"{place}.{key}") for key, one in value.items()}
-    if kind is float and type(value) in (int, float):
-        return float(value)
-    if isinstance(kind, type) and type(value) is kind:
+        return {key: _made(arguments[1], one, where, f"{place}.{reprlib.repr(key)}") for key, one in value.items()}
+    if kind in (int, float) and type(value) in (int, kind):
+        if not abs(value) <= _LARGEST_NUMBER[kind]:
+            words = f"{_WORDS[kind]} of at most {_LARGEST_NUMBER[kind]:.3g} in size"
+            raise TraceError(f"{where}: {place} must be {words}, got {reprlib.repr(value)}; {_REMEDY}")
+        return kind(value)
+    if kind in (str, bool) and type(value) is kind:
         return value
-    raise TraceError(f"{where}: {place} must be {getattr(kind, '__name__', kind)}, got {value!r}; make it anew")
+    words = " or ".join(map(repr, arguments)) if origin is Literal else _WORDS.get(origin or kind, "a mapping")
+    raise TraceError(f"{where}: {place or 'the whole'} must be {words}, got {reprlib.repr(value)}; {_REMEDY}")
+
+
+_WORDS: Mapping[Any, str] = {
+    int: "an integer",
+    float: "a number",
+    str: "a string",
+    bool: "true or false",
+    list: "a list",
+}
+
+
+@functools.cache
+def _fields(kind: Any) -> tuple[dict[str, Any], list[str]]:
+    """Return the types of a class's fields, and which of them have no default."""
+    hints = typing.get_type_hints(kind)
+    found = dataclasses.fields(kind)
+    missing = dataclasses.MISSING
+    required = [one.name for one in found if one.default is missing and one.default_factory is missing]
+    return {one.name: hints[one.name] for one in found}, required
+
+
+def _require_plain(value: Any, where: str, place: str, deepest: int, remedy: str = _REMEDY) -> None:
+    """Require that something of any type holds no number that is infinite or none, and is not nested without end."""
+    if isinstance(value, float) and not math.isfinite(value):
+        raise TraceError(f"{where}: {place} must be a finite number, got {value}; {remedy}")
+    if isinstance(value, dict | list):
+        if not deepest:
+            raise TraceError(f"{where}: {place[:80]} is nested more than {_DEEPEST} deep; {remedy}")
+        for key, one in value.items() if isinstance(value, dict) else enumerate(value):
+            inner = f"{place}.{reprlib.repr(key)}" if isinstance(value, dict) else f"{place}[{key}]"
+            _require_plain(one, where, inner, deepest - 1, remedy)
 
 
 __all__ = [
+    "LARGEST",
     "VERSION",
     "Analysis",
     "Cause",

@@ -50,7 +50,7 @@ class Recording:
         self.folder.mkdir(parents=True, exist_ok=True)
         if any(self.folder.iterdir()):
             raise ConfigError(f"folder={str(self.folder)!r} is not empty; name one that does not exist yet")
-        write_settings(self.folder, command=list(sys.argv), warmup=self._warmup, full=True)
+        write_settings(self.folder, command=list(sys.argv), warmup=self._warmup, full=True, within=True)
         folder = str(self.folder.resolve())
         for name in (_VARIABLE, "PYTHONPATH"):
             self._environment[name] = os.environ.get(name)
@@ -105,7 +105,7 @@ def profile(
         warmup: steps at the beginning on which no verdict is based.
 
     Raises:
-        ConfigError: on entering: this process is recorded already, or the folder is not empty.
+        ConfigError: an argument is wrong; on entering: this process is recorded already, or the folder is not empty.
 
     Example::
 
@@ -113,6 +113,11 @@ def profile(
             train_one_epoch(loader)
         print(recorded.analysis().ranks[0].verdict.sentence)
     """
+    if loader is not None and not hasattr(loader, "num_workers"):
+        raise ConfigError(
+            f"loader must be a DataLoader, or None for all of this process, got a {type(loader).__name__}; of what "
+            "wraps a DataLoader, name the one within"
+        )
     if level not in (0, 1, 2):
         raise ConfigError(f"level must be 0, 1 or 2, got {level!r}")
     if not isinstance(warmup, int) or warmup < 0:

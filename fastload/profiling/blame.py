@@ -17,6 +17,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import Literal
 
+from .analysis import State
 from .segments import Segment, segments_of, spread
 from .trace import Batch, Rank, Step, Task
 from .worker_times import Unusual, WorkerTimes, all_batches, crowding, interpreter_share, running_max, union
@@ -104,12 +105,12 @@ class _Charger:
             begun = ended - stall
             at = begun
             for span in step.startup:  # before the wait
-                self._main(parts, at, min(span.begun, ended), "host")
+                self._main(parts, at, min(span.begun, ended), "main-thread")
                 at = max(at, min(span.begun, ended))
                 self._main(parts, at, min(span.ended, ended), "startup")
                 at = max(at, min(span.ended, ended))
             before = max(at, min(ended, step.wait.begun))
-            self._main(parts, at, before, "host")
+            self._main(parts, at, before, "main-thread")
             begun = before
         else:
             stall = step.wait.ns + sum(span.ns for span in gaps)
@@ -135,15 +136,16 @@ class _Charger:
                 at = self._until(parts, at, batch.pinned.ended, ended, "pin")
         elif task.worker < 0:  # in the main thread: drawing the indices, and the work
             until = min(ended, max(at, task.begun))
-            self._main(parts, at, until, "sampler" if drawn is None else "host")
+            self._main(parts, at, until, "sampler" if drawn is None else "main-thread")
             at = self._task(parts, task, until, ended)
-            pinning = self._loaders.get(step.loader, {}).get("pin_memory")
-            self._main(parts, at, ended, "pin" if pinning else "host")
-            at = ended
+            if batch.pinned is not None:
+                until = min(ended, max(at, batch.pinned.begun))
+                self._main(parts, at, until, "main-thread")
+                at = self._until(parts, until, batch.pinned.ended, ended, "pin")
         else:
             handed = task.dispatched if task.dispatched is not None else (begun if drawn is None else drawn.ended)
             until = min(ended, max(at, min(handed, task.begun)))
-            self._main(parts, at, until, "host")
+            self._main(parts, at, until, "main-thread")
             at = self._queue(parts, task, until, min(ended, max(until, task.begun)))
             at = self._task(parts, task, at, ended)
             arrived = task.arrived
@@ -158,7 +160,22 @@ class _Charger:
             if batch.pinned is not None:
                 until = min(ended, max(at, batch.pinned.ended))
                 at = self._meanwhile(parts, task, at, until, "pin", False)
-        self._main(parts, at, ended, "host")
+        self._main_thread(parts, step, at, ended)
+
+    def _main_thread(self, parts: dict[str, int], step: Step, begun: int, ended: int) -> None:
+        """Charge time in which the main thread had a complete batch before it.
+
+        Where workers are threads, what it neither computed nor waited for a core was waiting for the interpreter.
+        """
+        found: dict[str, int] = defaultdict(int)
+        self._main(found, begun, ended, "main-thread")
+        if self._loaders.get(step.loader, {}).get("worker_method") == "thread" and step.wait_cpu_ns is not None:
+            kept = max(0, found["main-thread"] - step.wait_cpu_ns - (step.wait_runnable_ns or 0))
+            found["main-thread"] -= kept
+            found["gil"] += kept
+        for state, ns in found.items():
+            if ns:
+                parts[state] += ns
 
     @staticmethod
     def _until(parts: dict[str, int], at: int, until: int, ended: int, state: str) -> int:
@@ -167,7 +184,7 @@ class _Charger:
             parts[state] += until - at
         return until
 
-    def _main(self, parts: dict[str, int], begun: int, ended: int, state: str) -> None:
+    def _main(self, parts: dict[str, int], begun: int, ended: int, state: State) -> None:
         """Charge [begun, ended) to a state, but to the sampler what the main thread spent in it."""
         if ended <= begun:
             return
@@ -187,7 +204,7 @@ class _Charger:
         if ended > at:
             parts[state] += ended - at
 
-    def _meanwhile(self, parts: dict[str, int], done: Task, begun: int, ended: int, state: str, in_main: bool) -> int:
+    def _meanwhile(self, parts: dict[str, int], done: Task, begun: int, ended: int, state: State, in_main: bool) -> int:
         """Charge the time in which a task's result was on its way.
 
         While its worker is at another task already, that is what takes the time: with a faster way the loop would wait
@@ -205,7 +222,7 @@ class _Charger:
             self._gap(parts, at, ended, state, in_main, self._crowding[loader])
         return max(begun, ended)
 
-    def _gap(self, parts: dict[str, int], begun: int, ended: int, state: str, in_main: bool, crowding: float) -> None:
+    def _gap(self, parts: dict[str, int], begun: int, ended: int, state: State, in_main: bool, crowding: float) -> None:
         """Charge [begun, ended) to a state that takes computing, for which there may be too few cores."""
         if ended <= begun:
             return

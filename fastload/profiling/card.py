@@ -20,6 +20,7 @@ from .wording import (
     chief,
     ms,
     ms_interval,
+    observed_ms,
     percent,
     plural,
     rank_name,
@@ -171,7 +172,7 @@ def _verdict(analysis: Analysis, rank: RankAnalysis, columns: int) -> Iterator[l
 
 def _step(rank: RankAnalysis, columns: int) -> Iterator[list[Piece]]:
     step, stalled = rank.step_ms.value, rank.step_ms.value * rank.stall.value
-    what = "idle device" if rank.clock == "device" else "stall"
+    what = "stall (idle device)" if rank.clock == "device" else "stall"
     parts = [
         f"{ms(step)} ms [{ms_interval(rank.step_ms)}]",
         f"compute {ms(rank.compute_ms)}",
@@ -278,7 +279,7 @@ def _fixes(analysis: Analysis, rank: RankAnalysis, columns: int) -> Iterator[lis
         untold = analysis.simulation is None or not analysis.simulation.trusted
         yield from _row("FIX", simulation_in_words(analysis) if untold else reason, columns)
     for number, fix in enumerate(analysis.fixes[:_FIXES_SHOWN]):
-        yield from _fix(number, fix, rank, columns)
+        yield from _fix(number, fix, observed_ms(analysis, rank), columns)
     if len(analysis.fixes) > _FIXES_SHOWN:
         yield from _row("", f"{len(analysis.fixes) - _FIXES_SHOWN} more in the page", columns, "dim")
     if analysis.ceiling_ms is not None:
@@ -288,8 +289,8 @@ def _fixes(analysis: Analysis, rank: RankAnalysis, columns: int) -> Iterator[lis
         yield from _row("", simulation_in_words(analysis), columns, "dim")
 
 
-def _fix(number: int, fix: Fix, rank: RankAnalysis, columns: int) -> Iterator[list[Piece]]:
-    gain = f"{ms(rank.step_ms.value)} → {ms(fix.step_ms.value)} ms [{ms_interval(fix.step_ms)}], {times(fix.speedup)}"
+def _fix(number: int, fix: Fix, observed: float, columns: int) -> Iterator[list[Piece]]:
+    gain = f"{ms(observed)} → {ms(fix.step_ms.value)} ms [{ms_interval(fix.step_ms)}], {times(fix.speedup)}"
     label = f"{'FIX' if number == 0 else '':<{_LABEL - 3}}"
     title = visible(fix.title)
     room = columns - _LABEL

@@ -7,18 +7,21 @@ say goes to standard error, and into the recording's folder.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import datetime
+import itertools
 import json
 import os
 import subprocess
 import sys
+import traceback
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from ..caught import signals_passed_on
 from ..errors import TraceError
-from .reading import write_settings
+from .reading import add_settings, write_settings
 
 VALUED = ("--steps", "--warmup", "--level", "--out", "--ceiling")
 """The options that take a value, which may be the word after them."""
@@ -49,6 +52,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--level", type=int, choices=(0, 1, 2), default=1, help="0: waits and tasks; 1: samples too; 2: stages too (1)"
     )
+    parser.add_argument(
+        "--cold", action="store_true", help="take files out of memory before workers open them: what reading costs then"
+    )
     parser.add_argument("--out", type=Path, metavar="DIR", help="a new folder for the recording (fastload-profile-...)")
 
 
@@ -65,7 +71,7 @@ def _count_or_none(word: str) -> int:
 
 
 class FolderError(Exception):
-    """The recording's folder cannot be made; the message is one line for the user."""
+    """Nothing can be recorded, as when its folder cannot be made; the message is one line for the user."""
 
 
 def record_script(options: argparse.Namespace, program: Sequence[str], command: list[str], paths: Any) -> int:
@@ -81,44 +87,64 @@ def record_script(options: argparse.Namespace, program: Sequence[str], command: 
         The script's exit status, as a shell has it.
 
     Raises:
-        FolderError: the recording's folder cannot be made, or is not empty.
+        FolderError: the recording's folder cannot be made, or is not empty; or this system has no ``--cold``.
     """
+    if options.cold and not hasattr(os, "posix_fadvise"):
+        raise FolderError("--cold needs posix_fadvise, which this system does not have; leave it out")
     folder = _folder(options.out)
-    settings = {"command": command, "warmup": options.warmup, "full": options.full}
-    write_settings(folder, **settings)
+    try:
+        write_settings(folder, command=command, warmup=options.warmup, full=options.full, cold=options.cold)
+    except OSError as error:
+        raise FolderError(f"{folder} cannot be written to: {error.strerror}; name another folder with --out") from error
     environment = dict(os.environ)
     paths(environment)
     environment["FASTLOAD_PROFILE"] = json.dumps(
         {
             "folder": folder,
             "level": options.level,
+            "cold": options.cold,
             "stop_after": None if options.full else options.warmup + options.steps,
             "cached": options.ceiling or 0,
             "again": options.steps,
         }
     )
-    sys.stdout.flush()
+    print(end="", flush=True)  # which may be closed
     with subprocess.Popen(program, env=environment) as process, signals_passed_on(process):
         ended = process.wait()
     status = 128 - ended if ended < 0 else ended
     try:
-        write_settings(folder, **settings, status=status)
+        add_settings(folder, status=status)
         report(folder)
-    except (TraceError, OSError) as error:  # as a full disk: the status is the script's all the same
-        print(f"fastload profile: {error}", file=sys.stderr)
+    except Exception as error:  # as a full disk, or a mistake of ours: the status is the script's all the same
+        with contextlib.suppress(Exception):  # standard error may be on that disk
+            if isinstance(error, TraceError | OSError):
+                print(f"fastload profile: {error}", file=sys.stderr)
+            else:
+                traceback.print_exception(error)
     return status
 
 
 def _folder(wanted: Path | None) -> str:
-    now = datetime.datetime.now().astimezone()
-    path = Path(f"fastload-profile-{now:%Y%m%d-%H%M%S}") if wanted is None else wanted
     try:
+        path = _new_folder() if wanted is None else wanted
         path.mkdir(parents=True, exist_ok=True)
         if any(path.iterdir()):
             raise FolderError(f"{path} is not empty; name a folder that does not exist yet with --out")
     except OSError as error:
-        raise FolderError(f"{path} cannot be made: {error.strerror}; name another folder with --out") from error
+        raise FolderError(
+            f"{error.filename} cannot be made: {error.strerror}; name another folder with --out"
+        ) from error
     return str(path.resolve())
+
+
+def _new_folder() -> Path:
+    """Make a folder with a name that says when; others may be started in the same second (srun does so)."""
+    stem = f"fastload-profile-{datetime.datetime.now().astimezone():%Y%m%d-%H%M%S}"
+    for name in itertools.chain([stem], (f"{stem}-{number}" for number in itertools.count(2))):
+        with contextlib.suppress(FileExistsError):
+            Path(name).mkdir()
+            return Path(name)
+    raise AssertionError  # names are without end
 
 
 def report(folder: str) -> None:

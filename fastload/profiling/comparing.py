@@ -4,7 +4,8 @@ In: two :class:`~fastload.profiling.analysis.Analysis`. Out: a :class:`Compariso
 with those of the same number; those that only one of the two has are named.
 
 The interval of a difference is made of the two intervals, whose errors are taken as independent: each limit lies as far
-from the difference as the root of the squared distances of the two limits that would make it (Zou and Donner 2008).
+from the difference as the root of the squared distances of the two limits that would make it (Zou and Donner 2008). The
+intervals are those of one run each, and runs differ by more than their steps tell, so a small difference is none.
 
 Pure.
 """
@@ -14,13 +15,23 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from collections.abc import Iterator, Mapping
+import textwrap
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from .analysis import Analysis, Cause, Interval, RankAnalysis
-from .wording import cause_name, chief, ms, percent, rank_name, state_name, times
+from .judging import FEWEST_STEPS
+from .wording import cause_name, chief, ms, percent, plural, rank_name, shortened, state_name, times, visible, width
 
 VERSION = 1
+SAME = 0.05
+"""Of a step's time: the same script, run twice on an idle machine, differs by as much."""
+_NAME = 22
+_SETTINGS = (
+    *("class", "dataset", "length", "batch_size", "num_workers", "prefetch_factor", "pin_memory"),
+    *("persistent_workers", "in_order", "worker_method", "context", "collate", "sampler", "drop_last"),
+)
+"""Of a loader, what makes two runs unlike."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -39,11 +50,20 @@ class RankComparison:
     stall_delta: Interval
     blame_delta_ms: Mapping[str, float]
     """Of each state, per step; no intervals are known of these."""
+    num_steps: tuple[int, int]
+    """Steady ones."""
+
+    @property
+    def thin(self) -> bool:
+        """Whether there are too few steps to tell."""
+        return min(self.num_steps) < FEWEST_STEPS
 
     @property
     def changed(self) -> bool:
-        """Whether the time of a step differs: whether the interval of the difference leaves zero out."""
-        return self.step_delta_ms.low > 0 or self.step_delta_ms.high < 0
+        """Whether the time of a step differs: the interval of the difference leaves zero out, and it is not small."""
+        delta = self.step_delta_ms
+        small = abs(delta.value) < SAME * abs(self.step_ms[0].value)
+        return not self.thin and not small and (delta.low > 0 or delta.high < 0)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -59,7 +79,7 @@ class Comparison:
 
     def to_json(self) -> str:
         """Return it as JSON."""
-        ranks = [{**dataclasses.asdict(rank), "changed": rank.changed} for rank in self.ranks]
+        ranks = [{**dataclasses.asdict(rank), "changed": rank.changed, "thin": rank.thin} for rank in self.ranks]
         return json.dumps({"version": VERSION, **dataclasses.asdict(self), "ranks": ranks}, indent=1, allow_nan=False)
 
 
@@ -94,6 +114,7 @@ def _compare_ranks(before: RankAnalysis, after: RankAnalysis) -> RankComparison:
         stall=(before.stall, after.stall),
         stall_delta=difference(before.stall, after.stall),
         blame_delta_ms=dict(sorted(deltas.items(), key=lambda one: -abs(one[1]))),
+        num_steps=(before.num_steps, after.num_steps),
     )
 
 
@@ -110,54 +131,88 @@ def difference(before: Interval, after: Interval) -> Interval:
 def _differences(before: Analysis, after: Analysis) -> Iterator[str]:
     if before.cores != after.cores:
         yield f"the first ran on {before.cores} cores, the second on {after.cores}"
+    if len(before.ranks) != len(after.ranks):
+        yield f"the first had {plural(len(before.ranks), 'rank')}, the second {len(after.ranks)}"
     first, second = chief(before), chief(after)
-    if first is not None and second is not None and first.clock != second.clock:
-        yield f"the first counts waits by the {first.clock}'s clock, the second by the {second.clock}'s"
+    if first is not None and second is not None:
+        if first.clock != second.clock:
+            yield f"the first takes its stall from the {first.clock}'s clock, the second from the {second.clock}'s"
+        for name in _SETTINGS:
+            old, new = first.loader.get(name), second.loader.get(name)
+            if old != new:
+                yield f"the loader's {name} was {visible(str(old))}, and became {visible(str(new))}"
     for name in sorted({*before.versions} & {*after.versions}):
         if before.versions[name] != after.versions[name]:
-            yield f"{name} {before.versions[name]} became {after.versions[name]}"
+            old, new = visible(before.versions[name]), visible(after.versions[name])
+            yield f"{visible(name)} was {old}, and became {new}"
+    for which, analysis in (("first", before), ("second", after)):
+        if analysis.exit_status:
+            yield f"the {which} ended with status {analysis.exit_status}"
 
 
-def in_words(comparison: Comparison) -> Iterator[str]:
-    """Yield the comparison's lines, without wrapping them."""
+def in_words(comparison: Comparison, columns: int = 80) -> Iterator[list[tuple[str, str]]]:
+    """Yield the comparison's lines: pieces of text, each with its style, of rich's.
+
+    Args:
+        comparison: what to tell.
+        columns: that a line takes at most; not below 72.
+    """
+    columns = max(columns, 72)
     if not comparison.ranks:
-        yield "the two have no rank in common, so there is nothing to compare"
+        yield [("the two have no rank in common, so there is nothing to compare", "bold")]
     for place, rank in enumerate(comparison.ranks):
         if place:
-            yield ""
-        yield from _rank_in_words(rank, named=len(comparison.ranks) > 1)
-    for which, names in (("first", comparison.only_before), ("second", comparison.only_after)):
-        if names:
-            yield f"only the {which} has {', '.join(names)}"
-    yield from (f"note: {note}" for note in comparison.notes)
+            yield []
+        yield from _rank_in_words(rank, named=len(comparison.ranks) > 1, columns=columns)
+    notes = [
+        f"only the {which} has {', '.join(names)}"
+        for which, names in (("first", comparison.only_before), ("second", comparison.only_after))
+        if names
+    ]
+    for place, note in enumerate([*notes, *comparison.notes]):
+        if not place:
+            yield []
+        for number, line in enumerate(textwrap.wrap(note, columns - 6)):
+            yield [("      " if number else "note: ", "dim"), (line, "")]
 
 
-def _rank_in_words(rank: RankComparison, *, named: bool) -> Iterator[str]:
+def _rank_in_words(rank: RankComparison, *, named: bool, columns: int) -> Iterator[list[tuple[str, str]]]:
     before, after = (step.value for step in rank.step_ms)
-    if rank.changed and before > 0 and after > 0:
+    style = "bold"
+    if rank.thin:
+        few = " and ".join(str(number) for number in rank.num_steps)
+        outcome = f"too few steps to tell ({few}; at least {FEWEST_STEPS} are needed)"
+    elif rank.changed and before > 0 and after > 0:
+        style = "bold green" if after < before else "bold red"
         outcome = f"{times(before / after)} as fast"
     else:
-        outcome = "no difference that can be told from chance" if not rank.changed else "different"
+        outcome = "different" if rank.changed else "no difference that can be told from chance"
     change = cause_name(rank.after)
     if rank.before != rank.after:
         change = f"{cause_name(rank.before)} → {change}"
-    yield (f"{rank.name}: " if named else "") + f"{outcome}; {change}"
-    yield _line("step", ms(before), ms(after), "ms", _signed(rank.step_delta_ms, ms))
-    first, second = (percent(stall.value).removesuffix(" %") for stall in rank.stall)
-    yield _line("stall", first, second, "%", _signed(rank.stall_delta, lambda one: percent(one).removesuffix(" %")))
+    for line in textwrap.wrap((f"{rank.name}: " if named else "") + f"{outcome}; {change}", columns):
+        yield [(line, style)]
+    yield [(_line("step", ms(before), ms(after), "ms", _signed(rank.step_delta_ms, ms)), "")]
+    first, second = (_bare(stall.value) for stall in rank.stall)
+    yield [(_line("stall", first, second, "%", _signed(rank.stall_delta, _bare)), "")]
     for state, delta in rank.blame_delta_ms.items():
         if abs(delta) >= max(before, after) * 0.005:
-            yield f"  {state_name(state):<22} {'':>19} {'+' if delta >= 0 else ''}{ms(delta)} ms"
+            name = shortened(state_name(state), _NAME - 2)
+            sign = "+" if delta >= 0 else ""
+            yield [(f"    {name}{' ' * (_NAME - 2 - width(name))} {'':>21} {f'{sign}{ms(delta)}':>8} ms", "dim")]
+
+
+def _bare(share: float) -> str:
+    return percent(share).removesuffix(" %")
 
 
 def _line(name: str, before: str, after: str, unit: str, delta: str) -> str:
-    return f"  {name:<22} {before:>6} → {after:>6} {unit:<3} {delta} {unit}"
+    return f"  {name:<{_NAME}} {before:>6} → {after:>6} {unit:<2} {delta}"
 
 
-def _signed(delta: Interval, say: object) -> str:
-    assert callable(say)
-    signed = [("+" if value > 0 else "") + str(say(value)) for value in (delta.value, delta.low, delta.high)]
-    return f"{signed[0]} [{signed[1]}, {signed[2]}]"
+def _signed(delta: Interval, say: Callable[[float], str]) -> str:
+    first, low, high = (("+" if value > 0 else "") + say(value) for value in (delta.value, delta.low, delta.high))
+    return f"{first:>8} [{low}, {high}]"
 
 
-__all__ = ["VERSION", "Comparison", "RankComparison", "compare", "difference", "in_words"]
+__all__ = ["SAME", "VERSION", "Comparison", "RankComparison", "compare", "difference", "in_words"]

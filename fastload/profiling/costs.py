@@ -52,7 +52,7 @@ def seconds(records: Iterable[Record], costs: Mapping[str, float]) -> tuple[floa
         costs: see :func:`measured`.
     """
     record, cpu, clocks, call = (costs[name] for name in ("record", "cpu", "clocks", "call"))
-    more = {Kind.WORK: 2 * clocks, Kind.COLLATE: 2 * cpu, Kind.STAGE: 2 * cpu, Kind.LOOP: clocks}
+    more = {Kind.READ: 2 * clocks, Kind.WORK: 2 * cpu, Kind.COLLATE: 2 * cpu, Kind.STAGE: 2 * cpu, Kind.LOOP: clocks}
     total = 0.0
     number = 0
     for one in records:

@@ -7,24 +7,25 @@ threads, the simulation makes it anew. Pure.
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import median
+from statistics import median, median_low
 from typing import Any, NamedTuple
 
 from ..errors import TraceError
+from .passing import Costs, costs_of, mean, passes_of
 from .trace import Batch, Rank, Step, Task
+from .worker_times import UNUSUAL_WORKER, main_loader
 
-# Where a recording does not show what a worker's round trip costs, as one without workers. Measured with torch 2.13.
-_WAKING_NS = 150_000.0
-_RECEIVING_NS = 150_000.0
-_SENDING_NS = 150_000.0
-_TURNING_NS = 50_000.0
-_FORKING_NS = 10_000_000.0
-_BOOTING_NS = 10_000_000.0
-
+_MOST_STEPS = 1_000
+"""The last so many steps are what is played: a hundred settings are tried, and nobody waits long for a report."""
+_MOST_BROKEN = 0.1
+"""Share of steps after which another loader has its turn, as for a validation, above which nothing is predicted."""
+_FEWEST_TASKS = 12
+"""Of each worker, to tell whether one is slow."""
 _MOST_UNKNOWN = 0.1
 """Share of batches of which nothing was heard, above which nothing is predicted."""
 
@@ -67,33 +68,11 @@ class BatchDemand:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Costs:
-    """What passing a batch costs, in ns: means over the run, medians for what happens once a pass."""
-
-    waking_ns: float
-    """From handing out a task to an idle worker's beginning."""
-    turning_ns: float
-    """A worker between two tasks."""
-    sending_ns: float
-    """From a worker's end to where the main process can take the batch; no thread that matters is kept busy."""
-    receiving_ns: float
-    """The main thread's time to take a batch."""
-    inline_ns: float
-    """Without workers: the main thread's time in ``next()`` outside of the fetching."""
-    forking_ns: float
-    """The main thread's time to start a worker."""
-    booting_ns: float
-    """From a worker's start to its first task."""
-    ending_ns: float
-    """From the last batch to the end of a pass, for each worker."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Demands:
     """What a rank asks for."""
 
     loader: Mapping[str, Any]
-    """Settings of the loader that it is about: the one that most of the time went through."""
+    """Settings of the loader that it is about: the one that was waited for most."""
     passes: tuple[tuple[BatchDemand, ...], ...]
     """The batches that were delivered, by pass."""
     cut: tuple[bool, ...]
@@ -106,11 +85,14 @@ class Demands:
     cores: int
     queued_ns: float
     """Observed: time that workers were ready to run while at tasks, over all batches."""
+    paces: tuple[tuple[int, float], ...] = ()
+    """Worker -> how many times as long as others it takes for the same; without those that are like others. Batches ask
+    for what they would ask of the others."""
 
     @property
     def observed_ns(self) -> float:
         """Mean time of a steady step."""
-        return _mean(ns for ns, counts in zip(self.step_ns, self.steady, strict=True) if counts)
+        return mean(ns for ns, counts in zip(self.step_ns, self.steady, strict=True) if counts)
 
 
 def measure(rank: Rank, warmup: int) -> Demands:
@@ -123,57 +105,80 @@ def measure(rank: Rank, warmup: int) -> Demands:
     Raises:
         TraceError: it cannot be told; the message says why.
     """
-    steps = _steps_of_one_loader(rank)
-    passes = _passes(steps)
+    all_steps = _steps_of_one_loader(rank)
+    steps = all_steps[-_MOST_STEPS:]
+    loader = rank.loaders.get(steps[0].loader, {})
+    if loader.get("resident"):
+        raise TraceError("the loader's data are resident: there are no workers, and nothing is read")
+    passes = passes_of(steps)
     worked = [step for step in steps if _is_known(step.batch)]
     if len(worked) < (1 - _MOST_UNKNOWN) * len(steps):
         raise TraceError(f"how batches came about was heard of {len(worked)} of {len(steps)} steps only")
     # at the end of a short recording the whole may be warm-up
     steady = [step.number >= warmup and step.loop_ns is not None for step in steps]
+    if not steps[0].first:  # workers were ahead, which the simulation begins without
+        ahead = int(loader.get("num_workers") or 0) * int(loader.get("prefetch_factor") or 2)
+        steady[: min(ahead, len(steps) // 2)] = [False] * min(ahead, len(steps) // 2)
     if not any(steady):
         raise TraceError(f"of {len(steps)} steps none counts: all are warm-up")
+    step_ns = tuple(_step_ns(step, last=step is rank.steps[-1]) for step in steps)
+    if not any(ns for ns, counts in zip(step_ns, steady, strict=True) if counts):
+        raise TraceError("its steps took no time")
     loops = _loops(steps)
-    filler = _Filler([_batch_demand(step, loop) for step, loop in zip(steps, loops, strict=True)])
+    paces = _paces(all_steps)
+    filler = _Filler([_batch_demand(step, loop, paces) for step, loop in zip(steps, loops, strict=True)])
     demands = iter(filler.filled())
-    loader = rank.loaders.get(steps[0].loader, {})
     return Demands(
         loader=loader,
         passes=tuple(tuple(next(demands) for _ in one) for one in passes),
         cut=tuple(_is_cut(one, loader.get("batches")) for one in passes),
         steady=tuple(steady),
-        step_ns=tuple(_step_ns(step, last=step is rank.steps[-1]) for step in steps),
-        costs=_costs(rank, steps),
+        step_ns=step_ns,
+        costs=costs_of(rank, all_steps),
         cores=rank.cores,
         queued_ns=float(sum(task.runnable_ns or 0 for step in steps for task in step.batch.tasks)),
+        paces=tuple(sorted(paces.items())),
     )
 
 
+def _paces(steps: Sequence[Step]) -> dict[int, float]:
+    """Return by how much workers are slower that are unusually slow; torch binds batches to workers in turn."""
+    taken: dict[int, list[float]] = defaultdict(list)
+    for step in steps:
+        for task in step.batch.tasks:
+            if task.worker >= 0:
+                taken[task.worker].append(task.ns / max(1, task.num_samples or len(task.samples)))
+    if any(len(times) < _FEWEST_TASKS for times in taken.values()):
+        return {}
+    medians = {worker: median(times) for worker, times in taken.items()}
+    usual = median_low(medians.values()) if medians else 0.0
+    return {
+        worker: medians[worker] / usual
+        for worker, times in taken.items()
+        if usual and sorted(times)[len(times) // 10] > UNUSUAL_WORKER * usual  # even what it does quickly
+    }
+
+
 def _steps_of_one_loader(rank: Rank) -> list[Step]:
-    spent: dict[int, int] = defaultdict(int)
-    for step in rank.steps:
-        spent[step.loader] += step.wait.ns + (step.loop_ns or 0)
-    if not spent:
-        raise TraceError("no batch was delivered")
-    chosen = max(spent, key=lambda loader: spent[loader])
+    """Return the steps with the loader that most is lost to; what happens with others meanwhile is of its loop."""
+    chosen = main_loader(rank)
     steps = [step for step in rank.steps if step.loader == chosen]
-    for before, step in itertools.pairwise(steps):
+    if not steps:
+        raise TraceError("no batch was delivered")
+    broken = 0
+    for place, (before, step) in enumerate(itertools.pairwise(steps)):
         if not step.first and step.number != before.number + 1:
-            raise TraceError("several loaders take turns within a step")
+            broken += 1
+            until = min([step.wait.begun, *(span.begun for span in step.startup)])
+            steps[place] = dataclasses.replace(before, loop_ns=until - before.wait.ended)
+    if broken > _MOST_BROKEN * len(steps):
+        raise TraceError("several loaders take turns from step to step")
     return steps
 
 
 def _step_ns(step: Step, *, last: bool) -> float:
     ending = 0 if step.ending is None or last else step.ending.ns
     return float(step.wait.ns + (step.loop_ns or 0) + sum(span.ns for span in step.startup) + ending)
-
-
-def _passes(steps: Sequence[Step]) -> list[list[Step]]:
-    passes: list[list[Step]] = []
-    for step in steps:
-        if not passes or step.first or step.iterator != passes[-1][-1].iterator:
-            passes.append([])
-        passes[-1].append(step)
-    return passes
 
 
 def _is_cut(one: Sequence[Step], num_batches: int | None) -> bool:
@@ -208,7 +213,7 @@ def _loop(step: Step) -> Part | None:
 # -- batches ----------------------------------------------------------------------------------------------------------
 
 
-def _batch_demand(step: Step, loop: Part) -> BatchDemand | None:
+def _batch_demand(step: Step, loop: Part, paces: Mapping[int, float]) -> BatchDemand | None:
     batch = step.batch
     if not _is_known(batch):
         return None
@@ -216,13 +221,13 @@ def _batch_demand(step: Step, loop: Part) -> BatchDemand | None:
     stages: dict[str, Part] = {}
     collate = Part(0.0, 0.0)
     for task in sorted(batch.tasks, key=lambda task: task.number):
-        split = _Split(task)
+        split, share = _Split(task), 1 / paces.get(task.worker, 1.0)
         if task.collate is not None:
-            collate = collate.plus(split.part(task.collate.ns, task.collate_cpu_ns))
-        samples.extend(split.samples())
+            collate = collate.plus(split.part(task.collate.ns, task.collate_cpu_ns).times(share))
+        samples.extend(part.times(share) for part in split.samples())
         for sample in task.samples:
             for stage in sample.stages:
-                part = split.part(stage.ns, stage.cpu_ns).times(sample.weight)
+                part = split.part(stage.ns, stage.cpu_ns).times(sample.weight * share)
                 stages[stage.name] = stages.get(stage.name, Part(0.0, 0.0)).plus(part)
     return BatchDemand(
         samples=tuple(samples),
@@ -243,7 +248,8 @@ class _Split:
         self._task = task
         measured = [sample for sample in task.samples if sample.cpu_ns is not None]
         cpu = task.cpu_ns
-        if cpu is None or (len(measured) == len(task.samples) and measured):
+        is_known = task.collate is None or task.collate_cpu_ns is not None
+        if cpu is None or (len(measured) == len(task.samples) and measured and is_known):
             # the thread's own clock is finer than what the scheduler tells
             cpu = sum(sample.cpu_ns * sample.weight for sample in measured if sample.cpu_ns is not None)
             cpu += task.collate_cpu_ns or 0
@@ -268,7 +274,8 @@ class _Split:
             return [self.part(inside, None).times(1 / number)] * number
         spent = sum(sample.ns * sample.weight for sample in task.samples)
         # where one in 16 is measured, their sum is an estimate that the whole corrects
-        scale = inside / spent if spent > inside or any(sample.weight > 1 for sample in task.samples) else 1.0
+        corrected = spent > inside or any(sample.weight > 1 for sample in task.samples)
+        scale = inside / spent if spent and corrected else 1.0
         found: list[Part] = []
         for sample in task.samples:
             part = self.part(sample.ns * scale, None if sample.cpu_ns is None else sample.cpu_ns * scale)
@@ -292,108 +299,4 @@ class _Filler:
         return made
 
 
-# -- costs ------------------------------------------------------------------------------------------------------------
-
-
-def _costs(rank: Rank, steps: Sequence[Step]) -> Costs:
-    waking, turning = _worker_turns(rank, steps)
-    sending, receiving = _transport(steps)
-    forking, booting, ending = _starts(steps)
-    inline = [
-        float(step.wait.ns - sum(task.ns for task in step.batch.tasks))
-        for step in steps
-        if step.batch.tasks
-        and not step.first
-        and all(task.worker < 0 or task.dispatched is None for task in step.batch.tasks)
-    ]
-    return Costs(
-        waking_ns=waking,
-        turning_ns=turning,
-        sending_ns=sending,
-        receiving_ns=receiving,
-        inline_ns=max(0.0, _mean(inline)) if inline else 0.0,
-        forking_ns=forking,
-        booting_ns=booting,
-        ending_ns=ending,
-    )
-
-
-def _worker_turns(rank: Rank, steps: Sequence[Step]) -> tuple[float, float]:
-    """Return how long an idle worker takes to begin, and a busy one to go from task to task."""
-    by_worker: dict[tuple[int, int], list[Task]] = defaultdict(list)
-    for step in steps:
-        for task in step.batch.tasks:
-            by_worker[step.iterator, task.worker].append(task)
-    waking, turning = [], []
-    for tasks in by_worker.values():
-        tasks.sort(key=lambda task: task.begun)
-        for before, task in itertools.pairwise(tasks):
-            if task.dispatched is None:
-                continue
-            if task.dispatched > before.ended + _WAKING_NS:
-                waking.append(task.begun - task.dispatched)
-            elif task.dispatched < before.ended:
-                turning.append(task.begun - before.ended)
-    return max(0.0, _mean(waking, _WAKING_NS)), max(0.0, _mean(turning, _TURNING_NS))
-
-
-def _transport(steps: Sequence[Step]) -> tuple[float, float]:
-    """Return how long sending takes, and how long the main thread is busy with receiving."""
-    drawn = sorted((step.batch.drawn for step in steps if step.batch.drawn), key=lambda span: span.begun)
-    ready, awaited = [], []
-    place = 0
-    for step in steps:
-        wait, done = step.wait, step.batch.pinned.ended if step.batch.pinned is not None else step.batch.worked
-        while place < len(drawn) and drawn[place].begun < wait.begun:
-            place += 1
-        drawing = 0
-        while place < len(drawn) and drawn[place].ended <= wait.ended:
-            drawing += drawn[place].ns
-            place += 1
-        if done is None or step.first or any(task.dispatched is None for task in step.batch.tasks):
-            continue
-        own = wait.ended - max(wait.begun, done) - drawing
-        if done < wait.begun - 1_000_000:
-            ready.append(own)
-        elif done > wait.begun:
-            awaited.append(own)
-    if not ready:
-        both = max(0.0, _mean(awaited)) if awaited else _SENDING_NS + _RECEIVING_NS
-        return both / 2, both / 2
-    # A batch that is awaited is both sent and received, so receiving takes no longer than that. Of a few batches that
-    # were ready, one for which the main thread had to wait for a core would tell otherwise.
-    receiving = max(0.0, min(_mean(ready), _mean(awaited, _mean(ready))))
-    return (max(0.0, _mean(awaited) - receiving) if awaited else _SENDING_NS), receiving
-
-
-def _starts(steps: Sequence[Step]) -> tuple[float, float, float]:
-    """Return what starting a worker costs the main thread, how long until it begins, and what ending it costs."""
-    forking: list[float] = []
-    booting: list[float] = []
-    ending: list[float] = []
-    for one in _passes(steps):
-        tasks: dict[int, Task] = {}
-        for task in (task for step in one for task in step.batch.tasks):
-            if task.dispatched is not None and task.worker >= 0:
-                tasks[task.worker] = min(tasks.get(task.worker, task), task, key=lambda task: task.begun)
-        if not tasks:
-            continue
-        if one[-1].ending is not None:
-            ending.append(one[-1].ending.ns / len(tasks))
-        if one[0].startup and not forking:  # of the first pass: workers may stay
-            forking.append(sum(span.ns for span in one[0].startup) / len(tasks))
-            made = one[0].startup[-1].ended
-            booting.append(max(0.0, median(task.begun - made for task in tasks.values())))
-    return (
-        _mean(forking, _FORKING_NS),
-        _mean(booting, _BOOTING_NS),
-        float(median(ending)) if ending else 0.0,
-    )
-
-
-def _mean(values: Iterable[float], otherwise: float = 0.0) -> float:
-    found = list(values)
-    return sum(found) / len(found) if found else otherwise
-
-
-__all__ = ["BatchDemand", "Costs", "Demands", "Part", "measure"]
+__all__ = ["BatchDemand", "Demands", "Part", "measure"]

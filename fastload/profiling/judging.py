@@ -15,12 +15,15 @@ from typing import Literal
 
 from .analysis import Cause, Interval, Verdict
 from .blame import BlamedStep, Clock
-from .worker_times import LATE_NS
+from .wording import state_name
+from .worker_times import CROWDED, LATE_NS
 
 MODERATE, SEVERE = 0.05, 0.20
-"""Shares of the time that are lost, from which on a run is bound by its input, and severely."""
+"""Stalls, as shares of the time, from which on a run is bound by its input, and severely."""
 FEWEST_STEPS = 30
 MOST_OVERHEAD = 0.02
+MOST_UNKNOWN = 0.50
+"""Share of a stall of which nothing is known, above which there is no verdict."""
 HEAD_OF_LINE = 0.30
 RUN_QUEUE_OF_CPU = 0.40
 """Share of the time in which workers wanted a core that they did not get it: two of three threads per core."""
@@ -44,11 +47,11 @@ _GROUPS: Mapping[str, Cause] = {
     "run-queue": "oversubscribed",
     "gil": "gil",
     "transport": "transport",
-    "host": "transport",
+    "main-thread": "transport",
     "pin": "pin",
     "copy": "copy",
 }
-"""State -> the cause that it speaks for. ``host`` is what the main thread itself does with a batch that has come."""
+"""State -> the cause that it speaks for. ``main-thread``: what that thread itself does with a batch that has come."""
 
 _SENTENCES: Mapping[Cause, str] = {
     "read": "reading: workers are blocked within the dataset, waiting for a disk, a network or a sleep",
@@ -74,6 +77,8 @@ class Facts:
     cores: int
     total_workers: int
     """Of all ranks on the machine."""
+    wanted: float
+    """Cores that threads of all ranks wanted, on average: see :func:`~.worker_times.cores_wanted`."""
     method: str
     probe_p50_ns: int | None
     """How late a thread of the workers' process got the interpreter, in the median; None if nobody held it long."""
@@ -88,6 +93,15 @@ class Facts:
     overhead: float | None
     held_up_by: str | None
     """Another rank, in words."""
+    by_loader: str | None = None
+    """Of several loaders the one that most is lost to, in words."""
+    uneven: str | None = None
+    """The worker that has made most of the batches by far, in words."""
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether there are too many threads for the cores, and these wanted them."""
+        return self.total_workers > self.cores and self.wanted >= CROWDED * self.cores
 
 
 def ratio_interval(
@@ -121,7 +135,8 @@ def ratio_interval(
 
 def stall_share(steps: Sequence[BlamedStep]) -> Interval:
     """Return the share of the time that was lost."""
-    return ratio_interval(steps, lambda step: step.stall_ns, lambda step: step.total_ns)
+    found = ratio_interval(steps, lambda step: step.stall_ns, lambda step: step.total_ns)
+    return Interval(value=min(1.0, found.value), low=min(1.0, found.low), high=min(1.0, found.high))
 
 
 def summed(steps: Iterable[BlamedStep]) -> dict[str, int]:
@@ -168,15 +183,24 @@ def judge(steps: Sequence[BlamedStep], facts: Facts) -> Verdict:
         return _not_input_bound(steps, stall, facts)
     if facts.startup >= LONE_START and facts.startup > stall.value:
         shares = {"startup": 1.0}  # the steps themselves lose less
+    unknown = 1 - sum(shares.values())
+    if unknown > MOST_UNKNOWN:
+        return Verdict(cause=None, severity="none", sentence=f"No verdict: {_unknown(unknown)}", evidence=[])
     cause = _cause(steps, shares, facts)
     severity: Literal["moderate", "severe"] = "severe" if stall.value >= SEVERE else "moderate"
-    lost = "the device idles" if facts.clock == "device" else "the loop waits"
     what = _SENTENCES[cause]
     if cause == "cpu" and _is_collation(steps):
         what = "collation: making a batch of samples costs more computing than the workers can do"
-    sentence = f"Bound by {what}; {lost} {_percent(stall.value)} of the time"
+    sentence = f"Bound by {what}; the stall is {_percent(stall.value)} of the time"
     return Verdict(
         cause=cause, severity=severity, sentence=sentence, evidence=_evidence(cause, steps, stall, shares, facts)
+    )
+
+
+def _unknown(share: float) -> str:
+    return (
+        f"of {_percent(share)} of the stall nothing is known: how the batches came about was not heard; see what is "
+        "named as missing"
     )
 
 
@@ -190,16 +214,23 @@ def _kept_waiting(steps: Sequence[BlamedStep]) -> float:
 def _without_others(steps: Sequence[BlamedStep], facts: Facts) -> float:
     """Return the share of the time that would be lost if other programs left the cores alone.
 
-    Fetching a batch that is complete takes the main thread next to nothing, unless it has to wait for a core. With no
-    more workers than cores, and if it mostly waits within its own loop too, others have them.
+    Fetching a batch that is complete takes the main thread next to nothing, unless it has to wait for a core. Where
+    the run's own threads do not want all cores, and it mostly waits within its own loop too, others have them.
     """
     stall, total = sum(step.stall_ns for step in steps), sum(step.total_ns for step in steps)
     waiting = _kept_waiting(steps)
-    if facts.total_workers > facts.cores or waiting < OTHERS:
-        return stall / total
+    if facts.is_crowded or waiting < OTHERS:
+        return stall / max(1, total)
     parts = summed(steps)
-    foreign = waiting * (parts.get("transport", 0) + parts.get("host", 0))
-    return (stall - foreign) / (total - foreign)
+    foreign = waiting * (parts.get("transport", 0) + parts.get("main-thread", 0))
+    return (stall - foreign) / max(1.0, total - foreign)
+
+
+def _others(steps: Sequence[BlamedStep]) -> str:
+    return (
+        f"other programs have the cores: {_percent(_kept_waiting(steps))} of the time that the main thread wants "
+        "one it waits for it; record again on a quiet machine"
+    )
 
 
 def _foreign(shares: Mapping[Cause, float]) -> float:
@@ -226,7 +257,7 @@ def _too_thin(steps: Sequence[BlamedStep], stall: Interval, facts: Facts) -> str
         )
     if stall.low < MODERATE / 2 and stall.high >= SEVERE:
         return (
-            f"the share of time lost is anything from {_percent(stall.low)} to {_percent(stall.high)}; record more "
+            f"the stall is anything from {_percent(stall.low)} to {_percent(stall.high)} of the time; record more "
             "steps with --steps"
         )
     if facts.overhead is not None and facts.overhead > MOST_OVERHEAD:
@@ -244,7 +275,7 @@ def _not_input_bound(steps: Sequence[BlamedStep], stall: Interval, facts: Facts)
     if facts.held_up_by is not None:
         evidence.append(f"{facts.held_up_by} gets its batches late, and the ranks wait for each other")
     if facts.startup >= LONE_START:
-        evidence.append(f"of a whole pass, its start takes {_percent(facts.startup)}")
+        evidence.append(f"of a whole epoch, its start takes {_percent(facts.startup)}")
         sentence = f"Bound by {_SENTENCES['startup']}; once started, the loader keeps up"
         return Verdict(cause="startup", severity="moderate", sentence=sentence, evidence=evidence)
     if facts.clock == "device" and copied >= EXPOSED_COPY * total:
@@ -256,10 +287,7 @@ def _not_input_bound(steps: Sequence[BlamedStep], stall: Interval, facts: Facts)
         sentence = f"Bound by {_SENTENCES['launch-starved']}"
         return Verdict(cause="launch-starved", severity="moderate", sentence=sentence, evidence=evidence)
     if stall.value >= MODERATE:
-        evidence.append(
-            f"other programs have the cores: {_percent(_kept_waiting(steps))} of the time that the main thread wants "
-            "one it waits for it; record again on a quiet machine"
-        )
+        evidence.append(_others(steps))
     evidence.append(f"the loop takes {loop / len(steps) / 1e6:.1f} ms of a step of {total / len(steps) / 1e6:.1f} ms")
     sentence = f"Not bound by its input: {_percent(1 - stall.value)} of the time goes into computing"
     return Verdict(cause="compute", severity="none", sentence=sentence, evidence=evidence)
@@ -286,13 +314,12 @@ def _cause(steps: Sequence[BlamedStep], shares: Mapping[Cause, float], facts: Fa
     elif computing:
         # Fewer workers than cores, and still waiting for one: others use the machine, and the samples' cost stays what
         # can be changed.
-        crowded = facts.total_workers > facts.cores
         waiting = shares.get("oversubscribed", 0.0) / computing
         merged.pop("oversubscribed", None)
-        merged["oversubscribed" if crowded and waiting >= RUN_QUEUE_OF_CPU else "cpu"] = computing
+        merged["oversubscribed" if facts.is_crowded and waiting >= RUN_QUEUE_OF_CPU else "cpu"] = computing
         if merged.get("oversubscribed"):
             merged.pop("cpu", None)
-    return max(merged, key=lambda cause: merged[cause], default="transport")
+    return max(merged, key=lambda cause: merged[cause])
 
 
 def _evidence(
@@ -300,12 +327,16 @@ def _evidence(
 ) -> list[str]:
     found = [_lost(stall, facts)]
     ranked = sorted(summed(steps).items(), key=lambda item: -item[1])
-    lost = max(1, sum(step.stall_ns for step in steps))
-    named = [f"{state} {_percent(ns / lost)}" for state, ns in ranked[:4] if ns >= 0.01 * lost]
-    found.append("of what is lost: " + ", ".join(named))
+    whole = max(1, sum(step.stall_ns for step in steps))
+    named = [f"{state_name(state)} {_percent(ns / whole)}" for state, ns in ranked[:4] if ns >= 0.01 * whole]
+    found.append("of the stall: " + ", ".join(named))
+    if facts.by_loader is not None:
+        found.append(facts.by_loader)
+    if facts.uneven is not None:
+        found.append(facts.uneven)
     if cause == "head-of-line":
-        held = sum(step.held_ns for step in steps) / lost
-        found.append(f"a later batch was complete during {_percent(held)} of what is lost")
+        held = sum(step.held_ns for step in steps) / whole
+        found.append(f"a later batch was complete during {_percent(held)} of the stall")
         if facts.slow_worker is not None:
             found.append(facts.slow_worker)
         if facts.slow_samples:
@@ -313,23 +344,31 @@ def _evidence(
     if cause == "cpu" and facts.hottest_stage is not None:
         found.append(facts.hottest_stage)
     if cause in ("oversubscribed", "cpu"):
-        found.append(f"{facts.total_workers} workers on {facts.cores} cores")
+        found.append(f"{_count(facts.total_workers, 'worker')} on {_count(facts.cores, 'core')}")
     if cause == "cpu" and shares.get("oversubscribed", 0.0) >= RUN_QUEUE_OF_CPU:
         found.append(
-            "workers wait for a core though there are enough: other programs have them, or the workers' threads"
+            "workers wait for a core though there are enough of them: the loop's threads have them, threads that the "
+            "dataset started, or other programs"
         )
+    if not facts.is_crowded and _kept_waiting(steps) >= OTHERS:
+        found.append(_others(steps))
     if cause == "gil" and facts.probe_p50_ns is not None:
         found.append(f"a thread that slept got the interpreter {facts.probe_p50_ns / 1e6:.1f} ms late (median)")
     if cause == "startup":
-        found.append(f"of what is lost, starts and first batches are {_percent(shares.get('startup', 0.0))}")
+        found.append(f"of the stall, starts and first batches are {_percent(shares.get('startup', 0.0))}")
     return found
 
 
 def _lost(stall: Interval, facts: Facts) -> str:
     what = "the device had nothing to do" if facts.clock == "device" else "the loop waited for data"
     return (
-        f"{what} {_percent(stall.value)} of the time (90 % interval: {_percent(stall.low)} to {_percent(stall.high)})"
+        f"stall: {what} {_percent(stall.value)} of the time "
+        f"(90 % interval: {_percent(stall.low)} to {_percent(stall.high)})"
     )
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def _percent(share: float) -> str:

@@ -1,4 +1,4 @@
-"""What a what-if can change: knobs -> the machinery and what batches ask for as they would be; and the lines to change.
+"""What a what-if can change: knobs -> the machinery and what batches ask for as they would be.
 
 Settings are a mapping of the knobs of :data:`KNOBS`; those that are not named stay as they were. Pure.
 """
@@ -27,8 +27,6 @@ KNOBS: Mapping[str, str] = {
 }
 """What can be set, and what it means."""
 
-_ARGUMENTS = ("num_workers", "prefetch_factor", "in_order", "persistent_workers", "pin_memory")
-"""Knobs that are arguments of a DataLoader."""
 _STEPS_AHEAD = 2
 """A loop that does not wait for the device at each step is let so far ahead: its queue is not endless."""
 _DECODING = ("decode", "imread")
@@ -48,6 +46,7 @@ def machinery_of(demands: Demands) -> Machinery:
         pin=any(batch.pin_ns for one in demands.passes for batch in one),
         persistent=bool(loader.get("persistent_workers")),
         cores=float(demands.cores),
+        paces=demands.paces,
         device_lag=_device_lag(demands),
     )
 
@@ -108,16 +107,20 @@ def changed(demands: Demands, settings: Mapping[str, Any]) -> Demands:
     if (cache := settings.get("cache")) is not None:
         if cache not in ("encoded", "decoded"):
             raise ConfigError(f"cache must be encoded or decoded, got {cache!r}")
-        decoding = _stages(demands, _is_decoding, "cache=decoded") if cache == "decoded" else []
+        decoding = _decoding(demands, "cache=decoded") if cache == "decoded" else []
         demands = _each(demands, lambda batch: _without(_unblocked(batch), decoding, 1.0))
     if (speedup := settings.get("decoder_speedup")) is not None:
-        if not isinstance(speedup, int | float) or speedup <= 0:
+        if not isinstance(speedup, int | float) or not 0 < speedup < float("inf"):
             raise ConfigError(f"decoder_speedup must be above 0, got {speedup!r}")
-        decoding = _stages(demands, _is_decoding, "decoder_speedup")
+        decoding = _decoding(demands, "decoder_speedup")
         demands = _each(demands, lambda batch: _without(batch, decoding, 1.0 - 1.0 / speedup))
     if names := settings.get("on_device"):
-        moved = _stages(demands, set(names).__contains__, "on_device")
-        demands = _each(demands, lambda batch: _without(batch, moved, 1.0))
+        recorded = _stages(demands, "on_device")
+        if unknown := [name for name in names if name not in recorded]:
+            raise ConfigError(
+                f"on_device must name stages that were recorded: {', '.join(recorded)}; got {unknown[0]!r}"
+            )
+        demands = _each(demands, lambda batch: _without(batch, names, 1.0))
     if settings.get("uint8") or settings.get("pin_memory"):
         if not has_copies(demands):
             raise ConfigError("uint8 and pin_memory change copies to a device, and the recording has none that wait")
@@ -135,16 +138,18 @@ def _copying(batch: BatchDemand, loop: float, pinning: float) -> BatchDemand:
     return dataclasses.replace(batch, loop=part.times(keep), copy_ns=copy * loop, pin_ns=batch.pin_ns + copy * pinning)
 
 
-def _is_decoding(stage: str) -> bool:
-    return any(word in stage for word in _DECODING)
-
-
-def _stages(demands: Demands, wanted: Callable[[str], bool], knob: str) -> list[str]:
-    heard = {name for one in demands.passes for batch in one for name in batch.stages}
-    found = sorted(name for name in heard if wanted(name))
+def _decoding(demands: Demands, knob: str) -> list[str]:
+    recorded = _stages(demands, knob)
+    found = [name for name in recorded if any(word in name for word in _DECODING)]
     if not found:
-        names = ", ".join(sorted(heard)) or "none at all"
-        raise ConfigError(f"{knob} needs stages that were recorded: {names}; record with --level 2")
+        raise ConfigError(f"{knob} is for decoding, and no stage that was recorded decodes: {', '.join(recorded)}")
+    return found
+
+
+def _stages(demands: Demands, knob: str) -> list[str]:
+    found = sorted({name for one in demands.passes for batch in one for name in batch.stages})
+    if not found:
+        raise ConfigError(f"{knob} needs the stages of samples, and none were recorded; record with --level 2")
     return found
 
 
@@ -170,24 +175,4 @@ def _without(batch: BatchDemand, stages: Sequence[str], share: float) -> BatchDe
     )
 
 
-def lines_of(before: Mapping[str, Any], loader: Mapping[str, Any], settings: Mapping[str, Any]) -> str:
-    """Return the lines to change."""
-    lines: list[str] = []
-    if settings.get("engine", before["engine"]) != before["engine"]:
-        lines += ["-from torch.utils.data import DataLoader", "+from fastload import DataLoader"]
-    named = [knob for knob in _ARGUMENTS if knob in settings]
-    old = {knob: loader.get(knob, before.get(knob)) for knob in named}
-    if settings.get("uint8"):
-        lines += ["-x = x.to(device)", "+x = x.to(device).float().div(255)  # x is uint8: leave it so in the dataset"]
-    if settings.get("pin_memory"):
-        lines += ["-x = x.to(device)", "+x = x.to(device, non_blocking=True)"]
-    if named:
-        lines += [f"-DataLoader(..., {_arguments(old)})", f"+DataLoader(..., {_arguments(settings, named)})"]
-    return "\n".join(lines)
-
-
-def _arguments(values: Mapping[str, Any], names: Sequence[str] | None = None) -> str:
-    return ", ".join(f"{name}={values[name]!r}" for name in (values if names is None else names))
-
-
-__all__ = ["KNOBS", "changed", "configured", "has_copies", "lines_of", "machinery_of"]
+__all__ = ["KNOBS", "changed", "configured", "has_copies", "machinery_of"]

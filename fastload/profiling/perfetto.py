@@ -50,9 +50,9 @@ def _rank_events(place: int, rank: RankAnalysis) -> Iterator[Event]:
     if rank.clock == "device":
         yield from _device(pid, rank)
     for pin in rank.pins:
-        yield _slice(pid, _PIN, f"pin batch {pin.batch}", pin.begun_ms, pin.ended_ms, {"pass": pin.pass_number})
+        yield _slice(pid, _PIN, f"pin batch {pin.batch}", pin.begun_ms, pin.ended_ms, {"epoch": pin.pass_number})
     for task in rank.tasks:
-        about = {"batch": task.batch, "pass": task.pass_number}
+        about = {"batch": task.batch, "epoch": task.pass_number}
         yield _slice(pid, _track(task.worker), f"batch {task.batch}", task.begun_ms, task.ended_ms, about)
     yield from _arrows(pid, rank)
     yield from _counter(pid, "workers busy", _busy(rank))
@@ -67,9 +67,9 @@ def _names(pid: int, rank: RankAnalysis) -> Iterator[Event]:
     yield _meta(pid, 0, "process_name", {"name": rank_name(rank)})
     yield _meta(pid, 0, "process_labels", {"labels": cause_name(rank.verdict.cause)})
     yield _meta(pid, 0, "process_sort_index", {"sort_index": pid})
-    tracks = {_MAIN: "main"}
+    tracks = {_MAIN: "main thread"}
     if rank.pins:
-        tracks[_PIN] = "pin"
+        tracks[_PIN] = "pin thread"
     if rank.clock == "device":
         tracks[_DEVICE] = "device"
     for worker in sorted({task.worker for task in rank.tasks if task.worker >= 0}):
@@ -98,7 +98,7 @@ def _device(pid: int, rank: RankAnalysis) -> Iterator[Event]:
         waited = step.begun_ms + step.wait_ms
         if step.stall_ms > 0:
             begun = max(waited - step.stall_ms, step.begun_ms)
-            yield _slice(pid, _DEVICE, "idle: no data", begun, waited, {"step": number})
+            yield _slice(pid, _DEVICE, "stall: idle device", begun, waited, {"step": number})
 
 
 def _arrows(pid: int, rank: RankAnalysis) -> Iterator[Event]:

@@ -43,7 +43,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
     try:
         with recording:
             outcome = yield
-        _check(recording, limit)
+        _check(recording, limit, warmup)
     finally:
         if recording.folder is not None:
             shutil.rmtree(recording.folder, ignore_errors=True)
@@ -71,13 +71,18 @@ def _wanted(test: str, marker: pytest.Mark) -> tuple[float, int]:
     return float(limit), warmup
 
 
-def _check(recording: Any, limit: float) -> None:
+def _check(recording: Any, limit: float, warmup: int) -> None:
     from ..errors import TraceError
 
     try:
         ranks = recording.analysis().ranks
     except TraceError:
         pytest.fail("fastload: the test has asked no DataLoader for a batch, so its stall is not known", pytrace=False)
+    if not any(rank.num_steps for rank in ranks):
+        pytest.fail(
+            f"fastload: no step is left to measure behind warmup={warmup}; make more steps, or lower it",
+            pytrace=False,
+        )
     stalled = [rank for rank in ranks if 100 * rank.stall.value > limit]
     if stalled:
         worst = max(stalled, key=lambda rank: rank.stall.value)

@@ -6,21 +6,30 @@ import datetime
 import json
 import os
 import sys
-from bisect import bisect_left, bisect_right
-from collections import defaultdict
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from bisect import bisect_right
+from collections import defaultdict, deque
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from ..errors import TraceError
 from .costs import seconds
+from .processes import Heard, Process, has, processes, since, taking_turns
 from .records import Kind, Record
-from .ring import RingFile
 from .trace import Batch, Copy, Rank, Sample, Span, Stage, Step, Task, Trace
 
 SETTINGS = "recording.json"
 """Made by ``fastload profile`` before the script starts: the command, what was asked for."""
+
+_SETTINGS: Mapping[str, tuple[type, ...]] = {
+    "command": (str,),
+    "recorded": (str,),
+    "versions": (dict,),
+    "warmup": (int,),
+    "status": (int, type(None)),
+}
+_MOST_SAMPLES = 1 << 24
+"""Of a task."""
 
 
 def write_settings(folder: str | os.PathLike[str], **settings: Any) -> None:
@@ -30,8 +39,27 @@ def write_settings(folder: str | os.PathLike[str], **settings: Any) -> None:
         OSError: it cannot be written.
     """
     now = datetime.datetime.now().astimezone().isoformat(timespec="seconds")
-    told = {"recorded": now, "versions": {"python": sys.version.split()[0]}, **settings}
-    Path(folder, SETTINGS).write_text(json.dumps(told) + "\n", encoding="utf-8")
+    _write_settings(folder, {"recorded": now, "versions": {"python": sys.version.split()[0]}, **settings})
+
+
+def add_settings(folder: str | os.PathLike[str], **settings: Any) -> None:
+    """Add to what :func:`write_settings` has written what is known only at the end; the rest stays.
+
+    Raises:
+        TraceError: it is not there, or is damaged.
+        OSError: it cannot be written; then it stays as it was.
+    """
+    _write_settings(folder, {**read_settings(os.fspath(folder)), **settings})
+
+
+def _write_settings(folder: str | os.PathLike[str], settings: dict[str, Any]) -> None:
+    path, unfinished = Path(folder, SETTINGS), Path(folder, f"{SETTINGS}.new")
+    try:
+        unfinished.write_text(json.dumps(settings) + "\n", encoding="utf-8")
+        unfinished.replace(path)
+    except OSError:  # as a full disk: what was there is better than half of it
+        unfinished.unlink(missing_ok=True)
+        raise
 
 
 def read_trace(folder: str) -> Trace:
@@ -43,42 +71,57 @@ def read_trace(folder: str) -> Trace:
     Raises:
         TraceError: it is no recording, it is damaged, or no process has waited for a batch.
     """
-    settings = _settings(folder)
-    processes = _processes(folder)
-    mains = [process for process in processes if any(record.kind == Kind.WAIT for record in process.records())]
+    settings = read_settings(folder)
+    written = processes(folder)
+    working = {pid for process in written for line in process.lines_of("workers") for pid in line["processes"]}
+    mains = [process for process in written if process.pid not in working and process.has_waited]
     if not mains:
         raise TraceError(
-            f"{folder}: no process has asked a DataLoader for a batch; give the script arguments that make it train"
+            f"{folder}: no process has asked a DataLoader for a batch; give the script arguments that make it train "
+            "(Python that is started with -I, -E or -S, or without the environment of its parent, is not recorded)"
         )
     missing: dict[str, str] = {}
-    for process in processes:
+    for process in written:
         for line in process.lines_of("missing"):
             missing.setdefault(line["signal"], line["why"])
-    workers = {process.pid: process for process in processes}
-    ranks = [_Reader(main, workers).rank() for main in mains]
+    workers = {process.pid: process for process in written}
+    readers = [_Reader(main, workers) for main in mains]
+    ranks = [reader.rank() for reader in readers]
+    for reader in readers:
+        missing.update(reader.missing)
     ranks.sort(key=lambda rank: (rank.rank is None, rank.rank or 0, rank.process))
     return Trace(
         ranks=ranks,
         command=settings.get("command", []),
         missing=missing,
-        versions=settings.get("versions", {}),
+        versions=dict(settings.get("versions", {})) | _versions(mains),
         warmup=settings.get("warmup", 0),
-        num_lost=sum(ring.num_lost for process in processes for ring in process.rings),
+        num_lost=sum(ring.num_lost for process in written for ring in process.rings),
         recorded=settings.get("recorded", ""),
         exit_status=settings.get("status"),
-        seconds_per_hook=_seconds_per_hook(processes),
+        seconds_per_hook=_seconds_per_hook(written),
     )
 
 
-def _seconds_per_hook(processes: list[_Process]) -> float | None:
-    costs = next((line for process in processes for line in process.lines_of("costs")), None)
+def _versions(mains: list[Process]) -> dict[str, str]:
+    lines = (line for process in mains for line in process.lines_of("versions"))
+    return {name: str(text) for line in lines for name, text in line.items() if name != "kind"}
+
+
+def _seconds_per_hook(written: list[Process]) -> float | None:
+    costs = next((line for process in written for line in process.lines_of("costs")), None)
     if costs is None:
         return None
-    total, number = seconds((record for process in processes for record in process.records()), costs)
+    total, number = seconds((record for process in written for record in process.records()), costs)
     return total / number if number else None
 
 
-def _settings(folder: str) -> dict[str, Any]:
+def read_settings(folder: str) -> dict[str, Any]:
+    """Return what :func:`write_settings` has written.
+
+    Raises:
+        TraceError: the folder has none, or it is damaged.
+    """
     path = os.path.join(folder, SETTINGS)
     try:
         settings = json.loads(Path(path).read_text(encoding="utf-8"))
@@ -86,81 +129,11 @@ def _settings(folder: str) -> dict[str, Any]:
         raise TraceError(f"{folder} is no recording: it has no {SETTINGS}; make one with fastload profile") from None
     except (OSError, ValueError) as error:
         raise TraceError(f"{path} cannot be read: {error}; record again") from error
-    if not isinstance(settings, dict):
+    if not isinstance(settings, dict) or not has(
+        settings, {name: kinds for name, kinds in _SETTINGS.items() if name in settings}
+    ):
         raise TraceError(f"{path} is not what fastload profile writes; record again")
     return settings
-
-
-@dataclass
-class _Process:
-    """What one process has written."""
-
-    rings: list[RingFile] = field(default_factory=list)
-    lines: list[dict[str, Any]] = field(default_factory=list)
-
-    @property
-    def pid(self) -> int:
-        return int(next(iter(self.lines_of("process")))["pid"])
-
-    @property
-    def identity(self) -> dict[str, Any]:
-        return next(iter(self.lines_of("process")))
-
-    def lines_of(self, kind: str) -> Iterator[dict[str, Any]]:
-        return (line for line in self.lines if line["kind"] == kind)
-
-    def records(self) -> Iterator[Record]:
-        for ring in self.rings:
-            yield from ring
-
-
-def _processes(folder: str) -> list[_Process]:
-    found: dict[str, _Process] = defaultdict(_Process)
-    for name in sorted(os.listdir(folder)):
-        path = os.path.join(folder, name)
-        if name.endswith(".ring"):
-            found[name.rsplit("-", 1)[0]].rings.append(RingFile(path))
-        elif name.endswith(".jsonl"):
-            found[name.removesuffix(".jsonl")].lines.extend(_lines(path))
-    return [process for process in found.values() if process.rings and any(process.lines_of("process"))]
-
-
-def _lines(path: str) -> Iterable[dict[str, Any]]:
-    with open(path, encoding="utf-8", errors="replace") as file:
-        text = file.read()
-    for number, line in enumerate(text.splitlines(), 1):
-        try:
-            value = json.loads(line)
-        except ValueError as error:
-            if number == text.count("\n") + 1:  # cut off by the end of the process
-                return
-            raise TraceError(f"{path}, line {number}, is no JSON: {error}; record again") from error
-        if not isinstance(value, dict) or "kind" not in value:
-            raise TraceError(f"{path}, line {number}, is not what fastload profile writes; record again")
-        yield value
-
-
-@dataclass
-class _Heard:
-    """Records of one thread, or of all of a process's, by kind and in the order of time."""
-
-    of: dict[int, list[Record]]
-
-    @classmethod
-    def from_records(cls, records: Iterable[Record]) -> _Heard:
-        of: dict[int, list[Record]] = defaultdict(list)
-        for record in records:
-            of[record.kind].append(record)
-        for found in of.values():
-            found.sort(key=lambda record: (record.begun, record.ended))
-        return cls(of)
-
-    def within(self, kind: int, begun: int, ended: int) -> list[Record]:
-        """Return the records of a kind that lie in a stretch of time, ends included."""
-        found = self.of.get(kind, [])
-        first = bisect_left(found, begun, key=lambda record: record.begun)
-        last = bisect_right(found, ended, key=lambda record: record.begun)
-        return [record for record in found[first:last] if record.ended <= ended]
 
 
 class _Reader:
@@ -171,14 +144,39 @@ class _Reader:
         others: all processes, by their numbers.
     """
 
-    def __init__(self, main: _Process, others: dict[int, _Process]) -> None:
+    def __init__(self, main: Process, others: dict[int, Process]) -> None:
         self._main = main
         self._others = others
-        self._heard = _Heard.from_records(main.records())
+        self.missing: dict[str, str] = {}
+        """Signals that could not be heard, and why."""
+        kept, overlapping = taking_turns(main.rings)
+        if overlapping:
+            self.missing["waits of other threads"] = (
+                f"{overlapping + 1} threads of process {main.pid} asked for batches at the same time; what is told is "
+                "of the one that was given most"
+            )
+        if kept and not any(ring.is_main for ring in kept):
+            self.missing["the loop behind a thread"] = (
+                "a thread of the script's fetches batches: the waits are that thread's, and what becomes of the "
+                "batches is not seen; what a change would bring is so for that thread only"
+            )
+        others_waits = [ring for ring in main.rings if Kind.WAIT in ring.kinds and ring not in kept]
+        records = (
+            record
+            for ring in main.rings
+            for record in ring
+            if ring not in others_waits or record.kind not in (Kind.WAIT, Kind.LOOP, Kind.ITERATOR, Kind.PASS)
+        )
+        self._heard = Heard.from_records(records)
+        self._waiting = kept
+        self._since = since(ring for process in self._related() for ring in process.rings)
         self._batches: dict[tuple[int, int], Batch] = {}
         self._loader_of = {
             record.a: record.b for kind in (Kind.ITERATOR, Kind.PASS) for record in self._heard.of.get(kind, [])
         }
+        self._loader_of.update(
+            {line["iterator"]: line["loader"] for line in main.lines_of("workers") if "loader" in line}
+        )
 
     def rank(self) -> Rank:
         """Return it."""
@@ -192,6 +190,7 @@ class _Reader:
         for record in self._heard.of.get(Kind.PIN, []):
             self._batch(record.a, record.b).pinned = Span(record.begun, record.ended)
         steps = self._steps()
+        self._look_for_workers(steps)
         delivered = {(step.iterator, step.batch.number) for step in steps}
         all_records = [record for found in self._heard.of.values() for record in found]
         return Rank(
@@ -208,7 +207,18 @@ class _Reader:
             files={line["index"]: line["path"] for process in self._related() for line in process.lines_of("file")},
         )
 
-    def _related(self) -> list[_Process]:
+    def _look_for_workers(self, steps: list[Step]) -> None:
+        """Say so if workers that gave batches have written nothing."""
+        gave = {step.iterator for step in steps}
+        for line in self._main.lines_of("workers"):
+            processes = line["processes"]
+            if processes and line["iterator"] in gave and not any(pid in self._others for pid in processes):
+                self.missing["what workers do"] = (
+                    f"{len(processes)} worker processes wrote nothing: the environment that they were started with "
+                    "lacks FASTLOAD_PROFILE or the PYTHONPATH of fastload profile"
+                )
+
+    def _related(self) -> list[Process]:
         """Return the main process and its workers."""
         pids = {pid for line in self._main.lines_of("workers") for pid in line["processes"]}
         return [self._main, *(self._others[pid] for pid in sorted(pids) if pid in self._others)]
@@ -244,31 +254,33 @@ class _Reader:
                 self._add_tasks_of(worker, numbers, dispatched, arrived)
         self._add_tasks_of(self._main, [], dispatched, arrived)
 
-    def _add_tasks_of(self, worker: _Process, iterators: list[int], dispatched: Any, arrived: Any) -> None:
+    def _add_tasks_of(self, worker: Process, iterators: list[int], dispatched: Any, arrived: Any) -> None:
         names = {line["number"]: line["text"] for line in worker.lines_of("name")}
         here = worker is self._main
         for ring in worker.rings:
-            heard = _Heard.from_records(ring)
+            heard = Heard.from_records(ring)
             for record in heard.of.get(Kind.WORK, []):
                 where: tuple[int, int] | None = record.a, record.b
-                if record.a < 0:
-                    where = self._awaited(record) if here else _handed(record, iterators, dispatched)
+                if record.a < 0 and here:
+                    where = self._awaited(record) if ring in self._waiting else None
+                elif record.a < 0:
+                    where = _handed(record, iterators, dispatched)
                 if where is None:
                     continue
                 place = (*where, record.e)
                 handed = dispatched.get(place)
-                if here and ring.is_main:  # nobody handed it over
+                if here and Kind.WAIT in ring.kinds:  # nobody handed it over
                     task = _task(record, heard, None, record.ended, names)
                     task.worker = -1
                 else:
                     # A worker may be at it before whoever handed it over goes on.
                     dispatched_at = None if handed is None else min(handed.ended, record.begun)
                     task = _task(record, heard, dispatched_at, arrived.get(place), names)
-                task.num_samples = 0 if handed is None else handed.e
+                task.num_samples = 0 if handed is None else _number(handed.e)
                 self._batch(*where).tasks.append(task)
 
     def _awaited(self, work: Record) -> tuple[int, int] | None:
-        """Return the iterator and batch of the wait that a piece of work in the main thread lies in."""
+        """Return the iterator and batch of the wait that a piece of work in the same thread lies in."""
         waits = self._heard.of[Kind.WAIT]
         place = bisect_right(waits, work.begun, key=lambda record: record.begun) - 1
         if place < 0 or waits[place].ended < work.ended or not waits[place].small:  # an end has no batch
@@ -279,42 +291,49 @@ class _Reader:
 
     def _steps(self) -> list[Step]:
         making = [*self._heard.of.get(Kind.ITERATOR, []), *self._heard.of.get(Kind.PASS, [])]
-        making.sort(key=lambda record: record.begun)
+        upcoming = deque(sorted(making, key=lambda record: record.begun))
+        made: dict[int, int] = {}
         passes: dict[int, int] = {}
         steps: list[Step] = []
-        before = 0
+        after = 0
         for wait in self._heard.of[Kind.WAIT]:
-            startup = _joined(
-                Span(record.begun, record.ended) for record in making if before <= record.begun <= wait.begun
-            )
+            begun: list[Span] = []
+            while upcoming and upcoming[0].begun <= wait.begun:
+                record = upcoming.popleft()
+                made[record.a] = record.begun
+                begun.append(Span(max(after, record.begun), min(record.ended, wait.begun)))
+            if wait.begun < self._since:
+                continue
+            startup = _joined(span for span in begun if span.ns > 0)
             if steps:
                 last = steps[-1]
                 last.loop_ns = (startup[0].begun if startup else wait.begun) - last.wait.ended
                 if last.ending is not None:
                     last.loop_ns -= last.ending.ns
-            before = wait.begun
+            after = wait.ended
             if wait.small == 2:  # from here on batches come from a cache
                 break
             if not wait.small:
                 if steps and steps[-1].iterator == wait.a and steps[-1].ending is None:
                     steps[-1].ending = Span(wait.begun, wait.ended)
                 continue
-            made = max(
-                (record.begun for record in making if record.a == wait.a and record.begun <= wait.begun), default=0
-            )
+            batch = self._batch(wait.a, wait.b)
+            if self._since and not steps and not batch.tasks:  # its worker's records are gone
+                continue
+            is_first = passes.get(wait.a) != made.get(wait.a, 0) and not (self._since and wait.a not in made)
             steps.append(
                 Step(
                     number=len(steps),
                     loader=self._loader_of.get(wait.a, -1),
                     iterator=wait.a,
                     wait=Span(wait.begun, wait.ended),
-                    batch=self._batch(wait.a, wait.b),
+                    batch=batch,
                     startup=startup,
-                    first=passes.get(wait.a) != made,
+                    first=is_first,
                     loop_ns=None,
                 )
             )
-            passes[wait.a] = made
+            passes[wait.a] = made.get(wait.a, 0)
         self._add_loops(steps)
         self._add_devices(steps)
         self._add_copies(steps)
@@ -329,6 +348,7 @@ class _Reader:
         for step in steps:
             if (record := by_end.get(step.wait.ended)) is not None:
                 step.loop_cpu_ns, step.loop_runnable_ns = _known(record.a), _known(record.b)
+                step.wait_cpu_ns, step.wait_runnable_ns = _known(record.d), _known(record.e)
 
     def _add_devices(self, steps: list[Step]) -> None:
         by_batch = {(record.a, record.b): record for record in self._heard.of.get(Kind.DEVICE, [])}
@@ -356,6 +376,13 @@ def _handed(work: Record, iterators: list[int], dispatched: Any) -> tuple[int, i
     return last or ((iterators[-1], work.b) if len(iterators) == 1 else None)
 
 
+def _number(value: int) -> int:
+    """Return a number of samples, if it can be one: as many are made of it."""
+    if not 0 <= value <= _MOST_SAMPLES:
+        raise TraceError(f"the recording is damaged: it has a task of {value} samples; record again")
+    return value
+
+
 def _known(value: int) -> int | None:
     return None if value < 0 else value
 
@@ -372,7 +399,7 @@ def _joined(spans: Iterable[Span]) -> list[Span]:
 
 
 def _task(
-    record: Record, heard: _Heard, dispatched: int | None, arrived: int | None, names: dict[int, str] | None = None
+    record: Record, heard: Heard, dispatched: int | None, arrived: int | None, names: dict[int, str] | None = None
 ) -> Task:
     begun, ended = record.begun, record.ended
     reads = heard.within(Kind.READ, begun, ended)
@@ -402,7 +429,7 @@ def _task(
                 place=found.small,
                 index=_known(found.a),
                 cpu_ns=_known(found.b),
-                weight=found.c,
+                weight=_number(found.c),
                 stages=[
                     Stage(stage.begun, stage.ended, (names or {}).get(stage.name, "?"), _known(stage.a))
                     for stage in stages
@@ -413,4 +440,4 @@ def _task(
     return task
 
 
-__all__ = ["SETTINGS", "read_trace", "write_settings"]
+__all__ = ["SETTINGS", "add_settings", "read_settings", "read_trace", "write_settings"]

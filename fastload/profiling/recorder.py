@@ -13,6 +13,8 @@ import os
 import sys
 import threading
 import time
+import weakref
+from collections.abc import Callable
 from typing import Any
 
 from .ring import Ring
@@ -39,7 +41,7 @@ class Recorder:
         self.level = level
         self._capacity = capacity
         self._begin()
-        os.register_at_fork(after_in_child=self._begin)
+        in_children(self._begin)
 
     def _begin(self) -> None:
         self._thread = _Thread()
@@ -129,6 +131,21 @@ class Recorder:
                 )
 
 
+def in_children(method: Callable[[], None]) -> None:
+    """Call a method in each child that is forked, as long as its object lives.
+
+    The system's own list would hold the object for ever, and with it the mapped files of a recording that has ended.
+    """
+    held = weakref.WeakMethod(method)
+
+    def call() -> None:
+        found = held()
+        if found is not None:
+            found()
+
+    os.register_at_fork(after_in_child=call)
+
+
 class _Nowhere:
     """Stands for a ring where there can be none."""
 
@@ -140,4 +157,4 @@ def _number(word: str | None) -> int | None:
     return int(word) if word is not None and word.isdigit() else None
 
 
-__all__ = ["CAPACITY", "Recorder"]
+__all__ = ["CAPACITY", "Recorder", "in_children"]

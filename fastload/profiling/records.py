@@ -16,7 +16,7 @@ import struct
 from enum import IntEnum
 from typing import NamedTuple
 
-VERSION = 1
+VERSION = 2
 MAGIC = b"FLTRACE\0"
 HEADER_BYTES = 4096
 HEADER = struct.Struct("<8sIIqqqqq")
@@ -25,6 +25,9 @@ COUNT_OFFSET = 24
 RECORD = struct.Struct("<HHIqqqqqqq")
 """Kind, name, small, begun, ended, then five numbers; see :class:`Kind`."""
 RECORD_BYTES = RECORD.size
+
+CACHE_HITS = "hits in the page cache"
+"""A signal that may be missing."""
 
 
 class Kind(IntEnum):
@@ -69,7 +72,7 @@ class Kind(IntEnum):
     d: major page faults."""
     LOOP = 14
     """The main thread between two waits. a: on the CPU; b: ready to run but waiting for a core; c: collecting
-    garbage."""
+    garbage; d, e: a and b of the wait before it, -1 where unknown."""
     PROBE = 15
     """How late a thread that slept got the interpreter again. a: how long it wanted to sleep."""
 
@@ -90,6 +93,7 @@ class Record(NamedTuple):
 
 
 __all__ = [
+    "CACHE_HITS",
     "COUNT_OFFSET",
     "HEADER",
     "HEADER_BYTES",

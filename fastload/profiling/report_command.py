@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TextIO
 
 from ..errors import TraceError
-from .analysis import Analysis
-from .card import print_card
+from .analysis import LARGEST, Analysis
+from .card import print_card, write_lines
 from .reading import SETTINGS
 
 JSON, HTML, TRACE = "profile.json", "profile.html", "trace.json"
@@ -46,7 +46,7 @@ def add_report_options(parser: argparse.ArgumentParser) -> None:
     ):
         kinds.add_argument(f"--{kind}", dest="kind", action="store_const", const=kind, help=words)
     kinds.add_argument("--tensorboard", metavar="FOLDER", help="scalars for TensorBoard, into this folder")
-    parser.add_argument("-o", "--output", metavar="FILE", help="where to (standard output)")
+    parser.add_argument("-o", "--output", metavar="FILE", help="where to (standard output); not with --tensorboard")
     parser.set_defaults(kind="text")
 
 
@@ -61,6 +61,9 @@ def report(options: argparse.Namespace) -> int:
     """Carry out ``fastload report``; return the exit status."""
     from ..errors import ConfigError
 
+    if options.tensorboard is not None and options.output is not None:
+        print("fastload report: --tensorboard names its folder itself; leave -o out", file=sys.stderr)
+        return 2
     try:
         analysis = load_analysis(options.recording)
         if options.tensorboard is not None:
@@ -108,10 +111,13 @@ def compare(options: argparse.Namespace) -> int:
 
     try:
         comparison = compared(load_analysis(options.before), load_analysis(options.after))
-    except TraceError as error:
+    except (TraceError, OSError) as error:
         print(f"fastload compare: {error}", file=sys.stderr)
         return 1
-    print(comparison.to_json() if options.json else "\n".join(in_words(comparison)))
+    if options.json:
+        print(comparison.to_json())
+    else:
+        write_lines(sys.stdout, lambda columns: in_words(comparison, columns))
     return 0
 
 
@@ -132,7 +138,8 @@ def load_analysis(where: str) -> Analysis:
             return analysis_of(where)
         path = path / JSON
     try:
-        text = path.read_text(encoding="utf-8")
+        with open(path, "rb") as file:
+            text = file.read(LARGEST + 1).decode()  # one more is refused
     except FileNotFoundError:
         raise TraceError(f"there is no {path}; name a folder that fastload profile made, or its {JSON}") from None
     except (OSError, ValueError) as error:

@@ -6,6 +6,7 @@ import mmap
 import os
 import struct
 from collections.abc import Callable, Iterator
+from functools import cached_property
 
 from ..errors import TraceError
 from .records import COUNT_OFFSET, HEADER, HEADER_BYTES, MAGIC, RECORD, RECORD_BYTES, VERSION, Record
@@ -114,19 +115,21 @@ class RingFile:
 
     def __init__(self, path: str) -> None:
         with open(path, "rb") as file:
-            self._bytes = file.read()
-        if len(self._bytes) < HEADER_BYTES or self._bytes[: len(MAGIC)] != MAGIC:
-            raise TraceError(f"{path} is no recording of fastload's; name the folder that fastload profile made")
-        _, version, record_bytes, capacity, count, process, thread, is_main = HEADER.unpack_from(self._bytes)
-        if version != VERSION or record_bytes != RECORD_BYTES:
-            raise TraceError(
-                f"{path} has version {version} of the recording's format, and this fastload reads {VERSION}; record "
-                "again, or read it with the fastload that recorded it"
-            )
-        if capacity < 1 or count < 0 or len(self._bytes) < HEADER_BYTES + min(count, capacity) * RECORD_BYTES:
-            raise TraceError(
-                f"{path} is damaged: {capacity} places, {count} records, {len(self._bytes)} bytes; record again"
-            )
+            header = file.read(HEADER_BYTES)
+            if len(header) < HEADER_BYTES or not header.startswith(MAGIC):
+                raise TraceError(f"{path} is no recording of fastload's; name the folder that fastload profile made")
+            _, version, record_bytes, capacity, count, process, thread, is_main = HEADER.unpack_from(header)
+            if version != VERSION or record_bytes != RECORD_BYTES:
+                raise TraceError(
+                    f"{path} has version {version} of the recording's format, and this fastload reads {VERSION}; "
+                    "record again, or read it with the fastload that recorded it"
+                )
+            size = os.fstat(file.fileno()).st_size
+            written = min(count, capacity) * RECORD_BYTES
+            if capacity < 1 or count < 0 or size < HEADER_BYTES + written:
+                raise TraceError(f"{path} is damaged: {capacity} places, {count} records, {size} bytes; record again")
+            # What is behind are holes, 16 MiB for each worker that there was.
+            self._bytes = file.read(written)
         self.process: int = process
         self.thread: int = thread
         self.is_main: bool = bool(is_main)
@@ -134,10 +137,15 @@ class RingFile:
         """Records that newer ones have overwritten."""
         self._capacity, self._count = capacity, count
 
+    @cached_property
+    def kinds(self) -> frozenset[int]:
+        """The kinds of its records."""
+        return frozenset(record.kind for record in self)
+
     def __iter__(self) -> Iterator[Record]:
         """Yield the records, the oldest first."""
         for number in range(self.num_lost, self._count):
-            yield Record._make(RECORD.unpack_from(self._bytes, HEADER_BYTES + number % self._capacity * RECORD_BYTES))
+            yield Record._make(RECORD.unpack_from(self._bytes, number % self._capacity * RECORD_BYTES))
 
 
 __all__ = ["Ring", "RingFile"]

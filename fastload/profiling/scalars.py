@@ -1,16 +1,18 @@
 """The analysis as scalars for TensorBoard.
 
-In: an :class:`~fastload.profiling.analysis.Analysis` and a folder, or a writer that is open. Out: event files.
+In: an :class:`~fastload.profiling.analysis.Analysis` and a folder, or a writer that is open. Out: event files. Tags are
+the names of the JSON's fields and states, since TensorBoard takes neither spaces nor colons.
 """
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any, Protocol
 
 from ..errors import ConfigError
 from .analysis import Analysis, RankAnalysis
-from .wording import by_size, state_name, visible
+from .wording import by_size
 
 
 class Writer(Protocol):
@@ -63,14 +65,19 @@ def _means(rank: RankAnalysis) -> dict[str, float]:
     values: dict[str, float | None] = {
         "step_ms": rank.step_ms.value,
         "compute_ms": rank.compute_ms,
-        "stall_share": rank.stall.value,
-        "head_of_line_share": rank.head_of_line,
+        "stall": rank.stall.value,
+        "head_of_line": rank.head_of_line,
         "first_batch_ms": rank.first_batch_ms,
         "workers_busy": rank.workers.busy,
-        "page_cache_hit": rank.workers.cache_hit,
+        "workers_cache_hit": rank.workers.cache_hit,
     }
-    values |= {f"blame_ms/{visible(state_name(state))}": value for state, value in by_size(rank.blame_ms)}
+    values |= {f"blame_ms/{_tag(state)}": value for state, value in by_size(rank.blame_ms)}
     return {name: value for name, value in values.items() if value is not None}
+
+
+def _tag(state: str) -> str:
+    """Return a state as a tag may have it: ``stage:Crop`` as ``stage/Crop``."""
+    return "/".join(re.sub(r"[^A-Za-z0-9_.-]", "_", part) for part in state.split(":", 1))
 
 
 __all__ = ["Writer", "write_scalars"]

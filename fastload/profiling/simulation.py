@@ -16,7 +16,8 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-from .demands import BatchDemand, Costs, Demands, Part
+from .demands import BatchDemand, Demands, Part
+from .passing import Costs
 
 Order = Literal["batch", "any", "sample"]
 """``batch``: torch's; a batch is bound to a worker when it is handed out, and comes in its turn. ``any``: the same with
@@ -55,6 +56,8 @@ class Machinery:
     """Share of the observed waiting for a core that was other programs' doing, and stays; 0 to 1."""
     loop_threads: int = 1
     """Threads that the loop's computing keeps busy."""
+    paces: tuple[tuple[int, float], ...] = ()
+    """Worker -> how many times as long as others it takes."""
     device_lag: int = 0
     """With a device: so many steps may be under way there when the loop goes on; 0: it waits for each."""
 
@@ -302,6 +305,7 @@ class _Pass:
                 self._played.overtaken_ns[-1] += ended - max(begun, later)
                 continue
             batch = self._came.popleft()
+            self._cores.start(_computing(2 * receiving))
             yield _BLOCKED, receiving
             self._untaken[batch] -= 1
             if self._machinery.order == "any":
@@ -357,7 +361,7 @@ class _Pass:
 
     def _worker(self, worker: int) -> _Doing:
         costs, cores, played, queue = self._costs, self._cores, self._played, self._queues[worker]
-        me = cores.current
+        me, pace = cores.current, dict(self._machinery.paces).get(worker, 1.0)
         if self._starts:
             yield _BLOCKED, costs.booting_ns
         while True:
@@ -368,7 +372,7 @@ class _Pass:
                 continue
             task = queue.popleft()
             begun = cores.now
-            for part in task.parts:
+            for part in task.parts if pace == 1.0 else [part.times(pace) for part in task.parts]:
                 before = cores.now
                 yield _CPU, part.cpu
                 played.worker_queued_ns += max(0.0, cores.now - before - part.cpu)
@@ -376,12 +380,16 @@ class _Pass:
                     yield _BLOCKED, blocked
                     played.worker_blocked_ns += blocked
             played.worker_busy_ns += cores.now - begun
-            cores.start(self._send(task.batch))
+            cores.start(self._send(task.batch, queue[0] if queue else None))
             yield _BLOCKED, _CHUNK_IN_WORKER_NS if self._shared else costs.turning_ns
 
-    def _send(self, batch: int) -> _Doing:
-        """Bring a result to the main process."""
-        yield _BLOCKED, 0.0 if self._shared else self._costs.sending_ns
+    def _send(self, batch: int, following: _Task | None) -> _Doing:
+        """Bring a result to the main process; its worker is at another task meanwhile, or at none."""
+        taking = self._costs.sending_ns
+        if following is not None:  # at the latest when that is done, nobody else wants the interpreter
+            own = sum(part.cpu + part.blocked for part in following.parts)
+            taking = max(taking, min(self._costs.sending_meanwhile_ns, own + taking))
+        yield _BLOCKED, 0.0 if self._shared else taking
         self._unmade[batch] -= 1
         if self._unmade[batch] == 0:
             del self._unmade[batch]
@@ -414,6 +422,11 @@ class _Pass:
             yield _BLOCKED, self._batches[batch % len(self._batches)].pin_ns
             self._complete[batch] = self._cores.now
             self._arrive(batch)
+
+
+def _computing(ns: float) -> _Doing:
+    """Keep a core busy: passing a batch takes computing on both sides, for which others make room."""
+    yield _CPU, ns
 
 
 def _joined(samples: Sequence[Part], collate: Part, most: int) -> list[Part]:

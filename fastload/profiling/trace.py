@@ -134,6 +134,9 @@ class Step:
     """From the wait's end to the next wait, or to the next iterator's making; None for the last step."""
     loop_cpu_ns: int | None = None
     loop_runnable_ns: int | None = None
+    wait_cpu_ns: int | None = None
+    """Of the wait, time that its thread was on the CPU; None if that is not known, as for the first of a pass."""
+    wait_runnable_ns: int | None = None
     device_idle_ns: int | None = None
     """The device had nothing to do, around the wait; None without a device, or if its events were not read."""
     device_busy_ns: int | None = None
@@ -153,7 +156,7 @@ class Rank:
     process: int
     cores: int
     loaders: dict[int, Mapping[str, Any]]
-    """What was noted of each loader: see ``described`` in hooks/torch_loader.py."""
+    """What was noted of each loader: see ``described`` in hooks/describing.py."""
     steps: list[Step]
     ahead: list[Batch]
     """Batches that were never delivered, or whose wait was overwritten: they kept workers busy."""

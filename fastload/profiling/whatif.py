@@ -16,18 +16,25 @@ from typing import Any
 from ..errors import TraceError
 from .analysis import Fix, Grid, Interval, Simulation
 from .demands import Demands, measure
-from .knobs import changed, configured, has_copies, lines_of, machinery_of
+from .edits import lines_of
+from .knobs import changed, configured, has_copies, machinery_of
 from .simulation import Machinery, Played, play
 from .trace import Rank, Trace
+from .worker_times import loader_in_words
 
 _TOLERANCE = 0.1
 """The run that was seen must be reproduced so closely."""
+_MOST_OF_INTERPRETER = 0.25
+"""Share of the time that workers that are threads may compute, all together."""
 _MOST_FOREIGN = 0.25
 """Share of the time that a worker may have waited for cores that other programs had."""
 _WORTH = 0.03
 """A fix must bring so much of a step's time."""
 _AS_GOOD = 0.02
 """Of several settings the smallest one is named that comes so close to the best."""
+_MOSTLY_BLOCKED = 0.5
+"""Share of samples' time in which they are blocked, from which on a prediction for more workers rests on that."""
+_LOOP = "the loop's own computing"
 _RESAMPLINGS = 200
 
 
@@ -45,6 +52,9 @@ class WhatIf:
     def __init__(self, rank: Rank, warmup: int = 0) -> None:
         self._demands = demands = measure(rank, warmup)
         self._machinery, self._seen = _reproduced(demands)
+        self._known: dict[Machinery, Played] = {self._machinery: self._seen}
+        """Of settings that change nothing of what batches ask for: fixes and the grid ask for many of them twice."""
+        self._of = loader_in_words(demands.loader) if len({step.loader for step in rank.steps}) > 1 else None
         observed, reproduced = demands.observed_ns, _mean(self._steady(self._seen))
         reason = _doubt(demands, self._machinery, observed, reproduced)
         self.simulation = Simulation(
@@ -86,7 +96,9 @@ class WhatIf:
         """
         self._require_trust()
         found = [self._fix(title, settings) for title, settings in self._candidates()]
-        return sorted((fix for fix in found if fix.speedup >= 1 + _WORTH), key=lambda fix: -fix.speedup)
+        return (
+            sorted((fix for fix in found if fix.speedup >= 1 + _WORTH), key=lambda fix: -fix.speedup) or self._spare()
+        )
 
     def fix(self, title: str, settings: Mapping[str, Any]) -> Fix:
         """Return what certain settings would bring.
@@ -127,7 +139,12 @@ class WhatIf:
             raise TraceError(self.simulation.reason)
 
     def _played(self, settings: Mapping[str, Any]) -> Played:
-        return play(changed(self._demands, settings), configured(self._machinery, settings))
+        demands, machinery = changed(self._demands, settings), configured(self._machinery, settings)
+        if demands is not self._demands:
+            return play(demands, machinery)
+        if machinery not in self._known:
+            self._known[machinery] = play(demands, machinery)
+        return self._known[machinery]
 
     def _steady(self, played: Played) -> list[float]:
         return [ns for ns, counts in zip(played.step_ns, self._demands.steady, strict=True) if counts]
@@ -149,12 +166,21 @@ class WhatIf:
         step = self._interval(self._steady(played))
         return Fix(
             title=title,
-            change=lines_of(self.settings, self._demands.loader, settings),
+            change=lines_of(self.settings, self._demands.loader, settings, self._of),
             settings=dict(settings),
             step_ms=step,
-            speedup=self.simulation.observed_ms / step.value,
-            then=self._bound(played, machinery),
+            speedup=self.simulation.observed_ms / max(step.value, 1e-6),  # it may all be done in the warm-up
+            then=self._bound(played, machinery) + self._provided(machinery),
         )
+
+    def _provided(self, machinery: Machinery) -> str:
+        """Return what the prediction takes for granted, in words: nobody has seen more workers read at once."""
+        seen = max(1, self._machinery.workers)
+        parts = [part for one in self._demands.passes for batch in one for part in batch.samples]
+        blocked = sum(part.blocked for part in parts)
+        if machinery.workers <= seen or blocked <= _MOSTLY_BLOCKED * sum(part.cpu + part.blocked for part in parts):
+            return ""
+        return f", if what they wait for (disk, server, lock) serves {machinery.workers} of them as fast as {seen}"
 
     def _candidates(self) -> list[tuple[str, dict[str, Any]]]:
         seen = self.settings
@@ -168,7 +194,7 @@ class WhatIf:
             if best != prefetch:
                 found.append((f"prefetch_factor {prefetch} -> {best}", {"prefetch_factor": best}))
             if not seen["persistent_workers"] and len(self._demands.passes) > 1:
-                found.append(("keep the workers between passes", {"persistent_workers": True}))
+                found.append(("keep the workers between epochs", {"persistent_workers": True}))
             if seen["engine"] == "torch":
                 if seen["in_order"]:
                     found.append(("take batches as they are ready", {"in_order": False}))
@@ -176,12 +202,25 @@ class WhatIf:
         if seen["engine"] == "torch":
             best = self._least("num_workers", _worker_counts(workers, self._demands.cores), {"engine": "fastload"})
             if best != workers:
-                found.append((f"fastload's loader with {best} workers", {"engine": "fastload", "num_workers": best}))
+                named = f"{best} worker{'' if best == 1 else 's'}"
+                found.append((f"fastload's loader with {named}", {"engine": "fastload", "num_workers": best}))
         if has_copies(self._demands):
             found.append(("copy pixels as bytes, and convert them on the device", {"uint8": True}))
             if workers and not self._machinery.pin:
                 found.append(("copy from page-locked memory, beside the loop", {"pin_memory": True}))
         return found
+
+    def _spare(self) -> list[Fix]:
+        """Return with how many workers less the loop would still be the bound: they are free for something else."""
+        workers = self._machinery.workers
+        if self._bound(self._seen, self._machinery) != _LOOP:
+            return []
+        enough = _mean(self._steady(self._seen)) * (1 + _AS_GOOD / 2)
+        for number in (n for n in sorted(_worker_counts(workers, self._demands.cores)) if n < workers):
+            if _mean(self._steady(self._played({"num_workers": number}))) <= enough:
+                title = f"num_workers {workers} -> {number}: as fast, and {workers - number} given back"
+                return [self._fix(title, {"num_workers": number})]
+        return []
 
     def _least(self, knob: str, values: Sequence[int], others: Mapping[str, Any]) -> int:
         """Return the smallest value (the one that was, if it is as good) that comes close to the best."""
@@ -197,7 +236,7 @@ class WhatIf:
         waited = sum(ns for ns, counted in zip(played.wait_ns, counts, strict=True) if counted)
         overtaken = sum(ns for ns, counted in zip(played.overtaken_ns, counts, strict=True) if counted)
         if waited < 0.05 * sum(self._steady(played)):
-            return "the loop's own computing"
+            return _LOOP
         if played.cpu_ns > 0.9 * machinery.cores * played.elapsed_ns:
             return f"the {machinery.cores:.3g} cores: all are busy"
         if not machinery.workers:
@@ -210,54 +249,20 @@ class WhatIf:
         return "passing batches between processes"
 
 
-def fixes(trace: Trace, rank: Rank, settings: Mapping[str, Any] | None = None) -> tuple[list[Fix], Simulation]:
-    """Return what would help a rank, the best first.
-
-    Args:
-        trace: the recording.
-        rank: one of its ranks.
-        settings: predict these alone, in the place of looking for what helps.
-
-    Returns:
-        The changes, none if the simulation is not to be trusted; and whether it is.
-
-    Raises:
-        ConfigError: a knob of ``settings`` does not exist or cannot be set so.
-    """
-    whatif = _whatif(trace, rank)
-    if isinstance(whatif, Simulation):
-        return [], whatif
-    if not whatif.simulation.trusted:
-        return [], whatif.simulation
-    if settings is not None:
-        return [whatif.fix("what was asked for", settings)], whatif.simulation
-    return whatif.fixes(), whatif.simulation
-
-
-def grid(trace: Trace, rank: Rank) -> Grid | None:
-    """Return predictions for numbers of workers and batches in flight; None if the simulation is not to be trusted."""
-    return what_if(trace, rank)[2]
-
-
 def what_if(trace: Trace, rank: Rank) -> tuple[list[Fix], Simulation, Grid | None]:
-    """Return what :func:`fixes` and :func:`grid` do, from one reproduction of the run."""
-    whatif = _whatif(trace, rank)
-    if isinstance(whatif, Simulation):
-        return [], whatif, None
+    """Return ranked fixes, whether the simulation is to be trusted, and predictions for workers and batches in flight.
+
+    Without trust there are no fixes and no predictions.
+    """
+    try:
+        whatif = WhatIf(rank, trace.warmup)
+    except TraceError as error:  # the demands cannot be told
+        observed = [step.wait.ns + step.loop_ns for step in rank.steps if step.loop_ns is not None]
+        observed_ms = _mean(observed) / 1e6 if observed else 0.0
+        return [], Simulation(observed_ms=observed_ms, reproduced_ms=0.0, trusted=False, reason=str(error)), None
     if not whatif.simulation.trusted:
         return [], whatif.simulation, None
     return whatif.fixes(), whatif.simulation, whatif.grid()
-
-
-def _whatif(trace: Trace, rank: Rank) -> WhatIf | Simulation:
-    """Return what predicts; or, where the demands cannot be told, a simulation that is not to be trusted."""
-    try:
-        return WhatIf(rank, trace.warmup)
-    except TraceError as error:
-        observed = [step.wait.ns + step.loop_ns for step in rank.steps if step.loop_ns is not None]
-        return Simulation(
-            observed_ms=_mean(observed) / 1e6 if observed else 0.0, reproduced_ms=0.0, trusted=False, reason=str(error)
-        )
 
 
 def predict(rank: Rank, settings: Mapping[str, Any], warmup: int = 0) -> Interval:
@@ -294,10 +299,21 @@ def _computes(demands: Demands) -> bool:
     return loops > 0.3 * sum(demands.step_ns)
 
 
+def _computed(demands: Demands) -> float:
+    """Return the CPU time of all samples and their collation."""
+    batches = [batch for one in demands.passes for batch in one]
+    return sum(batch.collate.cpu + sum(part.cpu for part in batch.samples) for batch in batches)
+
+
 def _doubt(demands: Demands, machinery: Machinery, observed: float, reproduced: float) -> str:
     """Return why predictions would not be trusted; empty if they are."""
     if demands.loader.get("worker_method") == "thread" and machinery.workers:
-        return "its workers are threads, which take turns in the interpreter; that is not simulated"
+        computing = _computed(demands) / sum(demands.step_ns)
+        if computing > _MOST_OF_INTERPRETER:
+            return (
+                f"its workers are threads that compute {computing:.0%} of the time, and take turns in the interpreter; "
+                "that is not simulated"
+            )
     off = reproduced / observed - 1.0
     if abs(off) > _TOLERANCE:
         return (
@@ -338,4 +354,4 @@ def _resampled(values: Sequence[float]) -> tuple[float, float]:
     return means[_RESAMPLINGS // 20], means[-1 - _RESAMPLINGS // 20]
 
 
-__all__ = ["WhatIf", "fixes", "grid", "predict"]
+__all__ = ["WhatIf", "predict", "what_if"]

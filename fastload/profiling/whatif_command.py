@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import ConfigError, TraceError
 from .command import record_script
 from .hooks.changing import SETTABLE, VARIABLE
-from .reading import SETTINGS, read_trace
+from .reading import read_settings, read_trace
 
 if TYPE_CHECKING:
     from .analysis import Fix, Simulation
@@ -30,17 +30,21 @@ examples:  fastload whatif fastload-profile-20260101-120000
 status:    0; 1 if nothing can be predicted; 2 if the command was not understood
 """
 
+VERSION = 1
+"""Of what ``--json`` prints."""
 _RERUN = (*SETTABLE, "engine")
+_BY_HAND = "make the change in the script, record it again, and see fastload compare"
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Give a parser the options of ``fastload whatif``."""
     parser.add_argument("folder", metavar="DIR", help="a recording of fastload profile")
     knobs = parser.add_argument_group("what to change (without any: look for what helps)")
-    knobs.add_argument("--num-workers", type=int, metavar="N")
-    knobs.add_argument("--prefetch-factor", type=int, metavar="N")
-    knobs.add_argument("--in-order", action=argparse.BooleanOptionalAction, default=None)
-    knobs.add_argument("--persistent-workers", action=argparse.BooleanOptionalAction, default=None)
+    knobs.add_argument("--num-workers", type=int, metavar="N", help="worker processes; 0: none")
+    knobs.add_argument("--prefetch-factor", type=int, metavar="N", help="batches in flight for each worker")
+    flag = argparse.BooleanOptionalAction
+    knobs.add_argument("--in-order", action=flag, default=None, help="or batches as they are ready")
+    knobs.add_argument("--persistent-workers", action=flag, default=None, help="workers stay from epoch to epoch")
     knobs.add_argument("--pin-memory", action="store_true", default=None, help="and copy with non_blocking=True")
     knobs.add_argument("--uint8", action="store_true", default=None, help="copy bytes to the device, not float32")
     knobs.add_argument("--engine", choices=("torch", "fastload"), help="whose loader")
@@ -49,7 +53,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     knobs.add_argument(
         "--on-device", action="append", metavar="TRANSFORM", help="workers no longer do this (may be repeated)"
     )
-    parser.add_argument("--rank", type=int, metavar="N", help="of several ranks, this one (the first)")
+    parser.add_argument("--rank", type=int, metavar="N", help="of several ranks, this one (the card's)")
     parser.add_argument("--json", action="store_true", help="print JSON, for machines")
     parser.add_argument(
         "--rerun", action="store_true", help="run the script again with the change, and compare (in this folder)"
@@ -82,32 +86,47 @@ def what_if(
     from .whatif import WhatIf
 
     settings = {knob: value for knob in KNOBS if (value := getattr(options, knob)) is not None}
-    if options.rerun and (not settings or any(knob not in _RERUN for knob in settings)):
-        raise ConfigError(f"--rerun changes {', '.join(_RERUN)} from outside; set one of these, and nothing else")
+    if options.out is not None and not options.rerun:
+        raise ConfigError("--out is the folder of the second recording; give --rerun too")
     try:
+        if options.rerun:
+            _require_rerun(settings, read_settings(options.folder))
         trace = read_trace(options.folder)
         rank = _rank(trace, options.rank)
         whatif = WhatIf(rank, trace.warmup)
+        _require_workers(settings, whatif.settings)
+        if options.rerun and settings.get("engine", "fastload") != whatif.settings["engine"] == "fastload":
+            raise ConfigError(f"--rerun cannot take fastload's loader out of a script: {_BY_HAND}")
         fixes = [whatif.fix(_title(settings), settings)] if settings else whatif.fixes()
     except (TraceError, OSError) as error:
         print(f"fastload whatif: {error}", file=sys.stderr)
         return 1
-    observed = _rerun(options, trace, whatif, settings, program, recorded, installed) if options.rerun else None
+    number = options.rank if options.rank is not None else rank.rank
+    observed = _rerun(options, number, trace, whatif, settings, program, recorded, installed) if options.rerun else None
     if options.json:
-        print(_json(whatif.simulation, fixes, observed))
+        print(_json(rank, whatif.simulation, fixes, observed))
     else:
-        print(_text(whatif.simulation, fixes, observed))
+        print(_text(rank, whatif.simulation, fixes, observed))
     return 0
 
 
 def _rank(trace: Trace, number: int | None) -> Rank:
     if number is None:
-        return trace.ranks[0]
+        from .analysing import chosen_rank
+
+        return chosen_rank(trace)
     for rank in trace.ranks:
         if (rank.rank or 0) == number:
             return rank
     known = ", ".join(str(rank.rank or 0) for rank in trace.ranks)
     raise ConfigError(f"--rank must be one of those recorded ({known}), got {number}")
+
+
+def _require_workers(settings: dict[str, Any], before: dict[str, Any]) -> None:
+    """Require that arguments of workers are not set where there are none, which torch refuses."""
+    for knob in ("prefetch_factor", "persistent_workers"):
+        if settings.get(knob) and not settings.get("num_workers", before["num_workers"]):
+            raise ConfigError(f"{knob}={settings[knob]} is for workers, and there are none; set --num-workers too")
 
 
 def _title(settings: dict[str, Any]) -> str:
@@ -117,8 +136,25 @@ def _title(settings: dict[str, Any]) -> str:
 # -- running again ----------------------------------------------------------------------------------------------------
 
 
+def _require_rerun(settings: dict[str, Any], recorded: dict[str, Any]) -> None:
+    """Require that a recording can be made again with settings, without an edit of the script."""
+    if recorded.get("within") or not recorded.get("command"):
+        raise ConfigError(
+            "--rerun runs the command of fastload profile again, and this recording was made within a program, by "
+            f"fastload.profile(); {_BY_HAND}"
+        )
+    if not settings:
+        raise ConfigError(f"--rerun runs the script again with a change; set one of {', '.join(_RERUN)}")
+    if beyond := [knob for knob in settings if knob not in _RERUN]:
+        raise ConfigError(
+            f"--rerun changes {', '.join(_RERUN)} from outside, and {' and '.join(beyond)} "
+            f"{'takes an edit' if len(beyond) == 1 else 'take edits'}: {_BY_HAND}"
+        )
+
+
 def _rerun(
     options: argparse.Namespace,
+    number: int | None,
     trace: Trace,
     whatif: WhatIf,
     settings: dict[str, Any],
@@ -129,7 +165,7 @@ def _rerun(
     """Run the recorded command with the change; return the observed time of a step in ms, None if there was none."""
     from .demands import measure
 
-    before = json.loads(Path(options.folder, SETTINGS).read_text(encoding="utf-8"))
+    before = read_settings(options.folder)
     change = {
         "settings": {knob: value for knob, value in settings.items() if knob in SETTABLE},
         "match": {name: whatif.loader.get(name) for name in ("dataset", "num_workers", "batch_size")},
@@ -144,14 +180,20 @@ def _rerun(
     steps = max(1, max(len(rank.steps) for rank in trace.ranks) - trace.warmup)
     folder = options.out or _free(options.folder)
     again = argparse.Namespace(
-        out=folder, level=1, full=before.get("full", False), steps=steps, warmup=trace.warmup, ceiling=None
+        out=folder,
+        level=1,
+        full=before.get("full", False),
+        cold=before.get("cold", False),
+        steps=steps,
+        warmup=trace.warmup,
+        ceiling=None,
     )
     status = record_script(again, program(trace.command), trace.command, prepared)
     if status:
         print(f"fastload whatif: the script ended with status {status}", file=sys.stderr)
     try:
         anew = read_trace(str(folder))
-        observed = measure(_rank(anew, options.rank), anew.warmup)
+        observed = measure(_rank(anew, number), anew.warmup)
     except TraceError as error:
         print(f"fastload whatif: {error}", file=sys.stderr)
         return None
@@ -176,10 +218,11 @@ def _free(folder: str) -> Path:
 # -- what is printed --------------------------------------------------------------------------------------------------
 
 
-def _text(simulation: Simulation, fixes: list[Fix], observed: float | None) -> str:
+def _text(rank: Rank, simulation: Simulation, fixes: list[Fix], observed: float | None) -> str:
     off = simulation.reproduced_ms / simulation.observed_ms - 1
+    name = "" if rank.rank is None else f"rank {rank.rank}: "
     lines = [
-        f"observed {_ms(simulation.observed_ms)} a step; the simulation of the same run: "
+        f"{name}observed {_ms(simulation.observed_ms)} a step; the simulation of the same run: "
         f"{_ms(simulation.reproduced_ms)} ({off:+.1%})"
     ]
     for fix in fixes:
@@ -199,8 +242,10 @@ def _ms(value: float) -> str:
     return f"{value:.3g} ms" if value < 100 else f"{value:.0f} ms"
 
 
-def _json(simulation: Simulation, fixes: list[Fix], observed: float | None) -> str:
+def _json(rank: Rank, simulation: Simulation, fixes: list[Fix], observed: float | None) -> str:
     found = {
+        "version": VERSION,
+        "rank": rank.rank,
         "simulation": dataclasses.asdict(simulation),
         "fixes": [dataclasses.asdict(fix) for fix in fixes],
         "rerun_ms": observed,
@@ -208,4 +253,4 @@ def _json(simulation: Simulation, fixes: list[Fix], observed: float | None) -> s
     return json.dumps(found, indent=1, allow_nan=False)
 
 
-__all__ = ["EPILOG", "add_options", "what_if"]
+__all__ = ["EPILOG", "VERSION", "add_options", "what_if"]

@@ -23,7 +23,7 @@ GROUPS: dict[Group, str] = {
     "cores": "waiting for a core",
     "order": "held up by order",
     "moving": "moving the batch",
-    "main": "main process",
+    "main": "main thread",
 }
 
 _STATES: dict[str, tuple[str, Group, str]] = {
@@ -31,14 +31,15 @@ _STATES: dict[str, tuple[str, Group, str]] = {
     "sampler": ("sampler", "main", "drawing the batch's indices"),
     "queued": ("queued", "main", "no worker was at it yet"),
     "read": ("read", "storage", "blocked in the dataset, as in waiting for a disk"),
-    "sample": ("dataset", "cpu", "on the CPU in the dataset, outside of any known stage"),
+    "sample": ("sample", "cpu", "on the CPU in the dataset, outside of any known stage"),
     "collate": ("collate", "cpu", "making one batch of samples"),
     "run-queue": ("run queue", "cores", "ready to run, but no core was free"),
+    "gil": ("GIL", "cores", "in a worker thread that waited for its turn in the interpreter"),
     "transport": ("transport", "moving", "from the worker to the main process"),
-    "reorder": ("order", "order", "complete, but an earlier batch was not"),
+    "reorder": ("reorder", "order", "complete, but an earlier batch was not"),
     "pin": ("pin", "moving", "into page-locked memory"),
     "copy": ("copy", "moving", "to the device"),
-    "host": ("main thread", "main", "complete, but the main thread had not got to it"),
+    "main-thread": ("main thread", "main", "complete, but the main thread had not got to it"),
     "other": ("other", "main", "not known"),
 }
 
@@ -170,11 +171,20 @@ def rank_name(rank: RankAnalysis) -> str:
 
 
 def chief(analysis: Analysis) -> RankAnalysis | None:
-    """Return the rank that the report is about: the culprit, else the one with the largest stall; None without any."""
+    """Return the rank that the report is about: the culprit, else the one that lost most time; None without any."""
     for rank in analysis.ranks:
         if analysis.culprit is not None and rank.rank == analysis.culprit:
             return rank
-    return max(analysis.ranks, key=lambda rank: rank.stall.value, default=None)
+    lost = (rank.stall.value * rank.step_ms.value * rank.num_steps for rank in analysis.ranks)
+    return max(zip(lost, analysis.ranks, strict=True), key=lambda one: one[0], default=(0.0, None))[1]
+
+
+def observed_ms(analysis: Analysis, rank: RankAnalysis) -> float:
+    """Return the time of a step that predictions are to be held against.
+
+    With several loaders in turns it is that of the steps with the loader that they are about.
+    """
+    return rank.step_ms.value if analysis.simulation is None else analysis.simulation.observed_ms
 
 
 def by_size(blame: Mapping[str, float]) -> list[tuple[str, float]]:
@@ -199,15 +209,13 @@ def simulation_in_words(analysis: Analysis) -> str:
     simulation = analysis.simulation
     if simulation is None:
         return "no simulation was made, so nothing is predicted"
-    error = (
-        (simulation.reproduced_ms - simulation.observed_ms) / simulation.observed_ms if simulation.observed_ms else 0
+    if not simulation.trusted:
+        return f"nothing is predicted: {visible(simulation.reason)}"
+    error = simulation.reproduced_ms / simulation.observed_ms - 1.0 if simulation.observed_ms else 0.0
+    return (
+        f"the simulation gives {ms(simulation.reproduced_ms)} ms for the {ms(simulation.observed_ms)} ms that were "
+        f"observed ({error:+.1%})"
     )
-    seen = (
-        f"{ms(simulation.reproduced_ms)} ms for the {ms(simulation.observed_ms)} ms that were observed ({error:+.1%})"
-    )
-    if simulation.trusted:
-        return f"the simulation gives {seen}"
-    return f"nothing is predicted: {visible(simulation.reason)}; the simulation gives {seen}"
 
 
 __all__ = [
@@ -219,6 +227,7 @@ __all__ = [
     "command_in_words",
     "ms",
     "ms_interval",
+    "observed_ms",
     "percent",
     "plural",
     "rank_name",

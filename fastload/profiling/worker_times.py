@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from statistics import median_low
 
@@ -12,6 +13,10 @@ UNUSUAL_TASK = 1.5
 """A task that takes so many times the median one is unusually long."""
 UNUSUAL_WORKER = 1.3
 """A worker whose samples take so many times those of the median worker is unusually slow."""
+CROWDED = 0.8
+"""Share of the cores that a run's threads want on average, from which on it is they who keep each other waiting."""
+WAITS_COUNT = 0.05
+"""Share of the time from which on waits say which loader a recording is about."""
 LATE_NS = 1_000_000
 """A thread that gets the interpreter so late had to wait for another one that computes."""
 PARALLEL, TAKING_TURNS = 1.25, 0.8
@@ -23,6 +28,23 @@ def method_of(loader: Mapping[str, object]) -> str:
     if not loader.get("num_workers"):
         return "inline"
     return "thread" if loader.get("worker_method") == "thread" else "process"
+
+
+def main_loader(rank: Rank) -> int:
+    """Return the number of the loader that a rank waited for most; if waits hardly count, that it worked for most."""
+    waited: dict[int, int] = defaultdict(int)
+    worked: dict[int, int] = defaultdict(int)
+    for step in rank.steps:
+        waited[step.loader] += step.wait.ns + sum(span.ns for span in step.startup)
+        worked[step.loader] += step.loop_ns or 0
+    by = waited if sum(waited.values()) >= WAITS_COUNT * sum([*waited.values(), *worked.values()]) else worked
+    return max(by, key=lambda loader: by[loader], default=min(rank.loaders, default=-1))
+
+
+def loader_in_words(loader: Mapping[str, object]) -> str:
+    """Return what a loader goes over: its dataset's class, and how long that is."""
+    name = str(loader.get("dataset") or "a dataset").rpartition(".")[2]
+    return name if loader.get("length") is None else f"{name} with {loader['length']} samples"
 
 
 def all_batches(rank: Rank) -> Iterable[Batch]:
@@ -53,12 +75,26 @@ def interpreter_share(rank: Rank, loader: int) -> float:
     return late * min(1.0, computed)
 
 
+def cores_wanted(rank: Rank) -> float:
+    """Return how many cores workers and the loop wanted on average: what they were on, and what they waited for.
+
+    Many workers that sleep leave the cores to others, and if they wait for one, others have it.
+    """
+    tasks = (task for batch in all_batches(rank) for task in batch.tasks)
+    wanted = sum((task.cpu_ns or 0) + (task.runnable_ns or 0) for task in tasks)
+    wanted += sum((step.loop_cpu_ns or 0) + (step.loop_runnable_ns or 0) for step in rank.steps)
+    spent = sum(step.wait.ns + (step.loop_ns or 0) + sum(span.ns for span in step.startup) for step in rank.steps)
+    return wanted / max(1, spent)
+
+
 def crowding(rank: Rank, loader: int, batches: Iterable[Batch]) -> float:
     """Return the share of the time in which a loader's workers wanted a core that they did not get it.
 
     What brings batches from them to the loop wants a core too. With as many cores as workers it is taken to get one.
     """
-    if (rank.loaders.get(loader, {}).get("num_workers") or 0) <= rank.cores:
+    if (rank.loaders.get(loader, {}).get("num_workers") or 0) <= rank.cores or cores_wanted(
+        rank
+    ) < CROWDED * rank.cores:
         return 0.0
     tasks = [task for batch in batches if batch.loader == loader for task in batch.tasks]
     known = [task for task in tasks if task.cpu_ns is not None and task.runnable_ns is not None]
@@ -136,13 +172,17 @@ class Unusual:
 
 
 __all__ = [
+    "CROWDED",
     "LATE_NS",
     "UNUSUAL_WORKER",
     "Unusual",
     "WorkerTimes",
     "all_batches",
+    "cores_wanted",
     "crowding",
     "interpreter_share",
+    "loader_in_words",
+    "main_loader",
     "method_of",
     "running_max",
     "union",

@@ -337,14 +337,14 @@ def test_an_exit_in_worker_init_fn_does_not_hang(kind: Kind, raised: type[BaseEx
 @of_kinds(SPAWN, SPAWN_PIPES)
 @pytest.mark.timeout(100)
 def test_spawned_workers_pass_exceptions_of_dataset_and_of_strange_classes(kind: Kind) -> None:
-    # One loader for all, since spawning takes seconds.
+    # One loader for all, and one worker, since spawning takes seconds.
     faults = {
         3: _Raiser(fault_errors.two_arguments),
         8: _Raiser(fault_errors.local_class),
         13: _Raiser(fault_errors.huge),
         16: _Raiser(StopIteration),
     }
-    loader = loader_of(Numbers(24, "dict", faults), batch_size=4, persistent_workers=True, **kind.options())
+    loader = loader_of(Numbers(24, "dict", faults), batch_size=4, persistent_workers=True, **kind.options(1))
     for _ in range(2):
         found = outcomes(iter(loader))
         assert_outcomes(found, batches_of(24, 4), set(faults), RuntimeError | Quiet)

@@ -201,7 +201,7 @@ def test_iterations_of_one_loader_may_be_left_in_any_order(kind: Kind, draw: Dra
 @pytest.mark.timeout(100)
 @draws(1)
 def test_persistent_workers_start_a_new_epoch_after_one_was_left_anywhere(kind: Kind, draw: Draw) -> None:
-    options = draw.loading(kind) | {"persistent_workers": True}
+    options = draw.loading(kind, max_workers=1 if kind is SPAWN else 3) | {"persistent_workers": True}
     form = draw.choice(FORMS)
     loader = loader_of(Numbers(80, form), **options)
     expected = batches_of(80, options["batch_size"])
@@ -250,12 +250,14 @@ def test_workers_that_are_stuck_in_the_users_code_are_ended_in_a_bounded_time(ki
     loaders = []
     for stuck in ways if kind.method == "fork" else ways[:1]:
         dataset = Numbers(40, faults={1: _StuckAfter(gate, stuck)})
-        loader = loader_of(dataset, batch_size=4, chunk_size="batch", **kind.options())
+        options = kind.options(1 if kind is SPAWN else 2)
+        loader = loader_of(dataset, batch_size=4, chunk_size="batch", **options)
         loaders.append(iter(loader))
         gate.wait_reached()
-    # All at once, since each takes its time.
+    # All at once, since each takes its time: five seconds by default, which one kind shows.
+    grace = {} if kind is PACKETS else {"grace": 1.0}
     begun = time.monotonic()
-    threads = [threading.Thread(target=iterator._shutdown_workers) for iterator in loaders]
+    threads = [threading.Thread(target=iterator._shutdown_workers, kwargs=grace) for iterator in loaders]
     for thread in threads:
         thread.start()
     for thread in threads:

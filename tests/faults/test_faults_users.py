@@ -169,13 +169,13 @@ def test_workers_do_not_outlive_a_parent_that_is_killed_at_any_time(kind: Kind, 
 
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
 def test_spawned_workers_do_not_outlive_a_killed_parent(method: str, launcher: Launcher) -> None:
-    options = {"num_workers": 2, "multiprocessing_context": method, "batch_size": 4}
+    options = {"num_workers": 1, "multiprocessing_context": method, "batch_size": 4}
     user = launcher.start("works_while_workers_are_idle", options=options)
     while user.hears() != "works":
         pass
     user.kill()
     assert user.ends() == -signal.SIGKILL
-    assert len(user.workers) == 2
+    assert len(user.workers) == 1
     user.nothing_is_left(SECONDS)
 
 

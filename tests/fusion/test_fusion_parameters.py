@@ -135,6 +135,7 @@ def test_parts_that_end_differently_are_not_moved():
 
 
 def in_a_worker(pickled, queue):
+    torch.set_num_threads(1)  # as every worker does: OpenMP's threads are not there after a fork
     one = pickle.loads(pickled)
     queue.put(one.load([3, 1], [3, 1], 2).images.numpy())
 

@@ -84,7 +84,7 @@ def test_a_decoder_that_is_not_there_is_refused_with_the_reason(no_library, monk
 def test_torchvisions_dataset_without_fusion_takes_another_decoder(folder, name, num_workers):
     transform = v1.Compose([v1.Resize((20, 24)), v1.PILToTensor()])
     ours, theirs = (datasets.ImageFolder(folder, transform, **more) for more in ({"loader": Loader(name)}, {}))
-    context: dict[str, Any] = {"multiprocessing_context": "spawn"} if num_workers else {}
+    context: dict[str, Any] = {"multiprocessing_context": "forkserver"} if num_workers else {}
     found = list(TorchDataLoader(ours, 7, num_workers=num_workers, **context))
     for one, other in zip(found, TorchDataLoader(theirs, 7), strict=True):
         assert torch.equal(one[0], other[0])

@@ -58,6 +58,7 @@ def run(folder: Path, sources: list[str], tests: list[Path]) -> subprocess.Compl
         "LD_PRELOAD": ":".join(first),
         "ASAN_OPTIONS": "detect_leaks=0:abort_on_error=0",
         "PYTHONPATH": os.pathsep.join([str(native.LIBRARY.parents[2]), os.environ.get("PYTHONPATH", "")]),
+        "PYTEST_ADDOPTS": "",  # not as many processes as this run has
     }
     return subprocess.run(
         [sys.executable, "-c", _SCRIPT, str(library), *map(str, tests)],

@@ -329,7 +329,7 @@ def test_another_version_of_libjpeg_turbo_than_the_headers_gives_the_same():
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", test],
         capture_output=True,
         text=True,
-        env={**os.environ, "LD_PRELOAD": str(shipped[-1])},
+        env={**os.environ, "LD_PRELOAD": str(shipped[-1]), "PYTEST_ADDOPTS": ""},  # one test needs one process
     )
     assert done.returncode == 0, done.stdout[-2000:]
 

@@ -139,12 +139,12 @@ def pixels_and_sizes(batch):
 
 @pytest.mark.parametrize(
     ("loader", "method"),
-    [(fastload.DataLoader, "fork"), (torch.utils.data.DataLoader, "fork"), (fastload.DataLoader, "spawn")],
+    [(fastload.DataLoader, "fork"), (torch.utils.data.DataLoader, "fork"), (fastload.DataLoader, "forkserver")],
 )
 def test_worker_processes_load_what_this_one_does(pair, loader, method):
     folder, images = pair
     images[0]  # the parent has maps that a fork inherits
-    workers = {"fork": 2, "spawn": 1}[method]
+    workers = {"fork": 2, "forkserver": 1}[method]
     loader = loader(images, 4, num_workers=workers, multiprocessing_context=method, collate_fn=pixels_and_sizes)
     found = [one for batch in loader for one in batch]
     assert found == pixels_and_sizes(folder)

@@ -14,7 +14,19 @@ from fastload.profiling.trace import Batch, Rank, Sample, Span, Stage, Step, Tas
 
 MS = 1_000_000
 KNOWN = {
-    *("startup", "sampler", "queued", "read", "sample", "collate", "run-queue", "gil", "transport", "pin", "host"),
+    *(
+        "startup",
+        "sampler",
+        "queued",
+        "read",
+        "sample",
+        "collate",
+        "run-queue",
+        "gil",
+        "transport",
+        "pin",
+        "main-thread",
+    ),
     *("stage:Decode", "stage:Flip", "other"),
 }
 
@@ -250,7 +262,7 @@ def test_a_wait_is_charged_to_what_its_batch_was_at_in_turn():
         "read": 20 * MS,
         "collate": 10 * MS,
         "transport": 3 * MS,
-        "host": 2 * MS,
+        "main-thread": 2 * MS,
     }
 
 
@@ -267,13 +279,16 @@ def test_the_way_to_the_loop_is_charged_to_the_worker_while_it_is_at_the_next_ba
     assert blamed(step_of(0, 0, 20 * MS, [task]), after).parts == {"sample": 18 * MS, "transport": 2 * MS}
 
 
-def test_the_way_to_the_loop_waits_for_a_core_as_workers_do_where_they_are_more_than_the_cores():
+def test_the_way_to_the_loop_waits_for_a_core_as_workers_do_where_they_want_more_than_the_cores():
     task = task_of(0, 10 * MS, arrived=20 * MS, cpu_ns=2 * MS, runnable_ns=8 * MS)
-    assert blamed(step_of(0, 10 * MS, 20 * MS, [task]), num_workers=8).parts == {
-        "run-queue": 8 * MS,
-        "transport": 2 * MS,
-    }
-    assert blamed(step_of(0, 10 * MS, 20 * MS, [task]), num_workers=2).parts == {"transport": 10 * MS}
+    step = step_of(0, 10 * MS, 20 * MS, [task])
+    others = [
+        step_of(number, 20 * MS, 20 * MS, [task_of(0, 10 * MS, worker=number, cpu_ns=2 * MS, runnable_ns=8 * MS)])
+        for number in range(1, 4)
+    ]
+    assert blamed(step, *others, num_workers=8).parts == {"run-queue": 8 * MS, "transport": 2 * MS}
+    assert blamed(step, *others, num_workers=2).parts == {"transport": 10 * MS}
+    assert blamed(step, num_workers=8).parts == {"transport": 10 * MS}, "the others sleep, and leave the cores"
 
 
 def test_of_many_tasks_the_one_that_arrived_last_was_waited_for():
@@ -313,7 +328,7 @@ def test_threads_that_do_not_compute_hold_no_interpreter_however_late_others_wak
 def test_without_workers_the_work_lies_in_the_wait():
     task = task_of(5 * MS, 25 * MS, worker=-1, dispatched=None, cpu_ns=20 * MS, runnable_ns=0)
     found = blamed(step_of(0, 0, 26 * MS, [task]), num_workers=0)
-    assert found.parts == {"sampler": 5 * MS, "sample": 20 * MS, "host": 1 * MS}
+    assert found.parts == {"sampler": 5 * MS, "sample": 20 * MS, "main-thread": 1 * MS}
 
 
 def test_the_sampler_is_blamed_when_it_draws_the_next_indices_before_a_batch_is_given_out():
@@ -321,13 +336,13 @@ def test_the_sampler_is_blamed_when_it_draws_the_next_indices_before_a_batch_is_
     step = step_of(0, 0, 31 * MS, [task_of(-9 * MS, -8 * MS, arrived=1 * MS)])
     end = step_of(2, 10**12, 10**12, [], loop_ns=None)
     found = blamed_steps(rank_of([step, end], [drawing]), "host")[0]
-    assert found.parts == {"transport": 1 * MS, "host": 2 * MS, "sampler": 28 * MS}
+    assert found.parts == {"transport": 1 * MS, "main-thread": 2 * MS, "sampler": 28 * MS}
 
 
 def test_with_a_device_only_the_last_part_of_a_wait_counts_in_which_it_was_idle():
     task = task_of(0, 30 * MS, arrived=35 * MS, cpu_ns=30 * MS, runnable_ns=0)
     found = blamed(step_of(0, 0, 36 * MS, [task], device_idle_ns=10 * MS))
-    assert (found.stall_ns, found.parts) == (10 * MS, {"sample": 4 * MS, "transport": 5 * MS, "host": 1 * MS})
+    assert (found.stall_ns, found.parts) == (10 * MS, {"sample": 4 * MS, "transport": 5 * MS, "main-thread": 1 * MS})
 
 
 def test_work_that_nobody_heard_is_not_blamed_on_anything():

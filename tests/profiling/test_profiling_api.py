@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import gc
 import os
+import sys
 import threading
 import time
 from pathlib import Path
@@ -35,8 +36,8 @@ PROTECTED = [
 
 
 class Numbers(Dataset[Any]):
-    def __init__(self, seconds: float = 0.0002) -> None:
-        self._seconds = seconds  # of samples that take less than 25 µs not every one is told
+    def __init__(self, seconds: float = 0.0006) -> None:
+        self._seconds = seconds  # of samples that take less than 0.3 ms not every one is told
 
     def __len__(self) -> int:
         return 12
@@ -58,10 +59,13 @@ BATCHES = [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
 def test_what_is_loaded_within_is_recorded(tmp_path: Path, engine: Any, context: str | None) -> None:
     workers = {"num_workers": 1, "multiprocessing_context": context} if context else {}
     loader = engine(Numbers(), batch_size=4, **workers)
-    list(loader)
+    outside = range(0 if context == "spawn" else 1)  # a process that is spawned takes seconds
+    for _ in outside:
+        list(loader)
     with fastload.profile(loader, folder=tmp_path / "new") as recorded:
         list(loader)
-    list(loader)
+    for _ in outside:
+        list(loader)
     trace = recorded.trace()
     assert trace.missing == {}
     (rank,) = trace.ranks
@@ -95,6 +99,26 @@ def test_everything_is_as_before_afterwards(tmp_path: Path, level: int) -> None:
         raise KeyError("mine")
     assert found() == before
     assert any(any(batch) for batch in indices(recorded.trace().ranks[0])) == (level > 0)
+
+
+def test_a_recording_that_has_ended_holds_no_file_and_waits_for_no_import(tmp_path: Path) -> None:
+    def held() -> tuple[int, int]:
+        gc.collect()
+        mapped = Path("/proc/self/maps").read_text(encoding="utf-8").count(f"{tmp_path}/")
+        return mapped, len(sys.meta_path)
+
+    before = held()
+    for number in range(3):
+        with fastload.profile(folder=tmp_path / str(number), level=2):
+            list(DataLoader(Numbers(), num_workers=1))
+            list(DataLoader(Numbers()))
+    assert held() == before
+
+
+@pytest.mark.parametrize("wrong", ["train", iter([1]), Numbers()])
+def test_what_is_no_loader_is_refused_at_once(wrong: Any) -> None:
+    with pytest.raises(ConfigError, match="loader must be a DataLoader, or None for all of this process, got"):
+        fastload.profile(wrong)
 
 
 def test_one_recording_at_a_time_in_a_folder_of_its_own(tmp_path: Path) -> None:

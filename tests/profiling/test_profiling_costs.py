@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -28,7 +29,8 @@ def record(kind: int, *numbers: int) -> Record:
     ("one", "expected"),
     [
         (record(Kind.WAIT), 100),
-        (record(Kind.WORK), 2100),
+        (record(Kind.WORK), 120),
+        (record(Kind.READ), 2100),
         (record(Kind.COLLATE), 120),
         (record(Kind.SAMPLE, 5, 3, 1), 120),
         (record(Kind.SAMPLE, 5, -1, 16), 115),
@@ -101,3 +103,16 @@ def test_a_disk_that_is_full_from_the_beginning_leaves_no_half_made_ring(
         recorder.ring().write(Kind.SAMPLE, 0, 0, 1, 2)
     assert not [path for path in tmp_path.iterdir() if "ring" in path.name]
     assert capsys.readouterr().err.count("is recorded no further: [Errno 28]") == 1
+
+
+def test_of_a_ring_only_what_was_written_is_read_and_not_the_holes_behind_it(tmp_path: Path) -> None:
+    path = str(tmp_path / "a.ring")
+    Ring(path, 1 << 18, thread=1, is_main=True).write(Kind.SAMPLE, 0, 0, 1, 2)
+    tracemalloc.start()
+    try:
+        file = RingFile(path)
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert [(one.begun, one.ended) for one in file] == [(1, 2)]
+    assert held < 1 << 20 < os.stat(path).st_size

@@ -142,6 +142,21 @@ def test_of_the_smallest_samples_one_in_sixteen_stands_for_the_others(tmp_path: 
     assert [(sample.place, sample.weight) for sample in last] == [(0, 16), (16, 16), (32, 8)]
 
 
+@pytest.mark.parametrize("kind", ["map", "iterable"])
+def test_of_a_long_run_of_small_samples_one_task_in_eight_is_heard_in_full(tmp_path: Path, kind: str) -> None:
+    tensor = torch.arange(100 * 8)
+    dataset = torch.utils.data.Subset(Plain(tensor), range(100 * 8)) if kind == "map" else Flow(100 * 8)
+    with fastload.profile(folder=tmp_path) as recorded:
+        given = [batch.tolist() for batch in DataLoader(dataset, batch_size=8)]
+    assert given == tensor.view(100, 8).tolist()
+    tasks = [step.batch.tasks[0] for step in recorded.trace().ranks[0].steps]
+    heard = [sum(sample.weight for sample in task.samples) for task in tasks]
+    assert heard[:64] == [8] * 64
+    assert heard[64:] == [8 if number % 8 == 0 else 0 for number in range(65, 101)]
+    assert [task.read_bytes is not None for task in tasks] == [weight > 0 for weight in heard]
+    assert all(task.cpu_ns is not None for task in tasks)
+
+
 class Plain(Dataset[Any]):
     def __init__(self, tensor: torch.Tensor) -> None:
         self.tensor = tensor
@@ -151,8 +166,11 @@ class Plain(Dataset[Any]):
 
 
 class Flow(torch.utils.data.IterableDataset[Any]):
+    def __init__(self, number: int = 40 * 8) -> None:
+        self.number = number
+
     def __iter__(self) -> Any:
-        return iter(range(40 * 8))
+        return iter(range(self.number))
 
 
 # -- stages -----------------------------------------------------------------------------------------------------------

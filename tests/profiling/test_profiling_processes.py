@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import resource
+import subprocess
 import sys
 from pathlib import Path
 
@@ -34,7 +35,7 @@ def indices_of(step: Step) -> list[int | None]:
         ("pass", "num_workers=0"),
         ("pass", "num_workers=2"),
         ("pass", "num_workers=2, persistent_workers=True, multiprocessing_context='forkserver'"),
-        ("pass", "num_workers=1, multiprocessing_context='spawn'"),
+        ("pass", "num_workers=1, persistent_workers=True, multiprocessing_context='spawn'"),
         (OURS, "num_workers=0"),
         (OURS, "num_workers=2"),
         (OURS, "num_workers=2, persistent_workers=True"),
@@ -75,28 +76,57 @@ def test_every_batch_is_told_with_its_tasks_and_samples(tmp_path: Path, importin
     assert bool(rank.probe_ns) <= ("thread" in arguments)
 
 
-def test_ranks_that_torchrun_starts_end_at_the_same_step(tmp_path: Path) -> None:
+def test_a_thread_that_loads_for_the_main_one_ends_the_script_after_its_steps(tmp_path: Path) -> None:
     write(
         tmp_path,
         """
+        import atexit, queue, threading
+        batches = queue.Queue(2)
+
+        def load():
+            while True:
+                for batch in DataLoader(Slow(), batch_size=4):
+                    batches.put(batch)
+
         if __name__ == "__main__":
-            torch.distributed.init_process_group("gloo")
-            for epoch in range(100):
-                for batch in DataLoader(Slow(), batch_size=4, num_workers=1, persistent_workers=True):
-                    torch.distributed.all_reduce(torch.ones(1))
+            atexit.register(print, "ended")
+            threading.Thread(target=load).start()
+            while True:
+                batches.get()
         """,
     )
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "train.py"]
-    done = profile(tmp_path, "--", *torchrun, options=("--steps", 7, "--warmup", 2))
-    assert done.status == 0, done.errors
-    assert [(rank.rank, len(rank.steps)) for rank in done.trace.ranks] == [(0, 9), (1, 9)]
+    done = profile(tmp_path, "train.py", options=("--steps", 7, "--warmup", 2))
+    assert (done.status, done.output) == (0, "ended\n"), done.errors
+    assert "Traceback" not in done.errors
+    assert len(done.trace.ranks[0].steps) == 9
 
 
-def test_a_module_is_recorded_with_its_arguments_and_its_input_is_its_own(tmp_path: Path) -> None:
+def test_workers_whose_environment_was_cleared_are_missing_and_not_idle(tmp_path: Path) -> None:
     write(
         tmp_path,
         """
         if __name__ == "__main__":
+            del os.environ["FASTLOAD_PROFILE"]
+            print(len(list(DataLoader(Slow(), batch_size=4, num_workers=1, multiprocessing_context="spawn"))))
+        """,
+    )
+    done = profile(tmp_path, "train.py")
+    assert (done.status, done.output) == (0, "6\n"), done.errors
+    assert "wrote nothing" in done.trace.missing["what workers do"]
+    assert [step.batch.tasks for step in done.trace.ranks[0].steps] == [[]] * 6
+
+
+def test_a_module_is_recorded_with_its_arguments_and_its_input_and_modules_are_its_own(tmp_path: Path) -> None:
+    names = ("resource", "records", "ring", "observe", "trace")
+    for name in names:
+        (tmp_path / f"{name}.py").write_text("OWN = 1")
+    write(
+        tmp_path,
+        f"""
+        import {", ".join(names)}
+
+        if __name__ == "__main__":
+            assert all(module.OWN for module in ({", ".join(names)}))
             print(sys.argv[1:], sys.stdin.read(), len(list(DataLoader(Slow(), batch_size=12))))
             print("careful", file=sys.stderr)
             sys.exit(17)
@@ -251,3 +281,37 @@ def test_a_process_without_torch_is_left_as_it_is(tmp_path: Path) -> None:
     done = profile(tmp_path, "plain.py")
     assert (done.status, done.output) == (0, "set()\n")
     assert [path.name for path in done.folder.iterdir()] == ["recording.json"]
+
+
+def test_folders_that_are_made_in_the_same_second_are_two(tmp_path: Path) -> None:
+    (tmp_path / "plain.py").write_text("pass")
+    command = [sys.executable, "-m", "fastload.cli", "profile", "plain.py"]
+    started = [subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) for _ in range(4)]
+    ended = [(process.communicate(timeout=240)[1], process.returncode) for process in started]
+    assert [status for _, status in ended] == [0] * 4, ended
+    assert len(list(tmp_path.glob("fastload-profile-*"))) == 4
+
+
+def test_a_standard_error_without_room_leaves_the_scripts_status(tmp_path: Path) -> None:
+    path = write(tmp_path, "list(DataLoader(Slow(), batch_size=4)); raise SystemExit(7)")
+    command = [sys.executable, "-m", "fastload.cli", "profile", "--full", "--out", "out", str(path)]
+    with open("/dev/full", "w", encoding="utf-8") as full:
+        done = subprocess.run(command, cwd=tmp_path, stderr=full, stdout=subprocess.PIPE, timeout=240, check=False)
+    assert done.returncode == 7
+    assert (tmp_path / "out" / "profile.json").exists()
+
+
+def test_a_script_that_closes_all_files_goes_on(tmp_path: Path) -> None:
+    path = write(
+        tmp_path,
+        """
+        import os
+        for number, batch in enumerate(DataLoader(Slow(), batch_size=4)):
+            if number == 1:
+                os.closerange(3, 256)
+        print(number)
+        """,
+    )
+    done = profile(tmp_path, path)
+    assert (done.status, done.output) == (0, "5\n"), done.errors
+    assert len(done.trace.ranks[0].steps) == 6

@@ -22,7 +22,7 @@ class Numbers(Dataset[Any]):
         return 12
 
     def __getitem__(self, index: int) -> torch.Tensor:
-        time.sleep(0.0002)
+        time.sleep(0.0006)
         return torch.full((2,), index)
 
 

@@ -99,6 +99,19 @@ def test_a_test_that_loads_nothing_fails_since_nothing_was_measured(tmp_path: Pa
     assert "has asked no DataLoader for a batch" in done.stdout
 
 
+def test_a_test_whose_steps_are_all_warm_up_fails_since_nothing_was_measured(tmp_path: Path) -> None:
+    done = outcome_of(
+        tmp_path,
+        """
+        @pytest.mark.fastload(max_stall_pct=5, warmup=60)
+        def test_it():
+            train(0.001, 0)
+        """,
+    )
+    assert done.returncode == 1
+    assert "no step is left to measure behind warmup=60" in done.stdout
+
+
 @pytest.mark.parametrize(
     "given", ["", "5", "max_stall_pct=-1", "max_stall_pct=101", "max_stall_pct='5'", "max_stall_pct=5, steps=3"]
 )

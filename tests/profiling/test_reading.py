@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from fastload.errors import TraceError
+from fastload.profiling.analysing import analyse
 from fastload.profiling.hooks.slow_files import NUMBER, SlowFiles, file_of
-from fastload.profiling.reading import SETTINGS, read_trace
+from fastload.profiling.reading import SETTINGS, add_settings, read_settings, read_trace, write_settings
 from fastload.profiling.records import Kind
 from fastload.profiling.ring import Ring
 from fastload.profiling.trace import Copy, Span
@@ -48,6 +53,13 @@ def test_the_wait_that_finds_the_end_of_a_pass_is_no_part_of_the_loop(tmp_path):
     assert [step.loop_ns for step in rank.steps] == [70 - 20 - 15, 95 - 90]
     assert [step.first for step in rank.steps] == [True, True]
     assert (trace.recorded, trace.exit_status) == ("2026-01-02T03:04:05+00:00", 3)
+
+
+def test_a_number_of_a_loader_that_json_cannot_say_becomes_a_word(tmp_path):
+    folder = recording(tmp_path, TWO_PASSES, [{"kind": "loader", "number": 5, "timeout": float("inf")}])
+    trace = read_trace(folder)
+    assert trace.ranks[0].loaders[5]["timeout"] == "Infinity"
+    analyse(trace).to_json()
 
 
 def test_copies_belong_to_the_step_before_them(tmp_path):
@@ -137,3 +149,65 @@ def test_a_dataset_without_a_list_of_files_names_none_and_runs_no_code():
     assert (file_of(odd, 5), file_of(odd, -3), file_of(odd, -1)) == (None, None, "1.jpg")
     odd.samples = [(3, "x"), ()]  # type: ignore[list-item]
     assert (file_of(odd, 0), file_of(odd, 1)) == (None, None)
+
+
+def test_what_is_known_only_at_the_end_leaves_what_was_known_before(tmp_path: Path) -> None:
+    write_settings(tmp_path, command=["train.py"], recorded="2026-03-05T14:30:00+01:00")
+    add_settings(tmp_path, status=3)
+    found = read_settings(str(tmp_path))
+    assert (found["recorded"], found["command"], found["status"]) == ("2026-03-05T14:30:00+01:00", ["train.py"], 3)
+    assert set(found) == {"recorded", "command", "status", "versions"}
+
+
+def test_a_disk_that_is_full_at_the_end_leaves_the_settings_as_they_were(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_settings(tmp_path, command=["train.py"])
+    before = (tmp_path / SETTINGS).read_bytes()
+
+    def half(path: Path, text: str, **_: object) -> int:
+        path.write_bytes(text.encode()[:10])
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", half)
+    with pytest.raises(OSError, match="No space left"):
+        add_settings(tmp_path, status=0)
+    assert [path.name for path in tmp_path.iterdir()] == [SETTINGS]
+    assert (tmp_path / SETTINGS).read_bytes() == before
+
+
+def test_the_versions_that_a_script_runs_with_are_known(tmp_path):
+    folder = recording(tmp_path, TWO_PASSES, [{"kind": "versions", "torch": "2.13.0"}])
+    assert read_trace(folder).versions == {"torch": "2.13.0"}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        {"kind": "workers", "iterator": 0, "processes": [[]]},
+        {"kind": "workers", "iterator": 0, "processes": 8},
+        {"kind": "workers", "processes": [8]},
+        {"kind": "costs", "record": 1.0, "cpu": 1.0, "clocks": None, "call": 1.0},
+        {"kind": "name", "number": "1", "text": "Crop"},
+        {"kind": 3},
+    ],
+)
+def test_a_note_that_lacks_something_or_has_it_of_another_type_is_told_with_its_line(tmp_path, line):
+    with pytest.raises(TraceError, match="line 3, is not what fastload profile writes; record again"):
+        read_trace(recording(tmp_path, TWO_PASSES, [line]))
+
+
+@pytest.mark.parametrize("change", [{"versions": -5}, {"recorded": None}, {"command": "train.py"}, {"warmup": "20"}])
+def test_settings_of_another_type_are_told_with_their_file(tmp_path, change):
+    folder = recording(tmp_path, TWO_PASSES)
+    write_settings(folder, **{"command": ["train.py"], **change})
+    with pytest.raises(TraceError, match=r"recording\.json is not what fastload profile writes; record again"):
+        read_trace(folder)
+
+
+@pytest.mark.parametrize("number", [-1, 1 << 50])
+def test_a_task_of_more_samples_than_there_can_be_is_damage_and_takes_no_memory(tmp_path, number):
+    records = [*TWO_PASSES[:1], (Kind.DISPATCH, 0, 10, 11, 0, 0, 0, 0, number), *TWO_PASSES[1:]]
+    records.append((Kind.WORK, 0, 13, 19, 0, 0, -1, -1, 0))
+    with pytest.raises(TraceError, match=f"the recording is damaged: it has a task of {number} samples"):
+        read_trace(recording(tmp_path, records))

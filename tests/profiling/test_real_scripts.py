@@ -327,23 +327,24 @@ from timm.data import create_loader
 from torchvision.datasets import FakeData
 
 if __name__ == "__main__":
-    loader = create_loader(
-        FakeData(20, (3, 40, 40), 10), input_size=(3, 32, 32), batch_size=4, is_training=True, num_workers=2,
-        device=torch.device("cpu"), persistent_workers=False, use_prefetcher=USE_PREFETCHER,
-    )
-    print([len([0 for images, labels in loader if images.shape == (4, 3, 32, 32)]) for epoch in range(2)])
+    for prefetches in (True, False):
+        loader = create_loader(
+            FakeData(20, (3, 40, 40), 10), input_size=(3, 32, 32), batch_size=4, is_training=True, num_workers=2,
+            device=torch.device("cpu"), persistent_workers=False, use_prefetcher=prefetches,
+        )
+        print([len([0 for images, labels in loader if images.shape == (4, 3, 32, 32)]) for epoch in range(2)])
 """
 
 
 @needs("timm")
-@pytest.mark.parametrize("use_prefetcher", [True, False])
-def test_timms_loader_is_recorded(tmp_path: Path, use_prefetcher: bool) -> None:
-    run = Run(tmp_path, TIMM.replace("USE_PREFETCHER", str(use_prefetcher)))
-    assert (run.status, run.output) == (0, "[5, 5]\n"), run.complaints
+def test_timms_loaders_with_its_prefetcher_and_without_are_recorded(tmp_path: Path) -> None:
+    run = Run(tmp_path, TIMM)
+    assert (run.status, run.output) == (0, "[5, 5]\n[5, 5]\n"), run.complaints
     rank = run.rank
-    assert batches_of(rank) == {"RandomSampler": [5, 5]}
+    assert len(rank.loaders) == 2
+    assert batches_of(rank) == {"RandomSampler": [5, 5, 5, 5]}
     assert workers_of(rank) == {0, 1}
-    assert num_samples(rank) == 40
+    assert num_samples(rank) == 80
 
 
 LIGHTNING = """
@@ -512,7 +513,7 @@ def test_each_rank_of_torchrun_is_recorded(tmp_path: Path) -> None:
 def test_all_ranks_end_after_the_same_step(tmp_path: Path) -> None:
     run = Run(tmp_path, RANKS, before=TORCHRUN, options=("--steps", "9", "--warmup", "2"))
     assert (run.status, run.output) == (0, ""), run.complaints
-    assert [len(rank.steps) for rank in run.trace.ranks] == [11, 11]
+    assert [(rank.rank, len(rank.steps)) for rank in run.trace.ranks] == [(0, 11), (1, 11)]
 
 
 # -- its own -----------------------------------------------------------------------------------------------------------

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fastload.profiling.demands import BatchDemand, Costs, Demands, Part
+from fastload.profiling.demands import BatchDemand, Demands, Part
+from fastload.profiling.passing import Costs
 from fastload.profiling.simulation import Machinery, Order, Played, play
 
 MS = 1e6
@@ -16,6 +17,7 @@ FREE = Costs(
     waking_ns=0.0,
     turning_ns=0.0,
     sending_ns=0.0,
+    sending_meanwhile_ns=0.0,
     receiving_ns=0.0,
     inline_ns=0.0,
     forking_ns=0.0,
@@ -26,6 +28,7 @@ COSTLY = Costs(
     waking_ns=0.1 * MS,
     turning_ns=0.2 * MS,
     sending_ns=0.3 * MS,
+    sending_meanwhile_ns=0.3 * MS,
     receiving_ns=0.4 * MS,
     inline_ns=0.05 * MS,
     forking_ns=10 * MS,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -11,12 +12,15 @@ from typing import Any
 
 import pytest
 
+from fastload.cli import main
+from fastload.profiling import whatif_command
 from fastload.profiling.analysing import analyse
 from fastload.profiling.analysis import Analysis, RankAnalysis
 from fastload.profiling.blame import BlamedStep
 from fastload.profiling.judging import Facts, judge, ratio_interval
 from fastload.profiling.reading import read_trace
 from fastload.profiling.trace import Batch, Copy, Rank, Span, Step, Task, Trace
+from fastload.profiling.wording import chief
 
 MS = 1_000_000
 
@@ -26,6 +30,7 @@ def facts_of(**values: Any) -> Facts:
         "clock": "host",
         "cores": 8,
         "total_workers": 2,
+        "wanted": 8.0,
         "method": "process",
         "probe_p50_ns": None,
         "startup": 0.0,
@@ -60,10 +65,11 @@ def steps_of(number: int = 60, loop_ms: int = 10, unusual: float = 0.0, **parts_
         ({"collate": 8, "transport": 1}, {}, "cpu"),
         ({"sampler": 8, "transport": 3}, {}, "sampler"),
         ({"transport": 6, "sample": 3}, {}, "transport"),
-        ({"host": 6, "sample": 3}, {}, "transport"),
+        ({"main-thread": 6, "sample": 3}, {}, "transport"),
         ({"pin": 6, "sample": 3}, {}, "pin"),
         ({"startup": 6, "sample": 3}, {}, "startup"),
         ({"run_queue": 6, "sample": 3}, {"cores": 2, "total_workers": 8}, "oversubscribed"),
+        ({"run_queue": 6, "sample": 3}, {"cores": 2, "total_workers": 8, "wanted": 0.5}, "cpu"),
         ({"run_queue": 6, "read": 3, "sample": 0.3}, {"cores": 2, "total_workers": 0}, "read"),
         ({"run_queue": 6, "read": 3, "sample": 0.3}, {"cores": 2, "total_workers": 8}, "read"),
         ({"run_queue": 6, "sample": 3}, {"cores": 2, "total_workers": 2}, "cpu"),
@@ -171,6 +177,21 @@ def test_the_rank_that_the_others_wait_for_is_named():
     assert [rank.verdict.cause for rank in found.ranks] == ["compute", "cpu", "compute"]
     assert any("rank 1" in line for line in found.ranks[0].verdict.evidence)
     assert not any("rank 1" in line for line in found.ranks[1].verdict.evidence)
+
+
+@pytest.mark.parametrize("waits_ms", [[1, 40, 1], [1, 30, 40], [5, 1, 1]])
+def test_what_is_predicted_without_a_rank_is_of_the_one_that_the_card_is_about(waits_ms, monkeypatch, capsys):
+    trace = trace_of(*(rank_of(place, [wait] * 50, [50 - wait] * 50) for place, wait in enumerate(waits_ms)))
+    for one in trace.ranks:  # whose loop loads
+        one.loaders = {0: {"num_workers": 0}}
+        for step in one.steps:
+            step.batch.tasks[0].worker = -1
+    about = chief(analyse(trace))
+    monkeypatch.setattr(whatif_command, "read_trace", lambda _: trace)
+    assert main(["whatif", "somewhere"]) == 0
+    assert capsys.readouterr().out.startswith(f"rank {about.rank}: observed 50 ms a step")
+    assert main(["whatif", "somewhere", "--rank", "1", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["rank"] == 1
 
 
 def test_ranks_that_are_late_by_turns_have_no_culprit():

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from fastload.errors import ConfigError, TraceError
 from fastload.profiling.demands import measure
 from fastload.profiling.trace import Batch, Copy, Rank, Sample, Span, Stage, Step, Task, Trace
-from fastload.profiling.whatif import WhatIf, fixes, grid, predict
+from fastload.profiling.whatif import WhatIf, predict, what_if
 
 MS = 1_000_000
 WARMUP = 8
@@ -23,7 +23,7 @@ def recorded(
     *,
     workers: int,
     prefetch: int = 2,
-    loop_ms: float = 10.0,
+    loop_ms: float | Sequence[float] = 10.0,
     computing: float = 0.0,
     queued: float = 0.0,
     stages: Sequence[tuple[str, float]] = (),
@@ -32,7 +32,8 @@ def recorded(
 ) -> Rank:
     """Return the recording of a run of torch's loader on many cores, each batch one sample.
 
-    ``computing`` and ``queued`` are shares of the work; the rest of it is blocked. ``stages`` are shares of it too.
+    ``loop_ms`` is that of all steps, or of each. ``computing`` and ``queued`` are shares of the work; the rest of it is
+    blocked. ``stages`` are shares of it too.
     """
     steps: list[Step] = []
     now = 0.0
@@ -52,6 +53,7 @@ def recorded(
             made.append(begun + work)
             ended = max(now, made[-1])
             given_.append(ended)
+            loop = loop_ms[number] if isinstance(loop_ms, Sequence) else loop_ms
             task = task_of(begun, work, handed, max(made[-1], now), number % max(1, workers) if workers else -1)
             task.cpu_ns, task.runnable_ns = int(task.ns * computing), int(task.ns * queued)
             task.samples = [sample_of(task, stages)]
@@ -64,12 +66,12 @@ def recorded(
                     batch=Batch(number=number, drawn=None, sampler_ns=None, tasks=[task]),
                     startup=startup if number == 0 else [],
                     first=number == 0,
-                    loop_ns=int(loop_ms * MS),
+                    loop_ns=int(loop * MS),
                     loop_cpu_ns=0,
                     loop_runnable_ns=0,
                 )
             )
-            now = ended + loop_ms
+            now = ended + loop
     loader = {"num_workers": workers, "prefetch_factor": prefetch, "engine": "torch", "batches": len(work_ms)}
     loader["in_order"], loader["persistent_workers"], loader["collate"] = True, False, "default_collate"
     return Rank(
@@ -138,7 +140,7 @@ def test_other_numbers_of_workers_and_batches_in_flight_are_predicted(work, loop
 def test_the_best_change_comes_first_with_the_lines_to_change_and_what_bounds_then():
     """40 ms of blocked work, 10 ms of loop, 2 workers: 20 ms a step; 4 workers reach the loop's 10."""
     rank = recorded([40.0] * 60, workers=2, loop_ms=10.0)
-    found, simulation = fixes(trace_of(rank), rank)
+    found, simulation, _ = what_if(trace_of(rank), rank)
     assert simulation.trusted
     assert simulation.observed_ms == pytest.approx(20.0, rel=0.01)
     best = found[0]
@@ -148,19 +150,32 @@ def test_the_best_change_comes_first_with_the_lines_to_change_and_what_bounds_th
         "-DataLoader(..., num_workers=2)",
         f"+DataLoader(..., num_workers={best.settings['num_workers']})",
     ]
-    assert best.then == "the loop's own computing"
+    assert best.then == (
+        "the loop's own computing, if what they wait for (disk, server, lock) serves "
+        f"{best.settings['num_workers']} of them as fast as 2"
+    )
     assert [fix.speedup for fix in found] == sorted((fix.speedup for fix in found), reverse=True)
 
 
 def test_where_the_loop_is_the_bound_there_is_nothing_to_fix():
-    rank = recorded([10.0] * 60, workers=2, loop_ms=30.0)
-    assert fixes(trace_of(rank), rank)[0] == []
+    rank = recorded([28.0] * 60, workers=1, loop_ms=30.0)
+    assert what_if(trace_of(rank), rank)[0] == []
+
+
+def test_where_the_loop_is_the_bound_workers_that_it_does_not_need_are_given_back():
+    """Each batch takes 50 ms, and the loop 30: two workers are enough."""
+    rank = recorded([50.0] * 60, workers=6, loop_ms=30.0)
+    (fix,) = what_if(trace_of(rank), rank)[0]
+    assert fix.settings == {"num_workers": 2}
+    assert fix.title == "num_workers 6 -> 2: as fast, and 4 given back"
+    assert fix.speedup == pytest.approx(1.0, abs=0.01)
+    assert fix.then == "the loop's own computing"
 
 
 def test_one_slow_batch_in_eight_is_helped_by_more_in_flight_or_by_another_order():
     """One of 4 workers makes all slow batches: 165 ms of work for 8 batches, where the loop takes 80."""
     rank = recorded([160.0 if number % 8 == 3 else 5.0 for number in range(160)], workers=4)
-    found, _ = fixes(trace_of(rank), rank)
+    found, _, _ = what_if(trace_of(rank), rank)
     by_settings = {tuple(sorted(fix.settings.items())): fix for fix in found}
     assert by_settings[("in_order", False),].step_ms.value == pytest.approx(10.0, rel=0.1)
     assert "+DataLoader(..., in_order=False)" in by_settings[("in_order", False),].change
@@ -168,7 +183,7 @@ def test_one_slow_batch_in_eight_is_helped_by_more_in_flight_or_by_another_order
 
 def test_keeping_the_workers_saves_their_start():
     rank = recorded([5.0] * 10, workers=2, loop_ms=5.0, passes=6, starting_ms=200.0)
-    found, _ = fixes(trace_of(rank), rank)
+    found, _, _ = what_if(trace_of(rank), rank)
     assert found[0].settings == {"persistent_workers": True}
     assert found[0].change.endswith("+DataLoader(..., persistent_workers=True)")
     # six steps of 5 ms of the first pass, whose start is warm-up; five whole passes of 50 ms and a first batch's 5
@@ -193,17 +208,25 @@ def test_copies_that_wait_can_be_smaller_or_beside_the_loop():
     assert predict(rank, {"pin_memory": True}, WARMUP).value == pytest.approx(
         20.0, rel=0.05
     )  # now the pinning thread's
-    found, _ = fixes(trace_of(rank), rank)
+    found, _, _ = what_if(trace_of(rank), rank)
     assert [fix.settings for fix in found] == [{"uint8": True}, {"pin_memory": True}]
     assert found[1].change.splitlines()[-1] == "+DataLoader(..., pin_memory=True)"
 
 
-def test_of_threads_that_share_an_interpreter_nothing_is_predicted():
-    rank = recorded([40.0] * 40, workers=2)
+def test_of_threads_that_compute_and_share_an_interpreter_nothing_is_predicted():
+    rank = recorded([40.0] * 40, workers=2, computing=0.5)
     rank.loaders[0] = {**rank.loaders[0], "worker_method": "thread"}
-    found, simulation = fixes(trace_of(rank), rank)
+    found, simulation, _ = what_if(trace_of(rank), rank)
     assert (found, simulation.trusted) == ([], False)
-    assert simulation.reason.startswith("its workers are threads")
+    assert simulation.reason.startswith("its workers are threads that compute")
+
+
+def test_threads_that_mostly_wait_for_reads_are_like_any_other_workers():
+    rank = recorded([40.0] * 40, workers=2, loop_ms=5.0)
+    rank.loaders[0] = {**rank.loaders[0], "worker_method": "thread"}
+    found, simulation, _ = what_if(trace_of(rank), rank)
+    assert simulation.trusted
+    assert found[0].settings["num_workers"] > 2
 
 
 def test_files_in_memory_take_no_blocked_time():
@@ -215,17 +238,17 @@ def test_a_run_that_is_not_reproduced_predicts_nothing():
     """Four workers computed at once, on what is said to have been one core."""
     rank = recorded([40.0] * 40, workers=4, loop_ms=5.0, computing=1.0)
     rank.cores = 1
-    found, simulation = fixes(trace_of(rank), rank)
+    found, simulation, _ = what_if(trace_of(rank), rank)
     assert (found, simulation.trusted) == ([], False)
     assert simulation.reason == "the run that was seen is not reproduced: 40 ms a step in place of 10 ms (+300%)"
-    assert grid(trace_of(rank), rank) is None
+    assert what_if(trace_of(rank), rank)[2] is None
     with pytest.raises(TraceError, match="is not reproduced"):
         predict(rank, {"num_workers": 4})
 
 
 def test_where_other_programs_have_the_cores_nothing_is_predicted():
     rank = recorded([40.0] * 40, workers=2, computing=0.4, queued=0.5)
-    found, simulation = fixes(trace_of(rank), rank)
+    found, simulation, _ = what_if(trace_of(rank), rank)
     assert found == []
     assert simulation.reason.startswith("workers waited 49% of the time for cores that other programs had")
 
@@ -234,14 +257,14 @@ def test_a_recording_without_workers_tasks_predicts_nothing():
     rank = recorded([40.0] * 40, workers=2)
     for step in rank.steps[:30]:
         step.batch.tasks = []
-    found, simulation = fixes(trace_of(rank), rank)
+    found, simulation, _ = what_if(trace_of(rank), rank)
     assert (found, simulation.trusted) == ([], False)
     assert simulation.reason == "how batches came about was heard of 10 of 40 steps only"
 
 
 def test_a_grid_has_a_row_for_each_number_of_workers():
     rank = recorded([40.0] * 40, workers=2)
-    made = grid(trace_of(rank), rank)
+    made = what_if(trace_of(rank), rank)[2]
     assert made is not None
     assert 2 in made.num_workers
     assert 2 in made.prefetch_factor
@@ -260,8 +283,9 @@ def test_a_grid_has_a_row_for_each_number_of_workers():
         ({"engine": "other"}, "engine must be torch or fastload, got 'other'"),
         ({"cache": "all"}, "cache must be encoded or decoded, got 'all'"),
         ({"decoder_speedup": 0}, "decoder_speedup must be above 0, got 0"),
-        ({"decoder_speedup": 2}, "decoder_speedup needs stages that were recorded: Blur; record with --level 2"),
-        ({"on_device": ["Crop"]}, "on_device needs stages that were recorded: Blur; record with --level 2"),
+        ({"decoder_speedup": 2}, "decoder_speedup is for decoding, and no stage that was recorded decodes: Blur"),
+        ({"cache": "decoded"}, "cache=decoded is for decoding, and no stage that was recorded decodes: Blur"),
+        ({"on_device": ["Blur", "Crop"]}, "on_device must name stages that were recorded: Blur; got 'Crop'"),
     ],
 )
 def test_knobs_that_cannot_be_set_are_refused(settings, message):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import subprocess
 import sys
@@ -9,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from fastload import cli
 from fastload.profiling.hooks.changing import Changing
 
 SCRIPT = """
@@ -40,6 +43,14 @@ def fastload(*words: str, folder: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-m", "fastload.cli", *words], cwd=folder, capture_output=True, text=True)
 
 
+def whatif(*words: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """The same of ``fastload whatif`` where it starts no script: in this process."""
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.chdir(folder), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        status = cli.main(["whatif", *words])
+    return subprocess.CompletedProcess(words, status, out.getvalue(), err.getvalue())
+
+
 @pytest.fixture(scope="module")
 def recording(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("whatif")
@@ -58,10 +69,10 @@ def test_it_names_what_helps(recording):
 
 
 def test_without_workers_every_step_waits_for_both_samples(recording):
-    done = fastload("whatif", "seen", "--num-workers", "0", "--json", folder=recording)
+    done = whatif("seen", "--num-workers", "0", "--json", folder=recording)
     found = json.loads(done.stdout)
     assert found["simulation"]["trusted"]
-    assert found["rerun_ms"] is None
+    assert (found["version"], found["rerun_ms"]) == (1, None)
     (fix,) = found["fixes"]
     assert fix["settings"] == {"num_workers": 0}
     assert fix["step_ms"]["value"] >= 70.0  # 2 x 30 + 10 ms of sleep, and a sleep is never shorter
@@ -79,16 +90,81 @@ def test_the_script_runs_again_with_the_change_and_both_numbers_are_told(recordi
 
 
 def test_a_change_that_needs_an_edit_of_the_script_is_not_run_again(recording):
-    done = fastload("whatif", "seen", "--cache", "encoded", "--rerun", folder=recording)
+    done = whatif("seen", "--cache", "encoded", "--rerun", folder=recording)
     assert done.returncode == 2
     assert done.stderr == (
         "fastload whatif: --rerun changes num_workers, prefetch_factor, in_order, persistent_workers, engine from "
-        "outside; set one of these, and nothing else\n"
+        "outside, and cache takes an edit: make the change in the script, record it again, and see fastload compare\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--rerun"], "--rerun runs the script again with a change; set one of num_workers, "),
+        (["--rerun", "--uint8", "--num-workers", "2", "--cache", "decoded"], "and uint8 and cache take edits: make "),
+        (["--out", "new"], "--out is the folder of the second recording; give --rerun too"),
+        (["--num-workers", "0", "--prefetch-factor", "4"], "prefetch_factor=4 is for workers, and there are none; set"),
+        (["--num-workers", "0", "--persistent-workers"], "persistent_workers=True is for workers, and there are none"),
+        (["--num-workers", "-1"], "num_workers must be an integer of at least 0, got -1"),
+        (["--uint8"], "uint8 and pin_memory change copies to a device, and the recording has none that wait"),
+        (
+            ["--decoder-speedup", "2"],
+            "decoder_speedup needs the stages of samples, and none were recorded; record with",
+        ),
+        (["--on-device", "Crop"], "on_device needs the stages of samples, and none were recorded; record with --"),
+        (["--cache", "decoded"], "cache=decoded needs the stages of samples, and none were recorded; record with"),
+    ],
+)
+def test_what_cannot_be_done_is_refused_by_one_line_that_says_why(recording, words, message):
+    done = whatif("seen", *words, folder=recording)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert message in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--prefetch-factor", "4"],
+        ["--no-in-order"],
+        ["--persistent-workers"],
+        ["--engine", "fastload"],
+        ["--cache", "encoded"],
+        ["--num-workers", "3", "--engine", "fastload", "--no-in-order"],
+    ],
+    ids=str,
+)
+def test_a_prediction_has_its_lines_and_what_bounds_the_run_next(recording, words):
+    done = whatif("seen", *words, folder=recording)
+    assert done.returncode == 0, done.stderr
+    head, _, predicted, *change, then = done.stdout.splitlines()
+    assert head.startswith("observed ")
+    assert " ms a step (" in predicted
+    assert change
+    assert all(line[:4].isspace() and line[4] in "+-#" for line in change)
+    assert then.startswith("    then bound by ")
+
+
+def test_a_recording_that_a_program_made_of_itself_is_not_run_again(recording):
+    (recording / "within.py").write_text(
+        "import fastload, torch\n"
+        "from torch.utils.data import DataLoader\n"
+        "loader = DataLoader(torch.arange(120).float(), 2)\n"
+        "with fastload.profile(loader, folder='within') as recorded:\n"
+        "    sum(batch.sum() for batch in loader)\n"
+    )
+    subprocess.run([sys.executable, "within.py"], cwd=recording, check=True)
+    done = whatif("within", "--num-workers", "1", "--rerun", folder=recording)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == (
+        "fastload whatif: --rerun runs the command of fastload profile again, and this recording was made within a "
+        "program, by fastload.profile(); make the change in the script, record it again, and see fastload compare\n"
     )
 
 
 def test_a_folder_that_is_no_recording_is_told_in_one_line(recording):
-    done = fastload("whatif", ".", folder=recording)
+    done = whatif(".", folder=recording)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == (
         "fastload whatif: . is no recording: it has no recording.json; make one with fastload profile\n"
@@ -96,7 +172,7 @@ def test_a_folder_that_is_no_recording_is_told_in_one_line(recording):
 
 
 def test_a_rank_that_was_not_recorded_is_refused(recording):
-    done = fastload("whatif", "seen", "--rank", "3", folder=recording)
+    done = whatif("seen", "--rank", "3", folder=recording)
     assert done.returncode == 2
     assert done.stderr == "fastload whatif: --rank must be one of those recorded (0), got 3\n"
 

@@ -8,6 +8,7 @@ import json
 from typing import Any
 
 from ..recorder import Recorder
+from .unseen import leave, unseen
 
 VARIABLE = "FASTLOAD_CHANGE"
 """The environment variable with the change, as JSON: ``settings`` for the loaders that ``match``."""
@@ -39,20 +40,25 @@ class Changing:
         signature = inspect.signature(function)
 
         @functools.wraps(function)
+        @unseen
         def init(loader: Any, *positional: Any, **named: Any) -> None:
             try:
                 given = signature.bind(loader, *positional, **named)
             except TypeError:  # the user's mistake, and torch's to tell
-                function(loader, *positional, **named)
-                return
-            known = given.arguments
-            if self._is_meant(known):
+                given = None
+            if given is not None and self._is_meant(given.arguments):
+                known = given.arguments
                 known.update(self._settings)
                 if not known.get("num_workers"):
                     for argument in _OF_WORKERS:
                         known.pop(argument, None)
                 self._recorder.note("changed", settings=self._settings)
-            function(*given.args, **given.kwargs)
+                positional, named = given.args[1:], given.kwargs
+            try:
+                function(loader, *positional, **named)
+            except BaseException as error:
+                leave(error)
+                raise
 
         module.DataLoader.__init__ = init
 

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from ..recorder import Recorder
 from ..records import Kind
 from .selftest import Places
+from .unseen import leave, unseen
 
 _now = time.perf_counter_ns
 
@@ -113,16 +114,18 @@ def torch_events(torch: Any, recorder: Recorder) -> Callable[[], Any | None]:
     return make
 
 
-def used_accelerator(torch: Any) -> str | None:
-    """Return the kind of device that the script has set up; None if it has none.
+def accelerators(torch: Any) -> dict[str, Any]:
+    """Return torch's modules of kinds of devices, whose ``is_initialized()`` tells whether the script has set them up.
 
-    Sets up nothing: even asking a driver how many devices there are would forbid them to processes forked after that.
+    That sets up nothing: even asking a driver how many devices there are would forbid them to processes forked later.
     """
-    for kind in _KINDS:
-        is_initialized = getattr(getattr(torch, kind, None), "is_initialized", None)
-        if is_initialized is not None and is_initialized():
-            return kind
-    return None
+    modules = ((kind, getattr(torch, kind, None)) for kind in _KINDS)
+    return {kind: module for kind, module in modules if hasattr(module, "is_initialized")}
+
+
+def used_accelerator(torch: Any) -> str | None:
+    """Return the kind of device that the script has set up; None if it has none."""
+    return next((kind for kind, module in accelerators(torch).items() if module.is_initialized()), None)
 
 
 _COMPILED = "the script calls torch.compile, which follows what stands in for a tensor's methods"
@@ -152,7 +155,11 @@ class Copies:
                     self._recorder.missing("copies to the device", _COMPILED)
                     places.restore()
                 self._compiled = True
-                return compiler(*arguments, **named)
+                try:
+                    return compiler(*arguments, **named)
+                except BaseException as error:
+                    leave(error)
+                    raise
 
             return compiled
 
@@ -170,10 +177,15 @@ class Copies:
         """Put tensors' methods back."""
         self._places.restore()
 
+    @unseen
     def call(self, method: Any, tensor: Any, *arguments: Any, **named: Any) -> Any:
         """Call a method that may copy, and tell of it if it does."""
         begun = _now()
-        copied = method(tensor, *arguments, **named)
+        try:
+            copied = method(tensor, *arguments, **named)
+        except BaseException as error:
+            leave(error)
+            raise
         if copied is not tensor and type(tensor.device.type) is str and tensor.device.type == "cpu":
             ended = _now()
             if copied.device.type not in ("cpu", "meta"):
@@ -192,8 +204,13 @@ class _Method:
     def __get__(self, tensor: Any, kind: Any = None) -> Any:
         return self if tensor is None else functools.partial(self._copies.call, self.method, tensor)
 
+    @unseen
     def __call__(self, tensor: Any, *arguments: Any, **named: Any) -> Any:
-        return self._copies.call(self.method, tensor, *arguments, **named)
+        try:
+            return self._copies.call(self.method, tensor, *arguments, **named)
+        except BaseException as error:
+            leave(error)
+            raise
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.method, name)
@@ -205,4 +222,4 @@ class _Method:
         return hash(self.method)
 
 
-__all__ = ["Copies", "DeviceClock", "torch_events", "used_accelerator"]
+__all__ = ["Copies", "DeviceClock", "accelerators", "torch_events", "used_accelerator"]

@@ -1,7 +1,7 @@
 """Listens to fastload's own loaders, and writes the records that a torch loader's hooks write.
 
-Waits in ``next()`` and the making of iterators are heard at torch's base class, see :mod:`.torch_loader`; what is
-heard here is how batches come about, which are cut into several tasks. Tasks name their iteration themselves.
+Waits in ``next()`` and the making of iterators are heard at torch's base class, see :mod:`.waits`; what is heard here
+is how batches come about, which are cut into several tasks. Tasks name their iteration themselves.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ from ...observe import Item
 from ..recorder import Recorder
 from ..records import Kind
 from .fetching import Fetching, Task
-from .torch_loader import TorchLoader
+from .iterators import Iterators
+from .unseen import leave, unseen
+from .waits import Waits
 
 _now = time.perf_counter_ns
 
@@ -26,6 +28,8 @@ class _Flow:
     def __init__(self) -> None:
         self.given: deque[tuple[int, int]] = deque()
         """Iterator and batch of each."""
+        self.is_heard = False
+        """Somebody asks which batch it was."""
         self.unpinned: deque[tuple[int, int]] | None = None
         """Those that are to be pinned; None: none are."""
 
@@ -36,13 +40,15 @@ class FastloadLoader:
     Args:
         recorder: where records go.
         fetching: hears workers.
-        loaders: numbers loaders, and hears waits.
+        iterators: those that are heard.
+        waits: hears the loop.
     """
 
-    def __init__(self, recorder: Recorder, fetching: Fetching, loaders: TorchLoader) -> None:
+    def __init__(self, recorder: Recorder, fetching: Fetching, iterators: Iterators, waits: Waits) -> None:
         self._recorder = recorder
         self._fetching = fetching
-        self._loaders = loaders
+        self._iterators = iterators
+        self._waits = waits
         self._flows: weakref.WeakKeyDictionary[Any, _Flow] = weakref.WeakKeyDictionary()
 
     def watch(self, worker_id: int) -> _Watch:
@@ -51,11 +57,15 @@ class FastloadLoader:
 
     def begun(self, iterator: Any, loader: Any, iteration: int, since: int) -> None:
         """See :class:`fastload.observe.Listener`."""
+        at = self._fetching.nesting.thread.at
+        if (at is not None and at is not iterator) or not self._iterators.is_wanted(loader):
+            return
         iterator._fastload_number = iteration
         flow = self._flow(getattr(iterator, "_delivery", iterator))
         flow.given.clear()  # of the pass before
+        flow.is_heard = True
         iterator._fastload_given = flow.given
-        self._loaders.note_pass(iterator, loader, since)
+        self._waits.note_pass(iterator, loader, since)
 
     def dispatched(self, item: Item, worker_id: int | None, since: int, sampler_ns: int) -> None:
         """See :class:`fastload.observe.Listener`."""
@@ -81,7 +91,8 @@ class FastloadLoader:
     def given(self, source: Any, iteration: int, batch: int, failed: bool) -> None:
         """See :class:`fastload.observe.Listener`."""
         flow = self._flow(source)
-        flow.given.append((iteration, batch))
+        if flow.is_heard:
+            flow.given.append((iteration, batch))
         if flow.unpinned is not None and not failed:
             flow.unpinned.append((iteration, batch))
 
@@ -90,11 +101,15 @@ class FastloadLoader:
         unpinned = self._flow(source).unpinned = deque()
         recorder = self._recorder
 
+        @unseen
         def pinned(batch: Any) -> Any:
             iterator, number = unpinned.popleft()
             begun = _now()
             try:
                 return pin(batch)
+            except BaseException as error:
+                leave(error)
+                raise
             finally:
                 recorder.ring().write(Kind.PIN, 0, 0, begun, _now(), iterator, number)
 
@@ -115,6 +130,7 @@ class _Watch:
         self._worker = worker
         self.samples, self.many, self.fused = task.samples, task.many, task.fused
         self.stream, self.collate, self.begin = task.stream, task.collate, task.begin
+        self.transform = task.transform
 
     def end(self, iteration: int, batch: int, task: int) -> None:
         """A task has ended."""

@@ -13,8 +13,8 @@ import time
 from typing import Any
 
 from ...at_exit import close_at_exit
-from ..clocks import ThreadClocks
-from ..recorder import Recorder
+from ..clocks import RunQueue, ThreadClocks
+from ..recorder import Recorder, in_children
 from ..records import Kind
 from .fetching import Fetching
 
@@ -38,7 +38,7 @@ class MainThread:
         self._probe: _Probe | None = None
         self._collects = False
         self._forget()
-        os.register_at_fork(after_in_child=self._forget)
+        in_children(self._forget)
 
     def _forget(self) -> None:
         """A loop that was under way is the parent's."""
@@ -46,7 +46,12 @@ class MainThread:
         """The thread whose loop body is under way; 0: none."""
         self._begun = 0
         self._clocks: ThreadClocks | None = None
-        self._before = 0, 0
+        self._run_queue = RunQueue()
+        self._cpu = 0
+        self._waiting: tuple[ThreadClocks, int, int] | None = None
+        """A thread's clocks, the end of its last body and its CPU time then, if nothing but a wait came after it."""
+        self._waited = -1, -1
+        """CPU time and time ready to run of the wait before the body that is under way."""
         self._collecting = 0
         self._collected_ns = 0
 
@@ -56,30 +61,33 @@ class MainThread:
             self._collects = True
             gc.callbacks.append(self._collect)
         clocks = self._clocks = self._fetching.clocks()
-        self._before = clocks.scheduled()
         self._thread = threading.get_ident()
+        self._waited = -1, -1
+        waiting = self._waiting
+        if waiting is not None and waiting[0] is clocks:
+            cpu = time.thread_time_ns() - waiting[2]
+            self._waited = cpu, self._run_queue.end(lambda: clocks, _now() - waiting[1], cpu)
+        else:
+            self._run_queue.know(clocks, clocks.runnable())
         self._collected_ns = 0
+        self._cpu = time.thread_time_ns()
         self._begun = _now()
         return self._begun
 
     def end(self, now: int) -> None:
         """The loop's body is over, at ``now``: another wait begins, or the making of an iterator."""
-        clocks = self._clocks
+        clocks, self._waiting = self._clocks, None
         if clocks is None or self._thread != threading.get_ident():
             return
         self._thread, self._clocks = 0, None
-        cpu = time.thread_time_ns()  # first, so that reading the other is no part of it
-        _, runnable = clocks.scheduled()
-        self._recorder.ring().write(
-            Kind.LOOP,
-            0,
-            0,
-            self._begun,
-            now,
-            cpu - self._before[0],
-            runnable - self._before[1] if runnable >= 0 else -1,
-            self._collected_ns,
-        )
+        if clocks is not self._fetching.clocks():  # the system gives the number of a thread that has ended to another
+            return
+        at = time.thread_time_ns()
+        cpu, ns = at - self._cpu, now - self._begun
+        runnable = self._run_queue.end(lambda: clocks, ns, cpu)
+        self._waiting = clocks, now, at
+        collected, waited = self._collected_ns, self._waited
+        self._recorder.ring().write(Kind.LOOP, 0, 0, self._begun, now, cpu, runnable, collected, *waited)
 
     def _collect(self, phase: str, _: Any) -> None:
         if self._thread == threading.get_ident():

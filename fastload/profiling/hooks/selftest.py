@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from ..recorder import Recorder
+from .unseen import unseen
 
 _Make = Callable[[Any], Any]
+
+_INHERITED: Any = object()
 
 
 class Places:
@@ -73,12 +76,28 @@ class Places:
         hook = make(function)
         if hook is function:  # only the look was wanted
             return True
-        if inspect.isfunction(hook) and inspect.unwrap(hook) is not inspect.unwrap(function):
-            hook = functools.update_wrapper(hook, function, updated=())
+        if inspect.isfunction(hook):
+            if inspect.unwrap(hook) is not inspect.unwrap(function):
+                hook = functools.update_wrapper(hook, function, updated=())
+            unseen(hook)
         put = staticmethod(hook) if isinstance(found, staticmethod) else hook
+        self._taken.append((owner, name, found if name in vars(owner) else _INHERITED, put))
         setattr(owner, name, put)
-        self._taken.append((owner, name, found, put))
         return True
+
+    def replace_in(self, owners: Sequence[Any], name: str, make: _Make, signal: str, **rely: Iterable[str]) -> None:
+        """Put a hook in the place of a method in each of some classes that define it, not where one inherits it.
+
+        Args:
+            owners: the classes; where none of them defines it, it is missing.
+            name: the method's.
+            make: see :meth:`replace`, as for the others.
+            signal: what cannot be heard without it, in words.
+            rely: ``takes`` and ``uses``.
+        """
+        defining = [owner for owner in owners if name in vars(owner)]
+        for owner in defining or [owners[-1] if owners else None]:
+            self.replace(owner, name, make, signal, **rely)
 
     def guarded(self, action: Callable[[Any], None]) -> Callable[[Any], None]:
         """Return an action that hears a module, and notes it as missing where that fails."""
@@ -95,7 +114,11 @@ class Places:
         """Put all functions back, but where somebody else has put another in the hook's place."""
         while self._taken:
             owner, name, found, put = self._taken.pop()
-            if inspect.getattr_static(owner, name, None) is put:
+            if inspect.getattr_static(owner, name, None) is not put:
+                continue
+            if found is _INHERITED:
+                delattr(owner, name)
+            else:
                 setattr(owner, name, found)
 
 

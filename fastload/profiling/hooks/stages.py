@@ -17,6 +17,7 @@ from typing import Any
 from ..recorder import Recorder
 from ..records import Kind
 from .selftest import Places
+from .unseen import leave, unseen
 
 _now = time.perf_counter_ns
 _cpu = time.thread_time_ns
@@ -58,13 +59,19 @@ class Stages:
         thread = self._thread
 
         @functools.wraps(function, updated=())
+        @unseen
         def stage(*arguments: Any, **named: Any) -> Any:
-            if thread.ring is None:
-                return function(*arguments, **named)
-            return self._run(name, function, arguments, named)
+            try:
+                if thread.ring is None:
+                    return function(*arguments, **named)
+                return self._run(name, function, arguments, named)
+            except BaseException as error:
+                leave(error)
+                raise
 
         return stage
 
+    @unseen
     def _run(self, name: str, function: Any, arguments: Any, named: Any) -> Any:
         thread = self._thread
         outer = thread.inner
@@ -75,6 +82,9 @@ class Stages:
         mine = thread.inner = [name, begun, cpu]
         try:
             return function(*arguments, **named)
+        except BaseException as error:
+            leave(error)
+            raise
         finally:
             ended = _now()
             cpu = _cpu()
@@ -126,9 +136,11 @@ class Stages:
 
         def make(function: Any) -> Any:
             def call(self: Any, *arguments: Any, **named: Any) -> Any:
-                if thread.ring is None:
-                    return function(self, *arguments, **named)
-                return function(members.of(self), *arguments, **named)
+                try:
+                    return function(self if thread.ring is None else members.of(self), *arguments, **named)
+                except BaseException as error:
+                    leave(error)
+                    raise
 
             return call
 

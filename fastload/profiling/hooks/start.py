@@ -4,20 +4,27 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from typing import Any
 
 from ... import observe
 from ...inject.fastload_hook import after_import
 from ..recorder import Recorder
 from .changing import VARIABLE, Changing
+from .cold import Cold
 from .copies import Copies
 from .fastload_loader import FastloadLoader
 from .fetching import Fetching
+from .iterators import Iterators
 from .main_thread import MainThread
+from .nesting import Nesting
+from .pinning import Pinning
 from .selftest import Places
 from .stages import Stages
 from .stopping import Stopping
+from .tasks import Tasks
 from .torch_loader import TorchLoader
+from .waits import Waits
 
 
 class Hooks:
@@ -27,19 +34,26 @@ class Hooks:
         recorder: where records go.
         stopping: ends the script after its steps; None: it runs to its own end.
         only: hear this loader alone; None: all.
+        cold: take files out of the page cache before they are opened.
     """
 
-    def __init__(self, recorder: Recorder, stopping: Stopping | None = None, only: Any = None) -> None:
+    def __init__(
+        self, recorder: Recorder, stopping: Stopping | None = None, only: Any = None, *, cold: bool = False
+    ) -> None:
         self._places = Places(recorder)
         self._closed = False
+        self._waiting: list[object] = []
         stages = Stages(recorder, self._places) if recorder.level == 2 else None
-        fetching = Fetching(recorder, stages)
+        nesting, iterators = Nesting(), Iterators(recorder, only)
+        if cold:
+            Cold(recorder, nesting)
+        fetching = Fetching(recorder, nesting, stages)
         self._loop = MainThread(recorder, fetching)
         self._copies = Copies(recorder, self._places)
-        loader = TorchLoader(
-            recorder, fetching, stopping or Stopping(None), self._loop, self._places, self._copies, only
-        )
-        observe.listener = FastloadLoader(recorder, fetching, loader)
+        waits = Waits(recorder, iterators, nesting, self._loop, stopping or Stopping(None), self._copies)
+        tasks = Tasks(recorder, iterators, nesting, fetching)
+        loader = TorchLoader(self._places, waits, tasks, Pinning(recorder, iterators, nesting))
+        observe.listener = FastloadLoader(recorder, fetching, iterators, waits)
         self._after("torch", self._copies.hook_torch)
         self._after("torch.utils.data._utils.worker", loader.hook_worker)
         self._after("torch.utils.data._utils.pin_memory", loader.hook_pinning)
@@ -57,11 +71,12 @@ class Hooks:
 
     def _after(self, name: str, action: Any) -> None:
         guarded = self._places.guarded(action)
-        after_import(name, lambda module: None if self._closed else guarded(module))
+        self._waiting.append(after_import(name, lambda module: None if self._closed else guarded(module)))
 
     def close(self) -> None:
         """Put everything back."""
         self._closed = True
+        sys.meta_path[:] = [finder for finder in sys.meta_path if finder not in self._waiting]
         self._copies.close()
         self._places.restore()
         self._loop.close()
@@ -73,12 +88,12 @@ def start(wanted: str) -> None:
 
     Args:
         wanted: what ``fastload profile`` has put into the environment, as JSON: ``folder``, ``level``,
-            ``stop_after``, ``cached``, ``again`` (see :class:`~.stopping.Stopping`).
+            ``stop_after``, ``cold``, ``cached``, ``again`` (see :class:`~.stopping.Stopping`).
     """
     options: dict[str, Any] = json.loads(wanted)
     recorder = Recorder(options["folder"], options["level"])
     stopping = Stopping(options["stop_after"], cached=options.get("cached", 0), again=options.get("again", 0))
-    Hooks(recorder, stopping)
+    Hooks(recorder, stopping, cold=options.get("cold", False))
     if (change := os.environ.get(VARIABLE)) is not None:
         changing = Changing(change, recorder)
         after_import("torch.utils.data.dataloader", changing.hook)

@@ -26,7 +26,7 @@
       draw(brush, width, height);
     };
     new ResizeObserver(redraw).observe(canvas);
-    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
+    for (const media of ["(prefers-color-scheme: dark)", "print"]) matchMedia(media).addEventListener("change", redraw);
     return redraw;
   };
 
@@ -41,11 +41,12 @@
     return found;
   };
 
-  const say = (step, number) => {
-    const [, wait, loop, stall, batch, , blame] = step;
+  const say = (rank, number) => {
+    const [, wait, loop, stall, batch, , blame] = rank.steps[number];
     const parts = blame.slice(0, 4).map(([state, value]) => `${data.states[state][0]} ${ms(value)}`).join(", ");
     const rest = loop === null ? "" : `, the loop took ${ms(loop)} ms`;
-    const which = batch === null ? "" : ` (batch ${batch})`;
+    const facts = [batch === null ? "" : `batch ${batch}`, number < rank.warmup ? "warm-up" : ""].filter(Boolean).join(", ");
+    const which = facts ? ` (${facts})` : "";
     return `Step ${number}${which}: waited ${ms(wait)} ms${rest}; stall ${ms(stall)} ms${parts ? `: ${parts}` : ""}`;
   };
 
@@ -99,6 +100,17 @@
           brush.strokeRect(x - 1, head, Math.max(wide, 3) + 1, tall);
         }
       }
+      if (rank.warmup > 0 && rank.warmup < steps.length) { // steps on which nothing rests are faint
+        const until = (rank.warmup / steps.length) * room;
+        brush.globalAlpha = 0.6;
+        brush.fillStyle = color("card");
+        brush.fillRect(left, head, until, tall);
+        brush.globalAlpha = 1;
+        brush.fillStyle = color("dim");
+        brush.fillRect(left + until - 1, head - 10, 1, tall + 10);
+        brush.textAlign = "left";
+        brush.fillText("← warm-up", left + until + 4 - (until > 70 ? 70 : 0), 6);
+      }
       brush.fillStyle = color("dim");
       brush.textAlign = "center";
       for (const at of ticks(0, steps.length - 1, width / 110))
@@ -108,7 +120,7 @@
     });
     const choose = (number) => {
       chosen = clamp(number, 0, steps.length - 1);
-      byId(`strip-says-${place}`).textContent = say(steps[chosen], chosen);
+      byId(`strip-says-${place}`).textContent = say(rank, chosen);
       redraw();
     };
     const under = (event) => {
@@ -139,10 +151,10 @@
     const lengths = tasks.map((task) => task[2] - task[1]).sort((a, b) => a - b);
     const long = 1.5 * lengths[Math.floor(lengths.length / 2)];
     const stepOf = new Map(steps.map((step, number) => [`${step[5]}/${step[4]}`, number]));
-    // At first as many steps as can be told apart.
-    const first = steps[Math.min(steps.length - 1, 24)];
     const whole = [begin, Math.max(end, begin + 1)];
-    let from = begin, to = clamp(first[0] + first[1], begin + 1, whole[1]), marked = null;
+    // At first as many steps as can be told apart, after the warm-up.
+    const first = rank.warmup < steps.length ? rank.warmup : 0, until = steps[Math.min(steps.length - 1, first + 24)];
+    let from = first ? steps[first][0] : begin, to = clamp(until[0] + until[1], from + 1, whole[1]), marked = null;
     const redraw = surface(canvas, (brush, width, height) => {
       const room = width - left, x = (at) => left + ((at - from) / (to - from)) * room;
       const box = (low, up, y, tall, paint) => {
@@ -185,8 +197,13 @@
       marked = tasks.filter((task) => task[3] === batch && task[4] === pass).map((task) => [task[1], task[2], row.get(task[0]), high]);
       const number = stepOf.get(`${pass}/${batch}`);
       if (number !== undefined && batch !== null) marked.push([steps[number][0], steps[number][0] + steps[number][1], 0, mainHigh]);
-      byId(`timeline-says-${place}`).textContent = words + (number === undefined || batch === null ? "" : `. ${say(steps[number], number)}`);
+      const step = number === undefined || batch === null ? "" : say(rank, number);
+      byId(`timeline-says-${place}`).textContent = [words, step].filter(Boolean).join(". ");
       redraw();
+    };
+    const choose = (number) => {
+      mark(steps[number][4], steps[number][5], "");
+      byId(`timeline-says-${place}`).textContent = say(rank, number);
     };
     const view = (low, size) => {
       const width = clamp(size, 0.05, whole[1] - whole[0]);
@@ -220,18 +237,17 @@
       }
       const at = from + ((event.clientX - box.left - left) / room) * (to - from), y = event.clientY - box.top;
       if (y <= mainHigh) {
-        const step = steps.find(([begun, wait, loop]) => begun <= at && at <= begun + wait + (loop || 0));
-        if (step) mark(step[4], step[5], say(step, steps.indexOf(step)));
+        const number = steps.findIndex(([begun, wait, loop]) => begun <= at && at <= begun + wait + (loop || 0));
+        if (number >= 0) choose(number);
         return;
       }
       const task = tasks.find((one) => one[1] <= at && at <= one[2] && row.get(one[0]) <= y && y <= row.get(one[0]) + high);
-      if (task) mark(task[3], task[4], `${task[0] < 0 ? "Main process" : `Worker ${task[0]}`}, batch ${task[3]}: ${time(task[2] - task[1])}`);
+      if (task) mark(task[3], task[4], `${task[0] < 0 ? "Main thread" : `Worker ${task[0]}`}, batch ${task[3]}: ${time(task[2] - task[1])}`);
     });
     return (number) => {
       const [begun, wait] = steps[number], size = to - from;
       view(begun + wait - size * 0.6, size);
-      mark(steps[number][4], steps[number][5], "");
-      byId(`timeline-says-${place}`).textContent = say(steps[number], number);
+      choose(number);
     };
   };
 
@@ -252,23 +268,21 @@
         byId(`${name}-value`).textContent = values[at];
         byId(name).setAttribute("aria-valuetext", values[at]);
       }
-      document.querySelectorAll("[data-cell]").forEach((cell) => cell.classList.toggle("here", cell.dataset.cell === `${row}-${column}`));
-      const bar = byId("bar-prediction");
-      if (value === null || value === undefined) {
-        byId("predicted").textContent = "not simulated";
-        byId("versus").textContent = "";
-        byId("value-prediction").textContent = "-";
-        bar.style.width = "0";
-        return;
-      }
-      const scale = Math.max(value, data.observed), ratio = data.observed / value;
-      byId("predicted").textContent = `${ms(value)} ms`;
-      byId("versus").textContent = `a step, predicted: ${ratio.toFixed(2)}x the speed that was observed`;
-      byId("value-prediction").textContent = `${ms(value)} ms`;
-      bar.style.width = `${(value / scale) * 100}%`;
-      byId("bar-observed").style.width = `${(data.observed / scale) * 100}%`;
-      const ceiling = byId("bar-ceiling");
-      if (ceiling) ceiling.style.width = `${(parseFloat(byId("value-ceiling").textContent) / scale) * 100}%`;
+      let cell = null; // the table beside is where predictions are written
+      document.querySelectorAll("[data-cell]").forEach((one) => {
+        const here = one.dataset.cell === `${row}-${column}`;
+        one.classList.toggle("here", here);
+        if (here) cell = one;
+      });
+      const known = value !== null && value !== undefined;
+      const scale = known ? Math.max(value, data.observed) : data.observed;
+      const size = (name, time) => { if (byId(`bar-${name}`)) byId(`bar-${name}`).style.width = `${(time / scale) * 100}%`; };
+      byId("predicted").textContent = known ? `${cell.textContent} ms` : "not simulated";
+      byId("versus").textContent = known ? `a step, predicted: ${(data.observed / value).toFixed(2)}x the observed speed` : "";
+      byId("value-prediction").textContent = known ? `${cell.textContent} ms` : "-";
+      size("prediction", known ? value : 0);
+      size("observed", data.observed);
+      size("ceiling", data.ceiling);
     };
     byId("workers").addEventListener("input", answer);
     byId("prefetch").addEventListener("input", answer);

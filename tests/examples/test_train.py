@@ -1,8 +1,7 @@
-"""The example, run for real: as a user starts it, from the top of the repository."""
+"""The training, run for real: as a user starts it, from the top of the repository."""
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import pty
 import re
@@ -11,12 +10,11 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
-from PIL import Image
+from trainings import Training, make_images, train_module
 
-REPOSITORY = Path(__file__).parents[1]
+REPOSITORY = Path(__file__).parents[2]
 SCRIPT = "examples/train.py"
 TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
 PROCESS_GROUP = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
@@ -54,20 +52,21 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 def accuracy_of(result: subprocess.CompletedProcess[str]) -> float:
     assert result.returncode == 0, result.stderr
-    done = DONE.search(result.stdout)
-    assert done, result.stdout
+    return accuracy_in(result.stdout)
+
+
+def accuracy_in(output: str) -> float:
+    done = DONE.search(output)
+    assert done, output
     return float(done["accuracy"])
 
 
-def make_images(folder: Path, count: int, side: int = 20) -> None:
-    """Write noisy images of three classes, red, green and blue, as JPEGs of slightly different sizes."""
-    rng = np.random.default_rng(0)
-    for channel, name in enumerate(["blue", "green", "red"]):
-        (folder / name).mkdir(parents=True)
-        for number in range(count):
-            pixels = rng.integers(0, 100, (side + number % 3, side, 3), dtype=np.uint8)
-            pixels[..., 2 - channel] += 120
-            Image.fromarray(pixels).save(folder / name / f"{number:03}.jpg")
+def trained(folder: Path, *arguments: str, ranks: int = 1) -> str:
+    """Return what rank 0 prints of a training whose ranks are forked from this process: they start at once."""
+    folder.mkdir()
+    with Training(folder, *arguments, ranks=ranks) as training:
+        training.finish()
+    return "\n".join(training.lines)
 
 
 def test_two_processes_learn_the_digits() -> None:
@@ -114,33 +113,23 @@ def test_a_terminal_gets_a_progress_bar_that_is_gone_at_the_end() -> None:
 
 
 def test_data_dir_trains_on_image_folders(tmp_path: Path) -> None:
-    make_images(tmp_path / "train", 24)
-    make_images(tmp_path / "val", 5)
-    result = run(
-        *TORCHRUN, SCRIPT, "--data-dir", str(tmp_path), "--image-size", "16", "--epochs", "4", "--batch-size", "6"
-    )
-    assert result.stdout.startswith("72 images to train on, 15 to test (from val/), 3 classes\n"), result.stderr
+    make_images(tmp_path / "images" / "train", 24)
+    make_images(tmp_path / "images" / "val", 5)
+    words = ("--data-dir", str(tmp_path / "images"), "--image-size", "16", "--epochs", "4", "--batch-size", "12")
+    output = trained(tmp_path / "run", *words, ranks=2)
+    assert output.startswith("72 images to train on, 15 to test (from val/), 3 classes\n")
     # Fifteen images on two ranks: were one of them counted twice, this would be a sixteenth.
-    assert accuracy_of(result) == pytest.approx(100 * round(accuracy_of(result) * 15 / 100) / 15, abs=0.006)
-    assert accuracy_of(result) > 60.0
+    accuracy = accuracy_in(output)
+    assert accuracy == pytest.approx(100 * round(accuracy * 15 / 100) / 15, abs=0.006)
+    assert accuracy > 60.0
 
 
 def test_data_dir_with_one_tree_holds_out_every_fifth_image(tmp_path: Path) -> None:
-    make_images(tmp_path, 10)
-    result = run(SCRIPT, "--data-dir", str(tmp_path), "--epochs", "1", "--batch-size", "8", "--worker-method", "thread")
-    assert accuracy_of(result) >= 0
-    assert result.stdout.startswith("24 images to train on, 6 to test (every fifth), 3 classes\n")
-
-
-def test_a_missing_data_dir_is_one_line_and_exit_code_2(tmp_path: Path) -> None:
-    missing = tmp_path / "nowhere"
-    result = run(SCRIPT, "--data-dir", str(missing))
-    assert result.returncode == 2
-    assert result.stdout == ""
-    assert result.stderr == (
-        f"train.py: error: --data-dir must hold images in train/<class>/ and test/<class>/, got {str(missing)!r}: "
-        "No such file or directory; correct it, or leave it out to train on the digits\n"
-    )
+    make_images(tmp_path / "images", 10)
+    words = ("--data-dir", str(tmp_path / "images"), "--epochs", "1", "--batch-size", "8", "--worker-method", "thread")
+    output = trained(tmp_path / "run", *words)
+    assert accuracy_in(output) >= 0
+    assert output.startswith("24 images to train on, 6 to test (every fifth), 3 classes\n")
 
 
 def test_an_empty_data_dir_is_reported_by_rank_0_only(tmp_path: Path) -> None:
@@ -155,11 +144,7 @@ def test_an_empty_data_dir_is_reported_by_rank_0_only(tmp_path: Path) -> None:
 @pytest.fixture
 def example(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
     """The script's ``main``, called in this process with these arguments; for what ends before the training."""
-    specification = importlib.util.spec_from_file_location("fastload_example", REPOSITORY / SCRIPT)
-    assert specification is not None
-    assert specification.loader is not None
-    module = importlib.util.module_from_spec(specification)
-    specification.loader.exec_module(module)
+    module = train_module()
     for name in PROCESS_GROUP:
         monkeypatch.delenv(name, raising=False)
 
@@ -171,6 +156,21 @@ def example(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
     with torch.random.fork_rng(devices=[]):
         yield main
     torch.set_num_threads(threads)
+
+
+def test_a_missing_data_dir_is_one_line_and_exit_code_2(
+    example: Callable[..., None], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    missing = tmp_path / "nowhere"
+    with pytest.raises(SystemExit) as ended:
+        example("--data-dir", str(missing))
+    assert ended.value.code == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err == (
+        f"train.py: error: --data-dir must hold images in train/<class>/ and test/<class>/, got {str(missing)!r}: "
+        "No such file or directory; correct it, or leave it out to train on the digits\n"
+    )
 
 
 def test_different_classes_for_testing_are_an_error(
@@ -197,6 +197,6 @@ def test_too_few_images_for_a_batch_are_an_error(
         example("--data-dir", str(tmp_path), "--batch-size", "8")
     assert ended.value.code == 2
     assert capsys.readouterr().err == (
-        "train.py: error: an epoch must have a full batch for each rank, got 7 training images for "
-        "1 x --batch-size 8; choose a smaller --batch-size\n"
+        "train.py: error: an epoch must have one full step, got 7 training images for --batch-size 8; choose a "
+        "smaller --batch-size\n"
     )

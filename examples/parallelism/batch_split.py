@@ -1,0 +1,64 @@
+"""Who divides the batch: DistributedSampler divides the dataset, DataParallel the batch, DistributedBatchSampler both.
+
+    torchrun --nproc-per-node=4 examples/parallelism/batch_split.py
+
+The notes claim that with DistributedSampler "a batch of 100 on 4 GPUs makes 25 each". That is DataParallel's way. With
+DistributedSampler ``batch_size`` is what each rank gets: a step sees 400, and a learning rate chosen for 100 does not
+fit. torch's ImageNet example divides by hand; here the two meanings have two names, and cannot be mixed up:
+
+| you have | you write | a rank gets | a step sees |
+| --- | --- | --- | --- |
+| samples a rank | ``DataLoader(batch_size=100, sampler=fastload.DistributedSampler(d))`` | 100 | 400 |
+| samples a step | ``DataLoader(batch_sampler=fastload.DistributedBatchSampler(d, 100))`` | 25 | 100 |
+
+A number of samples a step that the ranks cannot share evenly is an error that names the nearest that they can.
+
+Measured (4 ranks): as in the table; the pieces of a step are disjoint, and with DistributedBatchSampler their union is
+the step of a single process with the same seed.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+import torch
+import torch.distributed as dist
+from common import joined
+from torch.utils.data import DistributedSampler, TensorDataset
+
+import fastload
+
+
+def first_batches(batch_size: int) -> dict[str, list[int]]:
+    """Return the first batch of this rank, as indices of the dataset, for each way; the group must be there."""
+    dataset = TensorDataset(torch.arange(1200))
+    loaders = {
+        "torch.DistributedSampler": fastload.DataLoader(dataset, batch_size, sampler=DistributedSampler(dataset)),
+        "fastload.DistributedSampler": fastload.DataLoader(
+            dataset, batch_size, sampler=fastload.DistributedSampler(dataset)
+        ),
+        "fastload.DistributedBatchSampler": fastload.DataLoader(
+            dataset, batch_sampler=fastload.DistributedBatchSampler(dataset, batch_size)
+        ),
+    }
+    return {name: next(iter(loader))[0].tolist() for name, loader in loaders.items()}
+
+
+def main() -> None:
+    """Print how many samples a rank gets, and how many different ones a step sees."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--batch-size", type=int, default=100)
+    args = parser.parse_args()
+    with joined("cpu") as rank:
+        mine = first_batches(args.batch_size)
+        everybodys: list[dict[str, list[int]]] = [{}] * rank.count
+        dist.all_gather_object(everybodys, mine)
+        if rank.number == 0:
+            for name in mine:
+                pieces = [batches[name] for batches in everybodys]
+                seen = len({index for piece in pieces for index in piece})
+                print(f"{name:32}  a rank gets {[len(piece) for piece in pieces]}, a step sees {seen}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,106 @@
+"""What the examples here share: joining the group (written out in ddp_toy.py), the digits, pieces of networks, a clock.
+
+In: torchrun's environment variables. Out: a :class:`Rank` inside a process group.
+"""
+
+from __future__ import annotations
+
+import datetime
+import itertools
+import os
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+DIGITS = Path(__file__).parents[1] / "digits.npz"
+
+# A rank that waits longer than this for another ends with an error. The first step of a large network may take minutes.
+LIMIT = datetime.timedelta(minutes=5)
+
+
+@dataclass(frozen=True)
+class Rank:
+    """This process's number, how many there are, and the device it computes on."""
+
+    number: int
+    count: int
+    device: torch.device
+
+
+@contextmanager
+def joined(device: str = "auto") -> Iterator[Rank]:
+    """Join the group that torchrun's variables describe, and leave it at the end; without them, a group of one.
+
+    Args:
+        device: ``"auto"``: a GPU for each rank of this machine if there are as many, else the CPU. ``"cpu"``; or a GPU
+            by its name, ``"cuda:0"``, which all ranks then share: gloo allows that, NCCL does not.
+    """
+    number, count = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+    local = int(os.environ.get("LOCAL_RANK", "0"))
+    own_gpu = device == "auto" and torch.cuda.device_count() >= int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    place = torch.device("cuda", local) if own_gpu else torch.device("cpu" if device == "auto" else device)
+    if place.type == "cuda":
+        torch.cuda.set_device(place)
+    store = dist.HashStore() if count == 1 else None  # type: ignore[attr-defined]
+    if store is not None:
+        dist.init_process_group("nccl" if own_gpu else "gloo", store=store, rank=0, world_size=1, timeout=LIMIT)
+    else:
+        dist.init_process_group("nccl" if own_gpu else "gloo", timeout=LIMIT)
+    try:
+        yield Rank(number, count, place)
+    finally:
+        leave()
+
+
+# Groups that were left: see leave().
+_left: list[object] = []
+
+
+def leave() -> None:
+    """Leave the process group, and keep it until the process ends.
+
+    Its last reference may be a DistributedDataParallel's. Dropping that waits for the group's threads while it holds
+    Python's lock, and a thread that is just letting go of a tensor waits for the lock (seen with torch 2.13).
+    """
+    _left.append(dist.group.WORLD)
+    dist.destroy_process_group()
+
+
+def digits() -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return 1,437 images to train on and their labels, 360 to test and theirs; source: examples/README.md.
+
+    Returns:
+        images [n, 1, 8, 8], float32 from -1 to 1; labels [n], int64; both twice. Every fifth is for testing.
+    """
+    with np.load(DIGITS) as arrays:
+        images = torch.from_numpy(arrays["images"]).unsqueeze(1).float() / 8 - 1
+        labels = torch.from_numpy(arrays["labels"]).long()
+    testing = torch.arange(len(labels)) % 5 == 0
+    return images[~testing], labels[~testing], images[testing], labels[testing]
+
+
+def cut(layers: list[nn.Module], count: int) -> list[nn.Sequential]:
+    """Return layers in so many pieces of about as many layers."""
+    places = [round(place * len(layers) / count) for place in range(count + 1)]
+    return [nn.Sequential(*layers[start:end]) for start, end in itertools.pairwise(places)]
+
+
+def seconds(step: Callable[[], object], device: torch.device, repeats: int = 5, warm_up: int = 2) -> float:
+    """Return the median time of a step; on a GPU the step's work has ended when its time is taken."""
+    times = []
+    for repeat in range(warm_up + repeats):
+        started = time.perf_counter()
+        step()
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        if repeat >= warm_up:
+            times.append(time.perf_counter() - started)
+    return statistics.median(times)

@@ -1,0 +1,150 @@
+"""What a slow sample keeps waiting: in torch's loader its whole worker, and at last all of them.
+
+    python examples/parallelism/head_of_line.py
+
+Shows: which samples are loaded while one sample (index 0) is held up, with two workers and batches of four, in torch's
+loader and in fastload's; and how long ``next()`` waits when all samples cost the same.
+
+The notes claim: a worker that has finished a batch waits until the main process takes it, and only then starts the
+next; and every ``num_workers`` batches the main process stalls. The first is wrong: each worker has ``prefetch_factor``
+(2) batches queued and works on; new ones are queued when the main process takes a batch. The second is right when
+samples cost the same: the workers start together, so they finish together, and batches come in bursts. With samples of
+unequal cost it is worse: batch ``i`` belongs to worker ``i % num_workers`` for good, and when the others have done what
+is queued for them, they wait as well. ``in_order=False`` (torch 2.6 and later) hides it where order does not matter. In
+fastload the unit of work is a sample or a few, any idle worker takes the next, and the order stays.
+
+Measured (torch 2.13, two cores): while sample 0 is held, torch's other worker loads its two batches, 8 of the 15 other
+samples queued, and stops; fastload loads all 15. Waits after the first batch with four workers, batches of 8 and 10 ms
+a sample, on a busy machine: torch 60 ms for every fourth batch and 0 to 26 ms for those between; fastload 19 to 31 ms,
+where 20 is what four workers can do.
+"""
+
+import os
+import select
+import time
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+from torch.utils.data import DataLoader as TorchDataLoader
+from torch.utils.data import Dataset
+
+import fastload
+
+BATCH, WORKERS, PREFETCH, LENGTH = 4, 2, 2, 32
+IN_FLIGHT = BATCH * WORKERS * PREFETCH
+_LIMIT_S = 60.0
+
+
+class Held(Dataset[int]):
+    """Indices; each is told of when it is loaded, and index 0 is held up until the gate is opened."""
+
+    def __init__(self) -> None:
+        self._told, self._tell = os.pipe()
+        self._gate, self._open = os.pipe()
+
+    def __len__(self) -> int:
+        return LENGTH
+
+    def __getitem__(self, index: int) -> int:
+        if index == 0:
+            os.read(self._gate, 1)
+        os.write(self._tell, bytes([index]))
+        return index
+
+    def loaded(self, count: int) -> list[int]:
+        """Return the next ``count`` indices that were loaded. Blocks until they are; fewer if that takes too long."""
+        found: list[int] = []
+        while len(found) < count and select.select([self._told], [], [], _LIMIT_S)[0]:
+            found += os.read(self._told, count - len(found))
+        return found
+
+    def open_gate(self) -> None:
+        """Let index 0 go on."""
+        os.write(self._open, b"!")
+
+    def close(self) -> None:
+        """Close the pipes."""
+        for end in (self._told, self._tell, self._gate, self._open):
+            os.close(end)
+
+
+def while_one_is_held(make: Any, expected: int, **options: Any) -> tuple[list[int], list[int], list[list[int]]]:
+    """Iterate while sample 0 is held up.
+
+    Args:
+        make: a class of loaders.
+        expected: how many samples can be loaded meanwhile.
+        options: of the loader.
+
+    Returns:
+        What was loaded while it was held, in the order of the dataset; what was loaded next; the batches.
+    """
+    dataset = Held()
+    try:
+        loader = make(
+            dataset, BATCH, num_workers=WORKERS, prefetch_factor=PREFETCH, multiprocessing_context="fork", **options
+        )
+        batches: Iterator[Any] = iter(loader)  # both begin to load here
+        meanwhile = dataset.loaded(expected)
+        dataset.open_gate()
+        then = dataset.loaded(1)
+        given = [batch.tolist() for batch in batches]
+        dataset.loaded(LENGTH - expected - 1)
+        return sorted(meanwhile), then, given
+    finally:
+        dataset.close()
+
+
+def first_given_while_one_is_held() -> list[int]:
+    """Return the first batch of torch's loader with ``in_order=False``: sample 0 is still held up."""
+    dataset = Held()
+    try:
+        loader: Any = TorchDataLoader(
+            dataset, BATCH, num_workers=WORKERS, in_order=False, multiprocessing_context="fork"
+        )
+        batches = iter(loader)
+        first: list[int] = next(batches).tolist()
+        dataset.open_gate()
+        for _ in batches:
+            pass
+        return first
+    finally:
+        dataset.close()
+
+
+class Equal(Dataset[int]):
+    """Samples that cost 10 ms each."""
+
+    def __len__(self) -> int:
+        return 128
+
+    def __getitem__(self, index: int) -> int:
+        time.sleep(0.01)
+        return index
+
+
+def waits_ms(make: Any) -> list[int]:
+    """Return how long each ``next()`` waited, in milliseconds, where the step takes no time."""
+    waits = []
+    asked = time.perf_counter()
+    for _ in make(Equal(), 8, num_workers=4):
+        waits.append(round(1e3 * (time.perf_counter() - asked)))
+        asked = time.perf_counter()
+    return waits
+
+
+def main() -> None:
+    """Print what is loaded meanwhile, and the waits."""
+    warnings.filterwarnings("ignore", "This DataLoader will create")  # more workers than cores, on purpose
+    meanwhile, _, _ = while_one_is_held(TorchDataLoader, IN_FLIGHT - BATCH * PREFETCH)
+    print(f"torch, while sample 0 is held:     {meanwhile}")
+    print(f"torch, in_order=False gives first: {first_given_while_one_is_held()}")
+    meanwhile, _, _ = while_one_is_held(fastload.DataLoader, IN_FLIGHT - 1, chunk_size=1)
+    print(f"fastload, while sample 0 is held:  {meanwhile}")
+    print(f"waits in ms, torch:    {waits_ms(TorchDataLoader)}")
+    print(f"waits in ms, fastload: {waits_ms(fastload.DataLoader)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,182 @@
+"""A network cut into one stage for each rank, with torch's own pipeline schedules: GPipe, and 1F1B.
+
+    torchrun --nproc-per-node=2 examples/parallelism/pipeline_schedules.py
+    torchrun --nproc-per-node=2 examples/parallelism/pipeline_schedules.py --micro-batches 2,4,8 --batch-size 64
+
+Both cut a batch into micro-batches and give the gradients of the whole batch. GPipe sends all of them forward and then
+all of them back, so a stage holds the activations of every micro-batch; 1F1B takes a micro-batch back as soon as it
+can, so stage s of p holds at most p - s. That is what it saves: memory; the bubble is the same.
+
+The notes know only the version by hand (pipeline_by_hand.py). ``torch.distributed.pipelining`` needs neither CUDA nor
+NCCL: it runs over gloo on the CPU (torch 2.13). Three things to know:
+
+* the loss must be a mean, since the schedule divides the gradients by the number of micro-batches at the end of a step
+  (``scale_grads``); gradients kept from an earlier step would be divided again;
+* the stages' shapes are given here. Left to itself, torch runs each later stage once on uninitialised memory to learn
+  them, which goes into BatchNorm's running statistics;
+* BatchNorm sees a micro-batch at a time, so the network here has none.
+
+Measured (two ranks on two cores, gloo): see README.md. On GPUs: not verified: no GPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from common import Rank, cut, joined, seconds
+from torch import Tensor, nn
+from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
+from torch.nn.functional import cross_entropy
+
+SCHEDULES: dict[str, Any] = {"GPipe": ScheduleGPipe, "1F1B": Schedule1F1B}
+WIDTH = 64
+SIDE = 16
+
+
+class Block(nn.Module):
+    """Two convolutions and a way around them; shapes do not change."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.two = nn.Conv2d(WIDTH, WIDTH, 3, padding=1), nn.Conv2d(WIDTH, WIDTH, 3, padding=1)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return what has the shape that came in."""
+        added: Tensor = self.two(torch.relu(self.one(images)))
+        return torch.relu(images + added)
+
+
+def make_stages(count: int, blocks: int = 8) -> list[nn.Sequential]:
+    """Return the network in so many pieces, the same on every rank."""
+    torch.manual_seed(0)
+    layers: list[nn.Module] = [nn.Conv2d(3, WIDTH, 3, padding=1), *(Block() for _ in range(blocks))]
+    layers += [nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(WIDTH, 10))]
+    return cut(layers, count)
+
+
+class Held(nn.Module):
+    """A stage that counts the micro-batches whose way back is still to come, and so whose activations are kept."""
+
+    def __init__(self, stage: nn.Module) -> None:
+        super().__init__()
+        self.stage = stage
+        self.now = self.most = 0
+
+    def forward(self, batch: Tensor) -> Tensor:
+        """Call the stage."""
+        output: Tensor = self.stage(batch)
+        if output.requires_grad:
+            self.now += 1
+            self.most = max(self.most, self.now)
+            output.register_hook(self._back)
+        return output
+
+    def _back(self, _: Tensor) -> None:
+        self.now -= 1
+
+
+class Pipeline:
+    """This rank's stage under one of the schedules.
+
+    Args:
+        rank: whose stage; the group must be there.
+        schedule: ``"GPipe"`` or ``"1F1B"``.
+        micro_batches: how many; 1F1B needs as many as there are stages.
+        batch_size: a multiple of it.
+    """
+
+    def __init__(self, rank: Rank, schedule: str, micro_batches: int, batch_size: int) -> None:
+        if batch_size % micro_batches:
+            raise ValueError(f"batch_size must be a multiple of micro_batches, got {batch_size=}, {micro_batches=}")
+        stages = make_stages(rank.count)
+        self.rank = rank
+        self.held = Held(stages[rank.number].to(rank.device))
+        # Every rank works out the shapes between the stages, without computing.
+        shape = torch.zeros(batch_size // micro_batches, 3, SIDE, SIDE, device="meta")
+        shapes = [shape]
+        for stage in make_stages(rank.count):
+            shapes.append(stage.to("meta")(shapes[-1]))
+        ends = [torch.zeros(shape.shape, device=rank.device) for shape in shapes[rank.number : rank.number + 2]]
+        for end, place in zip(ends, (rank.number, rank.number + 1), strict=True):
+            end.requires_grad_(place > 0)  # the images need no gradient, what the stages make does
+        self.stage = PipelineStage(
+            self.held, rank.number, rank.count, rank.device, input_args=(ends[0],), output_args=(ends[1],)
+        )
+        self.schedule = SCHEDULES[schedule](self.stage, micro_batches, loss_fn=cross_entropy)
+
+    def step(self, images: Tensor, labels: Tensor) -> float | None:
+        """Go forward and back with a batch that every rank has; return the mean loss, on the last rank."""
+        losses: list[Tensor] = []
+        first, last = self.rank.number == 0, self.rank.number == self.rank.count - 1
+        given = (images.to(self.rank.device),) if first else ()
+        if last:
+            self.schedule.step(*given, target=labels.to(self.rank.device), losses=losses)
+            return torch.stack(losses).mean().item()
+        self.schedule.step(*given)
+        return None
+
+
+def batch_of(size: int) -> tuple[Tensor, Tensor]:
+    """Return images [size, 3, 16, 16] and labels [size]."""
+    data = torch.Generator().manual_seed(1)
+    return torch.randn(size, 3, SIDE, SIDE, generator=data), torch.randint(0, 10, (size,), generator=data)
+
+
+def step_alone(images: Tensor, labels: Tensor, stages: int, device: torch.device) -> tuple[float, list[list[Tensor]]]:
+    """Return one process's loss for the whole batch, and its gradients, stage by stage."""
+    pieces = make_stages(stages)
+    network = nn.Sequential(*pieces).to(device)
+    loss = cross_entropy(network(images.to(device)), labels.to(device))
+    loss.backward()
+    found = [[value.grad for value in piece.parameters() if value.grad is not None] for piece in pieces]
+    return loss.item(), found
+
+
+def main() -> None:
+    """Compare the gradients with one process's; time the steps."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--micro-batches", default="1,2,4,8")
+    parser.add_argument("--batch-size", type=int, default=32)
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--device", default="auto")
+    args = parser.parse_args()
+    images, labels = batch_of(args.batch_size)
+    with joined(args.device) as rank:
+        _, alone = step_alone(images, labels, rank.count, rank.device)
+        dist.barrier()
+        one = 0.0
+        if rank.number == 0:  # the others wait below
+            one = seconds(lambda: step_alone(images, labels, rank.count, rank.device), rank.device, args.repeats)
+            print(f"one process: {one:.3f} s a step of {args.batch_size}")
+            print("| schedule | micro-batches | s a step | of one process | bound | held by stage 0 | gradients off |")
+            print("| --- | --- | --- | --- | --- | --- | --- |", flush=True)
+        dist.barrier()
+        for name in SCHEDULES:
+            for count in map(int, args.micro_batches.split(",")):
+                if name == "1F1B" and count < rank.count:
+                    continue  # refused by torch: a stage would have nothing to do
+                pipeline = Pipeline(rank, name, count, args.batch_size)
+                pipeline.step(images, labels)
+                mine = [value.grad for value in pipeline.held.parameters() if value.grad is not None]
+                off = max(
+                    (left - right).abs().max().item() for left, right in zip(mine, alone[rank.number], strict=True)
+                )
+                step = functools.partial(pipeline.step, images, labels)
+                taken = torch.tensor([off, seconds(step, rank.device, args.repeats)], device=rank.device)
+                dist.all_reduce(taken, dist.ReduceOp.MAX)
+                if rank.number == 0:
+                    share = taken[1].item() / one
+                    bound = (count + rank.count - 1) / (count * rank.count)
+                    print(
+                        f"| {name} | {count} | {taken[1].item():.3f} | {share:.2f} | {bound:.2f} "
+                        f"| {pipeline.held.most} | {taken[0].item():.0e} |",
+                        flush=True,
+                    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,103 @@
+"""A producer and a consumer with a bounded queue between them: loading ahead, in forty lines, and right.
+
+    python examples/parallelism/producer_consumer.py
+
+Shows: what such a queue must do that sketches of it leave out: an error of the producer is raised in the consumer, at
+its place; the end is said, not guessed; and a consumer that leaves early leaves no thread behind.
+
+The notes claim: a producer-consumer queue overlaps loading with the step. Right, where loading releases the GIL
+(reading, decoding, torch's operations): the epoch then takes the longer of the two times, not their sum. Not said:
+without a bound it fills the memory; a producer that dies silently hangs the consumer for ever; and a ``break`` leaves
+the producer blocked in ``put``. ``fastload.DataLoader(worker_method="thread")`` is this with several workers, in order.
+
+Measured (50 batches, 4 ms to load and 4 ms a step, four runs on a busy machine): 437 to 1,967 ms one after the other,
+0.45 to 0.69 of that with a queue of two; 0.51 is what there is to gain.
+"""
+
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class _End:
+    """The poison pill: nothing comes after it, but perhaps an error."""
+
+    def __init__(self, error: BaseException | None) -> None:
+        self.error = error
+
+
+class Ahead(Generic[T]):
+    """An iterable, produced ahead by a thread. Each pass has a thread of its own.
+
+    Args:
+        make: called in the thread, at the beginning of a pass: returns what is iterated there.
+        capacity: items that wait in the queue at most; one more is in the making.
+    """
+
+    def __init__(self, make: Callable[[], Iterable[T]], capacity: int) -> None:
+        if capacity < 1:
+            raise ValueError(f"capacity must be at least 1, or nothing bounds the queue, got {capacity=}")
+        self._make = make
+        self._capacity = capacity
+
+    def __iter__(self) -> Iterator[T]:
+        waiting: queue.Queue[Any] = queue.Queue(self._capacity)
+        left = threading.Event()
+        producer = threading.Thread(target=_produce, args=(self._make, waiting, left), name="ahead")
+        producer.start()
+        try:
+            while not isinstance(item := waiting.get(), _End):
+                yield item
+            if item.error is not None:
+                raise item.error
+        finally:  # the end, an error, a break (the generator is closed then), Ctrl-C
+            left.set()
+            # It may be blocked in one put, for which there is room now; it looks at `left` before another.
+            while not waiting.empty():
+                waiting.get_nowait()
+            producer.join()
+
+
+def _produce(make: Callable[[], Iterable[Any]], waiting: queue.Queue[Any], left: threading.Event) -> None:
+    error: BaseException | None = None
+    try:
+        for item in make():
+            if left.is_set():
+                return
+            waiting.put(item)
+            if left.is_set():
+                return
+    except BaseException as raised:  # whatever it is, somebody waits to hear of it
+        error = raised
+    if not left.is_set():
+        waiting.put(_End(error))
+
+
+def loading(num: int, cost_s: float) -> Iterator[int]:
+    """Yield numbers, each after a while."""
+    for number in range(num):
+        time.sleep(cost_s)
+        yield number
+
+
+def epoch_s(batches: Iterable[int], step_s: float) -> float:
+    """Return how long an epoch takes in which each step takes a while."""
+    began = time.perf_counter()
+    for _ in batches:
+        time.sleep(step_s)
+    return time.perf_counter() - began
+
+
+def main() -> None:
+    """Compare loading between the steps with loading ahead."""
+    num, cost_s = 50, 0.004
+    print(f"one after the other: {1e3 * epoch_s(loading(num, cost_s), cost_s):.0f} ms")
+    print(f"ahead, a queue of 2: {1e3 * epoch_s(Ahead(lambda: loading(num, cost_s), 2), cost_s):.0f} ms")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,229 @@
+"""Stands between what fetches and a dataset, and hears how long samples take: see :mod:`.fetching`."""
+
+from __future__ import annotations
+
+import functools
+import operator
+import time
+from typing import Any
+
+from ..recorder import Recorder
+from ..records import Kind
+from .slow_files import SlowFiles
+from .stages import Stages
+from .unseen import leave, unseen
+
+# Below this mean cost of a sample, in ns, not every one is measured: one in 16.
+_SPARSE = 300_000
+_ONE_IN = 16
+# Below this one, their CPU time in one task of 8 only, which is two system calls a sample; of the task it is known.
+_LONG = 4_000_000
+
+_now = time.perf_counter_ns
+_cpu = time.thread_time_ns
+
+
+class Samples:
+    """Stands between a fetcher and a dataset."""
+
+    def __init__(self, dataset: Any, recorder: Recorder, stages: Stages | None) -> None:
+        self._dataset = dataset
+        self._recorder = recorder
+        self._stages = stages
+        self._files = SlowFiles(recorder)
+        self._ring: Any = None  # of the task under way
+        self._mean = 1e9
+        self._taken = 0
+        self._spent = 0
+        self._place = 0
+        self._pending: tuple[int, int, int, int, int] | None = None
+        self._has_cpu = True
+        self._hearing = type(self)
+        self._deaf: type[Samples] = type(self)  # until there is one
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._dataset, name)
+
+    def __len__(self) -> int:
+        return len(self._dataset)
+
+    def begin(self, is_one: bool) -> bool:
+        """A task begins; return whether it is heard. ``is_one``: it is, however small samples are."""
+        is_heard = is_one or self._mean >= _SPARSE
+        if is_heard is not (type(self) is self._hearing):
+            if not is_heard and self._deaf is self._hearing:
+                self._deaf = self._without_hearing()
+            self.__class__ = self._hearing if is_heard else self._deaf
+        self._has_cpu = is_one or not _SPARSE <= self._mean < _LONG
+        self._ring = self._recorder.ring()
+        self._taken = self._spent = self._place = 0
+        self._pending = None
+        return is_heard or type(self) is self._hearing
+
+    def end(self) -> None:
+        """It has ended: how much is measured next time depends on what samples cost."""
+        if self._pending is not None:
+            self._write(self._place)
+        self._files.tell()
+        self._ring = None
+        if self._taken:
+            mean = self._spent / self._taken
+            self._mean = mean if self._mean == 1e9 else 0.75 * self._mean + 0.25 * mean
+
+    def _without_hearing(self) -> type[Samples]:
+        """Return a class that hands samples on without a frame of ours, whatever the dataset's class does by then."""
+        get = staticmethod(functools.partial(operator.getitem, self._dataset))
+        return type("_Deaf", (type(self),), {"__getitem__": get})
+
+    def __del__(self) -> None:
+        if self._deaf is not self._hearing:  # a class lives till garbage is collected, and a dataset must not
+            for name in {"__getitem__", "__next__"} & vars(self._deaf).keys():
+                delattr(self._deaf, name)
+
+    @unseen
+    def _take(self, get: Any, *arguments: Any) -> Any:
+        place = self._place
+        stages = None if self._ring is None else self._stages
+        if stages is not None:
+            stages.begin(self._ring)
+        cpu = _cpu() if self._has_cpu else 0
+        begun = _now()
+        try:
+            sample = get(*arguments)
+        except BaseException as error:
+            leave(error)
+            raise
+        finally:
+            ended = _now()
+            if stages is not None:
+                stages.end()
+        if self._ring is None:
+            return sample
+        self._spent += ended - begun
+        self._taken += 1
+        index = arguments[-1] if arguments and type(arguments[-1]) is int else -1
+        cpu = _cpu() - cpu if self._has_cpu else -1
+        self._place = place + 1
+        if self._pending is not None:
+            self._write(place)
+        if self._mean < _SPARSE:
+            self._pending = place, begun, ended, index, cpu  # how many it stands for shows at the next
+            return sample
+        self._ring.write(Kind.SAMPLE, 0, place, begun, ended, index, cpu, 1)
+        if index >= 0:
+            self._files.offer(ended - begun, arguments[0], index)
+        return sample
+
+    def _write(self, up_to: int) -> None:
+        assert self._pending is not None
+        place, begun, ended, index, cpu = self._pending
+        self._pending = None
+        self._ring.write(Kind.SAMPLE, 0, place, begun, ended, index, cpu, up_to - place)
+
+    @unseen
+    def _at_once(self, number: int, get: Any, *arguments: Any) -> Any:
+        ring = self._ring
+        stages = None if ring is None else self._stages
+        if stages is not None:
+            stages.begin(ring)
+        cpu = _cpu()
+        begun = _now()
+        try:
+            return get(*arguments)
+        except BaseException as error:
+            leave(error)
+            raise
+        finally:
+            ended = _now()
+            if stages is not None:
+                stages.end()
+            if ring is not None:
+                ring.write(Kind.SAMPLE, 0, 0, begun, ended, -1, _cpu() - cpu, number)
+
+    @unseen
+    def __getitem__(self, index: Any) -> Any:
+        place = self._place
+        try:
+            if place % _ONE_IN and self._mean < _SPARSE:
+                sample = self._dataset[index]
+                self._place = place + 1
+                return sample
+            return self._take(operator.getitem, self._dataset, index)
+        except BaseException as error:
+            leave(error)
+            raise
+
+
+class AtOnce(Samples):
+    """Stands for what gives many samples at once: one record for all of them."""
+
+    def _without_hearing(self) -> type[Samples]:
+        return type(self)
+
+
+class ManySamples(AtOnce):
+    """The same for a dataset that gives many samples at once."""
+
+    @unseen
+    def __getitems__(self, indices: Any) -> Any:
+        try:
+            return self._at_once(_number(indices), self._dataset.__getitems__, indices)
+        except BaseException as error:
+            leave(error)
+            raise
+
+
+class Many(AtOnce):
+    """The same for a function that gives many samples at once."""
+
+    @unseen
+    def __call__(self, indices: Any) -> Any:
+        """Return the samples."""
+        try:
+            return self._at_once(_number(indices), self._dataset, indices)
+        except BaseException as error:
+            leave(error)
+            raise
+
+
+def _number(indices: Any) -> int:
+    """Return how many indices a sampler gave; 1 where only its own code could tell."""
+    return len(indices) if isinstance(indices, list | tuple | range) else 1
+
+
+class Stream(Samples):
+    """The same for the iterator of an IterableDataset."""
+
+    def __iter__(self) -> Stream:
+        return self
+
+    def _without_hearing(self) -> type[Samples]:
+        return type("_Deaf", (type(self),), {"__next__": staticmethod(functools.partial(next, self._dataset))})
+
+    @unseen
+    def __next__(self) -> Any:
+        place = self._place
+        try:
+            if place % _ONE_IN and self._mean < _SPARSE:
+                sample = next(self._dataset)
+                self._place = place + 1
+                return sample
+            return self._take(next, self._dataset)
+        except BaseException as error:
+            leave(error)
+            raise
+
+
+class Fused(AtOnce):
+    """The same for a fused dataset of ours, which gives a task's samples at once."""
+
+    def samples(self, indices: Any, *rest: Any) -> Any:
+        """Return the samples."""
+        return self._at_once(len(indices), self._dataset.samples, indices, *rest)
+
+    def write(self, indices: Any, *rest: Any) -> Any:
+        """Write the samples."""
+        return self._at_once(len(indices), self._dataset.write, indices, *rest)
+
+
+__all__ = ["Fused", "Many", "ManySamples", "Samples", "Stream"]

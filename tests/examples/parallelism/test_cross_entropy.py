@@ -1,0 +1,38 @@
+"""What cross_entropy takes and what its mean divides by."""
+
+from __future__ import annotations
+
+import cross_entropy as example
+import pytest
+import torch
+from torch.nn import functional as F
+
+EQUALITIES = example.equalities()
+
+
+@pytest.mark.parametrize("words", EQUALITIES)
+def test_the_two_sides_are_equal(words: str) -> None:
+    left, right = EQUALITIES[words]
+    assert torch.isfinite(left)
+    assert left > 0
+    assert torch.allclose(left, right, rtol=0, atol=1e-12)
+
+
+def test_means_of_parts_are_not_the_whole_where_classes_have_weights() -> None:
+    logits, classes = example.example()
+    weight = torch.arange(1.0, example.CLASSES + 1, dtype=torch.float64)
+    means = [F.cross_entropy(logits[half], classes[half], weight) for half in (slice(3), slice(3, 6))]
+    whole = F.cross_entropy(logits, classes, weight)
+    assert abs(torch.stack(means).mean() - whole) > 1e-3
+
+
+def test_classes_are_int64_or_uint8_and_nothing_else() -> None:
+    said = example.target_dtypes()
+    assert [name for name, answer in said.items() if answer == "taken"] == ["torch.int64", "torch.uint8"]
+    assert all(said.values())
+
+
+def test_a_softmax_before_it_keeps_even_a_perfect_answer_from_a_small_loss() -> None:
+    right, wrong = example.softmax_before_it()
+    assert right == 0
+    assert wrong > 0.9

@@ -1,0 +1,20 @@
+"""What a script may import depends on whether it is started by its path or by its name."""
+
+from __future__ import annotations
+
+from scripts import PARALLELISM, run
+
+NAME = "examples.parallelism.launch_by_name"
+BY_PATH = "package None, sys.path[0] examples/parallelism, import common: found"
+BY_NAME = "package examples.parallelism, sys.path[0] ., import common: not found"
+
+
+def test_by_path_neighbours_are_found_and_by_name_the_package_is() -> None:
+    assert run(PARALLELISM / "launch_by_name.py") == f"rank 0: {BY_PATH}\n"
+    assert run("-m", NAME) == f"rank 0: {BY_NAME}\n"
+
+
+def test_torchrun_starts_modules_by_name() -> None:
+    out = run("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", NAME)
+    for rank in range(2):  # not by lines: the ranks write at once
+        assert out.count(f"rank {rank}: {BY_NAME}") == 1

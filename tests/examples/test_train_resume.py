@@ -1,0 +1,303 @@
+"""Runs that are killed, stopped, or lose a rank, and go on with the same samples, and the same bits where promised."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
+from torch.nn.parallel import DistributedDataParallel
+from training import checkpoint
+from trainings import EXAMPLES, LIMIT_S, Training, samples, train_module
+
+# 22 steps an epoch; everything that has a state is in it: momentum, averages, batch statistics, mixed neighbours.
+EPOCHS, STEPS = 2, 22
+RUN = (
+    *("--epochs", str(EPOCHS), "--save-every", "3", "--seed", "5", "--deterministic"),
+    *("--ema-decay", "0.9", "--lookahead", "4", "--mixup", "0.2", "--clip-norm", "2", "--workers", "1"),
+)
+
+
+def whole(folder: Path) -> dict[str, Any]:
+    path = folder / "checkpoint.pt"
+    return checkpoint.parse(path.read_bytes(), path)
+
+
+def run(folder: Path, name: str, ranks: int, *more: str) -> Training:
+    """Start a run, or go on with it; the samples of each start go to files of their own.
+
+    Its network draws numbers itself, as those with dropout do: they too must go on where they were.
+    """
+    module: Any = train_module()
+    plain = module.build_network
+
+    def with_dropout(*arguments: Any, **named: Any) -> nn.Module:
+        network: nn.Sequential = plain(*arguments, **named)
+        return network.insert(len(network) - 1, nn.Dropout(0.1))
+
+    module.build_network = with_dropout  # the ranks are forked with it
+    try:
+        words = (*RUN, *more, "--out", str(folder), "--debug-samples", str(folder / name))
+        return Training(folder, *words, ranks=ranks)
+    finally:
+        module.build_network = plain
+
+
+def same(one: Any, other: Any) -> bool:
+    """Whether two states are the same, bit for bit."""
+    if isinstance(one, torch.Tensor):
+        return torch.equal(one, other)
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(same(one[name], other[name]) for name in one)
+    if isinstance(one, list | tuple):
+        return len(one) == len(other) and all(map(same, one, other))
+    return bool(one == other)
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run on two ranks that nothing has happened to."""
+    folder = tmp_path_factory.mktemp("uninterrupted")
+    with run(folder, "samples", 2) as training:
+        training.finish()
+        assert [epoch["test_images"] for epoch in training.told("epoch")] == [360, 360]
+    assert whole(folder)["step"] == EPOCHS * STEPS
+    return folder
+
+
+def test_killed_and_resumed_on_other_numbers_of_ranks_gives_the_same_samples(
+    uninterrupted: Path, tmp_path: Path
+) -> None:
+    for name, ranks, killed_at in [("first", 2, 8), ("second", 1, STEPS + 5)]:
+        with run(tmp_path, name, ranks) as training:
+            training.until(killed_at)
+            training.kill()
+    with run(tmp_path, "third", 2) as training:
+        training.finish()
+    expected = samples(uninterrupted, 2)
+    parts = [samples(tmp_path, ranks, name) for name, ranks in [("first", 2), ("second", 1), ("third", 2)]]
+    assert sorted(expected) == list(range(EPOCHS * STEPS))
+    assert set().union(*parts) == set(expected)
+    for part in parts:
+        for step, times in part.items():
+            assert times == expected[step], f"step {step} had other samples"
+    assert min(parts[1]) > 0  # it went on,
+    assert min(parts[2]) > STEPS  # and in the middle of the second epoch
+
+
+def test_stopped_then_killed_and_resumed_on_as_many_ranks_gives_the_same_weights_bit_for_bit(
+    uninterrupted: Path, tmp_path: Path
+) -> None:
+    with run(tmp_path, "first", 2) as training:
+        training.until(5)
+        training.send(signal.SIGTERM, 1)  # one rank alone: all agree to stop
+        training.finish()
+        stopped = training.told("stop")[0]["step"]
+        assert training.lines[-1] == (
+            f"stopped by SIGTERM after step {stopped} of {EPOCHS * STEPS}; the same command goes on from there"
+        )
+    assert whole(tmp_path)["step"] == stopped
+    with run(tmp_path, "second", 2, "--workers", "0") as training:  # any number of them
+        training.until(STEPS + 4)
+        training.kill()
+    with run(tmp_path, "third", 2) as training:
+        training.finish()
+        assert STEPS < training.told("start")[0]["step"] < 2 * STEPS
+    ours, theirs = whole(tmp_path), whole(uninterrupted)
+    for name in ("step", "model", "average", "lookahead", "optimizer", "loader", "generators"):
+        assert same(ours[name], theirs[name]), name
+    assert ours["loss_sum"] == pytest.approx(theirs["loss_sum"])  # added up in another order
+
+
+def test_three_ranks_that_were_stopped_end_with_the_same_bits(tmp_path: Path) -> None:
+    # The order of a sum of three matters, and DDP changes its buckets after its first step.
+    words = ("--epochs", "1", "--limit-batches", "9", "--batch-size", "66", "--seed", "5", "--workers", "0")
+    words += ("--deterministic", "--save-every", "2")
+    with Training(tmp_path, *words, "--out", str(tmp_path / "whole"), ranks=3) as training:
+        training.finish()
+    with Training(tmp_path, *words, "--out", str(tmp_path / "parts"), ranks=3) as training:
+        training.until(4)
+        training.send(signal.SIGUSR1, 2)
+        training.finish()
+    assert 4 <= whole(tmp_path / "parts")["step"] < 9
+    with Training(tmp_path, *words, "--out", str(tmp_path / "parts"), ranks=3) as training:
+        training.finish()
+    assert same(whole(tmp_path / "parts")["model"], whole(tmp_path / "whole")["model"])
+
+
+def test_two_ranks_in_pieces_equal_one_rank_without_batch_norm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sent = tmp_path / "sent"
+
+    class Noted(DistributedDataParallel):
+        """Notes each message with gradients."""
+
+        def __init__(self, *arguments: Any, **named: Any) -> None:
+            super().__init__(*arguments, **named)
+
+            def note(group: Any, bucket):  # type: ignore[no-untyped-def]  # DDP refuses annotations as text
+                with sent.open("a") as file:
+                    file.write("x")
+                return allreduce_hook(group, bucket)
+
+            self.register_comm_hook(dist.group.WORLD, note)
+
+    monkeypatch.setattr(train_module(), "DistributedDataParallel", Noted)
+    common = ("--norm", "none", "--epochs", "1", "--limit-batches", "12", "--lr", "0.05", "--workers", "0")
+    losses, weights, correct = [], [], []
+    for name, ranks, more in [("one", 1, ()), ("two", 2, ("--micro-batch-size", "13"))]:
+        with Training(tmp_path, *common, *more, "--out", str(tmp_path / name), ranks=ranks) as training:
+            training.finish()
+            epoch = training.told("epoch")[0]
+            losses.append(epoch["loss"])
+            correct.append(epoch["test_correct"])
+        weights.append(whole(tmp_path / name)["model"])
+    assert sent.read_text() == 2 * 12 * "x"  # of each rank one a step, not one for each of the three pieces
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
+    assert abs(correct[0] - correct[1]) <= 1
+    for name, values in weights[0].items():
+        torch.testing.assert_close(values, weights[1][name], rtol=1e-3, atol=1e-5)
+
+
+def test_a_signal_during_the_test_is_heard_and_the_epoch_is_tested_after_it(tmp_path: Path) -> None:
+    words = ("--epochs", "1", "--limit-batches", "2", "--workers", "0", "--out", str(tmp_path))
+    module = sys.modules["fastload_train"]
+    plain = module.evaluate
+
+    def interrupted(*arguments: Any) -> Any:
+        signal.raise_signal(signal.SIGUSR1)
+        return plain(*arguments)
+
+    module.evaluate = interrupted  # the rank is forked with it
+    try:
+        with Training(tmp_path, *words) as training:
+            training.finish()
+            assert training.lines[-1].startswith("stopped by SIGUSR1 after step 2 of 2")
+            assert training.told("epoch") == []
+    finally:
+        module.evaluate = plain
+    with Training(tmp_path, *words) as training:
+        training.finish()
+        assert [epoch["epoch"] for epoch in training.told("epoch")] == [1]
+        assert training.told("step") == []
+        assert training.lines[-2].startswith("done in") or training.lines[-1].startswith("done in")
+
+
+def test_a_rank_that_dies_or_stops_answering_is_a_clear_error_and_no_hang(tmp_path: Path) -> None:
+    for name, number, limit in [("killed", signal.SIGKILL, "60"), ("frozen", signal.SIGSTOP, "4")]:
+        folder = tmp_path / name
+        folder.mkdir()
+        words = ("--epochs", "200", "--save-every", "2", "--workers", "0", "--timeout", limit, "--out", str(folder))
+        with Training(folder, *words, ranks=2) as training:
+            training.until(4)
+            training.send(number, 1)
+            training.processes[0].join(LIMIT_S)
+            assert training.processes[0].exitcode == 1, training.errors()
+            assert re.search(
+                r"train.py: error: rank 0 has lost another rank, which has ended or does not answer \(.+\); the last "
+                rf"checkpoint is in '{re.escape(str(folder))}': the same command goes on from there\n",
+                training.errors(),
+            ), training.errors()
+            training.send(signal.SIGKILL, 1)
+            training.end()
+        assert whole(folder)["step"] >= 2
+
+
+def test_a_full_disk_ends_the_run_and_leaves_the_last_checkpoint(tmp_path: Path) -> None:
+    words = ("--save-every", "4", "--epochs", "2", "--workers", "0", "--out", str(tmp_path))
+    path = tmp_path / "checkpoint.pt"
+    with Training(tmp_path, *words) as training:
+        training.until(6)
+        training.send(signal.SIGTERM, 0)
+        training.finish()
+    before = path.read_bytes()
+    with Training(tmp_path, *words, ranks=2, file_bytes=len(before) // 2) as training:
+        assert training.end() == [1, 1]
+        assert re.fullmatch(
+            rf"train.py: error: the checkpoint of step \d+, [\d,]+ bytes, could not be written to '{path}': File too "
+            r"large; the checkpoint before is as it was; make room there and start the same command again\n",
+            training.errors(),
+        ), training.errors()
+    assert path.read_bytes() == before
+    assert not path.with_name("checkpoint.pt.part").exists()
+    with Training(tmp_path, *words) as training:
+        training.finish()
+    assert whole(tmp_path)["step"] == 2 * STEPS
+
+
+def test_a_checkpoint_that_cannot_be_used_is_named_and_left_as_it_is(tmp_path: Path) -> None:
+    words = ("--epochs", "1", "--limit-batches", "2", "--workers", "0", "--out", str(tmp_path))
+    with Training(tmp_path, *words) as training:
+        training.finish()
+    path = tmp_path / "checkpoint.pt"
+    good = path.read_bytes()
+    path.write_bytes(good[:-100])
+    with Training(tmp_path, *words, ranks=2) as training:
+        assert training.end() == [1, 1]
+        assert training.errors().count("train.py: error: ") == 1
+        assert "is no checkpoint, or cut off" in training.errors()
+    assert path.read_bytes() == good[:-100]
+    path.write_bytes(good)
+    with Training(tmp_path, *words, "--lr", "0.2", "--seed", "1") as training:
+        assert training.end() == [1]
+        assert "--lr was 0.1 and is 0.2 now; --seed was 0 and is 1 now; give what it was" in training.errors()
+    assert path.read_bytes() == good
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
+def test_torchrun_that_is_told_to_end_lets_its_ranks_save_also_after_one_was_killed_and_all_began_anew(
+    number: signal.Signals, tmp_path: Path
+) -> None:
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    command += ["--signals-to-handle=SIGTERM,SIGUSR1"]  # SIGUSR1 is not among those of its own
+    command += ["--max-restarts=1"]
+    words = ["examples/train.py", "--epochs", "500", "--out", str(tmp_path), "--workers", "0", "--save-every", "1"]
+    words += ["--debug-samples", str(tmp_path / "samples")]
+    left_out = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
+    with subprocess.Popen(
+        [*command, *words, "--json", "/dev/stdout", "--log-every", "1"],
+        cwd=EXAMPLES.parent,
+        env={name: value for name, value in os.environ.items() if name not in left_out},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        told = map(json.loads, (line for line in process.stdout if line.startswith("{")))
+        next(one for one in told if one["kind"] == "save")
+        if number == signal.SIGUSR1:  # once is enough: torchrun ends all ranks, and starts all
+            pid = json.loads((tmp_path / "samples.rank1").read_text().splitlines()[0])["pid"]
+            os.kill(pid, signal.SIGKILL)
+            assert next(one for one in told if one["kind"] == "start")["step"] >= 1  # from the last checkpoint
+        next(one for one in told if one["kind"] == "step")
+        process.send_signal(number)
+        try:
+            out, err = process.communicate(timeout=LIMIT_S)
+        finally:
+            process.kill()
+    assert f"stopped by {number.name} after step" in out, (out, err)
+    assert whole(tmp_path)["step"] >= 1
+
+
+def test_the_loss_of_an_epoch_is_a_mean_also_where_the_number_of_ranks_changed_in_it(tmp_path: Path) -> None:
+    words = ("--norm", "none", "--epochs", "1", "--lr", "0.01", "--workers", "0")
+    with Training(tmp_path, *words) as training:
+        training.finish()
+        expected = training.told("epoch")[0]["loss"]
+    with Training(tmp_path, *words, "--out", str(tmp_path / "run"), ranks=2) as training:
+        training.until(5)
+        training.send(signal.SIGTERM, 0)
+        training.finish()
+    assert 5 <= whole(tmp_path / "run")["step"] < STEPS
+    with Training(tmp_path, *words, "--out", str(tmp_path / "run")) as training:
+        training.finish()
+        assert training.told("epoch")[0]["loss"] == pytest.approx(expected, rel=1e-4)

@@ -1,0 +1,291 @@
+"""Recordings that are odd: what they come to is sound, or is said not to be known."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from profiled import profile, write
+from test_blame import MS, rank_of, ranks, step_of, task_of
+from test_reading import recording
+from test_whatif import recorded
+
+from fastload.profiling.analysing import analyse
+from fastload.profiling.analysis import Analysis
+from fastload.profiling.demands import measure
+from fastload.profiling.reading import read_trace
+from fastload.profiling.records import Kind
+from fastload.profiling.ring import Ring
+from fastload.profiling.trace import Batch, Rank, Sample, Span, Step, Trace
+from fastload.profiling.whatif import WhatIf, what_if
+
+
+def trace_of(*of: Rank, warmup: int = 0) -> Trace:
+    return Trace(list(of), ["train.py"], {}, {"python": "3.13.0"}, warmup, 0, seconds_per_hook=1e-6)
+
+
+def unsound(value: Any, place: str = "") -> list[str]:
+    """Return which numbers in JSON are below zero, or none; worker -1 is the main process."""
+    if isinstance(value, dict):
+        return [found for key, one in value.items() for found in unsound(one, f"{place}.{key}")]
+    if isinstance(value, list):
+        return [found for one in value for found in unsound(one, place)]
+    is_sound = not isinstance(value, int | float) or value >= (-1 if place.endswith("worker") else 0)
+    return [] if is_sound and value != math.inf else [f"{place}: {value}"]
+
+
+@given(one=ranks(), other=ranks(), alone=st.booleans(), warmup=st.integers(0, 4))
+@settings(deadline=None)
+def test_whatever_was_recorded_comes_to_something_with_no_number_below_zero(one, other, alone, warmup):
+    found = analyse(trace_of(*([one] if alone else [one, other]), warmup=warmup), what_if)
+    text = found.to_json()
+    assert Analysis.from_json(text, "it") == found
+    assert unsound(json.loads(text)) == []
+    for rank in found.ranks:
+        lost = sum(rank.blame_ms.values())
+        assert lost == pytest.approx(rank.stall.value * rank.step_ms.value, abs=1e-6) or lost > rank.step_ms.value
+        assert rank.stall.low <= rank.stall.value <= rank.stall.high <= 1.0
+
+
+def test_steps_that_take_no_time_predict_nothing():
+    rank = rank_of([step_of(number, 0, 0, [task_of(0, 0, cpu_ns=0)], loop_ns=0) for number in range(40)])
+    found = analyse(trace_of(rank), what_if)
+    assert (found.fixes, found.ranks[0].step_ms.value) == ([], 0.0)
+    assert found.simulation is not None
+    assert found.simulation.reason == "its steps took no time"
+
+
+def test_samples_that_stand_for_others_and_take_no_time_share_their_tasks():
+    steps = []
+    for number in range(60):
+        begun = number * 20 * MS
+        task = task_of(begun, begun + 10 * MS, samples=[Sample(begun, begun, 0, 0, 0, 16)])
+        steps.append(step_of(number, begun, begun + 10 * MS, [task], loop_ns=10 * MS))
+    demands = measure(rank_of(steps), 0)
+    assert [len(batch.samples) for batch in demands.passes[0]] == [16] * 60
+    assert sum(map(sum, demands.passes[0][0].samples)) == pytest.approx(10 * MS)
+
+
+def test_a_stall_of_which_nothing_is_known_has_no_verdict():
+    steps = [step_of(number, number * 20 * MS, (number * 20 + 10) * MS, [], loop_ns=10 * MS) for number in range(60)]
+    (rank,) = analyse(trace_of(rank_of(steps))).ranks
+    assert rank.blame_ms == {"other": pytest.approx(10.0)}
+    assert rank.verdict.cause is None
+    assert rank.verdict.sentence.startswith("No verdict: of 100 % of the stall nothing is known")
+
+
+# -- passes -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("ends", "cause"), [(True, "startup"), (False, "compute")])
+def test_the_start_of_a_pass_whose_end_nobody_knows_is_no_share_of_it(ends, cause):
+    """A start of a second, and 60 steps of 10 ms; the loader has no length."""
+    begin = 1000 * MS
+    steps = [step_of(0, 0, begin, [], startup=[Span(-MS, 0)], first=True, loop_ns=10 * MS)]
+    for number in range(1, 80):
+        begun = begin + number * 10 * MS
+        steps.append(step_of(number, begun, begun, [task_of(begun - MS, begun)], loop_ns=10 * MS))
+    if ends:
+        steps[-1].ending = Span(begin + 10**10, begin + 10**10)
+    (rank,) = analyse(trace_of(rank_of(steps), warmup=5)).ranks
+    assert rank.verdict.cause == cause
+
+
+# -- several loaders --------------------------------------------------------------------------------------------------
+
+
+def with_validation(number: int, work_ms: float, loop_ms: float, every: int, wait_ms: float) -> Rank:
+    """Return a run with one worker where after every so many steps another loader is waited for, and 60 ms follow."""
+    loops = [loop_ms + (wait_ms + 60.0) * (place % every == every - 1) for place in range(number)]
+    rank = recorded([work_ms] * number, workers=1, loop_ms=loops)
+    steps: list[Step] = []
+    for step in rank.steps:
+        steps.append(dataclasses.replace(step, number=len(steps)))
+        if step.number % every == every - 1:
+            steps[-1].loop_ns = int(loop_ms * MS)
+            begun = steps[-1].wait.ended + int(loop_ms * MS)
+            ended = begun + int(wait_ms * MS)
+            batch = Batch(number=0, drawn=None, sampler_ns=None, tasks=[task_of(begun, ended)], iterator=99, loader=1)
+            steps.append(Step(len(steps), 1, 99, Span(begun, ended), batch, [], True, 60 * MS))
+    loaders = {0: {**rank.loaders[0], "dataset": "a.Train", "length": 400}, 1: {"num_workers": 0, "dataset": "a.Val"}}
+    return dataclasses.replace(rank, steps=steps, loaders=loaders)
+
+
+def test_a_validation_within_a_pass_is_a_part_of_its_loop():
+    """After each 25th step 100 ms go into a validation. 30 ms of work and 10 of loop: two workers make 15."""
+    rank = with_validation(100, 30.0, 10.0, 25, 40.0)
+    whatif = WhatIf(rank, 8)
+    assert whatif.simulation.trusted, whatif.simulation.reason
+    assert whatif.simulation.observed_ms == pytest.approx(30.0 + (100 - 2 * 30) / 25, rel=0.05)
+    fix = whatif.fix("two", {"num_workers": 2})
+    assert fix.step_ms.value == pytest.approx(15.0 + (100 - 4 * 15) / 25, rel=0.1)
+    assert fix.change.splitlines()[-1] == "+DataLoader(..., num_workers=2)  # of Train with 400 samples"
+
+
+def test_of_loaders_that_take_turns_nothing_is_predicted():
+    found = analyse(trace_of(with_validation(40, 100.0, 1.0, 1, 5.0)), what_if)
+    assert found.simulation is not None
+    assert found.simulation.reason == "several loaders take turns from step to step"
+
+
+def test_of_several_loaders_the_one_that_was_waited_for_is_named_and_changed():
+    rank = with_validation(100, 10.0, 20.0, 4, 150.0)
+    (found,) = analyse(trace_of(rank, warmup=5)).ranks
+    assert found.loader["dataset"] == "a.Val"
+    assert "of the stall, 100 % is waiting for the loader of Val" in found.verdict.evidence
+
+
+@pytest.mark.parametrize(("shares", "told"), [((0, 0, 0, 1), True), ((0, 1), False)])
+def test_a_worker_that_has_most_of_the_data_is_named(shares, told):
+    steps = []
+    for number in range(80):
+        begun = number * 20 * MS
+        task = task_of(begun, begun + 10 * MS, worker=shares[number % len(shares)], cpu_ns=0)
+        steps.append(step_of(number, begun, begun + 10 * MS, [task], loop_ns=10 * MS))
+    (rank,) = analyse(trace_of(rank_of(steps))).ranks
+    assert any(line.startswith("worker 0 of 2 has made 75 % of the batches") for line in rank.verdict.evidence) == told
+
+
+def test_waits_that_other_programs_cause_are_told_of_beside_a_verdict():
+    steps = []
+    for number in range(60):
+        begun = number * 20 * MS
+        step = step_of(number, begun, begun + 10 * MS, [task_of(begun, begun + 10 * MS, cpu_ns=0)], loop_ns=10 * MS)
+        step.loop_cpu_ns, step.loop_runnable_ns = MS, 3 * MS
+        steps.append(step)
+    (rank,) = analyse(trace_of(rank_of(steps))).ranks
+    assert rank.verdict.cause == "read"
+    assert any(line.startswith("other programs have the cores: 75 %") for line in rank.verdict.evidence)
+
+
+# -- processes that do not meet ---------------------------------------------------------------------------------------
+
+
+def later(rank: Rank, ms: int) -> Rank:
+    late = ms * MS
+    steps = [dataclasses.replace(one, wait=Span(one.wait.begun + late, one.wait.ended + late)) for one in rank.steps]
+    return dataclasses.replace(rank, steps=steps, process=rank.process + 1)
+
+
+def even(wait_ms: int | list[int], loop_ms: int | list[int]) -> Rank:
+    """Return a rank of 60 steps."""
+    steps = []
+    at = 0
+    for number in range(60):
+        wait, loop = (ms if isinstance(ms, int) else ms[number] for ms in (wait_ms, loop_ms))
+        begun, ended = at, at + wait * MS
+        at = ended + loop * MS
+        steps.append(step_of(number, begun, ended, [task_of(begun, ended, cpu_ns=0)], loop_ns=loop * MS))
+    return rank_of(steps)
+
+
+def test_a_program_that_runs_after_another_one_does_not_hold_it_up():
+    quick, slow = even(1, 39), even(30, 10)
+    assert "process 2 gets its batches late, and the ranks wait for each other" in (
+        analyse(trace_of(quick, later(slow, 1))).ranks[0].verdict.evidence
+    )
+    after = analyse(trace_of(quick, later(slow, 2400))).ranks[0].verdict
+    assert not any("late" in line for line in after.evidence)
+
+
+def test_ranks_that_are_late_by_turns_hold_nobody_up_even_if_one_is_more_often():
+    late, early = [30 * (place % 9 < 5) + 1 for place in range(60)], [30 * (place % 9 >= 5) + 1 for place in range(60)]
+    one, other = (even(waits, [60 - wait for wait in waits]) for waits in (late, early))
+    for one_rank, number in ((one, 0), (other, 1)):
+        one_rank.rank = number
+    assert analyse(trace_of(one, other)).culprit is None
+
+
+def test_programs_that_run_beside_each_other_at_their_own_pace_do_not_wait_for_each_other():
+    beside = analyse(trace_of(even(1, 9), later(even(30, 10), 1))).ranks[0].verdict
+    assert not any("late" in line for line in beside.evidence)
+
+
+# -- what is heard ----------------------------------------------------------------------------------------------------
+
+
+def test_a_loader_that_a_dataset_makes_for_itself_begins_no_pass_of_the_loop(tmp_path):
+    """No workers: in the second wait the dataset makes a loader of its own."""
+    records = [
+        (Kind.ITERATOR, 0, 0, 10, 0, 5),
+        (Kind.WAIT, 1, 12, 20, 0, 0),
+        (Kind.WAIT, 1, 30, 60, 0, 1),
+        (Kind.ITERATOR, 0, 32, 34, 1, 6),
+        (Kind.WAIT, 1, 70, 71, 0, 2),
+    ]
+    (rank,) = read_trace(recording(tmp_path, records)).ranks
+    assert [step.loop_ns for step in rank.steps] == [10, 10, None]
+    assert [step.startup for step in rank.steps] == [[Span(0, 10)], [], []]
+
+
+def ring_of(folder: Path, thread: int, records: list[tuple[int, ...]], capacity: int = 1000, pid: int = 7) -> None:
+    ring = Ring(str(folder / f"{pid}-1-{thread}.ring"), capacity, thread=thread, is_main=thread == pid)
+    for kind, small, begun, ended, *numbers in records:
+        ring.write(kind, 0, small, begun, ended, *numbers)
+
+
+def test_what_a_thread_that_fetches_ahead_does_is_its_own_work(tmp_path):
+    folder = recording(tmp_path, [(Kind.PROBE, 0, 0, 1, 0)])
+    inline = [
+        (Kind.ITERATOR, 0, 0, 10, 0, 5),
+        (Kind.WORK, 0, 13, 19, -1, -1, 5, 0, 0),
+        (Kind.WAIT, 1, 12, 20, 0, 0),
+        (Kind.WAIT, 1, 30, 31, 0, 1),
+    ]
+    ring_of(tmp_path, 9, inline)
+    (rank,) = read_trace(folder).ranks
+    (task,) = rank.steps[0].batch.tasks
+    assert (task.worker, task.arrived) == (-1, 19)
+
+
+def test_where_a_thread_fetches_ahead_the_loop_behind_it_is_named_as_missing(tmp_path):
+    folder = recording(tmp_path, [(Kind.PROBE, 0, 0, 1, 0)])
+    ring_of(tmp_path, 9, [(Kind.ITERATOR, 0, 0, 10, 0, 5), (Kind.WAIT, 1, 12, 20, 0, 0)])
+    assert "the loop behind a thread" in read_trace(folder).missing
+
+
+def test_in_the_main_thread_nothing_is_missing(tmp_path):
+    assert (
+        read_trace(recording(tmp_path, [(Kind.ITERATOR, 0, 0, 10, 0, 5), (Kind.WAIT, 1, 12, 20, 0, 0)])).missing == {}
+    )
+
+
+def test_loaders_that_are_made_anew_for_each_pass_keep_their_numbers(tmp_path):
+    script = """
+        class Other(Slow):
+            pass
+
+        for _ in range(2):
+            for batch in DataLoader(Slow(), 8):
+                pass
+            for batch in DataLoader(Other(), 12):
+                pass
+        one, two = DataLoader(Slow(), 24), DataLoader(Slow(), 24)
+        for batches in zip(one, two):
+            pass
+        """
+    (rank,) = profile(tmp_path, write(tmp_path, script)).trace.ranks
+    assert [step.loader for step in rank.steps] == [0, 0, 0, 1, 1] * 2 + [2, 3]
+    assert [str(rank.loaders[number]["dataset"]).rpartition(".")[2] for number in range(4)] == (
+        ["Slow", "Other", "Slow", "Slow"]
+    )
+
+
+# -- how long it takes ------------------------------------------------------------------------------------------------
+
+
+def test_what_changes_bring_to_a_long_run_with_many_workers_is_known_in_seconds():
+    rank = recorded([300.0, 310.0, 290.0, 305.0] * 2_500, workers=64, loop_ms=2.0)
+    begun = time.thread_time()
+    found, simulation, grid = what_if(trace_of(rank), rank)
+    assert time.thread_time() - begun < 30.0
+    assert simulation.trusted, simulation.reason
+    assert found
+    assert grid is not None

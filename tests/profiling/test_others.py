@@ -1,0 +1,200 @@
+"""The zoo's scripts can be edited for other tools, and what these say is read rightly; runs of them are benchmarks."""
+
+from __future__ import annotations
+
+import io
+import sys
+import typing
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+sys.path.insert(0, str(Path(__file__).parents[2]))  # from where the benchmarks can be imported
+
+from benchmarks.profiling import edits, other_tools, others
+from benchmarks.profiling.other_tools import Seen
+from benchmarks.profiling.pipelines import Pipeline, drawn, names
+
+ON_ANY_MACHINE = [name for name in names() if name not in ("read-files", "pin-bound", "copy-bound", "launch-starved")]
+
+
+def one(name: str) -> Pipeline:
+    (pipeline,) = drawn(0, [name])
+    return pipeline
+
+
+@pytest.mark.parametrize("name", ON_ANY_MACHINE)
+def test_every_script_of_the_zoo_can_be_edited_for_every_tool(name: str) -> None:
+    pipeline = one(name)
+    script = edits.bounded(pipeline, 72)
+    stacked = edits.for_torch_profiler(script, 12, 5, stacks=True)
+    edited = {
+        "profiler.step()": edits.for_torch_profiler(script, 12, 60, stacks=False),
+        "export_chrome_trace": stacked,
+        "with traceml.trace_step(model):": edits.for_traceml(script, patched=True),
+        "wrap_dataloader_fetch(loader)": edits.for_traceml(script, patched=False),
+        'LoaderEvaluator(loader, mode="replay")': edits.for_loader_evaluator(script, "replay"),
+    }
+    for needed, text in edited.items():
+        compile(text, name, "exec")
+        assert needed in text
+        assert text.count("MARKS.append(time.perf_counter())") == 1
+        assert text.endswith("file.write(str(MARKS))\n")
+    assert "profiler.stop()\n\n\nif __name__" in stacked
+
+
+def test_a_script_is_shortened_to_the_steps_that_are_wanted() -> None:
+    read = one("read-sleep")
+    assert f"LENGTH = {72 * read.constants['BATCH']}\n" in edits.bounded(read, 72)
+    startup = one("startup")
+    per_pass = startup.constants["LENGTH"] // startup.constants["BATCH"]
+    assert f"EPOCHS = {-(-72 // per_pass)}\n" in edits.bounded(startup, 72)
+
+
+def test_the_loops_work_goes_into_a_forward_and_a_barrier_into_the_backward() -> None:
+    text = edits.for_traceml(edits.bounded(one("slow-rank"), 72), patched=True)
+    assert "    def forward(self):\n        time.sleep(LOOP)\n        return self.weight.sum()\n" in text
+    assert "model.weight.register_hook(lambda _: torch.distributed.barrier())" in text
+
+
+def test_a_script_of_another_shape_is_refused() -> None:
+    with pytest.raises(ValueError, match="loop over its loader"):
+        edits.timed("print('hello')\n")
+
+
+def test_the_profilers_table_gives_the_loaders_share_of_its_steps() -> None:
+    rows = [
+        ["enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__", 60, 300.0],
+        ["ProfilerStep*", 60, 1000.0],
+        ["aten::empty", 60, 5.0],
+    ]
+    assert other_tools.of_table(rows) == Seen(share=0.3, input_bound=True)
+    assert (
+        other_tools.of_table([["ProfilerStep*", 1, 100.0], ["enumerate(DataLoader)#x", 1, 19.0]]).input_bound is False
+    )
+    assert other_tools.of_table([]).problem == "its table has no steps"
+
+
+def span(name: str, begun: float, dur: float, thread: int = 1) -> dict[str, typing.Any]:
+    return {"ph": "X", "pid": 1, "tid": thread, "ts": begun, "dur": dur, "name": name}
+
+
+def test_time_within_the_loader_is_charged_to_each_function_once_and_only_on_its_thread() -> None:
+    events = [
+        span("enumerate(DataLoader)#x", 0, 100),
+        span("train.py(26): __getitem__", 10, 80),
+        span("train.py(9): spin", 20, 60),
+        span("train.py(9): spin", 25, 10),
+        span("train.py(9): spin", 120, 50),
+        span("train.py(9): spin", 0, 100, thread=2),
+        {"ph": "i", "name": "mark"},
+    ]
+    within, total = other_tools.functions_within(events, "enumerate(DataLoader)")
+    assert total == 100
+    assert within == {"train.py(26): __getitem__": 80, "train.py(9): spin": 60}
+
+
+def test_the_functions_that_tell_a_cause_are_looked_for_in_the_stacks_of_the_loader() -> None:
+    assert (
+        other_tools._telling({"a/train.py(9): spin": 60.0, "train.py(26): __getitem__": 80.0}, 100.0)
+        == "train.py: spin"
+    )
+    assert other_tools._telling({"<built-in method poll of select.poll object at 0x7f>": 90.0}, 100.0) == "poll"
+    assert other_tools._telling({"few": 10.0}, 100.0) == ""
+
+
+def summary(status: str, waited: float | None, late: int | None = None) -> dict[str, typing.Any]:
+    evidence = {} if late is None else {"worst": {"rank": late, "value_ms": waited}}
+    return {
+        "primary_diagnosis": {"status": status, "action": "Increase workers.", "evidence": evidence},
+        "step_time": {"global": {"average": {"input_wait_ms": waited, "step_time_ms": 40.0}}},
+    }
+
+
+def test_tracemls_summary_gives_its_verdict_and_share_and_the_rank_that_it_names_counts_as_the_cause() -> None:
+    seen = other_tools.of_summary(summary("INPUT-BOUND", 20.0), one("read-sleep"))
+    assert (seen.words, seen.share, seen.input_bound, seen.cause) == ("INPUT-BOUND", 0.5, True, False)
+    assert other_tools.of_summary(summary("COMPUTE-BOUND", 1.0), one("compute-bound")).input_bound is False
+    assert other_tools.of_summary(summary("INCOMPLETE DATA", None), one("read-sleep")).share is None
+    pipeline = one("slow-rank")
+    assert pipeline.late_rank is not None
+    for rank, right in ((pipeline.late_rank, True), (1 - pipeline.late_rank, False)):
+        seen = other_tools.of_summary(summary("INPUT STRAGGLER", 20.0, rank), pipeline)
+        assert (seen.cause, seen.clue) == (right, f"rank {rank}")
+
+
+def test_a_log_and_a_replay_give_the_share_and_the_ceiling() -> None:
+    log = {"batch_times": [0.03, 0.03], "total_time": 0.1, "total_batches": 2}
+    replay = {"batch_times": [0.0, 0.0], "total_time": 0.04, "total_batches": 2}
+    seen = other_tools.of_metrics(log, replay)
+    assert seen.share == pytest.approx(0.6)
+    assert seen.input_bound
+    assert seen.step_ms == pytest.approx(50.0)
+    assert seen.fix_ms == pytest.approx(20.0)
+
+
+def row(**others_: typing.Any) -> others.Row:
+    made = others.Row(
+        seed=0,
+        name="read-sleep",
+        cause="read",
+        stall=0.5,
+        step_ms=40.0,
+        changed_ms=20.0,
+        plain_ms=[40.0, 42.0],
+        others_cores=0.5,
+        seen={
+            "fastload": Seen(words="read", share=0.5, input_bound=True, cause=True, step_ms=41.0, fix="x", fix_ms=20.0),
+            "torch.profiler": Seen(share=0.5, input_bound=True, took_ms=45.1),
+        },
+    )
+    return replace(made, **others_)
+
+
+def shown(*parts: typing.Any) -> list[list[str]]:
+    console = Console(width=200, record=True, file=io.StringIO())
+    console.print(*parts)
+    return [line.split() for line in console.export_text().splitlines() if line.strip()]
+
+
+def test_tools_are_counted_right_where_they_tell_stalled_from_not_and_causes_only_where_there_is_a_stall() -> None:
+    fine = Seen(words="compute", share=0.0, input_bound=False, cause=True)
+    idle = row(cause="compute", seen={"fastload": fine, "torch.profiler": Seen(share=0.2, input_bound=True)})
+    lines = shown(others.counts([row(), idle], ["fastload", "torch.profiler"]))
+    assert ["fastload", "2", "of", "2", "1", "of", "1", "1", "of", "1"] in lines
+    assert ["torch.profiler", "1", "of", "2", "0", "of", "1", "0", "of", "1"] in lines
+
+
+def test_a_tool_that_says_the_wrong_thing_is_marked_and_one_that_failed_says_why() -> None:
+    wrong = row(seen={"torch.profiler": Seen(share=0.01, input_bound=False), "TraceML": Seen(problem="ended with 3")})
+    text = str(shown(others.list_of([wrong], ["torch.profiler", "TraceML"])))
+    assert "'1%', '✗'" in text
+    assert "'none:', 'ended', 'with', '3'" in text
+
+
+def test_how_much_longer_a_step_takes_is_told_by_quartiles_over_pipelines() -> None:
+    rows = [row(plain_ms=[40.0, 40.0], seen={"torch.profiler": Seen(took_ms=took)}) for took in (40.0, 44.0, 48.0)]
+    assert others.slower([(one_, one_.seen["torch.profiler"]) for one_ in rows]) == "+10.0% (+5.0% to +15.0%)"
+
+
+def test_markdown_keeps_hyphens_and_its_columns() -> None:
+    lines = others.in_markdown([others.list_of([row()], ["fastload"])]).splitlines()
+    assert lines == [
+        "| pipeline | cause | stall | fastload |",
+        "|---|---|---|---|",
+        "| read-sleep | read | 50% | read 50% ✓ |",
+    ]
+
+
+def test_a_line_of_json_is_the_row_again() -> None:
+    import json
+
+    assert others.from_json(json.dumps(asdict(row()))) == row()
+
+
+def test_an_unknown_pipeline_is_refused_with_the_names_that_exist(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        others.main(["no-such-pipeline"])
+    assert "no such pipeline: no-such-pipeline; there are read-sleep" in capsys.readouterr().err

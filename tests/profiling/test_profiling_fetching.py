@@ -1,0 +1,287 @@
+"""What stands between a fetcher and a dataset gives what the dataset gives, whatever becomes of that on the way."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import time
+import traceback
+import weakref
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset
+
+import fastload
+from fastload.profiling.trace import Trace
+
+NUMBER = 100
+"""Of batches: after the first 64 samples as small as these are heard in one task of eight."""
+SIZE = 4
+
+
+class Numbers(Dataset[Any]):
+    def __init__(self, factor: int = 1) -> None:
+        self.factor = factor
+
+    def __len__(self) -> int:
+        return NUMBER * SIZE
+
+    def __getitem__(self, index: int) -> int:
+        return index * self.factor
+
+
+class Negative(Numbers):
+    def __getitem__(self, index: int) -> int:
+        return -index
+
+
+def fresh() -> type[Numbers]:
+    """Return a class of its own, which may be changed."""
+    return type("Fresh", (Numbers,), {"__getitem__": Numbers.__getitem__})
+
+
+def both(tmp_path: Path, run: Callable[[], Any]) -> Trace:
+    """Check that something comes out with a recording as without; return the recording."""
+    expected = run()
+    with fastload.profile(folder=tmp_path / "new") as recorded:
+        found = run()
+    assert found == expected
+    return recorded.trace()
+
+
+def patch_class(dataset: Any) -> None:
+    type(dataset).__getitem__ = lambda self, index: -2 * index
+
+
+def patch_instance(dataset: Any) -> None:
+    dataset.__getitem__ = lambda index: 1 / 0  # Python asks the class
+
+
+def other_class(dataset: Any) -> None:
+    dataset.__class__ = Negative
+
+
+def other_factor(dataset: Any) -> None:
+    dataset.factor = 5
+
+
+@pytest.mark.parametrize("at", [2, 70, 72])
+@pytest.mark.parametrize("engine", [DataLoader, fastload.DataLoader])
+@pytest.mark.parametrize("change", [patch_class, patch_instance, other_class, other_factor])
+def test_a_dataset_that_changes_in_the_middle_of_a_pass_is_followed(
+    tmp_path: Path, change: Callable[[Any], None], engine: Any, at: int
+) -> None:
+    def run() -> list[list[int]]:
+        dataset, found = fresh()(), []
+        for number, batch in enumerate(engine(dataset, SIZE)):
+            found.append(batch.tolist())
+            if number == at:
+                change(dataset)
+        return found
+
+    trace = both(tmp_path, run)
+    assert [len(step.batch.tasks) for step in trace.ranks[0].steps] == [1] * NUMBER
+
+
+def test_a_dataset_that_changes_within_a_task_is_followed(tmp_path: Path) -> None:
+    def run() -> list[int]:
+        made = fresh()
+
+        def get(self: Any, index: int) -> int:
+            if index == 74 * SIZE + 1:
+                made.__getitem__ = Negative.__getitem__  # type: ignore[method-assign]
+            return index
+
+        made.__getitem__ = get  # type: ignore[method-assign]
+        return torch.cat(list(DataLoader(made(), SIZE))).tolist()
+
+    both(tmp_path, run)
+
+
+def other_indices(subset: Any) -> None:
+    subset.indices = subset.indices[::-1]
+
+
+def other_dataset(subset: Any) -> None:
+    subset.dataset = Numbers(3)
+
+
+@pytest.mark.parametrize("at", [2, 70])
+@pytest.mark.parametrize("change", [other_indices, other_dataset])
+def test_a_subset_that_is_given_something_else_is_followed(
+    tmp_path: Path, change: Callable[[Any], None], at: int
+) -> None:
+    def run() -> list[list[int]]:
+        inner = Subset(Numbers(), range(NUMBER * SIZE))
+        found = []
+        for number, batch in enumerate(DataLoader(Subset(inner, range(NUMBER * SIZE)), SIZE)):
+            found.append(batch.tolist())
+            if number == at:
+                change(inner)
+        return found
+
+    both(tmp_path, run)
+
+
+class Failing(Numbers):
+    def __getitem__(self, index: int) -> int:
+        if index % 37 == 5:
+            raise KeyError(index)
+        return index
+
+
+class FailingMany(Failing):
+    def __getitems__(self, indices: Any) -> list[int]:
+        return [self[index] for index in indices]
+
+
+@pytest.mark.parametrize("kind", [Failing, FailingMany])
+@pytest.mark.parametrize("engine", [DataLoader, fastload.DataLoader])
+def test_samples_that_raise_raise_in_their_place_with_their_traceback_and_the_others_come(
+    tmp_path: Path, engine: Any, kind: Any
+) -> None:
+    def run() -> list[Any]:
+        iterator, found = iter(engine(kind(), SIZE)), []
+        for _ in range(NUMBER):
+            try:
+                found.append(next(iterator).tolist())
+            except KeyError:
+                found.append(traceback.format_exc())
+        return found
+
+    (rank,) = both(tmp_path, run).ranks
+    whole = [step.batch.number for step in rank.steps]
+    assert len(whole) == sum(not any(index % 37 == 5 for index in range(p, p + 4)) for p in range(0, 400, 4))
+    for step in rank.steps:
+        (task,) = step.batch.tasks
+        assert sum(sample.weight for sample in task.samples) in (0, SIZE)
+        assert task.cpu_ns is not None
+
+
+class Many(Numbers):
+    def __getitems__(self, indices: Any) -> list[int]:
+        return [self[index] for index in indices]
+
+
+def test_indices_of_whatever_kind_reach_a_dataset_that_gives_many_at_once(tmp_path: Path) -> None:
+    kinds: list[Callable[[Any], Any]] = [iter, tuple, torch.tensor, dict.fromkeys, set]
+
+    def run() -> list[int]:
+        batches = [kind(list(range(4 * place, 4 * place + 4))) for place, kind in enumerate(kinds)]
+        return torch.cat(list(DataLoader(Many(), batch_sampler=batches))).tolist()
+
+    assert len(both(tmp_path, run).ranks[0].steps) == len(kinds)
+
+
+class Stream(IterableDataset[Any]):
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(NUMBER * SIZE - 1))
+
+
+class Changing:
+    """An iterator whose class changes on the way, and which can go on after an error."""
+
+    def __init__(self) -> None:
+        self.at = 0
+
+    def __iter__(self) -> Changing:
+        return self
+
+    def __next__(self) -> int:
+        self.at += 1
+        if self.at == 71 * SIZE:
+            self.__class__ = Changed
+        if self.at % 37 == 5:
+            raise KeyError(self.at)
+        return self.at
+
+
+class Changed(Changing):
+    def __next__(self) -> int:
+        self.at += 1
+        if self.at > NUMBER * SIZE:
+            raise StopIteration
+        return -self.at
+
+
+class ChangingStream(IterableDataset[Any]):
+    def __iter__(self) -> Iterator[int]:
+        return Changing()
+
+
+@pytest.mark.parametrize("dataset", [Stream(), ChangingStream()])
+def test_a_stream_gives_what_its_iterator_gives_to_its_end(tmp_path: Path, dataset: Any) -> None:
+    def run() -> list[Any]:
+        iterator, found = iter(DataLoader(dataset, SIZE)), []
+        while True:
+            try:
+                found.append(next(iterator).tolist())
+            except KeyError as error:
+                found.append(str(error))
+            except StopIteration:
+                return found
+
+    both(tmp_path, run)
+
+
+@pytest.mark.parametrize("dataset", [Numbers, Stream, lambda: Subset(Numbers(), range(NUMBER * SIZE))])
+def test_a_dataset_goes_when_its_loader_goes(tmp_path: Path, dataset: Callable[[], Any]) -> None:
+    gone = []
+
+    def run() -> None:
+        made = dataset()
+        gone.append(weakref.ref(made))
+        for _ in DataLoader(made, SIZE):
+            pass
+
+    gc.collect()
+    gc.disable()
+    try:
+        both(tmp_path, run)
+        assert [one() for one in gone] == [None, None]
+    finally:
+        gc.enable()
+
+
+class Nesting(Numbers):
+    """Of which some samples come from a loader of its own."""
+
+    def __getitem__(self, index: int) -> int:
+        return sum(int(batch.sum()) for batch in DataLoader(range(8), 4)) if index % 50 == 0 else index
+
+
+def test_a_loader_within_samples_that_are_not_heard_is_a_part_of_them(tmp_path: Path) -> None:
+    trace = both(tmp_path, lambda: torch.cat(list(DataLoader(Nesting(), SIZE))).tolist())
+    (rank,) = trace.ranks
+    assert len(rank.loaders) == 1
+    assert [len(step.batch.tasks) for step in rank.steps] == [1] * NUMBER
+
+
+class Napping(Numbers):
+    def __getitem__(self, index: int) -> int:
+        if index % SIZE == 0:
+            time.sleep(0.0003)
+        return index
+
+
+def test_an_iterator_that_goes_from_thread_to_thread_has_times_that_can_be(tmp_path: Path) -> None:
+    """Threads that take turns within one pass are more than one; of each its own tasks are told."""
+
+    def run() -> list[list[int]]:
+        iterator = iter(DataLoader(Napping(), SIZE))
+        with ThreadPoolExecutor(1) as one, ThreadPoolExecutor(1) as two:
+            pools = itertools.islice(itertools.cycle([one, two]), NUMBER)
+            return [pool.submit(next, iterator).result().tolist() for pool in pools]
+
+    (rank,) = both(tmp_path, run).ranks
+    tasks = [task for step in rank.steps for task in step.batch.tasks]
+    assert tasks
+    for task in tasks:
+        assert task.cpu_ns is not None
+        assert 0 <= task.cpu_ns <= task.ns + 100_000
+        assert task.runnable_ns is None or 0 <= task.runnable_ns <= task.ns

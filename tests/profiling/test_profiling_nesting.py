@@ -1,0 +1,201 @@
+"""Loaders within loaders, loaders in threads, and recordings of which the oldest part is overwritten."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler, TensorDataset
+
+import fastload
+from fastload.profiling import recorder as recorder_module
+from fastload.profiling.blame import blamed_steps
+from fastload.profiling.trace import Rank, Trace
+
+
+class Slow(Dataset[Any]):
+    """Samples of 1 ms."""
+
+    def __init__(self, length: int = 12) -> None:
+        self.length = length
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        if not 0 <= index < self.length:
+            raise IndexError(index)
+        time.sleep(0.001)
+        return torch.tensor([index])
+
+
+class Nesting(Slow):
+    """Reads each sample through a loader of its own."""
+
+    def __init__(self, engine: Any, kept: bool = False) -> None:
+        super().__init__()
+        self.engine = engine
+        self.kept = iter(engine(Slow(1000), 2)) if kept else None
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        if self.kept is not None:
+            return next(self.kept).sum()
+        return torch.cat(list(self.engine(Slow(4), 2))).sum() + index
+
+
+def indices_of(rank: Rank) -> list[list[int | None]]:
+    return [[sample.index for task in step.batch.tasks for sample in task.samples] for step in rank.steps]
+
+
+def check(trace: Trace, num_steps: int) -> Rank:
+    """Check what holds of every recording; return its only rank."""
+    (rank,) = trace.ranks
+    assert len(rank.steps) == num_steps
+    for step in rank.steps:
+        assert step.loop_ns is None or step.loop_ns >= 0
+        assert step.wait.ns > 0
+    for blamed in blamed_steps(rank, "host"):
+        assert sum(blamed.parts.values()) == blamed.stall_ns
+        assert blamed.parts.get("other", 0) <= 0.05 * blamed.stall_ns
+    return rank
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+@pytest.mark.parametrize("inner", [DataLoader, fastload.DataLoader])
+@pytest.mark.parametrize("outer", [DataLoader, fastload.DataLoader])
+def test_a_loader_within_a_dataset_is_a_part_of_its_samples(
+    tmp_path: Path, outer: Any, inner: Any, num_workers: int
+) -> None:
+    with fastload.profile(folder=tmp_path, level=2) as recorded:
+        found = torch.cat(list(outer(Nesting(inner), 4, num_workers=num_workers)))
+    assert found.flatten().tolist() == [6 + index for index in range(12)]
+    rank = check(recorded.trace(), 3)
+    assert [sorted(map(int, found)) for found in indices_of(rank)] == [list(range(p, p + 4)) for p in (0, 4, 8)]
+    assert {step.loader for step in rank.steps} == {0}
+    assert all(sample.ns > 4_000_000 for step in rank.steps for task in step.batch.tasks for sample in task.samples)
+    assert len(rank.loaders) == 1
+
+
+def test_an_iterator_that_was_made_outside_of_the_dataset_is_a_part_of_its_samples(tmp_path: Path) -> None:
+    with fastload.profile(folder=tmp_path) as recorded:
+        list(DataLoader(Nesting(DataLoader, kept=True), 4))
+    assert indices_of(check(recorded.trace(), 3)) == [list(range(p, p + 4)) for p in (0, 4, 8)]
+
+
+class Weighted(Sampler[int]):
+    """Reads the whole dataset before it draws."""
+
+    def __iter__(self) -> Iterator[int]:
+        torch.cat(list(DataLoader(Slow(8), 4)))
+        yield from range(12)
+
+    def __len__(self) -> int:
+        return 12
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_a_loader_within_a_sampler_is_the_samplers_time(tmp_path: Path, num_workers: int) -> None:
+    with fastload.profile(folder=tmp_path) as recorded:
+        list(DataLoader(Slow(), 4, sampler=Weighted(), num_workers=num_workers))
+    rank = check(recorded.trace(), 3)
+    assert rank.steps[0].batch.sampler_ns is not None
+    assert rank.steps[0].batch.sampler_ns >= 8_000_000
+
+
+class Wrapping(IterableDataset[Any]):
+    def __init__(self, loader: Any) -> None:
+        self.loader = loader
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(list(self.loader))
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_a_worker_that_uses_a_loader_is_no_rank(tmp_path: Path, num_workers: int) -> None:
+    with fastload.profile(folder=tmp_path) as recorded:
+        assert len(list(DataLoader(Wrapping(DataLoader(Slow(), 4)), 2, num_workers=num_workers))) == 2
+    assert len(recorded.trace().ranks) == 1
+
+
+# -- threads ----------------------------------------------------------------------------------------------------------
+
+
+def ahead(loader: Any) -> Iterator[Any]:
+    """Yield batches that a thread of its own gets, as prefetchers of many projects do."""
+    batches: queue.Queue[Any] = queue.Queue(2)
+
+    def run() -> None:
+        try:
+            for batch in loader:
+                batches.put(batch)
+        finally:
+            batches.put(None)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    while (batch := batches.get()) is not None:
+        yield batch
+    thread.join()
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+@pytest.mark.parametrize("engine", [DataLoader, fastload.DataLoader])
+def test_a_loader_in_a_thread_is_heard_as_in_the_main_one(tmp_path: Path, engine: Any, num_workers: int) -> None:
+    loader = engine(Slow(), 4, num_workers=num_workers)
+    with fastload.profile(folder=tmp_path) as recorded:
+        for _ in range(3):
+            assert len(list(ahead(loader))) == 3
+    trace = recorded.trace()
+    rank = check(trace, 9)
+    assert [sorted(map(int, found)) for found in indices_of(rank)] == 3 * [list(range(p, p + 4)) for p in (0, 4, 8)]
+    assert {task.worker for step in rank.steps for task in step.batch.tasks} == ({-1} if not num_workers else {0})
+    assert "waits of other threads" not in trace.missing
+
+
+def test_of_threads_that_load_at_the_same_time_one_is_told_and_the_others_are_missing(tmp_path: Path) -> None:
+    first, second = DataLoader(Slow(40), 4), DataLoader(Slow(), 4)
+    with fastload.profile(folder=tmp_path) as recorded:
+        begun = threading.Event()
+
+        def run() -> None:
+            for _ in second:
+                begun.set()
+
+        thread = threading.Thread(target=run)
+        for number, _ in enumerate(first):
+            if number == 1:
+                thread.start()
+                assert begun.wait(30)
+        thread.join()
+    trace = recorded.trace()
+    rank = check(trace, 10)
+    assert indices_of(rank) == [list(range(place, place + 4)) for place in range(0, 40, 4)]
+    assert "2 threads" in trace.missing["waits of other threads"]
+
+
+# -- long runs --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_of_a_long_run_the_last_part_is_told_with_its_loader(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, num_workers: int
+) -> None:
+    monkeypatch.setattr(recorder_module.Recorder.__init__, "__defaults__", (1, 64))
+    loader = DataLoader(TensorDataset(torch.arange(400)), 2, num_workers=num_workers)
+    with fastload.profile(folder=tmp_path) as recorded:
+        assert len(list(loader)) == 200
+    trace = recorded.trace()
+    (rank,) = trace.ranks
+    assert trace.num_lost > 0
+    assert 4 <= len(rank.steps) <= 40
+    assert all(step.batch.tasks for step in rank.steps)
+    assert rank.steps[-1].batch.number == 199
+    assert not any(step.first for step in rank.steps)
+    assert {step.loader for step in rank.steps} == {0}
+    assert rank.loaders[0]["num_workers"] == num_workers

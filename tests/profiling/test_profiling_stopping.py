@@ -1,0 +1,144 @@
+"""A script ends after its steps, also if it catches what ends it; a report of several ranks is about one of them."""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+from profiled import profile, write
+
+from fastload.profiling.hooks import stopping as stopping_module
+from fastload.profiling.hooks.stopping import Stopping
+
+
+class Ended(Exception):
+    """Stands for the end of a process."""
+
+
+@pytest.fixture
+def signalled(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Signals that would have been sent; the end of a process is an error."""
+
+    def end() -> NoReturn:
+        raise Ended
+
+    sent: list[int] = []
+    monkeypatch.setattr(stopping_module, "_end_process", end)
+    monkeypatch.setattr(stopping_module.signal, "pthread_kill", lambda thread, _: sent.append(thread))
+    return sent
+
+
+def asks(stopping: Stopping) -> str:
+    try:
+        stopping.cached()
+    except (SystemExit, Ended) as error:
+        return type(error).__name__
+    return "goes on"
+
+
+def in_a_thread(stopping: Stopping, times: int = 1) -> list[str]:
+    found: list[str] = []
+    thread = threading.Thread(target=lambda: found.extend(asks(stopping) for _ in range(times)))
+    thread.start()
+    thread.join()
+    return found
+
+
+def test_a_script_that_comes_back_again_and_again_is_ended_without_being_asked(signalled: list[int]) -> None:
+    stopping = Stopping(2)
+    found = []
+    for batch in range(8):
+        found.append(asks(stopping))
+        stopping.given(batch)
+    assert found == ["goes on"] * 2 + ["SystemExit"] * 4 + ["Ended"] * 2
+    assert signalled == []
+
+
+def test_a_thread_that_comes_back_again_and_again_is_ended_too(signalled: list[int]) -> None:
+    stopping = Stopping(1)
+    stopping.given("a")
+    assert in_a_thread(stopping, 6) == ["SystemExit"] * 4 + ["Ended"] * 2
+    assert signalled == [threading.main_thread().ident] * 4
+
+
+def test_a_main_thread_that_begins_another_thread_for_its_batches_has_come_back(signalled: list[int]) -> None:
+    stopping = Stopping(1)
+    stopping.given("a")
+    assert [in_a_thread(stopping)[0] for _ in range(6)] == ["SystemExit"] * 4 + ["Ended"] * 2
+    assert signalled == [threading.main_thread().ident] * 4
+
+
+def test_threads_that_were_there_already_end_one_by_one_and_the_main_one_is_asked_once(signalled: list[int]) -> None:
+    stopping = Stopping(1)
+    stopping.given("a")
+    there, turns = threading.Barrier(8), threading.Lock()
+    found: list[str] = []
+
+    def run() -> None:
+        there.wait(30)
+        with turns:
+            found.append(asks(stopping))
+        there.wait(30)
+
+    threads = [threading.Thread(target=run) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == ["SystemExit"] * 8
+    assert signalled == [threading.main_thread().ident]
+
+
+def test_a_child_that_is_forked_has_all_its_steps_before_it() -> None:
+    stopping = Stopping(1)
+    stopping.given("a")
+    child = os.fork()
+    if not child:
+        os._exit(0 if asks(stopping) == "goes on" else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert asks(stopping) == "SystemExit"
+
+
+CATCHING = {
+    "the loop": """
+        while True:
+            try:
+                for batch in DataLoader(Slow(), batch_size=4, num_workers=1):
+                    pass
+            except BaseException:
+                pass
+        """,
+    "a thread": """
+        def load():
+            while True:
+                try:
+                    for batch in DataLoader(Slow(), batch_size=4):
+                        batches.put(batch)
+                except BaseException:
+                    pass
+
+        threading.Thread(target=load, daemon=True).start()
+        while True:
+            try:
+                batches.get()
+            except BaseException:
+                pass
+        """,
+}
+
+
+@pytest.mark.parametrize("who", CATCHING)
+def test_a_script_that_catches_everything_ends_with_its_recording_and_what_it_printed(tmp_path: Path, who: str) -> None:
+    path = write(tmp_path, "import atexit, queue, threading\nbatches = queue.Queue(2)\n")
+    lines = CATCHING[who].splitlines()
+    with path.open("a", encoding="utf-8") as file:
+        file.write('atexit.register(print, "ended")\nprint("begun")\n')
+        file.write("\n".join(line[8:] for line in lines) + "\n")
+    done = profile(tmp_path, path, options=("--steps", 7, "--warmup", 2))
+    assert (done.status, done.output) == (0, "begun\nended\n"), done.errors
+    assert "has had its steps, and the script catches the SystemExit that is to end it; it is ended now" in done.errors
+    assert "Traceback" not in done.errors
+    assert len(done.trace.ranks[0].steps) == 9
