@@ -37,7 +37,7 @@ class Rank:
 
 @contextmanager
 def joined(device: str = "auto") -> Iterator[Rank]:
-    """Join the group that torchrun's variables describe, and leave it at the end; without them, a group of one.
+    """Join the group that torchrun's variables describe, and leave it at a good end; without them, a group of one.
 
     Args:
         device: ``"auto"``: a GPU for each rank of this machine if there are as many, else the CPU. ``"cpu"``; or a GPU
@@ -54,10 +54,8 @@ def joined(device: str = "auto") -> Iterator[Rank]:
         dist.init_process_group("nccl" if own_gpu else "gloo", store=store, rank=0, world_size=1, timeout=LIMIT)
     else:
         dist.init_process_group("nccl" if own_gpu else "gloo", timeout=LIMIT)
-    try:
-        yield Rank(number, count, place)
-    finally:
-        leave()
+    yield Rank(number, count, place)
+    leave()
 
 
 # Groups that were left: see leave().
@@ -65,11 +63,17 @@ _left: list[object] = []
 
 
 def leave() -> None:
-    """Leave the process group, and keep it until the process ends.
+    """Leave the process group when all have come so far, and keep it until the process ends; not for ranks that failed.
 
-    Its last reference may be a DistributedDataParallel's. Dropping that waits for the group's threads while it holds
-    Python's lock, and a thread that is just letting go of a tensor waits for the lock (seen with torch 2.13).
+    NCCL may hang where a rank leaves early. And gloo's threads let go of a step's tensors a moment after the step, for
+    which they need Python's lock; Python 3.13 and older end a thread that waits for the lock of an interpreter that is
+    ending, and C++ then ends the process: "terminate called without an active exception" (seen once in some hundred
+    runs on a busy machine). The barrier takes longer than that moment, and has no tensors of Python's.
+
+    The group's last reference may be a DistributedDataParallel's. Dropping that waits for the group's threads while it
+    holds Python's lock, and a thread that is just letting go of a tensor waits for the lock (seen with torch 2.13).
     """
+    dist.barrier()
     _left.append(dist.group.WORLD)
     dist.destroy_process_group()
 

@@ -76,16 +76,14 @@ def trained_alone(device: torch.device) -> Tensor:
 def run(rank: int, world_size: int, where: str) -> None:
     """Be one rank, from the beginning to the end."""
     device = set_up(rank, world_size, where)
-    try:
-        mine = trained_by(rank, world_size, device)
-        everybodys = [torch.empty_like(mine) for _ in range(world_size)]
-        dist.all_gather(everybodys, mine)
-        if rank == 0:
-            between = max((other - mine).abs().max().item() for other in everybodys)
-            from_one = (trained_alone(device) - mine).abs().max().item()
-            print(f"{world_size} ranks: {between:.1e} between ranks, {from_one:.1e} from one process", flush=True)
-    finally:
-        leave()
+    mine = trained_by(rank, world_size, device)
+    everybodys = [torch.empty_like(mine) for _ in range(world_size)]
+    dist.all_gather(everybodys, mine)
+    if rank == 0:
+        between = max((other - mine).abs().max().item() for other in everybodys)
+        from_one = (trained_alone(device) - mine).abs().max().item()
+        print(f"{world_size} ranks: {between:.1e} between ranks, {from_one:.1e} from one process", flush=True)
+    leave()
 
 
 def main() -> None:
