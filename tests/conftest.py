@@ -6,6 +6,7 @@ import gc
 import multiprocessing
 import os
 import random
+import signal
 import threading
 import time
 from collections import Counter
@@ -21,6 +22,10 @@ from large_pages import gather_into_large_pages
 # With a test process for each core, torch's threads outnumber the cores: those that wait for others may not spin, which
 # made the work on batches ten times as dear. Read when torch is imported, which so is nowhere above.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
+# Shells start what runs in the background with SIGINT ignored, and so would all processes that tests interrupt.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # The process that forks workers under "forkserver" imports what takes seconds, so that none of them has to. Tests that
 # want workers which inherit nothing use it; "spawn", where each imports torch, is left to those that are about it.
@@ -138,13 +143,20 @@ class _State:
 
 
 def pytest_collection_finish() -> None:
-    """Keep what the imported libraries are made of out of all collections to come: a million objects, 0.3 s each.
+    """Prepare the process in which the tests run."""
+    import torch
 
-    Before that, the first worker threads of this process look for those who hold the global generators, whom they ask
-    the collector for.
-    """
     from fastload import DataLoader
 
+    # The first backward pass decides for good whether torch has threads for gradients of devices, and a process that
+    # has them cannot train in forked children. Without a GPU there are none, unless fake tensors (torch.compile's) come
+    # before: then torch believes that there is one. Whichever test would be the first, children of all can train.
+    if not torch.cuda.is_available():
+        torch.ones(1, requires_grad=True).backward()
+
+    # What the imported libraries are made of is kept out of all collections to come: a million objects, 0.3 s each.
+    # Before that, the first worker threads of this process look for those who hold the global generators, whom they ask
+    # the collector for.
     list(DataLoader([random.random], num_workers=1, worker_method="thread", collate_fn=list))
     gc.collect()
     gc.freeze()

@@ -156,19 +156,26 @@ def union(spans: Iterable[Span]) -> list[Span]:
 
 
 class Unusual:
-    """Says whether a task of a loader took unusually long, or its worker is unusually slow."""
+    """Says whether a task of a loader took unusually long, or its worker is unusually slow.
+
+    What it waited for a core does not count: where cores are short, chance says whose task is the longest.
+    """
 
     def __init__(self, workers: Mapping[tuple[int, int], WorkerTimes], loader: int) -> None:
         mine = {number: worker.tasks for (of, number), worker in workers.items() if of == loader}
-        durations = [task.ns for tasks in mine.values() for task in tasks]
+        durations = [_without_run_queue(task) for tasks in mine.values() for task in tasks]
         self._limit = UNUSUAL_TASK * median_low(durations) if durations else 0.0
-        medians = {number: median_low([task.ns for task in tasks]) for number, tasks in mine.items()}
+        medians = {number: median_low(map(_without_run_queue, tasks)) for number, tasks in mine.items()}
         middle = median_low(medians.values()) if medians else 0
         self._slow = {number for number, value in medians.items() if value > UNUSUAL_WORKER * middle}
 
     def __call__(self, task: Task) -> bool:
         """Say so of one."""
-        return task.ns > self._limit or task.worker in self._slow
+        return _without_run_queue(task) > self._limit or task.worker in self._slow
+
+
+def _without_run_queue(task: Task) -> int:
+    return max(0, task.ns - (task.runnable_ns or 0))
 
 
 __all__ = [

@@ -155,8 +155,10 @@ def test_workers_never_hear_ctrl_c_which_is_their_parents(tmp_path, source, pipe
 def test_ctrl_c_ends_the_run_in_a_line_and_the_next_one_goes_on(source, tmp_path, pipe):
     code = "from fastload.cli import main; from fastload.pack import tasks; tasks.refuse_pipe = print; raise SystemExit"
     command = [sys.executable, "-c", f"{code}(main())", "pack", str(source), str(tmp_path / "pack"), "--workers=1"]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process, open(pipe, "wb"):
-        process.send_signal(signal.SIGINT)
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        # The pipe's end follows: an interrupt between Python's look for one and the read would wait as long as that.
+        with open(pipe, "wb"):
+            process.send_signal(signal.SIGINT)
         error = process.communicate(timeout=60)[1]
     assert process.returncode == 130
     assert error == "fastload pack: interrupted; the same command goes on where this one ended\n"

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset
+from torchvision import transforms
 
 import fastload
 from fastload.profiling.trace import Trace
@@ -267,6 +268,97 @@ class Napping(Numbers):
         if index % SIZE == 0:
             time.sleep(0.0003)
         return index
+
+
+class Short(Numbers):
+    """Samples that all are heard, but of which only the times are taken in most tasks."""
+
+    def __getitem__(self, index: int) -> int:
+        time.sleep(0.0005)
+        if index % 74 == 73:
+            raise KeyError(index)
+        return index
+
+
+class ShortStream(IterableDataset[Any]):
+    def __iter__(self) -> Iterator[int]:
+        for index in range(NUMBER * SIZE):
+            time.sleep(0.0005)
+            yield index
+
+
+@pytest.mark.parametrize("level", [1, 2])
+@pytest.mark.parametrize("dataset", [Short, ShortStream])
+@pytest.mark.parametrize("engine", [DataLoader, fastload.DataLoader])
+def test_each_short_sample_is_told_in_its_place_with_its_times(
+    tmp_path: Path, engine: Any, dataset: Any, level: int
+) -> None:
+    has_indices, whole = dataset is Short, []
+    with fastload.profile(folder=tmp_path / "new", level=level) as recorded:
+        iterator = iter(engine(dataset(), SIZE))
+        for number in range(NUMBER):
+            if has_indices and any(index % 74 == 73 for index in range(number * SIZE, number * SIZE + SIZE)):
+                with pytest.raises(KeyError):
+                    next(iterator)
+            else:
+                whole.append(next(iterator).tolist())
+                assert whole[-1] == list(range(number * SIZE, number * SIZE + SIZE))
+    (rank,) = recorded.trace().ranks
+    assert len(rank.steps) == len(whole) == NUMBER - 5 * has_indices
+    for step, indices in zip(rank.steps, whole, strict=True):
+        (task,) = step.batch.tasks
+        assert [sample.place for sample in task.samples] == list(range(SIZE))
+        assert [sample.index for sample in task.samples] == (indices if has_indices else [None] * SIZE)
+        assert [sample.weight for sample in task.samples] == [1] * SIZE
+        times = [time for sample in task.samples for time in (sample.begun, sample.ended)]
+        assert [task.begun, *times, task.ended] == sorted([task.begun, *times, task.ended])
+        assert all(sample.ns >= 500_000 for sample in task.samples)
+
+
+class Composed(Numbers):
+    def __init__(self) -> None:
+        super().__init__()
+        self.transform = transforms.Compose([nap])
+
+    def __getitem__(self, index: int) -> int:
+        number: int = self.transform(index)
+        return number
+
+
+def nap(index: int) -> int:
+    time.sleep(0.0005)
+    return index
+
+
+def test_where_stages_are_wanted_those_of_each_short_sample_are_told(tmp_path: Path) -> None:
+    with fastload.profile(folder=tmp_path / "new", level=2) as recorded:
+        assert len(list(DataLoader(Composed(), SIZE))) == NUMBER
+    for step in recorded.trace().ranks[0].steps:
+        assert [len(sample.stages) for sample in step.batch.tasks[0].samples] == [1] * SIZE
+
+
+class Within(Numbers):
+    """Whose samples come from a loader of short ones, which is made once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = iter(DataLoader(ShortStream(), 1))
+
+    def __getitem__(self, index: int) -> int:
+        return int(next(self.inner))
+
+
+def test_of_a_loader_that_goes_on_within_samples_nothing_is_kept(tmp_path: Path) -> None:
+    """What was heard of its own tasks is not what samples of another loader's tasks are."""
+
+    def run() -> list[Any]:
+        dataset = Within()
+        first = [int(next(dataset.inner)) for _ in range(81)]
+        within = torch.cat(list(itertools.islice(DataLoader(dataset, SIZE), 10))).tolist()
+        return first + within + [int(next(dataset.inner)) for _ in range(9)]
+
+    (rank,) = both(tmp_path, run).ranks
+    assert [len(step.batch.tasks[0].samples) for step in rank.steps] == [1] * 81 + [SIZE] * 10 + [1] * 9
 
 
 def test_an_iterator_that_goes_from_thread_to_thread_has_times_that_can_be(tmp_path: Path) -> None:

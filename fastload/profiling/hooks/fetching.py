@@ -21,7 +21,7 @@ from .unseen import leave, unseen
 
 # Of small samples not every task's are measured (see samples.py), and of tasks below this mean time, in ns, not every
 # one's reading: after the first ones, which are all the work of a short run, one in 8.
-_SHORT_TASK = 20_000_000
+_SHORT_TASK = 100_000_000
 _FIRST_TASKS = 64
 _ONE_TASK_IN = 8
 

@@ -16,7 +16,9 @@ from .unseen import leave, unseen
 # Below this mean cost of a sample, in ns, not every one is measured: one in 16.
 _SPARSE = 300_000
 _ONE_IN = 16
-# Below this one, their CPU time in one task of 8 only, which is two system calls a sample; of the task it is known.
+# Below this one, in one task of 8 only is their CPU time measured, which is two system calls a sample, and each written
+# as soon as it is there; in the others they are written together, at the task's end: what a hook needs, samples of 1 ms
+# have pushed out of the caches.
 _LONG = 4_000_000
 
 _now = time.perf_counter_ns
@@ -37,9 +39,9 @@ class Samples:
         self._spent = 0
         self._place = 0
         self._pending: tuple[int, int, int, int, int] | None = None
-        self._has_cpu = True
         self._hearing = type(self)
         self._deaf: type[Samples] = type(self)  # until there is one
+        self._unwritten: list[tuple[int, int, int]] = []  # index, begin and end
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._dataset, name)
@@ -49,31 +51,52 @@ class Samples:
 
     def begin(self, is_one: bool) -> bool:
         """A task begins; return whether it is heard. ``is_one``: it is, however small samples are."""
-        is_heard = is_one or self._mean >= _SPARSE
-        if is_heard is not (type(self) is self._hearing):
-            if not is_heard and self._deaf is self._hearing:
+        if is_one or self._mean >= _LONG or (self._mean >= _SPARSE and self._stages is not None):
+            kind = self._hearing
+        elif self._mean >= _SPARSE:
+            kind = self._hearing_little()
+        else:
+            if self._deaf is self._hearing:
                 self._deaf = self._without_hearing()
-            self.__class__ = self._hearing if is_heard else self._deaf
-        self._has_cpu = is_one or not _SPARSE <= self._mean < _LONG
+            kind = self._deaf
+        if type(self) is not kind:
+            self.__class__ = kind
         self._ring = self._recorder.ring()
         self._taken = self._spent = self._place = 0
         self._pending = None
-        return is_heard or type(self) is self._hearing
+        return kind is self._hearing or kind is not self._deaf
 
     def end(self) -> None:
         """It has ended: how much is measured next time depends on what samples cost."""
         if self._pending is not None:
             self._write(self._place)
+        if self._unwritten:
+            self._write_all()
         self._files.tell()
         self._ring = None
         if self._taken:
             mean = self._spent / self._taken
             self._mean = mean if self._mean == 1e9 else 0.75 * self._mean + 0.25 * mean
 
+    def _write_all(self) -> None:
+        """Write what only its time was taken of."""
+        write, offer, dataset = self._ring.write, self._files.offer, self._dataset
+        for place, (index, begun, ended) in enumerate(self._unwritten):
+            write(Kind.SAMPLE, 0, place, begun, ended, index, -1, 1)
+            self._spent += ended - begun
+            if index >= 0:
+                offer(ended - begun, dataset, index)
+        self._taken = len(self._unwritten)
+        self._unwritten.clear()
+
+    def _hearing_little(self) -> type[Samples]:
+        """Return a class that does no more than take the time."""
+        return _Timed
+
     def _without_hearing(self) -> type[Samples]:
         """Return a class that hands samples on without a frame of ours, whatever the dataset's class does by then."""
         get = staticmethod(functools.partial(operator.getitem, self._dataset))
-        return type("_Deaf", (type(self),), {"__getitem__": get})
+        return type("_Deaf", (self._hearing,), {"__getitem__": get})
 
     def __del__(self) -> None:
         if self._deaf is not self._hearing:  # a class lives till garbage is collected, and a dataset must not
@@ -86,7 +109,7 @@ class Samples:
         stages = None if self._ring is None else self._stages
         if stages is not None:
             stages.begin(self._ring)
-        cpu = _cpu() if self._has_cpu else 0
+        cpu = _cpu()
         begun = _now()
         try:
             sample = get(*arguments)
@@ -102,7 +125,7 @@ class Samples:
         self._spent += ended - begun
         self._taken += 1
         index = arguments[-1] if arguments and type(arguments[-1]) is int else -1
-        cpu = _cpu() - cpu if self._has_cpu else -1
+        cpu = _cpu() - cpu
         self._place = place + 1
         if self._pending is not None:
             self._write(place)
@@ -154,8 +177,27 @@ class Samples:
             raise
 
 
+class _Timed(Samples):
+    """Takes the time of samples, and leaves the rest for the task's end."""
+
+    @unseen
+    def __getitem__(self, index: Any) -> Any:
+        begun = _now()
+        try:
+            sample = self._dataset[index]
+        except BaseException as error:
+            leave(error)
+            raise
+        if self._ring is not None:
+            self._unwritten.append((index if type(index) is int else -1, begun, _now()))
+        return sample
+
+
 class AtOnce(Samples):
     """Stands for what gives many samples at once: one record for all of them."""
+
+    def _hearing_little(self) -> type[Samples]:
+        return type(self)
 
     def _without_hearing(self) -> type[Samples]:
         return type(self)
@@ -197,8 +239,11 @@ class Stream(Samples):
     def __iter__(self) -> Stream:
         return self
 
+    def _hearing_little(self) -> type[Samples]:
+        return _TimedStream
+
     def _without_hearing(self) -> type[Samples]:
-        return type("_Deaf", (type(self),), {"__next__": staticmethod(functools.partial(next, self._dataset))})
+        return type("_Deaf", (self._hearing,), {"__next__": staticmethod(functools.partial(next, self._dataset))})
 
     @unseen
     def __next__(self) -> Any:
@@ -212,6 +257,22 @@ class Stream(Samples):
         except BaseException as error:
             leave(error)
             raise
+
+
+class _TimedStream(Stream):
+    """The same as the other one that takes the time."""
+
+    @unseen
+    def __next__(self) -> Any:
+        begun = _now()
+        try:
+            sample = next(self._dataset)
+        except BaseException as error:
+            leave(error)
+            raise
+        if self._ring is not None:
+            self._unwritten.append((-1, begun, _now()))
+        return sample
 
 
 class Fused(AtOnce):
