@@ -43,7 +43,7 @@ class Ending(NamedTuple):
 
 def tell(ending: Ending) -> None:
     """Print an ending: an error as argparse does, an end that was asked for among the run's own lines."""
-    message, code = ending
+    message, code = re.sub(r"\s*\n\s*", " ", ending.message), ending.code  # others' may have several lines
     if code in (USAGE, FAILED):
         print(f"train.py: error: {message}", file=sys.stderr, flush=True)
     else:

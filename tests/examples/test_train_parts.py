@@ -234,7 +234,11 @@ class TestCheckpoints:
         archive = io.BytesIO()
         with zipfile.ZipFile(archive, "w") as other:
             other.writestr("hello", "there")
-        for data in (saved({"model": {}}), saved([1]), saved(Path), archive.getvalue()):
+        emptied = io.BytesIO()  # what is said of it has no text
+        with zipfile.ZipFile(io.BytesIO(saved({}))) as whole, zipfile.ZipFile(emptied, "w") as other:
+            for entry in whole.namelist():
+                other.writestr(entry, b"" if entry.endswith("data.pkl") else whole.read(entry))
+        for data in (saved({"model": {}}), saved([1]), saved(Path), archive.getvalue(), emptied.getvalue()):
             with pytest.raises(RunError, match=r"is none of train\.py's"):
                 checkpoint.parse(data, path)
         with pytest.raises(RunError, match=r"has version 99, and this train\.py reads version 1"):
@@ -417,6 +421,7 @@ def refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
         ("--recipe cifar10-proxy", "the digits have 8 x 8 pixels and stay so"),
         ("--model proxy", "--model proxy needs images of 9 x 9 pixels at least, got 8"),
         ("--model resnet50", "resnet50 is torchvision's"),
+        ("--model mobilenetv2-cifar --micro-batch-size 1", "an image of 8 x 8 pixels alone leaves --model mobilenetv2"),
         ("--model resnet19", "argument --model: must be one of small, "),
         ("--dataset cifar10", "--dataset cifar10 needs --data-dir"),
         ("--dataset cifar10 --data-dir /nowhere", "--data-dir must hold CIFAR-10 as torchvision stores it"),
@@ -489,6 +494,8 @@ def test_an_image_size_for_testing_that_is_too_small_is_an_error(refused: Callab
     trainings.make_images(tmp_path, 10)
     said = refused("--data-dir", str(tmp_path), "--batch-size", "4", "--test-image-size", "4")
     assert "--model small needs images of 8 x 8 pixels at least, got 4" in said
+    said = refused("--data-dir", str(tmp_path), "--batch-size", "4", "--test-resize", "31")
+    assert "--test-resize must be at least the side of the images in testing, 32, or they would get a black" in said
 
 
 def test_a_download_that_fails_is_told_from_a_folder_without_images(
