@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import io
 import json
+import resource
 import sys
 import types
 import urllib.error
@@ -313,6 +314,7 @@ def test_errors_of_a_lost_rank_are_told_from_others() -> None:
     lost = "[/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:538] Connection closed by peer [127.0.0.1]:1"
     assert is_loss_of_a_rank(RuntimeError(lost))
     assert is_loss_of_a_rank(torch.distributed.DistNetworkError("the client socket has failed"))
+    assert is_loss_of_a_rank(RuntimeError("Wait timeout"))  # of a rank that ended while the group was made
     assert not is_loss_of_a_rank(RuntimeError("mat1 and mat2 shapes cannot be multiplied"))
     assert not is_loss_of_a_rank(ValueError("gloo"))
 
@@ -392,6 +394,20 @@ def test_tensorboard_that_is_missing_and_a_log_that_cannot_be_written_are_errors
     log = Log(Path("/dev/full"), None)
     with pytest.raises(RunError, match=r"the log '/dev/full' cannot be written: No space left on device"):
         log.write("step", step=1)
+    log.close()
+
+
+def test_a_line_that_a_full_disk_cuts_off_is_taken_back(tmp_path: Path) -> None:
+    log, path = Log(tmp_path / "log.jsonl", None), tmp_path / "log.jsonl"
+    log.write("step", step=1)
+    before, limits = path.read_bytes(), resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + 5, limits[1]))
+    try:
+        with pytest.raises(RunError, match="cannot be written: File too large; make room"):
+            log.write("step", step=2)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert path.read_bytes() == before
     log.close()
 
 
