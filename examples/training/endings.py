@@ -108,8 +108,10 @@ def ending_of(error: Exception, out: Path | None) -> Ending | None:
 
 def is_loss_of_a_rank(error: BaseException) -> bool:
     """Whether an error says that another rank has gone or does not answer."""
-    words = ("gloo", "NCCL", "TCPStore", "Connection closed", "Connection reset", "Broken pipe", "Timed out waiting")
-    words = (*words, "Wait timeout")  # of a store in a file
+    words = (
+        *("gloo", "NCCL", "TCPStore", "Connection closed", "Connection reset", "Broken pipe"),
+        *("Timed out waiting", "Wait timeout"),  # the second of a store in a file
+    )
     return isinstance(error, dist.DistError) or (
         isinstance(error, RuntimeError) and any(word in str(error) for word in words)
     )
