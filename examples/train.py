@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import copy
 import functools
 import itertools
 import json
@@ -144,6 +145,9 @@ def train(args: argparse.Namespace, recipe: Recipe, place: Place, signals: Signa
             raise UsageError("--sync-bn works on GPUs only, and this run is on the CPU; leave it out")
         torch.manual_seed(args.seed)  # the same first weights everywhere
         network = build_network(recipe.model, data.channels, len(data.classes), recipe.norm, blur=recipe.blur)
+        if not (args.sync_bn and world_size > 1):
+            at_once = pieces(recipe.batch_size // world_size, args.micro_batch_size)
+            check_norm(network, recipe, data.channels, min(piece.stop - piece.start for piece in at_once))
         size = image_size(0, recipe.epochs, first=recipe.first_image_size, last=recipe.image_size)
         train_batches = train_loader(data, recipe, size, loading, place)
         test_batches = test_loader(data, recipe, loading, place, 4 * recipe.batch_size // world_size)
@@ -300,6 +304,7 @@ def train(args: argparse.Namespace, recipe: Recipe, place: Place, signals: Signa
             flops = flops_of_an_image(network, data.channels, size) if peak else 0.0
             if step == epoch * steps:
                 loss_sum.zero_()
+            place.gather(None)  # a rank that has gone is missed here at once; the loader's start would wait for it
             train_batches.set_epoch(epoch)  # before the iteration; a state that was loaded for this epoch holds
             model.train()
             begun_at, drawn = step, 0.0
@@ -475,6 +480,12 @@ def check_sizes(recipe: Recipe, num_images: int, world_size: int) -> None:
     least = 9 if recipe.model in ("proxy", "airbench") else 8
     if smallest < least:
         raise UsageError(f"--model {recipe.model} needs images of {least} x {least} pixels at least, got {smallest}")
+    tested = recipe.test_image_size or recipe.image_size
+    if recipe.augment == "resized-crop" and 0 < recipe.test_resize < tested:
+        raise UsageError(
+            f"--test-resize must be at least the side of the images in testing, {tested}, or they would get a black "
+            f"border, got {recipe.test_resize}; take a larger one"
+        )
     least = min(recipe.image_size, recipe.first_image_size or recipe.image_size)
     if recipe.augment == "pad-crop" and recipe.padding_mode == "reflect" and recipe.padding >= least:
         raise UsageError(f"--padding-mode reflect needs --padding below the images' {least}, got {recipe.padding}")
@@ -483,6 +494,21 @@ def check_sizes(recipe: Recipe, num_images: int, world_size: int) -> None:
             f"--mixup and --cutmix mix neighbours, so each process needs an even number of images, got {size} for "
             f"{world_size} processes; choose another --batch-size"
         )
+
+
+def check_norm(network: nn.Module, recipe: Recipe, channels: int, images: int) -> None:
+    """Raise :class:`UsageError` where so few images at once leave batch normalisation one value, which it refuses."""
+    if images > 1:
+        return
+    side = min(recipe.image_size, recipe.first_image_size or recipe.image_size)
+    try:
+        copy.deepcopy(network).to("meta").train()(torch.empty(images, channels, side, side, device="meta"))
+    except ValueError:
+        raise UsageError(
+            f"batch normalisation needs two values of a channel, and an image of {side} x {side} pixels alone leaves "
+            f"--model {recipe.model} one; take larger images, a larger --batch-size and --micro-batch-size, or --norm "
+            "none"
+        ) from None
 
 
 def settings_of(args: argparse.Namespace, recipe: Recipe, num_images: int, classes: list[str]) -> dict[str, Any]:

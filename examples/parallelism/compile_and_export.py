@@ -14,7 +14,9 @@ torch 2.13. And tracing was never safe: it keeps the branch that the example too
 ``torch.compile`` runs Python for what it cannot capture, and is right for both branches; ``torch.export`` refuses, and
 takes ``torch.cond``. In a training loop: wrap with DistributedDataParallel first, then compile.
 
-Measured (torch 2.13, CPU): the lines below.
+Measured (torch 2.13, CPU): the trace is right on the branch of its example alone, with a TracerWarning;
+``torch.compile`` is right on both; ``torch.export`` raises GuardOnDataDependentSymNode, and with ``torch.cond``, saved
+and loaded, it is right on both, and for another length.
 """
 
 import argparse

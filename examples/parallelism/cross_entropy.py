@@ -10,7 +10,8 @@ the same device. The first and the last are right. Outdated: since torch 1.10 ta
 ...] and [N, d1, ...]; and ``uint8`` classes are taken too. Not said: ``weight`` makes the mean a weighted one, so
 that means of two batches cannot be averaged, also not by ranks or by accumulation; ``ignore_index`` does the same.
 
-Measured (torch 2.13, CPU): each line below.
+Measured (torch 2.13, CPU): all of these pairs agree in twelve decimals; classes may be int64 or uint8, and int32 is
+refused; with a softmax before it, a perfect answer among 5 classes still has a loss of 0.905.
 """
 
 import torch

@@ -11,7 +11,8 @@ same samples, and the step is one batch taken several times; with a seed for eac
 number. In fastload the draw at a position of the epoch is a function of (seed, epoch, position): ranks take the
 positions of a global batch in pieces, so that any number of them draws the same.
 
-Measured (10,000 draws from 4 samples with weights 0, 1, 2, 5): the frequencies below, off by less than 0.01.
+Measured (10,000 draws on two ranks from 4 samples with weights 0, 1, 2, 5): 0, 0.125, 0.259 and 0.616 of the draws,
+where 0, 0.125, 0.250 and 0.625 are wanted.
 """
 
 from collections import Counter

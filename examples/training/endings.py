@@ -43,7 +43,7 @@ class Ending(NamedTuple):
 
 def tell(ending: Ending) -> None:
     """Print an ending: an error as argparse does, an end that was asked for among the run's own lines."""
-    message, code = ending
+    message, code = re.sub(r"\s*\n\s*", " ", ending.message), ending.code  # others' may have several lines
     if code in (USAGE, FAILED):
         print(f"train.py: error: {message}", file=sys.stderr, flush=True)
     else:
@@ -108,7 +108,10 @@ def ending_of(error: Exception, out: Path | None) -> Ending | None:
 
 def is_loss_of_a_rank(error: BaseException) -> bool:
     """Whether an error says that another rank has gone or does not answer."""
-    words = ("gloo", "NCCL", "TCPStore", "Connection closed", "Connection reset", "Broken pipe", "Timed out waiting")
+    words = (
+        *("gloo", "NCCL", "TCPStore", "Connection closed", "Connection reset", "Broken pipe"),
+        *("Timed out waiting", "Wait timeout"),  # the second of a store in a file
+    )
     return isinstance(error, dist.DistError) or (
         isinstance(error, RuntimeError) and any(word in str(error) for word in words)
     )

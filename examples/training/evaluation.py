@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from .processes import Place
+from .processes import Place, stop_together
 
 
 @dataclass(frozen=True)
@@ -76,6 +76,9 @@ def evaluate(
         autocast: makes the context of the forward pass.
         interrupted: says whether this rank has got a signal; asked at each batch.
         views: what the network sees of each image besides; see :func:`views_of`.
+
+    Raises:
+        SystemExit: not one image could be loaded.
     """
     network.eval()
     if place.world_size > 1:  # each rank's last step updated its own statistics of BatchNorm: rank 0's are tested
@@ -101,4 +104,6 @@ def evaluate(
     correct, of_views, total, num_interrupted = counts.tolist()  # sync point
     if num_interrupted:
         return None
+    if not total:
+        stop_together("not one of the test images can be loaded; repair or remove them", place, 1)
     return Tested(correct, total, loss.item() / total, None if views == "plain" else of_views)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import json
 import math
+import os
 import time
 from pathlib import Path
 from typing import Any
@@ -125,10 +127,15 @@ class Log:
             RunError: the disk is full.
         """
         if self._file is not None:
+            line = {name: _number_or_none(value) for name, value in values.items()}
+            rest = json.dumps({"kind": kind, "step": step, **line}).encode() + b"\n"
+            begin = os.fstat(self._file.fileno()).st_size
             try:
-                line = {name: _number_or_none(value) for name, value in values.items()}
-                self._file.write(json.dumps({"kind": kind, "step": step, **line}).encode() + b"\n")
+                while rest:  # where the disk is nearly full, a part is written and no error raised
+                    rest = rest[self._file.write(rest) :]
             except OSError as error:
+                with contextlib.suppress(OSError):  # a pipe has no length
+                    self._file.truncate(begin)  # or a run that goes on would end the half line with its first one
                 name = str(self._file.name)
                 raise RunError(f"the log {name!r} cannot be written: {error.strerror or error}; make room") from None
         for name, value in values.items() if self._writer is not None else ():

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import torch.distributed as dist
-from training.endings import Ending, ending_of
+from training.endings import Ending, ending_of, tell
 from training.errors import RunError, UsageError
 from training.meeting import meet
 from trainings import Training, make_images, train_module
@@ -87,6 +87,13 @@ def test_a_signal_ends_a_run_that_is_not_saved_after_its_step(tmp_path: Path) ->
             r"stopped by SIGTERM after step \d+ of 440; nothing is saved: give --out to save", training.lines[-1]
         )
         assert training.errors() == ""
+
+
+def test_a_rank_that_ends_before_an_epoch_is_missed_at_once(tmp_path: Path) -> None:
+    with Training(tmp_path, *QUICK, "--json", "/dev/full", ranks=2) as training:
+        assert training.end() == [1, 1]
+        assert "train.py: error: rank 0: the log '/dev/full' cannot be written: No space left" in training.errors()
+        assert "train.py: error: rank 1 has lost another rank" in training.errors()
 
 
 def test_a_damaged_image_is_named_or_another_stands_in_for_it(tmp_path: Path) -> None:
@@ -179,8 +186,10 @@ def test_a_bug_in_one_rank_has_its_traceback_and_leaves_no_other_waiting(
 
 
 def test_only_errors_of_data_and_of_others_are_lines_and_bugs_keep_their_traceback(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    tell(Ending("two samples could not be loaded. The first:\n  index 3", 1))  # a loader's error has several lines
+    assert capsys.readouterr().err == "train.py: error: two samples could not be loaded. The first: index 3\n"
     monkeypatch.delenv("RANK", raising=False)
     assert ending_of(ZeroDivisionError("x"), None) is None
     of_tensor = IndexError("x")

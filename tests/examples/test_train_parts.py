@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import io
 import json
+import resource
 import sys
 import types
 import urllib.error
@@ -234,7 +235,11 @@ class TestCheckpoints:
         archive = io.BytesIO()
         with zipfile.ZipFile(archive, "w") as other:
             other.writestr("hello", "there")
-        for data in (saved({"model": {}}), saved([1]), saved(Path), archive.getvalue()):
+        emptied = io.BytesIO()  # what is said of it has no text
+        with zipfile.ZipFile(io.BytesIO(saved({}))) as whole, zipfile.ZipFile(emptied, "w") as other:
+            for entry in whole.namelist():
+                other.writestr(entry, b"" if entry.endswith("data.pkl") else whole.read(entry))
+        for data in (saved({"model": {}}), saved([1]), saved(Path), archive.getvalue(), emptied.getvalue()):
             with pytest.raises(RunError, match=r"is none of train\.py's"):
                 checkpoint.parse(data, path)
         with pytest.raises(RunError, match=r"has version 99, and this train\.py reads version 1"):
@@ -309,6 +314,7 @@ def test_errors_of_a_lost_rank_are_told_from_others() -> None:
     lost = "[/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:538] Connection closed by peer [127.0.0.1]:1"
     assert is_loss_of_a_rank(RuntimeError(lost))
     assert is_loss_of_a_rank(torch.distributed.DistNetworkError("the client socket has failed"))
+    assert is_loss_of_a_rank(RuntimeError("Wait timeout"))  # of a rank that ended while the group was made
     assert not is_loss_of_a_rank(RuntimeError("mat1 and mat2 shapes cannot be multiplied"))
     assert not is_loss_of_a_rank(ValueError("gloo"))
 
@@ -391,6 +397,20 @@ def test_tensorboard_that_is_missing_and_a_log_that_cannot_be_written_are_errors
     log.close()
 
 
+def test_a_line_that_a_full_disk_cuts_off_is_taken_back(tmp_path: Path) -> None:
+    log, path = Log(tmp_path / "log.jsonl", None), tmp_path / "log.jsonl"
+    log.write("step", step=1)
+    before, limits = path.read_bytes(), resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + 5, limits[1]))
+    try:
+        with pytest.raises(RunError, match="cannot be written: File too large; make room"):
+            log.write("step", step=2)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert path.read_bytes() == before
+    log.close()
+
+
 @pytest.fixture
 def refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
     """Call train.py's ``main`` with arguments that are wrong, and return what it says."""
@@ -417,6 +437,7 @@ def refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
         ("--recipe cifar10-proxy", "the digits have 8 x 8 pixels and stay so"),
         ("--model proxy", "--model proxy needs images of 9 x 9 pixels at least, got 8"),
         ("--model resnet50", "resnet50 is torchvision's"),
+        ("--model mobilenetv2-cifar --micro-batch-size 1", "an image of 8 x 8 pixels alone leaves --model mobilenetv2"),
         ("--model resnet19", "argument --model: must be one of small, "),
         ("--dataset cifar10", "--dataset cifar10 needs --data-dir"),
         ("--dataset cifar10 --data-dir /nowhere", "--data-dir must hold CIFAR-10 as torchvision stores it"),
@@ -489,6 +510,8 @@ def test_an_image_size_for_testing_that_is_too_small_is_an_error(refused: Callab
     trainings.make_images(tmp_path, 10)
     said = refused("--data-dir", str(tmp_path), "--batch-size", "4", "--test-image-size", "4")
     assert "--model small needs images of 8 x 8 pixels at least, got 4" in said
+    said = refused("--data-dir", str(tmp_path), "--batch-size", "4", "--test-resize", "31")
+    assert "--test-resize must be at least the side of the images in testing, 32, or they would get a black" in said
 
 
 def test_a_download_that_fails_is_told_from_a_folder_without_images(

@@ -118,6 +118,15 @@ def test_a_test_of_views_counts_whole_images_both_ways() -> None:
     assert mirrored.loss == plain.loss
 
 
+def test_a_test_of_which_all_images_were_left_out_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        evaluate(Leftish(), [], ALONE, contextlib.nullcontext, lambda: 0)
+    assert ended.value.code == 1
+    assert capsys.readouterr().err == (
+        "train.py: error: not one of the test images can be loaded; repair or remove them\n"
+    )
+
+
 def test_a_blur_comes_before_strides_and_changes_nothing_else() -> None:
     torch.manual_seed(0)
     plain, blurred = build_network("resnet18", 3, 5), build_network("resnet18", 3, 5, blur=True)
