@@ -33,7 +33,8 @@ class Iterators:
 
     def _forget(self) -> None:
         """What was told was told of the parent."""
-        self._loaders: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+        self._loaders: dict[int, tuple[weakref.ref[Any], int]] = {}
+        """id of a loader, which need not be hashable -> itself and its number."""
         self._told: dict[int, tuple[dict[str, Any], weakref.ref[Any]]] = {}
         """What was told of each number's loader, and the last one that had it."""
         self._living: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -55,16 +56,16 @@ class Iterators:
 
     def loader(self, loader: Any, iterator: Any) -> int:
         """Return the number of a loader, of which one iterator is given; one made anew for each pass keeps it."""
-        number = self._loaders.get(loader)
-        if number is None:
+        known, number = self._loaders.get(id(loader), (None, None))
+        if number is None or known is None or known() is not loader:
             told = described(loader, has_workers=getattr(iterator, "has_workers", True))
-            gone = (known for known, (what, last) in self._told.items() if what == told and last() is None)
+            gone = (other for other, (what, last) in self._told.items() if what == told and last() is None)
             number = next(gone, None)
             if number is None:
                 number = len(self._told)
                 self._recorder.note("loader", number=number, **told)
             self._told[number] = told, weakref.ref(loader)
-            self._loaders[loader] = number
+            self._loaders[id(loader)] = self._told[number][1], number
         return number
 
     def note_pass(self, iterator: Any, loader: Any, begun: int) -> None:
