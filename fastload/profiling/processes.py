@@ -16,6 +16,7 @@ from .ring import RingFile
 
 _FIELDS: Mapping[str, Mapping[str, tuple[type, ...]]] = {
     "process": {"pid": (int,)},
+    "rank": {"rank": (int,)},
     "workers": {"iterator": (int,), "processes": (int,)},
     "loader": {"number": (int,)},
     "missing": {"signal": (str,), "why": (str,)},
@@ -47,6 +48,12 @@ class Process:
     def lines_of(self, kind: str) -> Iterator[dict[str, Any]]:
         """Yield its notes of a kind."""
         return (line for line in self.lines if line["kind"] == kind)
+
+    @property
+    def rank(self) -> int | None:
+        """Its number among the ranks, by its environment or by torch.distributed; None if it is no rank."""
+        told = [line["rank"] for line in (self.identity, *self.lines_of("rank")) if line.get("rank") is not None]
+        return int(told[-1]) if told else None
 
     def records(self) -> Iterator[Record]:
         """Yield all records, thread by thread."""

@@ -194,7 +194,7 @@ class _Reader:
         delivered = {(step.iterator, step.batch.number) for step in steps}
         all_records = [record for found in self._heard.of.values() for record in found]
         return Rank(
-            rank=identity["rank"],
+            rank=self._main.rank,
             process=identity["pid"],
             cores=identity["cores"],
             loaders={line["number"]: line for line in self._main.lines_of("loader")},

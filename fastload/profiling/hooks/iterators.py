@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 import weakref
@@ -52,6 +53,8 @@ class Iterators:
             self._measured = True
             self._recorder.note("costs", **measured())
             self._recorder.note("versions", **_versions())
+            if (rank := _rank()) is not None:
+                self._recorder.note("rank", rank=rank)
         return number
 
     def loader(self, loader: Any, iterator: Any) -> int:
@@ -85,6 +88,17 @@ def _versions() -> dict[str, str]:
     """Return the versions of what is imported of the packages that a pipeline's speed depends on."""
     loaded = ((name, getattr(sys.modules.get(name), "__version__", None)) for name in _PACKAGES)
     return {name: str(version) for name, version in loaded if version is not None}
+
+
+def _rank() -> int | None:
+    """Return which rank of torch.distributed this process is; None if it is none, or its environment says it already.
+
+    What torchrun starts knows it from the beginning; what the script itself starts (torch.multiprocessing.spawn) not.
+    """
+    distributed = sys.modules.get("torch.distributed")
+    if "RANK" in os.environ or distributed is None or not distributed.is_available():
+        return None
+    return int(distributed.get_rank()) if distributed.is_initialized() else None
 
 
 class Owner:
