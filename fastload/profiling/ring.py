@@ -13,8 +13,9 @@ from .records import COUNT_OFFSET, HEADER, HEADER_BYTES, MAGIC, RECORD, RECORD_B
 
 _COUNT = struct.Struct("<q")
 
-# Records for which room is claimed on the disk at once: 1 MiB.
-_PIECE = 1 << 14
+# Records for which room is claimed on the disk at first, 64 KiB; then as many again. Where workers are started for each
+# pass anew, there are a thousand files.
+_FIRST = 1 << 10
 
 
 class Ring:
@@ -82,7 +83,7 @@ class Ring:
         _pack_count(self._map, COUNT_OFFSET, count)  # type: ignore[operator] # last: what is cut off does not count
 
     def _claim(self, descriptor: int) -> None:
-        room = min(self._room + _PIECE, self._capacity)
+        room = min(max(_FIRST, 2 * self._room), self._capacity)
         if hasattr(os, "posix_fallocate"):
             os.posix_fallocate(descriptor, 0, HEADER_BYTES + room * RECORD_BYTES)
         self._room = room
