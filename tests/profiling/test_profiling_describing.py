@@ -198,3 +198,12 @@ def test_loaders_that_cannot_be_hashed_are_told_apart(tmp_path: Path) -> None:
             for loader in loaders * 2:
                 assert sum(len(batch) for batch in loader) == 4
     assert [step.loader for step in recorded.trace().ranks[0].steps] == [0, 0, 1, 0, 0, 1] * 2
+
+
+def test_settings_that_are_integers_of_numpys_are_numbers(tmp_path: Path) -> None:
+    loader = DataLoader(Counting(4), 2, num_workers=np.int64(1), prefetch_factor=np.int64(3))
+    with fastload.profile(folder=tmp_path) as recorded:
+        list(loader)
+    told = recorded.trace().ranks[0].loaders[0]
+    assert [told[name] for name in ("num_workers", "prefetch_factor")] == [1, 3]
+    assert recorded.analysis().ranks[0].workers.number == 1

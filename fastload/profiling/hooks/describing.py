@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import operator
 import sys
 import weakref
 from types import BuiltinFunctionType, FunctionType, MethodType
@@ -48,10 +49,15 @@ def described(loader: Any, *, has_workers: bool = True) -> dict[str, Any]:
         "sampler": type(getattr(loader, "sampler", None)).__qualname__,
         "collate": _name_of(loader.collate_fn),
         "resident": not has_workers,
-        "num_workers": loader.num_workers if has_workers else 0,
-        **{name: getattr(loader, name, None) for name in _NAMES},
+        "num_workers": _plain(loader.num_workers) if has_workers else 0,
+        **{name: _plain(getattr(loader, name, None)) for name in _NAMES},
         "context": str(context or "default"),
     }
+
+
+def _plain(value: Any) -> Any:
+    """Return an integer of NumPy's, which JSON cannot say, as one of Python's; all else as it is."""
+    return value if isinstance(value, bool) or not hasattr(type(value), "__index__") else operator.index(value)
 
 
 def _name_of(function: Any) -> str:
