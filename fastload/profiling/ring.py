@@ -136,7 +136,7 @@ class RingFile:
         self.is_main: bool = bool(is_main)
         self.num_lost: int = max(0, count - capacity)
         """Records that newer ones have overwritten."""
-        self._capacity, self._count = capacity, count
+        self._path, self._capacity, self._count = path, capacity, count
 
     @cached_property
     def kinds(self) -> frozenset[int]:
@@ -144,9 +144,17 @@ class RingFile:
         return frozenset(record.kind for record in self)
 
     def __iter__(self) -> Iterator[Record]:
-        """Yield the records, the oldest first."""
+        """Yield the records, the oldest first.
+
+        Raises:
+            TraceError: one ends before it begins.
+        """
         for number in range(self.num_lost, self._count):
-            yield Record._make(RECORD.unpack_from(self._bytes, number % self._capacity * RECORD_BYTES))
+            record = Record._make(RECORD.unpack_from(self._bytes, number % self._capacity * RECORD_BYTES))
+            if not 0 <= record.begun <= record.ended:
+                times = f"{record.begun} to {record.ended} ns"
+                raise TraceError(f"{self._path} is damaged: record {number} is from {times}; record again")
+            yield record
 
 
 __all__ = ["Ring", "RingFile"]
