@@ -139,6 +139,13 @@ def test_a_module_is_recorded_with_its_arguments_and_its_input_and_modules_are_i
     assert len(done.trace.ranks[0].steps) == 2
 
 
+def test_a_script_that_has_a_json_of_its_own_imports_that(tmp_path: Path) -> None:
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "json.py").write_text("OWN = 1")
+    (tmp_path / "own" / "train.py").write_text("import json; print(json.OWN)")
+    assert profile(tmp_path, Path("own", "train.py")).output == "1\n"
+
+
 ENDS = {
     "raise KeyError('mine')": 1,
     "sys.exit(3)": 3,
