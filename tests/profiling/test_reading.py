@@ -204,6 +204,12 @@ def test_a_note_that_lacks_something_or_has_it_of_another_type_is_told_with_its_
         read_trace(recording(tmp_path, TWO_PASSES, [line]))
 
 
+def test_a_file_is_no_recording_and_needs_none_to_be_made_again(tmp_path):
+    (tmp_path / "profile.json").write_text("{}")
+    with pytest.raises(TraceError, match=r"profile\.json is no recording: it has no recording\.json; make one with"):
+        read_trace(str(tmp_path / "profile.json"))
+
+
 @pytest.mark.parametrize("change", [{"versions": -5}, {"recorded": None}, {"command": "train.py"}, {"warmup": "20"}])
 def test_settings_of_another_type_are_told_with_their_file(tmp_path, change):
     folder = recording(tmp_path, TWO_PASSES)
