@@ -54,6 +54,7 @@ def _step_aside() -> None:
 
 def _listen(wanted: str) -> None:
     """Have the process recorded for ``fastload profile``."""
+    has_json = "json" in sys.modules
     try:
         from fastload.profiling.hooks.start import start
     except ImportError as error:
@@ -71,6 +72,9 @@ def _listen(wanted: str) -> None:
         after_import("torch.utils.data.dataloader", warn)
     else:
         start(wanted)
+    if not has_json:  # torch can do without it: a script may have a module of that name, which would not be found
+        for name in [name for name in sys.modules if name.partition(".")[0] == "json"]:
+            del sys.modules[name]
 
 
 try:

@@ -8,6 +8,7 @@ from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from types import NoneType
 from typing import Any
 
 from ..errors import TraceError
@@ -15,7 +16,8 @@ from .records import Kind, Record
 from .ring import RingFile
 
 _FIELDS: Mapping[str, Mapping[str, tuple[type, ...]]] = {
-    "process": {"pid": (int,)},
+    "process": {"pid": (int,), "rank": (int, NoneType), "cores": (int,)},
+    "rank": {"rank": (int,)},
     "workers": {"iterator": (int,), "processes": (int,)},
     "loader": {"number": (int,)},
     "missing": {"signal": (str,), "why": (str,)},
@@ -24,6 +26,11 @@ _FIELDS: Mapping[str, Mapping[str, tuple[type, ...]]] = {
     "file": {"index": (int,), "path": (str,)},
 }
 """What is read of each kind of a process's notes, and of which type it is."""
+_NUMBERS: Mapping[str, Mapping[str, int]] = {
+    "loader": {"num_workers": 1 << 16, "prefetch_factor": 1 << 16, "batches": 1 << 62, "length": 1 << 62},
+    "workers": {"loader": 1 << 62},
+}
+"""What else may be there: an integer from 0 to this, or None. With as many workers the run is played again."""
 _LISTS = ("command", "processes")
 
 
@@ -47,6 +54,12 @@ class Process:
     def lines_of(self, kind: str) -> Iterator[dict[str, Any]]:
         """Yield its notes of a kind."""
         return (line for line in self.lines if line["kind"] == kind)
+
+    @property
+    def rank(self) -> int | None:
+        """Its number among the ranks, by its environment or by torch.distributed; None if it is no rank."""
+        told: list[int] = [line["rank"] for line in (self.identity, *self.lines_of("rank")) if line["rank"] is not None]
+        return told[-1] if told else None
 
     def records(self) -> Iterator[Record]:
         """Yield all records, thread by thread."""
@@ -86,9 +99,16 @@ def _lines(path: str) -> Iterable[dict[str, Any]]:
             if number == text.count("\n") + 1:  # cut off by the end of the process
                 return
             raise TraceError(f"{path}, line {number}, is no JSON: {error}; record again") from error
-        if not isinstance(value, dict) or not has(value, _FIELDS.get(str(value.get("kind")), {"kind": (str,)})):
+        if not isinstance(value, dict) or not _is_note(value):
             raise TraceError(f"{path}, line {number}, is not what fastload profile writes; record again")
         yield value
+
+
+def _is_note(value: Mapping[str, Any]) -> bool:
+    if not has(value, _FIELDS.get(str(value.get("kind")), {"kind": (str,)})):
+        return False
+    found = ((value.get(name), largest) for name, largest in _NUMBERS.get(value["kind"], {}).items())
+    return all(number is None or (type(number) is int and 0 <= number <= largest) for number, largest in found)
 
 
 def has(value: Mapping[str, Any], fields: Mapping[str, tuple[type, ...]]) -> bool:

@@ -125,7 +125,7 @@ def read_settings(folder: str) -> dict[str, Any]:
     path = os.path.join(folder, SETTINGS)
     try:
         settings = json.loads(Path(path).read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         raise TraceError(f"{folder} is no recording: it has no {SETTINGS}; make one with fastload profile") from None
     except (OSError, ValueError) as error:
         raise TraceError(f"{path} cannot be read: {error}; record again") from error
@@ -194,7 +194,7 @@ class _Reader:
         delivered = {(step.iterator, step.batch.number) for step in steps}
         all_records = [record for found in self._heard.of.values() for record in found]
         return Rank(
-            rank=identity["rank"],
+            rank=self._main.rank,
             process=identity["pid"],
             cores=identity["cores"],
             loaders={line["number"]: line for line in self._main.lines_of("loader")},

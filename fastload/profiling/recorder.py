@@ -115,7 +115,7 @@ class Recorder:
             world_size=_number(environment.get("WORLD_SIZE")),
             argv=sys.argv,
             python=sys.version.split()[0],
-            cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+            cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
             monotonic_ns=time.monotonic_ns(),
             time_ns=time.time_ns(),
         )

@@ -13,8 +13,9 @@ from .records import COUNT_OFFSET, HEADER, HEADER_BYTES, MAGIC, RECORD, RECORD_B
 
 _COUNT = struct.Struct("<q")
 
-# Records for which room is claimed on the disk at once: 1 MiB.
-_PIECE = 1 << 14
+# Records for which room is claimed on the disk at first, 64 KiB; then as many again. Where workers are started for each
+# pass anew, there are a thousand files.
+_FIRST = 1 << 10
 
 
 class Ring:
@@ -82,7 +83,7 @@ class Ring:
         _pack_count(self._map, COUNT_OFFSET, count)  # type: ignore[operator] # last: what is cut off does not count
 
     def _claim(self, descriptor: int) -> None:
-        room = min(self._room + _PIECE, self._capacity)
+        room = min(max(_FIRST, 2 * self._room), self._capacity)
         if hasattr(os, "posix_fallocate"):
             os.posix_fallocate(descriptor, 0, HEADER_BYTES + room * RECORD_BYTES)
         self._room = room
@@ -135,7 +136,7 @@ class RingFile:
         self.is_main: bool = bool(is_main)
         self.num_lost: int = max(0, count - capacity)
         """Records that newer ones have overwritten."""
-        self._capacity, self._count = capacity, count
+        self._path, self._capacity, self._count = path, capacity, count
 
     @cached_property
     def kinds(self) -> frozenset[int]:
@@ -143,9 +144,17 @@ class RingFile:
         return frozenset(record.kind for record in self)
 
     def __iter__(self) -> Iterator[Record]:
-        """Yield the records, the oldest first."""
+        """Yield the records, the oldest first.
+
+        Raises:
+            TraceError: one ends before it begins.
+        """
         for number in range(self.num_lost, self._count):
-            yield Record._make(RECORD.unpack_from(self._bytes, number % self._capacity * RECORD_BYTES))
+            record = Record._make(RECORD.unpack_from(self._bytes, number % self._capacity * RECORD_BYTES))
+            if not 0 <= record.begun <= record.ended:
+                times = f"{record.begun} to {record.ended} ns"
+                raise TraceError(f"{self._path} is damaged: record {number} is from {times}; record again")
+            yield record
 
 
 __all__ = ["Ring", "RingFile"]

@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader
 import fastload
 from fastload.profiling import ring as ring_module
 from fastload.profiling.costs import measured, seconds
-from fastload.profiling.recorder import Recorder
+from fastload.profiling.recorder import CAPACITY, Recorder
 from fastload.profiling.records import Kind, Record
 from fastload.profiling.ring import Ring, RingFile
 
@@ -72,19 +72,19 @@ def full_disk_after(pieces: int, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_room_is_claimed_before_it_is_written_and_a_full_disk_ends_the_recording_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ring_module, "_PIECE", 10)
+    monkeypatch.setattr(ring_module, "_FIRST", 10)
     full_disk_after(3, monkeypatch)
     told: list[OSError] = []
     path = str(tmp_path / "a.ring")
     ring = Ring(path, 64, thread=1, is_main=True, full=told.append)
     for number in range(50):
         ring.write(Kind.SAMPLE, 0, 0, number, number)
-    assert [one.begun for one in RingFile(path)] == list(range(30))
+    assert [one.begun for one in RingFile(path)] == list(range(40))
     assert [error.errno for error in told] == [errno.ENOSPC]
 
 
 def test_a_ring_that_is_full_of_records_goes_round_in_its_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ring_module, "_PIECE", 10)
+    monkeypatch.setattr(ring_module, "_FIRST", 10)
     path = str(tmp_path / "a.ring")
     ring = Ring(path, 25, thread=1, is_main=False)
     for number in range(60):
@@ -92,6 +92,12 @@ def test_a_ring_that_is_full_of_records_goes_round_in_its_room(tmp_path: Path, m
     file = RingFile(path)
     assert [one.begun for one in file] == list(range(35, 60))
     assert (file.num_lost, file.is_main) == (35, False)
+
+
+def test_a_worker_that_does_little_takes_little_of_the_disk(tmp_path: Path) -> None:
+    path = str(tmp_path / "a.ring")
+    Ring(path, CAPACITY, thread=1, is_main=False).write(Kind.SAMPLE, 0, 0, 1, 2)
+    assert os.stat(path).st_blocks * 512 <= 1 << 17
 
 
 def test_a_disk_that_is_full_from_the_beginning_leaves_no_half_made_ring(

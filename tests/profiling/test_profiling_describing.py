@@ -161,3 +161,49 @@ def test_a_length_that_takes_a_loader_is_no_loader_of_the_scripts(tmp_path: Path
 def test_a_dataset_of_torchs_may_be_asked_whatever_its_sampler() -> None:
     told = described(DataLoader(Subset(Counting(), [5, 6, 7]), 2, sampler=Shy([0, 1])))
     assert (told["length"], told["batches"]) == (3, None)
+
+
+class Settings:
+    """What it does not know is an error of its own, and no AttributeError."""
+
+    def __init__(self, **known: Any) -> None:
+        self.known = known
+
+    def __getattr__(self, name: str) -> Any:
+        return self.__dict__["known"][name]
+
+
+class Listing(Settings):
+    def __call__(self, samples: list[Any]) -> list[Any]:
+        return samples
+
+
+class Equal(DataLoader[Any]):
+    """Cannot be hashed."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Equal)
+
+
+def test_an_object_that_collates_is_told_by_its_class_and_not_asked_for_a_name(tmp_path: Path) -> None:
+    with fastload.profile(folder=tmp_path) as recorded:
+        assert list(DataLoader(Counting(4), 2, collate_fn=Listing())) == [[0, 1], [2, 3]]
+    assert recorded.trace().ranks[0].loaders[0]["collate"] == "Listing"
+
+
+def test_loaders_that_cannot_be_hashed_are_told_apart(tmp_path: Path) -> None:
+    with fastload.profile(folder=tmp_path) as recorded:
+        for _ in range(2):
+            loaders = [Equal(Counting(4), 2), Equal(Counting(4), 4)]
+            for loader in loaders * 2:
+                assert sum(len(batch) for batch in loader) == 4
+    assert [step.loader for step in recorded.trace().ranks[0].steps] == [0, 0, 1, 0, 0, 1] * 2
+
+
+def test_settings_that_are_integers_of_numpys_are_numbers(tmp_path: Path) -> None:
+    loader = DataLoader(Counting(4), 2, num_workers=np.int64(1), prefetch_factor=np.int64(3))
+    with fastload.profile(folder=tmp_path) as recorded:
+        list(loader)
+    told = recorded.trace().ranks[0].loaders[0]
+    assert [told[name] for name in ("num_workers", "prefetch_factor")] == [1, 3]
+    assert recorded.analysis().ranks[0].workers.number == 1

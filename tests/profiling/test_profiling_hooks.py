@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import itertools
 import time
@@ -22,6 +23,7 @@ from fastload.profiling.hooks.selftest import Places
 from fastload.profiling.hooks.stages import Stages
 from fastload.profiling.recorder import Recorder
 from fastload.profiling.records import Kind, Record
+from tests.profiling.profiled import profile
 
 
 class Numbers(Dataset[Any]):
@@ -293,6 +295,38 @@ def test_torchvisions_transforms_and_pillows_decoding_are_told_by_name(
                 names |= {stage.name for stage in sample.stages}
     assert {"PIL.decode", "RandomResizedCrop", "ColorJitter", "PILToTensor", "open", "PIL.Image.open"} <= names
     assert "Compose" not in names
+
+
+class Reading(Dataset[Any]):
+    """Has functions of C among its attributes, as a class's and as its own."""
+
+    opened = open
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.also = functools.partial(open, mode="rb")
+
+    def __len__(self) -> int:
+        return 2
+
+    def __getitem__(self, index: int) -> int:
+        with self.opened(self.path) as text, self.also(self.path) as file:
+            return len(text.read()) + len(file.read())
+
+
+def test_functions_of_c_stay_none_of_a_classs_methods_and_can_be_pickled(tmp_path: Path) -> None:
+    (tmp_path / "words").write_text("words")
+    script = tmp_path / "train.py"
+    imports = "import functools\nfrom pathlib import Path\nfrom typing import Any\n"
+    imports += "from torch.utils.data import DataLoader, Dataset\n\n\n"
+    run = """
+if __name__ == "__main__":
+    loader = DataLoader(Reading(Path("words")), num_workers=1, multiprocessing_context="spawn")
+    print([batch.tolist() for batch in loader])
+"""
+    script.write_text(imports + inspect.getsource(Reading) + run)
+    done = profile(tmp_path, script, options=("--full", "--level", 2))
+    assert (done.status, done.output) == (0, "[[10], [10]]\n"), done.errors
 
 
 # -- cost -------------------------------------------------------------------------------------------------------------

@@ -140,6 +140,13 @@ def test_a_module_is_recorded_with_its_arguments_and_its_input_and_modules_are_i
     assert len(done.trace.ranks[0].steps) == 2
 
 
+def test_a_script_that_has_a_json_of_its_own_imports_that(tmp_path: Path) -> None:
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "json.py").write_text("OWN = 1")
+    (tmp_path / "own" / "train.py").write_text("import json; print(json.OWN)")
+    assert profile(tmp_path, Path("own", "train.py")).output == "1\n"
+
+
 ENDS = {
     "raise KeyError('mine')": 1,
     "sys.exit(3)": 3,
@@ -253,6 +260,27 @@ def test_a_process_that_forks_in_the_middle_of_its_loop_is_recorded_apart_from_i
     done = profile(tmp_path, path)
     assert done.status == 0, done.errors
     assert sorted(len(rank.steps) for rank in done.trace.ranks) == [2, 6]
+
+
+def test_ranks_that_a_script_starts_itself_have_their_numbers(tmp_path: Path) -> None:
+    path = write(
+        tmp_path,
+        """
+        import torch.distributed, torch.multiprocessing
+
+        def train(rank):
+            torch.distributed.init_process_group("gloo", init_method="file://" + sys.argv[1], rank=rank, world_size=2)
+            for batch in DataLoader(Slow(), batch_size=12, num_workers=1):
+                torch.distributed.barrier()
+            torch.distributed.destroy_process_group()
+
+        if __name__ == "__main__":
+            torch.multiprocessing.start_processes(train, nprocs=2, start_method="fork")
+        """,
+    )
+    done = profile(tmp_path, path, tmp_path / "meeting")
+    assert done.status == 0, done.errors
+    assert [(rank.rank, len(rank.steps)) for rank in done.trace.ranks] == [(0, 2), (1, 2)]
 
 
 ENDLESS = """

@@ -85,7 +85,7 @@ def test_what_a_broken_pass_left_behind_is_not_taken_for_a_batch_that_was_handed
     lines = [{"kind": "workers", "iterator": 0, "processes": [8]}]
     folder = recording(tmp_path, records, lines)
     Ring(str(worker), 10, thread=8, is_main=True).write(Kind.WORK, 0, 0, 8, 19, -1, 0, 5, 0, 0)
-    (tmp_path / "8-1.jsonl").write_text('{"kind": "process", "pid": 8}\n', encoding="utf-8")
+    (tmp_path / "8-1.jsonl").write_text('{"kind": "process", "pid": 8, "rank": null, "cores": 2}\n', encoding="utf-8")
     (rank,) = read_trace(folder).ranks
     (task,) = rank.steps[0].batch.tasks
     assert (task.begun, task.dispatched, task.arrived) == (8, 6, 21)
@@ -187,14 +187,27 @@ def test_the_versions_that_a_script_runs_with_are_known(tmp_path):
         {"kind": "workers", "iterator": 0, "processes": [[]]},
         {"kind": "workers", "iterator": 0, "processes": 8},
         {"kind": "workers", "processes": [8]},
+        {"kind": "workers", "iterator": 0, "processes": [], "loader": []},
         {"kind": "costs", "record": 1.0, "cpu": 1.0, "clocks": None, "call": 1.0},
         {"kind": "name", "number": "1", "text": "Crop"},
+        {"kind": "process", "pid": 7, "rank": "0", "cores": 2},
+        {"kind": "process", "pid": 7, "rank": None},
+        {"kind": "loader", "number": 5, "num_workers": "2"},
+        {"kind": "loader", "number": 5, "num_workers": -1},
+        {"kind": "loader", "number": 5, "prefetch_factor": 10**30},
+        {"kind": "loader", "number": 5, "batches": [3]},
         {"kind": 3},
     ],
 )
 def test_a_note_that_lacks_something_or_has_it_of_another_type_is_told_with_its_line(tmp_path, line):
     with pytest.raises(TraceError, match="line 3, is not what fastload profile writes; record again"):
         read_trace(recording(tmp_path, TWO_PASSES, [line]))
+
+
+def test_a_file_is_no_recording_and_needs_none_to_be_made_again(tmp_path):
+    (tmp_path / "profile.json").write_text("{}")
+    with pytest.raises(TraceError, match=r"profile\.json is no recording: it has no recording\.json; make one with"):
+        read_trace(str(tmp_path / "profile.json"))
 
 
 @pytest.mark.parametrize("change", [{"versions": -5}, {"recorded": None}, {"command": "train.py"}, {"warmup": "20"}])
@@ -211,3 +224,9 @@ def test_a_task_of_more_samples_than_there_can_be_is_damage_and_takes_no_memory(
     records.append((Kind.WORK, 0, 13, 19, 0, 0, -1, -1, 0))
     with pytest.raises(TraceError, match=f"the recording is damaged: it has a task of {number} samples"):
         read_trace(recording(tmp_path, records))
+
+
+@pytest.mark.parametrize("times", [(20, 12), (-20, 12)])
+def test_a_record_that_ends_before_it_begins_is_damage(tmp_path, times):
+    with pytest.raises(TraceError, match=rf"7\.ring is damaged: record 8 is from {times[0]} to 12 ns; record again"):
+        read_trace(recording(tmp_path, [*TWO_PASSES, (Kind.WAIT, 1, *times, 1, 1)]))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import operator
 import sys
 import weakref
+from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any
 
 _ASKING = ("SequentialSampler", "RandomSampler", "DistributedSampler", "KeyedSampler")
@@ -15,6 +17,8 @@ _NAMES = (
     *("batch_size", "prefetch_factor", "pin_memory", "persistent_workers", "in_order", "drop_last"),
     *("timeout", "worker_method"),
 )
+
+_NAMED = (FunctionType, MethodType, BuiltinFunctionType, type)
 
 # id of a dataset -> itself and its length; the script's are asked once in a process.
 _asked: dict[int, tuple[weakref.ref[Any], int | None]] = {}
@@ -43,12 +47,23 @@ def described(loader: Any, *, has_workers: bool = True) -> dict[str, Any]:
         "length": length,
         "batches": num_batches,
         "sampler": type(getattr(loader, "sampler", None)).__qualname__,
-        "collate": getattr(loader.collate_fn, "__qualname__", type(loader.collate_fn).__qualname__),
+        "collate": _name_of(loader.collate_fn),
         "resident": not has_workers,
-        "num_workers": loader.num_workers if has_workers else 0,
-        **{name: getattr(loader, name, None) for name in _NAMES},
+        "num_workers": _plain(loader.num_workers) if has_workers else 0,
+        **{name: _plain(getattr(loader, name, None)) for name in _NAMES},
         "context": str(context or "default"),
     }
+
+
+def _plain(value: Any) -> Any:
+    """Return an integer of NumPy's, which JSON cannot say, as one of Python's; all else as it is."""
+    return value if isinstance(value, bool) or not hasattr(type(value), "__index__") else operator.index(value)
+
+
+def _name_of(function: Any) -> str:
+    """Return a function's name, or that of its class: what an object of the script's says of itself is its own code."""
+    named = function if isinstance(function, _NAMED) else type(function)
+    return str(named.__qualname__)
 
 
 def _lengths(loader: Any, dataset: Any) -> tuple[int | None, int | None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 import weakref
@@ -33,7 +34,8 @@ class Iterators:
 
     def _forget(self) -> None:
         """What was told was told of the parent."""
-        self._loaders: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+        self._loaders: dict[int, tuple[weakref.ref[Any], int]] = {}
+        """id of a loader, which need not be hashable -> itself and its number."""
         self._told: dict[int, tuple[dict[str, Any], weakref.ref[Any]]] = {}
         """What was told of each number's loader, and the last one that had it."""
         self._living: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -51,20 +53,22 @@ class Iterators:
             self._measured = True
             self._recorder.note("costs", **measured())
             self._recorder.note("versions", **_versions())
+            if (rank := _rank()) is not None:
+                self._recorder.note("rank", rank=rank)
         return number
 
     def loader(self, loader: Any, iterator: Any) -> int:
         """Return the number of a loader, of which one iterator is given; one made anew for each pass keeps it."""
-        number = self._loaders.get(loader)
-        if number is None:
+        known, number = self._loaders.get(id(loader), (None, None))
+        if number is None or known is None or known() is not loader:
             told = described(loader, has_workers=getattr(iterator, "has_workers", True))
-            gone = (known for known, (what, last) in self._told.items() if what == told and last() is None)
+            gone = (other for other, (what, last) in self._told.items() if what == told and last() is None)
             number = next(gone, None)
             if number is None:
                 number = len(self._told)
                 self._recorder.note("loader", number=number, **told)
             self._told[number] = told, weakref.ref(loader)
-            self._loaders[loader] = number
+            self._loaders[id(loader)] = self._told[number][1], number
         return number
 
     def note_pass(self, iterator: Any, loader: Any, begun: int) -> None:
@@ -84,6 +88,17 @@ def _versions() -> dict[str, str]:
     """Return the versions of what is imported of the packages that a pipeline's speed depends on."""
     loaded = ((name, getattr(sys.modules.get(name), "__version__", None)) for name in _PACKAGES)
     return {name: str(version) for name, version in loaded if version is not None}
+
+
+def _rank() -> int | None:
+    """Return which rank of torch.distributed this process is; None if it is none, or its environment says it already.
+
+    What torchrun starts knows it from the beginning; what the script itself starts (torch.multiprocessing.spawn) not.
+    """
+    distributed = sys.modules.get("torch.distributed")
+    if "RANK" in os.environ or distributed is None or not distributed.is_available():
+        return None
+    return int(distributed.get_rank()) if distributed.is_initialized() else None
 
 
 class Owner:

@@ -147,7 +147,31 @@ class Stages:
         self._places.replace(compose, name, make, f"transforms of {module.__name__}", uses=("transforms",))
 
     def _replace(self, owner: Any, name: str, stage: str) -> None:
-        self._places.replace(owner, name, functools.partial(self.timed, stage), stage)
+        def make(function: Any) -> Any:
+            timed = self.timed(stage, function)
+            return timed if inspect.isfunction(function) else _OfC(timed, owner.__name__, name)
+
+        self._places.replace(owner, name, make, stage)
+
+
+class _OfC:
+    """Stands for a function of C: as an attribute of a class it is no method, and it is pickled by its name."""
+
+    def __init__(self, timed: Any, module: str, name: str) -> None:
+        functools.update_wrapper(self, timed, updated=())
+        self.__module__, self.__qualname__ = module, name
+        self._timed = timed
+
+    @unseen
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        try:
+            return self._timed(*arguments, **named)
+        except BaseException as error:
+            leave(error)
+            raise
+
+    def __reduce__(self) -> str:
+        return self.__qualname__
 
 
 class _Members:
