@@ -215,10 +215,17 @@ class ChangingStream(IterableDataset[Any]):
         return Changing()
 
 
-@pytest.mark.parametrize("dataset", [Stream(), ChangingStream()])
+class Strict(Stream):
+    """Which answers what it has not as a mapping would."""
+
+    def __getattr__(self, name: str) -> Any:
+        return {}[name]
+
+
+@pytest.mark.parametrize("dataset", [Stream, ChangingStream, Strict])
 def test_a_stream_gives_what_its_iterator_gives_to_its_end(tmp_path: Path, dataset: Any) -> None:
     def run() -> list[Any]:
-        iterator, found = iter(DataLoader(dataset, SIZE)), []
+        iterator, found = iter(DataLoader(dataset(), SIZE)), []
         while True:
             try:
                 found.append(next(iterator).tolist())

@@ -7,6 +7,7 @@ or anywhere else, is the user's.
 from __future__ import annotations
 
 import copy
+import inspect
 import threading
 import time
 from typing import Any
@@ -82,7 +83,7 @@ class Fetching:
         task = Task(self, self._recorder)
         if hasattr(fetcher, "dataset_iter"):
             # Who saves its state (torchdata's) asks what it is, so it stays what it is.
-            if hasattr(fetcher.dataset_iter, "state_dict") or hasattr(fetcher.dataset, "state_dict"):
+            if any(_has_state(one) for one in (fetcher.dataset_iter, fetcher.dataset)):
                 self._recorder.missing("samples of iterable datasets with a state", "they are not stood in for")
             else:
                 fetcher.dataset_iter = task.stream(fetcher.dataset_iter)
@@ -127,6 +128,11 @@ class Fetching:
     def stages(self) -> Stages | None:
         """What hears the stages within samples."""
         return self._stages
+
+
+def _has_state(thing: Any) -> bool:
+    """Say whether something has a ``state_dict``, without running a ``__getattr__`` of the script's."""
+    return inspect.getattr_static(thing, "state_dict", None) is not None
 
 
 class Task:
