@@ -265,7 +265,8 @@ class Analysis:
     ceiling_ms: float | None
     """Time of a step with batches from a cache, as measured by ``--ceiling``."""
     overhead: float | None
-    """Share of the workers' and the loop's time that went into the recording itself."""
+    """Share of the workers' and the loop's time that went into the recording itself, at least: what hooks cost was
+    measured while they were in the caches."""
     missing: Mapping[str, str]
     """Signals that could not be heard, and why."""
     exit_status: int | None

@@ -141,7 +141,7 @@ def _head(analysis: Analysis, rank: RankAnalysis, columns: int) -> Iterator[list
     facts = [plural(rank.num_steps, "step"), plural(analysis.cores, "core"), workers_in_words(rank)]
     if len(analysis.ranks) > 1:
         facts.insert(1, plural(len(analysis.ranks), "rank"))
-    overhead = "" if analysis.overhead is None else f"overhead {percent(analysis.overhead)}"
+    overhead = "" if analysis.overhead is None else f"overhead at least {percent(analysis.overhead)}"
     words = " · ".join(facts)
     if len(name) + 2 + width(words) + 2 + len(overhead) <= columns:
         gap = " " * (columns - len(name) - 2 - width(words) - len(overhead))

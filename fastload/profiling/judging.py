@@ -261,7 +261,7 @@ def _too_thin(steps: Sequence[BlamedStep], stall: Interval, facts: Facts) -> str
             "steps with --steps"
         )
     if facts.overhead is not None and facts.overhead > MOST_OVERHEAD:
-        return f"the recording itself took {_percent(facts.overhead)} of the time; record less with --level 0"
+        return f"the recording itself took {_percent(facts.overhead)} of the time at least; record less with --level 0"
     return None
 
 

@@ -344,9 +344,8 @@ def _what_if_bar(name: str, label: str, value: float, whole: float, group: str) 
 
 def _about(analysis: Analysis) -> Iterator[str]:
     facts = [("cores", str(analysis.cores)), *analysis.versions.items()]
-    facts.append(
-        ("overhead of the recording", percent(analysis.overhead) if analysis.overhead is not None else "not known")
-    )
+    overhead = "not known" if analysis.overhead is None else f"at least {percent(analysis.overhead)}"
+    facts.append(("overhead of the recording", overhead))
     facts.append(
         ("exit status of the script", "not known" if analysis.exit_status is None else str(analysis.exit_status))
     )
