@@ -67,8 +67,8 @@ def leave() -> None:
 
     NCCL may hang where a rank leaves early. And gloo's threads let go of a step's tensors a moment after the step, for
     which they need Python's lock; Python 3.13 and older end a thread that waits for the lock of an interpreter that is
-    ending, and C++ then ends the process: "terminate called without an active exception" (seen once in some hundred
-    runs on a busy machine). The barrier takes longer than that moment, and has no tensors of Python's.
+    ending, and C++ then ends the process: "terminate called without an active exception" (seen once, on a busy
+    machine). The barrier takes longer than that moment, and has no tensors of Python's.
 
     The group's last reference may be a DistributedDataParallel's. Dropping that waits for the group's threads while it
     holds Python's lock, and a thread that is just letting go of a tensor waits for the lock (seen with torch 2.13).

@@ -8,10 +8,10 @@ import os
 from pathlib import Path
 
 import pytest
+from profiled import profile, write
 
 from fastload.profiling.hooks.cold import drop
 from fastload.profiling.reading import read_settings
-from tests.profiling.profiled import profile, write
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "posix_fadvise"), reason="this system has no posix_fadvise")
 

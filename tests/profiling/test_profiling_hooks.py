@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import torch
+from profiled import profile
 from torch.utils.data import DataLoader, Dataset
 from torch.utils.data import dataloader as torch_module
 from torch.utils.data._utils import pin_memory, worker
@@ -23,7 +24,6 @@ from fastload.profiling.hooks.selftest import Places
 from fastload.profiling.hooks.stages import Stages
 from fastload.profiling.recorder import Recorder
 from fastload.profiling.records import Kind, Record
-from tests.profiling.profiled import profile
 
 
 class Numbers(Dataset[Any]):

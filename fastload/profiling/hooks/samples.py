@@ -64,7 +64,7 @@ class Samples:
         self._ring = self._recorder.ring()
         self._taken = self._spent = self._place = 0
         self._pending = None
-        return kind is self._hearing or kind is not self._deaf
+        return self._mean >= _SPARSE or kind is self._hearing
 
     def end(self) -> None:
         """It has ended: how much is measured next time depends on what samples cost."""
