@@ -5,8 +5,9 @@ is not understood. ``fastload run`` becomes the command it is given, so that sta
 output are that command's.
 
 Environment variables, which ``fastload run`` sets for the processes it starts: ``FASTLOAD_INSTALL=1`` puts fastload's
-loader in place of torch's (read by ``inject/sitecustomize.py``); ``FASTLOAD_REPORT=1`` has each process tell at its end
-what its loaders did (read by ``exit_report.py``). ``fastload verify`` and ``fastload explain`` set
+loader in place of torch's (read by ``inject/sitecustomize.py``); ``FASTLOAD_LOADER`` gives its loaders other defaults
+(read by ``defaults.py``); ``FASTLOAD_REPORT=1`` has each process tell at its end what its loaders did (read by
+``exit_report.py``). ``fastload verify`` and ``fastload explain`` set
 ``FASTLOAD_VERIFY`` and ``FASTLOAD_EXPLAIN`` beside the first, for the script they start (read there too);
 ``fastload profile`` sets ``FASTLOAD_PROFILE`` alone.
 
@@ -17,6 +18,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import shutil
 import signal
 import sys
@@ -49,7 +51,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not arguments:
         parser.exit(2, parser.format_help())
     own, command = split_command(arguments)
-    options = parser.parse_args(own)
+    options, unknown = parser.parse_known_args(own)
+    if unknown:
+        _refuse(options.parser, unknown[0])
     handler: Handler = options.handler
     try:
         status = handler(options, command)
@@ -76,14 +80,19 @@ def split_command(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
         The words up to the command, and the command: ``["train.py", ...]``, ``["-m", "module", ...]`` or
         ``["--", "program", ...]``.
     """
+    from . import defaults
     from .profiling.command import VALUED as OF_PROFILE
     from .verification.command import VALUED as OF_VERIFY
 
-    valued = {"verify": OF_VERIFY, "profile": OF_PROFILE}.get(arguments[0], ()) if arguments else ()
+    of_run = tuple(_option(name) for name in defaults.OPTIONS if name not in defaults.FLAGS)
+    flags = tuple(_option(name) for name in defaults.FLAGS)
+    valued = {"run": of_run, "verify": OF_VERIFY, "profile": OF_PROFILE}.get(arguments[0], ()) if arguments else ()
     if arguments and arguments[0] in _WITHOUT_COMMAND:
         return list(arguments), []
     for place, word in enumerate(arguments):
         if place > 1 and arguments[place - 1] in valued:
+            continue
+        if arguments[place - 1] in flags and arguments[0] == "run" and word in defaults.FLAG_WORDS:
             continue
         if place > 0 and (word in ("--", "-m") or not word.startswith("-")):
             return list(arguments[:place]), list(arguments[place:])
@@ -106,13 +115,14 @@ def _parser() -> argparse.ArgumentParser:
         verbs,
         run,
         "run a script with fastload in place of torch's DataLoader",
-        usage="fastload run [--report] (SCRIPT | -m MODULE | -- PROGRAM) [ARGUMENT ...]",
+        usage="fastload run [OPTION ...] (SCRIPT | -m MODULE | -- PROGRAM) [ARGUMENT ...]",
         epilog=(
             "examples:  fastload run train.py --epochs 3\n"
-            "           fastload run -m package.train\n"
+            "           fastload run --fuse --seed 1 -m package.train\n"
             "           fastload run --report -- torchrun --nproc-per-node=2 train.py"
         ),
     )
+    _add_loader_options(run_parser)
     run_parser.add_argument(
         "--report",
         action="store_true",
@@ -158,6 +168,23 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _add_loader_options(parser: argparse.ArgumentParser) -> None:
+    """Give a parser an option for each default that a loader can be given."""
+    from .defaults import FLAGS, OPTIONS, VARIABLE
+
+    group = parser.add_argument_group(
+        "arguments of fastload's DataLoader, for all loaders that the script makes without them",
+        f"{VARIABLE}=fuse=true,seed=1 in the environment does the same, for launchers; options come before it.",
+    )
+    for name, words in OPTIONS.items():
+        optional: dict[str, Any] = {"nargs": "?", "const": "true"} if name in FLAGS else {}
+        group.add_argument(_option(name), metavar="X", help=words, **optional)
+
+
+def _option(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
 def _add_verb(
     verbs: Any, handler: Handler, help_line: str, epilog: str | None = None, usage: str | None = None
 ) -> argparse.ArgumentParser:
@@ -171,8 +198,14 @@ def _add_verb(
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    added.set_defaults(handler=handler)
+    added.set_defaults(handler=handler, parser=added)
     return added
+
+
+def _refuse(parser: argparse.ArgumentParser, word: str) -> NoReturn:
+    """End with an error that names an option which there is not, and those that there are."""
+    known = re.findall(r"^  (?:-h, )?(--[\w-]+)", parser.format_help(), re.MULTILINE)
+    parser.error(f"no such option: {word}; there are {', '.join(known)}")
 
 
 class _Version(argparse.Action):
@@ -193,9 +226,32 @@ def run(options: argparse.Namespace, command: list[str]) -> int:
     """
     environment = dict(os.environ)
     injected_environment(environment)
+    _give_defaults(options, environment)
     if options.report:
         environment["FASTLOAD_REPORT"] = "1"
     _become(_program(command), environment)
+
+
+def _give_defaults(options: argparse.Namespace, environment: MutableMapping[str, str]) -> None:
+    """Put the defaults of loaders that the command line gives beside those of an environment, and check them.
+
+    Raises:
+        UsageError: there is no such argument, or no loader can have such a value.
+    """
+    from .defaults import OPTIONS, VARIABLE, as_text, read_text, values_of
+    from .errors import ConfigError
+
+    given = {name: word for name in OPTIONS if (word := getattr(options, name)) is not None}
+    before = environment.get(VARIABLE, "")
+    if not given and not before:
+        return
+    try:
+        from .loader import DEFAULTS  # takes time: torch; the loader checks its arguments itself
+
+        DEFAULTS.check(values_of(given))
+        environment[VARIABLE] = as_text({**read_text(before), **given})
+    except ConfigError as error:
+        raise UsageError(str(error)) from error
 
 
 def verify(options: argparse.Namespace, command: list[str]) -> int:

@@ -7,7 +7,6 @@ the user names: the samples are the same.
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +16,7 @@ from torch.utils.data import IterableDataset
 from . import compat, native
 from .errors import ConfigError
 from .streams import device_of
+from .users_line import warn_at_users_line
 
 if TYPE_CHECKING:
     from .fusion import FusedDataset, FusedTail, Plan
@@ -87,15 +87,15 @@ def fused_of(loader: Any, seed: int, *, split: bool = True) -> tuple[FusedDatase
         does the same.
 
     Warns:
-        UserWarning: nothing of the dataset can be fused.
+        UserWarning: nothing of the dataset can be fused; once for each reason.
     """
     if not loader.fuse:
         return None, None
     plan, tail = _planned(loader, split=split)
     if not plan.fused:
-        warnings.warn(
-            f"fuse=True changes nothing: {plan.reason}; loader.explain() shows what was recognised", stacklevel=6
-        )
+        if loader._runtime.no_fusion_told != plan.reason:
+            loader._runtime.no_fusion_told = plan.reason
+            warn_at_users_line(f"fuse=True changes nothing: {plan.reason}; loader.explain() shows what was recognised")
         return None, None
     from .fusion import FusedDataset
 

@@ -88,6 +88,8 @@ class Runtime:
         self.resident: Residents | None = None
         self.page_lock: PageLock | None = None
         """Of the slots of the iteration begun last; None where nothing is copied from slots to a device."""
+        self.no_fusion_told: str | None = None
+        """Why nothing is fused though fuse=True, as the user was warned of it last."""
 
     def __reduce__(self) -> Any:
         return Runtime, ()

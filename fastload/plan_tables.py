@@ -9,7 +9,6 @@ import functools
 import json
 import os
 import sys
-import sysconfig
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,13 +24,10 @@ from . import caught
 from .explaining import facts
 from .fusing import named_plan, possible_plan
 from .images import native_jpeg
+from .users_line import users_frame
 
 # Where output is no terminal.
 _COLUMNS = 120
-# Frames of these are none of the script's.
-_INSIDE = tuple(str(Path(file).parent) + os.sep for file in (__file__, torch.utils.data.__file__))
-# Nor these: the standard library's.
-_STANDARD = (sysconfig.get_path("stdlib") + os.sep, "<")
 
 
 def show(*tables: Any) -> None:
@@ -140,17 +136,12 @@ def _print_all(first: Any, made: list[tuple[Any, str]]) -> None:
 
 def _maker() -> str:
     """Return the file and line that is constructing a loader: the user's, else the library's that does it."""
-    places = []
-    frame: Any = sys._getframe(2)
-    while frame is not None:
-        if not frame.f_code.co_filename.startswith(_INSIDE):
-            places.append((frame.f_code.co_filename, frame.f_lineno))
-        frame = frame.f_back
-    own = [place for place in places if not place[0].startswith(_STANDARD) and "-packages" not in place[0]]
-    for file, line in [*own, *places][:1]:
-        near = os.path.relpath(file)
-        return f"{file if near.startswith(os.pardir) else near}:{line}"
-    return ""
+    frame = users_frame()
+    if frame is None:
+        return ""
+    file = frame.f_code.co_filename
+    near = os.path.relpath(file)
+    return f"{file if near.startswith(os.pardir) else near}:{frame.f_lineno}"
 
 
 def print_tables(target: Any) -> None:
