@@ -7,8 +7,8 @@ output are that command's.
 Environment variables, which ``fastload run`` sets for the processes it starts: ``FASTLOAD_INSTALL=1`` puts fastload's
 loader in place of torch's (read by ``inject/sitecustomize.py``); ``FASTLOAD_LOADER`` gives its loaders other defaults
 (read by ``defaults.py``); ``FASTLOAD_REPORT=1`` has each process tell at its end what its loaders did (read by
-``exit_report.py``). ``fastload verify`` and ``fastload explain`` set
-``FASTLOAD_VERIFY`` and ``FASTLOAD_EXPLAIN`` beside the first, for the script they start (read there too);
+``exit_report.py``). ``fastload verify``, ``fastload explain`` and ``fastload tune`` set ``FASTLOAD_VERIFY``,
+``FASTLOAD_EXPLAIN`` and ``FASTLOAD_TUNE`` beside the first, for the script they start (read there too);
 ``fastload profile`` sets ``FASTLOAD_PROFILE`` alone.
 
 Importing this module, and printing help, imports neither torch nor anything else that takes time.
@@ -82,11 +82,13 @@ def split_command(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     """
     from . import defaults
     from .profiling.command import VALUED as OF_PROFILE
+    from .tune.command import VALUED as OF_TUNE
     from .verification.command import VALUED as OF_VERIFY
 
     of_run = tuple(_option(name) for name in defaults.OPTIONS if name not in defaults.FLAGS)
     flags = tuple(_option(name) for name in defaults.FLAGS)
-    valued = {"run": of_run, "verify": OF_VERIFY, "profile": OF_PROFILE}.get(arguments[0], ()) if arguments else ()
+    of_verb = {"run": of_run, "verify": OF_VERIFY, "profile": OF_PROFILE, "tune": OF_TUNE}
+    valued = of_verb.get(arguments[0], ()) if arguments else ()
     if arguments and arguments[0] in _WITHOUT_COMMAND:
         return list(arguments), []
     for place, word in enumerate(arguments):
@@ -104,6 +106,7 @@ def _parser() -> argparse.ArgumentParser:
     from .pack import command as pack_command
     from .profiling import command as profile_command
     from .profiling import report_command, whatif_command
+    from .tune import command as tune_command
     from .verification.command import EPILOG, add_options
 
     parser = argparse.ArgumentParser(
@@ -163,6 +166,14 @@ def _parser() -> argparse.ArgumentParser:
         usage="fastload explain (SCRIPT | -m MODULE | MODULE:NAME) [ARGUMENT ...]",
         epilog=EXPLAIN_EPILOG,
     )
+    tune_parser = _add_verb(
+        verbs,
+        tune,
+        "try what can be chosen about a loader, and recommend the fastest settings",
+        usage="fastload tune [OPTION ...] (SCRIPT | -m MODULE | MODULE:NAME) [ARGUMENT ...]",
+        epilog=tune_command.EPILOG,
+    )
+    tune_command.add_options(tune_parser)
     doctor_parser = _add_verb(verbs, doctor, "say what is there, what is missing, and what that costs")
     doctor_parser.add_argument("--json", action="store_true", help="print JSON, for machines")
     return parser
@@ -338,6 +349,20 @@ def explain(options: argparse.Namespace, command: list[str]) -> int:
 
     try:
         return explain_target(command, _script, injected_environment)
+    except TargetError as error:
+        raise UsageError(str(error)) from error
+
+
+def tune(options: argparse.Namespace, command: list[str]) -> int:
+    """Try what can be chosen about a loader on this machine, and say what is fastest with the same batches.
+
+    Processes or threads, how many, fuse, seeding, chunk_size, resident and prefetch_factor are tried in turns. A script
+    runs unmodified up to the first batch that it asks for, and ends there: nothing is trained.
+    """
+    from .tune.command import TargetError, tune_target
+
+    try:
+        return tune_target(options, command, _script, injected_environment)
     except TargetError as error:
         raise UsageError(str(error)) from error
 

@@ -252,14 +252,7 @@ class DataLoader(compat.TorchDataLoader[T]):
             pin_memory_device=pin_memory_device,
             in_order=in_order,
         )
-        try:
-            check_can_fuse(self)
-            _check(worker_method, seed, seeding, chunk_size, multiprocessing_context)  # after torch's own checks
-            self._check_device_stage()
-            check_on_error(self)
-        except ConfigError as error:
-            DEFAULTS.explain(error)
-            raise
+        self._check_own_arguments()  # after torch's own checks
         if isinstance(batch_sampler, DistributedBatchSampler):
             # Where torch has the dataset's own order: Lightning shards what is no DistributedSampler.
             vars(self)["sampler"] = batch_sampler.sampler
@@ -274,6 +267,16 @@ class DataLoader(compat.TorchDataLoader[T]):
         twin = type(self).__new__(type(self))
         vars(twin).update(self.__getstate__(), _iterator=None)
         return twin
+
+    def _check_own_arguments(self) -> None:
+        try:
+            check_can_fuse(self)
+            _check(self.worker_method, self.seed, self.seeding, self.chunk_size, self.multiprocessing_context)
+            self._check_device_stage()
+            check_on_error(self)
+        except ConfigError as error:
+            DEFAULTS.explain(error)
+            raise
 
     def _check_device_stage(self) -> None:
         self.prefetch_to_device = check_count("prefetch_to_device", self.prefetch_to_device)

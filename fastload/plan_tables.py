@@ -5,11 +5,9 @@ In: loaders, or the class whose loaders a script is about to make. Out: tables o
 
 from __future__ import annotations
 
-import functools
 import json
 import os
 import sys
-import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -24,7 +22,6 @@ from . import caught
 from .explaining import facts
 from .fusing import named_plan, possible_plan
 from .images import native_jpeg
-from .users_line import users_frame
 
 # Where output is no terminal.
 _COLUMNS = 120
@@ -60,7 +57,7 @@ def table_of_loader(loader: Any, place: str = "") -> Group:
         heading = "fused, as fuse=True asks" if isinstance(plan, str) or plan.fused else "fuse=True changes nothing"
     else:
         heading = "fuse is off; what fuse=True would do"
-    title = Text.assemble((_name(loader), "bold cyan"), (f"   {place}" if place else "", "dim"))
+    title = Text.assemble((name_of(loader), "bold cyan"), (f"   {place}" if place else "", "dim"))
     return Group(title, Padding(Group(words, Text(""), *_of_plan(plan, heading)), (0, 0, 1, 2)))
 
 
@@ -85,7 +82,8 @@ def _of_plan(plan: Any, heading: str) -> Iterator[Any]:
         yield Text(f"Files are left to Pillow: {reason}. fastload doctor says more.", "yellow")
 
 
-def _name(loader: Any) -> str:
+def name_of(loader: Any) -> str:
+    """Return a loader's dataset and batches, in words."""
     words = _sized(type(loader.dataset).__name__, loader.dataset)
     if loader.batch_size is not None:
         return f"{words}, batches of {loader.batch_size}"
@@ -107,20 +105,12 @@ def explain_first(loader_class: Any, wanted: str) -> None:
         wanted: what FASTLOAD_EXPLAIN says: JSON of the options; ``result`` is a file that is made when it is done.
     """
     options = json.loads(wanted)
-    made: list[tuple[weakref.ref[Any], str]] = []
-    initialize = loader_class.__init__
-
-    @functools.wraps(initialize)
-    def init(loader: Any, *args: Any, **kwargs: Any) -> None:
-        initialize(loader, *args, **kwargs)
-        made.append((weakref.ref(loader), _maker()))
+    made = caught.MadeLoaders(loader_class)
 
     def act(first: Any) -> None:
-        loader_class.__init__ = initialize
-        _print_all(first, [(loader, place) for reference, place in made if (loader := reference()) is not None])
+        _print_all(first, made.alive())
         Path(options["result"]).touch()
 
-    loader_class.__init__ = init
     caught.catch_loader(loader_class, options, "FASTLOAD_EXPLAIN", act)
 
 
@@ -132,16 +122,6 @@ def _print_all(first: Any, made: list[tuple[Any, str]]) -> None:
         *(table_of_loader(loader, places[id(loader)]) for loader in others),
     )
     show(Text("The script was ended at its first batch; loaders that it makes later are not listed.", "dim"))
-
-
-def _maker() -> str:
-    """Return the file and line that is constructing a loader: the user's, else the library's that does it."""
-    frame = users_frame()
-    if frame is None:
-        return ""
-    file = frame.f_code.co_filename
-    near = os.path.relpath(file)
-    return f"{file if near.startswith(os.pardir) else near}:{frame.f_lineno}"
 
 
 def print_tables(target: Any) -> None:
@@ -165,4 +145,4 @@ def print_tables(target: Any) -> None:
         )
 
 
-__all__ = ["explain_first", "print_tables", "show", "table_of_dataset", "table_of_loader"]
+__all__ = ["explain_first", "name_of", "print_tables", "show", "table_of_dataset", "table_of_loader"]

@@ -223,6 +223,17 @@ ORDER = [
     "verification.command",
     "plan_tables",
     "explain_command",
+    "tune",
+    "tune.settings",
+    "tune.intervals",
+    "tune.search",
+    "tune.usage",
+    "tune.runner",
+    "tune.report",
+    "tune.finding",
+    "tune.run",
+    "tune.script",
+    "tune.command",
     "doctor",
     "doctor.finding",
     "doctor.measuring",
@@ -248,6 +259,7 @@ MAY_IMPORT_LATER = {
     ("adapters", "loader"),
     ("inject.sitecustomize", "verification.script"),
     ("inject.sitecustomize", "plan_tables"),
+    ("inject.sitecustomize", "tune.script"),
     ("inject.sitecustomize", "profiling.hooks.start"),
 }
 
@@ -305,6 +317,10 @@ PURE = [
     "verification.hashing",
     "verification.plan",
     "verification.report",
+    "tune.settings",
+    "tune.intervals",
+    "tune.search",
+    "tune.report",
 ]
 IMPURE = {
     "asyncio",

@@ -16,7 +16,7 @@ import pickle
 import types
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -32,6 +32,8 @@ from ..shard import Shard
 from ..workers.fetch import batch_getter
 from .hashing import Leaf, digest_of, leaves
 from .plan import Setting
+
+T = TypeVar("T")
 
 Edit = Callable[[Any], Any]
 """Changes a copy of the dataset, and returns it."""
@@ -170,7 +172,7 @@ class Subject:
             return copy.copy(self.parts)
         if self._shared is None:
             try:
-                return _copied(self.parts)
+                return copied(self.parts)
             except Exception as error:  # whatever the user's class raises
                 self._shared = f"{type(error).__name__}: {error}"
                 self.notes.append(
@@ -469,12 +471,17 @@ def _is_plain(value: Any) -> bool:
     return type(value) in _PLAIN or (type(value) is tuple and all(type(one) in _PLAIN for one in value))
 
 
-def _copied(parts: Parts) -> Parts:
+def copied(value: T) -> T:
+    """Return a copy as the head of this file says: what is large is shared.
+
+    Raises:
+        Exception: whatever a class of the user's raises that cannot be pickled.
+    """
     file, shared = io.BytesIO(), list[Any]()
-    _Copier(file, shared).dump(parts)
+    _Copier(file, shared).dump(value)
     file.seek(0)
-    copied: Parts = _Uncopier(file, shared).load()
-    return copied
+    made: T = _Uncopier(file, shared).load()
+    return made
 
 
-__all__ = ["Edit", "HashedSamples", "Indices", "Parts", "SampleLeaves", "Subject", "take_apart"]
+__all__ = ["Edit", "HashedSamples", "Indices", "Parts", "SampleLeaves", "Subject", "copied", "take_apart"]
