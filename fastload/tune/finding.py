@@ -73,7 +73,10 @@ def chosen(found: Sequence[Found], wanted: str | None, ask: Callable[[str], str]
             return found[0]
         if ask is None:
             raise TargetError(f"there are {len(found)} loaders; say which with --loader NAME or a number:\n{listed}")
-        wanted = ask(f"There are {len(found)} loaders:\n{listed}\nWhich one is to be tuned? [1-{len(found)}] ").strip()
+        try:
+            wanted = ask(f"There are {len(found)} loaders:\n{listed}\nWhich one? [1-{len(found)}] ").strip()
+        except EOFError:
+            raise TargetError("it was not said which loader is meant; see --loader") from None
     meant = [
         one for number, one in enumerate(found, 1) if wanted in (str(number), one.name, one.place) and wanted != ""
     ]

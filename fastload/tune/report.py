@@ -8,6 +8,7 @@ Pure.
 from __future__ import annotations
 
 import json
+import math
 import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
@@ -209,7 +210,7 @@ def _duration(seconds: float) -> str:
 
 
 def _more(seconds: float) -> int:
-    return max(60, round(3 * seconds))
+    return max(60, math.ceil(0.3 * seconds) * 10)
 
 
 __all__ = ["VERSION", "TuneReport"]

@@ -26,7 +26,7 @@ from .settings import Machine, Setting
 _SLICE = 1 / 60
 _CHECK = 1 / 20
 _READ = 1 / 6
-_LEAST_SLICE_S = 0.05
+_LEAST_SLICE_S = 0.15
 
 
 def tune(loader: Any, *, seconds: float, subject: str, command: str = "") -> TuneReport:

@@ -2,7 +2,7 @@
 
 In: what measures a setting for a slice of time, and a clock. Out: trials, and the verdict. A stage measures its
 candidates in turns with the best setting so far, drops those that fall behind after each round, and keeps one only if
-it is faster by more than a few percent. What remains in the end is compared at length with the present setting: first
+it is faster in each of them. What remains in the end is compared at length with the present setting: first
 its batches, then its speed, in pairs of slices. Only these pairs decide, so that a lucky slice among many recommends
 nothing.
 
@@ -25,9 +25,10 @@ _ENDS = (0.30, 0.42, 0.56, 0.66)
 _ROUNDS = 3
 # After a round: candidates this much slower than the fastest of the stage are dropped, and of the rest the slower half.
 _FAR_BEHIND = 0.85
-# The gain that a stage has to show, and that is worth a recommendation.
-_STEP_GAIN = 1.03
+# The gain that is worth a recommendation; that a stage believes, which has few rounds; and after a single round.
 _WORTH = 1.05
+_STEP = 1.08
+_AT_ONCE = 1.25
 _LEAST_PAIRS = 3
 # The pairs of the end may take this much longer than was asked for, so that there are enough.
 _GRACE = 1.25
@@ -197,9 +198,10 @@ class _Search:
             if trial.slices:
                 trial.speedup = best.speedup * middle[id(trial)] / middle[id(best)]
         fastest = max(live, key=lambda trial: middle[id(trial)], default=None)
-        if fastest is None or middle[id(fastest)] < _STEP_GAIN * middle[id(best)]:
+        if fastest is None:
             return None
-        return fastest
+        rounds = zip(rates[id(fastest)], rates[id(best)], strict=False)
+        return fastest if _is_faster([one / other for one, other in rounds]) else None
 
     def _know(self, trial: Trial) -> None:
         if trial.setting not in self._known:
@@ -235,6 +237,12 @@ class _Search:
             return
         if best.gain.low > 1.0 and best.gain.value >= _WORTH:
             outcome.best, outcome.runner_up = best, None
+
+
+def _is_faster(ratios: list[float]) -> bool:
+    """Whether what was measured in turns with another is faster by more than what chance does often."""
+    gain = statistics.median(ratios)
+    return min(ratios) > 1.0 and gain >= (_STEP if len(ratios) > 1 else _AT_ONCE)
 
 
 def _in_a_line(error: Exception) -> str:

@@ -102,7 +102,7 @@ def _making(best: Setting, machine: Machine) -> list[Setting]:
 def _kind(best: Setting, machine: Machine) -> list[Setting]:
     """By processes or threads; or by workers at all. Without them nothing is loaded beside the training step."""
     number = best.num_workers or machine.processors
-    return [best.having(num_workers=number, worker_method=method) for method in ("multiprocessing", "thread")]
+    return [best.having(num_workers=number, worker_method=method) for method in ("thread", "multiprocessing")]
 
 
 def _number(best: Setting, machine: Machine) -> list[Setting]:
