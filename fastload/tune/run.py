@@ -5,7 +5,6 @@ In: the user's loader, and seconds. Out: a report. The loader stays as it is.
 
 from __future__ import annotations
 
-import copy
 import math
 import time
 from typing import Any
@@ -14,11 +13,9 @@ import torch
 
 from ..cgroups import processor_quota, processors
 from ..defaults import OPTIONS
-from ..errors import ConfigError
-from ..fusing import possible_plan
 from ..terminal_bar import TerminalBar
 from .report import TuneReport
-from .runner import Runner, setting_of
+from .runner import Runner, refused, setting_of
 from .search import search
 from .settings import Machine, Setting
 
@@ -49,7 +46,7 @@ def tune(loader: Any, *, seconds: float, subject: str, command: str = "") -> Tun
     machine = Machine(
         processors=_processors(),
         has_device=loader.device is not None and torch.device(loader.device).type != "cpu",
-        left_out=frozenset(_left_out(loader)),
+        left_out=frozenset(refused(loader)),
     )
     with TerminalBar(_columns) as bar:
         bar.begin(100)
@@ -80,26 +77,6 @@ def tune(loader: Any, *, seconds: float, subject: str, command: str = "") -> Tun
 def _processors() -> int:
     quota = processor_quota()
     return max(1, processors() if quota is None else min(processors(), math.ceil(quota)))
-
-
-def _left_out(loader: Any) -> list[tuple[str, Any]]:
-    """Return what a loader refuses, or what changes nothing: arguments with values."""
-    found: list[tuple[str, Any]] = []
-    for name, value in (
-        *(("fuse", level) for level in ("auto", True)),
-        *(("seeding", way) for way in ("sample", "torch")),
-        *(("resident", place) for place in ("host", "device")),
-    ):
-        twin = copy.copy(loader)
-        vars(twin)[name] = value
-        try:
-            twin._check_own_arguments()
-        except ConfigError:
-            found.append((name, value))
-    plan = possible_plan(loader)
-    if isinstance(plan, str) or not plan.fused:
-        found.append(("fuse", True))
-    return found
 
 
 def _columns(rich: Any) -> list[Any]:

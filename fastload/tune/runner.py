@@ -13,8 +13,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import torch
+from torch.utils.data import BatchSampler, IterableDataset
+
 from .. import compat
 from ..errors import ConfigError
+from ..fusing import possible_plan
 from ..plan import slots_in_flight
 from ..sampler_generators import generators_kept
 from ..seeding import ORDER, Keys, seed_global_generators
@@ -38,6 +42,8 @@ _WAIT_S = 0.001
 _COPY_S = 0.3
 # For a loader without a time limit of its own, with workers: so that nothing hangs.
 _TIMEOUT_S = 60.0
+# Samples of a batch where processor time is taken: several of them, so that the first can be left out.
+_BATCH = 16
 _PARTS = ("dataset", "sampler", "batch_sampler", "collate_fn", "worker_init_fn", "generator")
 
 
@@ -52,6 +58,26 @@ def setting_of(loader: Any) -> Setting:
         chunk_size=loader.chunk_size,
         resident=loader.resident,
     )
+
+
+def refused(loader: Any) -> list[tuple[str, Any]]:
+    """Return what a loader refuses, or what changes nothing: arguments with values."""
+    found: list[tuple[str, Any]] = []
+    for name, value in (
+        *(("fuse", level) for level in ("auto", True)),
+        *(("seeding", way) for way in ("sample", "torch")),
+        *(("resident", place) for place in ("host", "device")),
+    ):
+        twin = copy.copy(loader)
+        vars(twin)[name] = value
+        try:
+            twin._check_own_arguments()
+        except ConfigError:
+            found.append((name, value))
+    plan = possible_plan(loader)
+    if isinstance(plan, str) or not plan.fused:
+        found.append(("fuse", True))
+    return found
 
 
 class Runner:
@@ -110,6 +136,36 @@ class Runner:
             memory=None if held is None or before is None else max(0, held - before),
             differs=differs,
         )
+
+    def processor_time(self, setting: Setting, number: int) -> tuple[float, str]:
+        """Make so many samples without workers, after a few others, with one thread of torch's as in a worker.
+
+        Returns:
+            Their processor time, in seconds a sample; and where they differ from those that were made first.
+
+        Raises:
+            Exception: as :meth:`measure`.
+        """
+        with self._running(setting) as twin, _one_thread():
+            if self._loader._auto_collation and not isinstance(self._loader.dataset, IterableDataset):
+                rows = min(self._loader.batch_size or _BATCH, _BATCH)
+                some = list(itertools.islice(_indices(twin), number + rows))
+                vars(twin).update(sampler=some, batch_sampler=BatchSampler(some, rows, drop_last=False))
+            else:
+                rows = self._loader.batch_size or 1
+            iterator = iter(twin)
+            prints = self._printed(iterator, 1, 0.0)
+            begun, before = time.perf_counter(), time.process_time()
+            batches: list[Any] = []
+            for batch in itertools.islice(iterator, max(1, number // rows)):
+                batches.append(batch)
+                if time.perf_counter() - begun > self._slice_s:
+                    break
+            cpu_s = time.process_time() - before
+            prints += self._printed(iter(batches), len(batches), self._slice_s)
+        if not batches:
+            raise ConfigError(f"the loader gives {'a single' if prints else 'no'} batch")
+        return cpu_s / (len(batches) * rows), self._compare(prints)
 
     def check(self, setting: Setting) -> str:
         """Compare the batches of about ``check_s`` seconds; return where they differ, empty if nowhere."""
@@ -242,6 +298,22 @@ class Runner:
             return False
 
 
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Let torch's operations run on one thread; several would wait for each other, and that counts as work."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _indices(loader: Any) -> Iterator[Any]:
+    """Yield what a loader's sampler gives, one by one."""
+    return itertools.chain.from_iterable(loader.batch_sampler)
+
+
 def _drain(iterator: Iterator[Any], most: int) -> None:
     """Take the batches that are ready."""
     for _ in range(most):
@@ -264,4 +336,4 @@ def _less(after: float | None, before: float | None) -> float | None:
     return None if after is None or before is None else after - before
 
 
-__all__ = ["Runner", "setting_of"]
+__all__ = ["Runner", "refused", "setting_of"]
