@@ -23,7 +23,7 @@ from . import caught
 from .explaining import facts
 from .fusing import named_plan, possible_plan
 from .images import native_jpeg
-from .tune.advice import SAMPLES, advise
+from .tune.advice import advise
 from .verification.run import told
 
 # Where output is no terminal.
@@ -138,7 +138,7 @@ def advice_for(loader: Any) -> Group:
         why = f"none, since a sample cannot be made: {told(error)}"
         return Group(title, Padding(Text(why, "yellow"), (0, 0, 0, 2)))
     cost = f"{found.cpu_s * 1e3:.3g} ms of processor time a {found.unit}"
-    lines = [f"{cost}, measured here on {SAMPLES} of them, without workers"]
+    lines = [f"{cost}, measured here on {found.number} of them, without workers"]
     for gain in found.gains:
         same = "the same batches" if not gain.differs else f"other batches than now, under one seed ({gain.differs})"
         lines.append(f"{gain.change}: {gain.factor:.1f} times as fast a {found.unit}; {same}")

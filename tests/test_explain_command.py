@@ -123,7 +123,7 @@ batches.get()
 
 def test_a_script_that_waits_for_the_batches_of_a_thread_is_ended_too(folder: Path):
     Path("thread.py").write_text(THREAD)
-    done = explain("thread.py", timeout=60)
+    done = explain("thread.py", timeout=100)
     assert done.returncode == 0, done.stderr
     assert "thread.py:6   asked for a batch first" in done.stdout
 

@@ -42,6 +42,8 @@ class Advice:
 
     unit: str
     """``sample``, or ``batch`` where samples cannot be counted."""
+    number: int
+    """That were measured."""
     cpu_s: float
     """Processor time of one, as the loader is now."""
     gains: tuple[Gain, ...]
@@ -68,7 +70,7 @@ def advise(loader: Any) -> Advice:
     for number in range(_ROUNDS):
         for setting in live if number % 2 == 0 else live[::-1]:
             try:
-                cpu_s, differs = runner.processor_time(setting, SAMPLES)
+                cpu_s, made, differs = runner.processor_time(setting, SAMPLES)
             except ConfigError:
                 if setting == present:
                     raise
@@ -76,14 +78,14 @@ def advise(loader: Any) -> Advice:
             times[setting].append(cpu_s)
             differ[setting] = differ.get(setting) or differs
     before = times.pop(present)
-    made = []
+    gains = []
     for setting, found in times.items():
         if found and 0.0 < _WORTH * max(found) <= min(before):  # in each round
             (name, value), *_ = setting.changes(present).items()
             factor = statistics.median(before) / statistics.median(found)
-            made.append(Gain(f"{name}={value!r}", factor, differ[setting]))
-    made.sort(key=lambda gain: -gain.factor)
-    return Advice("sample" if runner.unit == "samples" else "batch", statistics.median(before), tuple(made))
+            gains.append(Gain(f"{name}={value!r}", factor, differ[setting]))
+    gains.sort(key=lambda gain: -gain.factor)
+    return Advice("sample" if runner.unit == "samples" else "batch", made, statistics.median(before), tuple(gains))
 
 
 __all__ = ["SAMPLES", "Advice", "Gain", "advise"]

@@ -137,11 +137,12 @@ class Runner:
             differs=differs,
         )
 
-    def processor_time(self, setting: Setting, number: int) -> tuple[float, str]:
+    def processor_time(self, setting: Setting, number: int) -> tuple[float, int, str]:
         """Make so many samples without workers, after a few others, with one thread of torch's as in a worker.
 
         Returns:
-            Their processor time, in seconds a sample; and where they differ from those that were made first.
+            Their processor time, in seconds a sample; how many they were, fewer in a small dataset; and where they
+            differ from those that were made first.
 
         Raises:
             Exception: as :meth:`measure`.
@@ -150,6 +151,8 @@ class Runner:
             if self._loader._auto_collation and not isinstance(self._loader.dataset, IterableDataset):
                 rows = min(self._loader.batch_size or _BATCH, _BATCH)
                 some = list(itertools.islice(_indices(twin), number + rows))
+                rows = min(rows, max(1, len(some) // 2))
+                number = len(some) - rows
                 vars(twin).update(sampler=some, batch_sampler=BatchSampler(some, rows, drop_last=False))
             else:
                 rows = self._loader.batch_size or 1
@@ -157,7 +160,7 @@ class Runner:
             prints = self._printed(iterator, 1, 0.0)
             begun, before = time.perf_counter(), time.process_time()
             batches: list[Any] = []
-            for batch in itertools.islice(iterator, max(1, number // rows)):
+            for batch in itertools.islice(iterator, max(1, -(-number // rows))):
                 batches.append(batch)
                 if time.perf_counter() - begun > self._slice_s:
                     break
@@ -165,7 +168,8 @@ class Runner:
             prints += self._printed(iter(batches), len(batches), self._slice_s)
         if not batches:
             raise ConfigError(f"the loader gives {'a single' if prints else 'no'} batch")
-        return cpu_s / (len(batches) * rows), self._compare(prints)
+        made = min(len(batches) * rows, max(1, number))
+        return cpu_s / made, made, self._compare(prints)
 
     def check(self, setting: Setting) -> str:
         """Compare the batches of about ``check_s`` seconds; return where they differ, empty if nowhere."""
