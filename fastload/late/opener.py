@@ -17,7 +17,7 @@ from .scope import thread
 from .source import Source
 
 
-def prepare() -> bool:
+def prepare(in_worker_process: bool) -> bool:
     """Have JPEG files opened here, within samples; called whenever a worker begins with a chunk.
 
     Returns:
@@ -31,6 +31,10 @@ def prepare() -> bool:
             Image.preinit()
             factory, accept = Image.OPEN["JPEG"]
         Image.register_open("JPEG", _opener_around(factory), accept)
+    if "torchvision.transforms" in sys.modules:  # a dataset without it does not import it
+        from . import containers
+
+        containers.prepare(in_worker_process)
     return True
 
 

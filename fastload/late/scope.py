@@ -28,6 +28,9 @@ class _Thread(threading.local):
 
 thread = _Thread()
 
+in_worker_process = False
+"""Whether this process does nothing but make samples; its worker says so."""
+
 
 class Scope:
     """Switches late decoding on for the calling thread while it is entered. One for each worker.
@@ -53,7 +56,7 @@ class Scope:
         if "PIL.Image" in sys.modules:
             from . import opener
 
-            self.is_possible = opener.prepare()
+            self.is_possible = opener.prepare(in_worker_process)
         self._outer.append(thread.scope)
         thread.scope = self
         return self

@@ -137,7 +137,9 @@ def decode_row(
 
 @functools.cache
 def _can_wait() -> Any:
-    return function("fastload_jpeg_can_wait", ctypes.c_int, ctypes.c_char_p, ctypes.c_size_t, *[_POINTER] * 2, part="jpeg")
+    return function(
+        "fastload_jpeg_can_wait", ctypes.c_int, ctypes.c_char_p, ctypes.c_size_t, *[_POINTER] * 2, part="jpeg"
+    )
 
 
 class Waiting:
