@@ -41,8 +41,8 @@ def check_can_fuse(loader: Any) -> None:
     chosen(loader.decoder)
     if loader.fuse is not True:
         raise ConfigError(
-            f"decoder={loader.decoder!r} is what fuse=True decodes files with, got fuse={loader.fuse!r}; add fuse=True, or give "
-            f"the dataset loader=fastload.images.Loader({loader.decoder!r})"
+            f"decoder={loader.decoder!r} is what fuse=True decodes files with, got fuse={loader.fuse!r}; use "
+            f"fuse=True, or give the dataset loader=fastload.images.Loader({loader.decoder!r})"
         )
 
 
@@ -160,8 +160,8 @@ def _makers(decoder: str) -> dict[str, Any]:
 
 __all__ = [
     "check_can_fuse",
-    "decodes_late",
     "decoder_of",
+    "decodes_late",
     "does_steps",
     "fused_of",
     "named_plan",

@@ -9,10 +9,7 @@ import functools
 def why_not() -> str | None:
     """Return why files are not decoded late; None where they are."""
     from ..images import native_jpeg
-    from .image import is_patched
 
-    if is_patched():
-        return "Pillow's methods were replaced before fastload was imported"
     return native_jpeg.why_not()
 
 

@@ -24,6 +24,7 @@ from torch import Tensor, nn
 
 from ..native.rows import DTYPES
 from .image import is_late, tensor_of
+from .origin import is_written_in
 from .scope import thread
 
 # All levels in all channels.
@@ -43,12 +44,16 @@ class _Table(NamedTuple):
 
 def prepare(in_worker_process: bool) -> None:
     """Replace the methods of the containers that are imported, unless somebody else has."""
+    imported = tuple(name for name in (*_FUNCTIONS, *_CLASSES) if name in sys.modules)
+    if imported == _known.modules:
+        return
+    _known.find(imported)
     for module, name, method in _CONTAINERS:
         owner = getattr(sys.modules.get(module), name, None)
         if owner is None or (owner is nn.Sequential and not in_worker_process):
             continue
         known = getattr(owner, method)
-        if not hasattr(known, "runs_late") and _is_own(known, module):
+        if not hasattr(known, "runs_late") and is_written_in(known, "torch", "torchvision"):
             setattr(owner, method, _around(known))
 
 
@@ -57,12 +62,6 @@ _CONTAINERS = (
     ("torchvision.transforms.v2._container", "Compose", "forward"),
     ("torch.nn.modules.container", "Sequential", "forward"),
 )
-
-
-def _is_own(function: Any, module: str) -> bool:
-    """Whether a function was written in a module; a wrapper in its place was not, whatever it says of itself."""
-    code = getattr(function, "__code__", None)
-    return code is not None and code.co_filename == getattr(sys.modules[module], "__file__", None)
 
 
 def _around(method: Callable[..., Any]) -> Callable[..., Any]:
@@ -81,10 +80,10 @@ def _run(transforms: Sequence[Any], image: Any) -> Any:
     """Return what the transforms make of an image, as their container calls them."""
     place = 0
     while place < len(transforms):
-        run = _known_from(transforms, place) if is_late(image) else []
+        run = _known_from(transforms, place) if is_late(image) else None
         table = _table_of(run) if run else None
         made = None if table is None else tensor_of(image, table.levels, table.channels_last)
-        if table is None or made is None:
+        if run is None or table is None or made is None:
             image = transforms[place](image)
             place += 1
         else:
@@ -93,14 +92,12 @@ def _run(transforms: Sequence[Any], image: Any) -> Any:
     return image
 
 
-def _known_from(transforms: Sequence[Any], place: int) -> list[Any]:
-    """Return the transforms from a place on that are known to look at one value at a time; the first makes a tensor."""
-    known = _known_classes()
-    if type(transforms[place]) not in known or type(transforms[place]).__name__ not in _FIRST or _is_patched():
-        return []
-    members = itertools.takewhile(lambda one: type(one) in known, transforms[place + 1 :])
-    later = itertools.takewhile(lambda one: type(one).__name__ not in _FIRST, members)
-    return [transforms[place], *later]
+def _known_from(transforms: Sequence[Any], place: int) -> list[Any] | None:
+    """Return the transforms from a place on that look at one value at a time; the first makes a tensor."""
+    if type(transforms[place]) not in _known.first or _known.is_patched():
+        return None
+    later = _known.arguments.keys() - _known.first
+    return [transforms[place], *itertools.takewhile(lambda one: type(one) in later, transforms[place + 1 :])]
 
 
 def _table_of(run: Sequence[Any]) -> _Table | None:
@@ -145,7 +142,7 @@ def _signature(transform: Any) -> tuple[Any, ...] | None:
     if "__call__" in own or "forward" in own or own.get("_forward_hooks") or own.get("_forward_pre_hooks"):
         return None
     arguments: list[Any] = [type(transform)]
-    for name in _known_classes()[type(transform)]:
+    for name in _known.arguments[type(transform)]:
         value = own.get(name)
         if isinstance(value, Tensor):
             value = value.dtype, *value.tolist()
@@ -183,36 +180,44 @@ _FUNCTIONS = {
 """What they call. Where one of these was replaced, they are called one by one."""
 
 
-def _known_classes() -> dict[type, tuple[str, ...]]:
-    """Return the known classes, as far as their modules are imported, with the names of their arguments."""
-    return _classes_in(tuple(name for name in _CLASSES if name in sys.modules))
+class _Known:
+    """The known transforms, as far as their modules are imported, and the code that they run."""
+
+    def __init__(self) -> None:
+        self.modules: tuple[str, ...] = ()
+        self.first: frozenset[type] = frozenset()
+        """Classes that make a tensor of a PIL image."""
+        self.arguments: dict[type, tuple[str, ...]] = {}
+        """By class: the attributes that hold a transform's arguments."""
+        self._code: dict[tuple[Any, str], Any] = {}
+        self._replaced = False
+
+    def find(self, modules: tuple[str, ...]) -> None:
+        """Take note of the transforms and functions of these modules."""
+        self.modules = modules
+        for module in modules:
+            there = sys.modules[module]
+            for name in _FUNCTIONS.get(module, ()):
+                self._code.setdefault((there, name), getattr(there, name, None))
+            for name, arguments in _CLASSES.get(module, {}).items():
+                kind = getattr(there, name)
+                self.arguments[kind] = arguments
+                for method in ("__call__", "forward", "transform"):
+                    self._code.setdefault((kind, method), getattr(kind, method, None))
+        found = (code for code in self._code.values() if code is not None)
+        self._replaced = not all(is_written_in(code, "torch", "torchvision", "timm") for code in found)
+        self.first = frozenset(kind for kind in self.arguments if kind.__name__ in _FIRST)
+
+    def is_patched(self) -> bool:
+        """Whether somebody has replaced what the known classes run, or hears all modules."""
+        hooks = nn.modules.module
+        if hooks._global_forward_hooks or hooks._global_forward_pre_hooks:
+            return True
+        return self._replaced or any(
+            getattr(owner, name, None) is not code for (owner, name), code in self._code.items()
+        )
 
 
-@functools.cache
-def _classes_in(modules: tuple[str, ...]) -> dict[type, tuple[str, ...]]:
-    return {
-        getattr(sys.modules[module], name): arguments
-        for module in modules
-        for name, arguments in _CLASSES[module].items()
-    }
-
-
-def _is_patched() -> bool:
-    """Whether somebody has replaced what the known classes run, or hears all modules."""
-    hooks = nn.modules.module
-    if hooks._global_forward_hooks or hooks._global_forward_pre_hooks:
-        return True
-    known = _functions_in(tuple(name for name in (*_FUNCTIONS, *_CLASSES) if name in sys.modules))
-    return any(getattr(owner, name, None) is not function for owner, name, function in known)
-
-
-@functools.cache
-def _functions_in(modules: tuple[str, ...]) -> list[tuple[Any, str, Any]]:
-    """Return what is looked at, with what it is when first seen."""
-    functions = [(sys.modules[module], name) for module in modules for name in _FUNCTIONS.get(module, ())]
-    classes = [getattr(sys.modules[module], name) for module in modules for name in _CLASSES.get(module, ())]
-    methods = [(kind, name) for kind in classes for name in ("__call__", "forward", "transform")]
-    return [(owner, name, getattr(owner, name, None)) for owner, name in [*functions, *methods]]
-
+_known = _Known()
 
 __all__ = ["prepare"]

@@ -5,9 +5,9 @@ In: an image that :mod:`fastload.late.opener` opened, and what the user's code c
 its ``__class__``: from then on Pillow's code runs.
 
 Two classes, since Pillow has two: :class:`LateJpeg` is what ``open`` returns, :class:`LateImage` what is derived from
-it. Their state is in ``_late``; a :class:`LateJpeg` without it was opened and not loaded yet, and then it is Pillow's in
-all but ``load``. Whatever reads the pixel memory of an image reads the attribute ``_im`` (``im`` before Pillow 11),
-which is a property here that makes the image real.
+it. Their state is in ``_late``. A :class:`LateJpeg` without it was opened and not loaded yet: then only its ``load`` is
+ours. Whatever reads the pixel memory of an image reads the attribute ``_im`` (``im`` in old versions of Pillow), which
+is a property here that makes the image real.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from PIL import Image, JpegImagePlugin
 from torch import Tensor
 
 from ..native.rows import MOST_SIDE
+from .origin import is_written_in
 from .scope import Scope, thread
 from .source import Pixels, Source
 from .view import View
@@ -31,17 +32,27 @@ CORE = "_im" if "_im" in vars(Image.Image()) else "im"
 
 _INTERPOLATIONS = {Image.Resampling.BILINEAR: "bilinear", Image.Resampling.BICUBIC: "bicubic"}
 
-_RECORDED = ("convert", "copy", "crop", "load", "resize", "transpose", "tobytes")
-_PATCHABLE: tuple[tuple[type, str], ...] = (
-    *((Image.Image, name) for name in (*_RECORDED, "__array_interface__", "_new", "frombytes")),
-    (JpegImagePlugin.JpegImageFile, "load"),
-)
-_ORIGINALS = tuple(getattr(owner, name) for owner, name in _PATCHABLE)
+_ORIGINALS: dict[tuple[type, str], Any] = {
+    (owner, name): getattr(owner, name)
+    for owner, names in (
+        (Image.Image, ("__array_interface__", "convert", "copy", "crop", "resize", "tobytes", "transpose")),
+        (JpegImagePlugin.JpegImageFile, ("load",)),
+    )
+    for name in names
+}
+"""Pillow's methods that late images stand in for."""
+
+
+_REPLACED_BEFORE = not all(is_written_in(method, "PIL") for method in _ORIGINALS.values())
 
 
 def is_patched() -> bool:
     """Whether somebody has replaced a method of Pillow's that late images stand in for."""
-    return any(getattr(owner, name) is not known for (owner, name), known in zip(_PATCHABLE, _ORIGINALS, strict=True))
+    return _REPLACED_BEFORE or any(_is_replaced(*place) for place in _ORIGINALS)
+
+
+def _is_replaced(owner: type, name: str) -> bool:
+    return getattr(owner, name) is not _ORIGINALS[owner, name]
 
 
 class _State:
@@ -69,10 +80,14 @@ class _Late:
     _mode: str
     info: dict[Any, Any]
 
-    def _recording(self) -> _State | None:
-        """Return the state if an operation may be recorded now; None if the image is to become real for it."""
+    def _recording(self, method: str) -> _State | None:
+        """Return the state if an operation may be recorded now; None if the image is to become real for it.
+
+        Args:
+            method: of Pillow's, that the operation stands in for.
+        """
         scope = thread.scope
-        if scope is None or is_patched():
+        if scope is None or _is_replaced(Image.Image, method):
             return None
         state: _State | None = self.__dict__.get("_late")
         if state is None:
@@ -101,7 +116,7 @@ class _Late:
 
     def copy(self) -> Any:
         """See :meth:`PIL.Image.Image.copy`."""
-        state = self._recording()
+        state = self._recording("copy")
         if state is not None:
             return self._derived(state, state.view)
         return make_real(self).copy()
@@ -111,14 +126,14 @@ class _Late:
     def convert(self, mode: str | None = None, *args: Any, **options: Any) -> Any:
         """See :meth:`PIL.Image.Image.convert`; to the same mode, and from L to RGB, it is recorded."""
         known = not args and not options and (mode in (None, self._mode) or (self._mode == "L" and mode == "RGB"))
-        state = self._recording() if known and "transparency" not in self.info else None
+        state = self._recording("convert") if known and "transparency" not in self.info else None
         if state is not None:
             return self._derived(state, state.view, mode)
         return make_real(self).convert(mode, *args, **options)
 
     def crop(self, box: Any = None) -> Any:
         """See :meth:`PIL.Image.Image.crop`; within the image it is recorded."""
-        state = self._recording()
+        state = self._recording("crop")
         made = None if state is None else self._derived(state, self._cropped(state.view, box))
         return make_real(self).crop(box) if made is None else made
 
@@ -137,7 +152,7 @@ class _Late:
     def resize(self, size: Any, resample: Any = None, box: Any = None, reducing_gap: Any = None) -> Any:
         """See :meth:`PIL.Image.Image.resize`; with ``BILINEAR`` or ``BICUBIC`` it is recorded."""
         known = box is None and reducing_gap is None
-        state = self._recording() if known else None
+        state = self._recording("resize") if known else None
         made = None if state is None else self._derived(state, self._resized(state.view, size, resample))
         return make_real(self).resize(size, resample, box, reducing_gap) if made is None else made
 
@@ -153,7 +168,7 @@ class _Late:
 
     def transpose(self, method: Any) -> Any:
         """See :meth:`PIL.Image.Image.transpose`; recorded."""
-        state = self._recording() if isinstance(method, int) else None
+        state = self._recording("transpose") if isinstance(method, int) else None
         made = None if state is None else self._derived(state, state.view.transposed_by(method))
         return make_real(self).transpose(method) if made is None else made
 
@@ -165,26 +180,27 @@ class _Late:
 
     def tobytes(self, encoder_name: str = "raw", *args: Any) -> bytes:
         """See :meth:`PIL.Image.Image.tobytes`."""
-        pixels = self._pixels() if encoder_name == "raw" and not args else None
+        pixels = self._pixels("tobytes") if encoder_name == "raw" and not args else None
         return make_real(self).tobytes(encoder_name, *args) if pixels is None else pixels.tobytes()
 
     @property
     def __array_interface__(self) -> dict[str, Any]:
         """See :class:`PIL.Image.Image`; read-only, as Pillow's."""
-        pixels = self._pixels()
+        pixels = self._pixels("__array_interface__")
         if pixels is None:
-            return make_real(self).__array_interface__
+            real: dict[str, Any] = make_real(self).__array_interface__
+            return real
         return {
             "version": 3,
             "shape": pixels.shape,
             "typestr": "|u1",
-            "data": memoryview(np.ascontiguousarray(pixels)).toreadonly().cast("B"),
+            "data": np.ascontiguousarray(pixels).data.toreadonly().cast("B"),
         }
 
-    def _pixels(self) -> Pixels | None:
+    def _pixels(self, method: str) -> Pixels | None:
         """Return the pixels where that is better than making the image real; else None."""
         fresh = "_late" in self.__dict__ and self.__dict__["_late"].sample is None
-        state = self._recording()
+        state = self._recording(method)
         # Small pixels take the place of their file. And who reads an image twice shall not decode it twice.
         if state is None or not fresh or _is_small(self, state):
             return None
@@ -226,9 +242,9 @@ setattr(_Late, CORE, property(_core, _set_core))
 
 def _with_late_methods(late: type[Any]) -> Any:
     for name, value in vars(_Late).items():
-        if callable(value) or isinstance(value, property) or name == "__hash__":
-            if name not in vars(late) or name == "__hash__":
-                setattr(late, name, value)
+        is_method = callable(value) or isinstance(value, property)
+        if name == "__hash__" or (is_method and name not in vars(late)):
+            setattr(late, name, value)
     return late
 
 
@@ -248,7 +264,7 @@ class LateJpeg(JpegImagePlugin.JpegImageFile):
     def load(self) -> Any:
         """See :meth:`PIL.ImageFile.ImageFile.load`: reads and closes the file as it does, and does not decode it."""
         scope = thread.scope
-        if "_late" not in self.__dict__ and scope is not None and not is_patched():
+        if "_late" not in self.__dict__ and scope is not None and not _is_replaced(self._plain, "load"):
             from .opener import read
 
             source = read(self)
@@ -345,7 +361,7 @@ def tensor_of(image: Any, table: Tensor, channels_last: bool) -> Tensor | None:
         table: [3, 256].
         channels_last: the order of the result in memory.
     """
-    state = image._recording() if image._mode == "RGB" else None
+    state = image._recording("__array_interface__") if image._mode == "RGB" else None
     if state is None or state.view.transposed or state.view.inverted:
         return None
     width, height = state.view.upright_size

@@ -12,7 +12,7 @@ from typing import Any
 from PIL import Image, JpegImagePlugin
 
 from . import agreement
-from .image import LateJpeg
+from .image import LateJpeg, is_patched
 from .scope import thread
 from .source import Source
 
@@ -42,7 +42,7 @@ def _opener_around(factory: Any) -> Any:
     def open_late(fp: Any, filename: Any = "") -> Any:
         image = factory(fp, filename)
         scope = thread.scope
-        if scope is not None and type(image) is JpegImagePlugin.JpegImageFile:
+        if scope is not None and type(image) is JpegImagePlugin.JpegImageFile and not is_patched():
             reason = _why_at_once(image)
             if reason is None:
                 image.__class__ = LateJpeg
