@@ -23,6 +23,7 @@ from torch import Tensor
 
 from ..native.rows import MOST_SIDE
 from .origin import is_written_in
+from .reading import read
 from .scope import Scope, thread
 from .source import Pixels, Source
 from .view import View
@@ -265,8 +266,6 @@ class LateJpeg(JpegImagePlugin.JpegImageFile):
         """See :meth:`PIL.ImageFile.ImageFile.load`: reads and closes the file as it does, and does not decode it."""
         scope = thread.scope
         if "_late" not in self.__dict__ and scope is not None and not _is_replaced(self._plain, "load"):
-            from .opener import read
-
             source = read(self)
             if isinstance(source, str):
                 scope.count(f"at once ({source})")

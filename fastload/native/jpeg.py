@@ -18,8 +18,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from . import LEVELS, function
-from .rows import ROW_ARGUMENTS, Box, Order, Status, Target, check, scratch_of_thread
+from . import LEVELS, function, why_not
+from .rows import ROW_ARGUMENTS, Box, Order, Status, Target, check, pillow_order, scratch_of_thread
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -213,6 +213,22 @@ def pillow_agrees() -> bool:
     return True
 
 
+@functools.cache
+def why_not_as_pillow() -> str | None:
+    """Return why the library cannot be used in Pillow's place; None where it can."""
+    import PIL
+
+    reason = why_not("jpeg")
+    if reason is not None:
+        return reason
+    # A Pillow that decodes or resizes in a way that the library does not know is followed by itself alone.
+    if not pillow_agrees():
+        return f"PIL {PIL.__version__} decodes to other values than the native library, which follows libjpeg-turbo"
+    if pillow_order() is None:
+        return f"PIL {PIL.__version__} resizes to other values than the native library, which follows Pillow's own"
+    return None
+
+
 def _trial_files(image: Image.Image) -> Iterator[bytes]:
     """Give an image as files of all kinds of decoding: 4:4:4, 4:2:2, 4:2:0, 4:4:0 and grey, in one scan and in many."""
     for progressive in (False, True):
@@ -232,4 +248,4 @@ def _trial_files(image: Image.Image) -> Iterator[bytes]:
         yield file.getvalue()
 
 
-__all__ = ["Size", "Status", "Waiting", "decode_row", "pillow_agrees", "read_size"]
+__all__ = ["Size", "Status", "Waiting", "decode_row", "pillow_agrees", "read_size", "why_not_as_pillow"]
