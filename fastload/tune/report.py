@@ -108,7 +108,8 @@ class TuneReport:
     def all_notes(self) -> list[str]:
         """Return what a reader should know of how it was done."""
         made = list(self.notes)
-        if self.outcome.not_tried or self.outcome.too_short:
+        runner_up = self.outcome.runner_up
+        if self.outcome.not_tried or (runner_up is not None and runner_up.eligible):
             left = f"{self.outcome.not_tried} settings were not tried; " if self.outcome.not_tried else ""
             made.append(f"{left}give it more time: --seconds {_more(self.seconds)}")
         best = self.outcome.best or self.outcome.present

@@ -249,7 +249,8 @@ def _in_a_line(error: Exception) -> str:
     lines = str(error).strip().splitlines()
     # A worker's error has its traceback in the message; what it says stands in the last line.
     said = (lines[-1] if "Traceback" in str(error) else lines[0]) if lines else ""
-    return said if isinstance(error, ConfigError) else f"{type(error).__name__}: {said}"
+    # What is to be done about it does not matter here.
+    return said.partition(". ")[0] if isinstance(error, ConfigError) else f"{type(error).__name__}: {said}"
 
 
 __all__ = ["Measure", "Outcome", "Slice", "Trial", "search"]

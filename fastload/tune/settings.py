@@ -73,7 +73,7 @@ def as_options(changes: Mapping[str, Any], known: Sequence[str]) -> str | None:
     words = []
     for name, value in changes.items():
         option = f"--{name.replace('_', '-')}"
-        words.append(option if value is True else f"{option}={value}".replace("False", "false"))
+        words.append(option if value is True else f"{option}={'false' if value is False else value}")
     return " ".join(words)
 
 

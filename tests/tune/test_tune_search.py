@@ -108,7 +108,7 @@ def test_a_difference_that_only_the_long_comparison_finds_leads_back_to_the_sett
 def test_a_setting_that_fails_is_kept_with_its_reason_and_the_others_are_tried():
     def speed(setting: Setting) -> float:
         if setting.resident is not None:
-            raise ConfigError("the dataset is random\nand more")
+            raise ConfigError("the dataset is random. Do this\nand more")
         if setting.seeding == "torch":
             raise ZeroDivisionError("by zero")
         return threads_are_faster(setting)
