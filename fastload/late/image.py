@@ -22,7 +22,7 @@ from PIL import Image, JpegImagePlugin
 from torch import Tensor
 
 from ..native.rows import FILTERS, MOST_SIDE, Pixels
-from .origin import is_written_in
+from .origin import is_written_in, original_of
 from .reading import read
 from .scope import thread
 from .source import Source
@@ -34,7 +34,7 @@ CORE = "_im" if "_im" in vars(Image.Image()) else "im"
 _INTERPOLATIONS = {int(Image.Resampling[name.upper()]): name for name in FILTERS}
 
 _ORIGINALS: dict[tuple[type, str], Any] = {
-    (owner, name): getattr(owner, name)
+    (owner, name): original_of(getattr(owner, name))
     for owner, names in (
         (Image.Image, ("__array_interface__", "convert", "copy", "crop", "resize", "tobytes", "transpose")),
         (JpegImagePlugin.JpegImageFile, ("load",)),
@@ -53,7 +53,8 @@ def is_patched() -> bool:
 
 
 def _is_replaced(owner: type, name: str) -> bool:
-    return getattr(owner, name) is not _ORIGINALS[owner, name]
+    found, original = getattr(owner, name), _ORIGINALS[owner, name]
+    return found is not original and original_of(found) is not original
 
 
 class _State:

@@ -15,13 +15,20 @@ from .image import LateJpeg, is_patched
 from .scope import thread
 
 
+def why_not() -> str | None:
+    """Return why no file is decoded late in this process; None where files are."""
+    if is_patched():
+        return "methods of Pillow's images were replaced"
+    return jpeg.why_not_as_pillow()
+
+
 def prepare() -> bool:
     """Have JPEG files opened here, within samples; called whenever a worker begins with a chunk.
 
     Returns:
         Whether files are decoded late.
     """
-    if jpeg.why_not_as_pillow() is not None:
+    if why_not() is not None:
         return False
     factory, accept = Image.OPEN.get("JPEG", (None, None))
     if not getattr(factory, "opens_late", False):
@@ -54,4 +61,4 @@ def _why_at_once(image: Any) -> str | None:
     return None if image.mode in ("RGB", "L") else image.mode
 
 
-__all__ = ["prepare"]
+__all__ = ["prepare", "why_not"]
