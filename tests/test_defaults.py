@@ -134,6 +134,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.timeout(240)  # three processes import torch, one after the other
 def test_a_script_and_the_processes_that_it_starts_have_the_options_of_the_command_line(tmp_path: Path):
     (tmp_path / "train.py").write_text(textwrap.dedent(SCRIPT))
     words = "run --fuse --seed 1 --worker-method thread train.py"

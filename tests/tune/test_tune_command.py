@@ -77,6 +77,7 @@ def tune(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL)
 
 
+@pytest.mark.timeout(240)
 def test_a_script_is_tuned_at_its_first_batch_and_trains_nothing(folder: Path) -> None:
     done = tune("--seconds", "3", "--json", "-", "train.py", "--epochs", "3")
     assert done.returncode == 0, done.stderr
@@ -103,6 +104,7 @@ def test_of_several_loaders_without_a_terminal_all_are_listed_with_status_2(fold
     ]
 
 
+@pytest.mark.timeout(240)
 def test_threads_are_not_recommended_where_they_break_the_dataset(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
