@@ -78,15 +78,10 @@ class Packer(pickle.Pickler):
                 obj = torch.empty_strided(obj.size(), obj.stride(), dtype=obj.dtype).copy_(resolved)
             else:
                 obj = resolved
-        if (
-            kind is torch.Tensor
-            and not obj.requires_grad
-            and _is_plain(obj)
-            and not (self._for_all and obj.is_shared())
-        ):
+        if kind is torch.Tensor and self._moves(obj):
             return _rebuild_tensor, self._reduce_tensor(obj)
-        if self._takes_class_along(obj):
-            # torch's own way, but that it would take all of the storage.
+        if _is_derived(kind) and self._moves(obj):
+            # torch's own way, but for the storage, of which it would take all.
             rebuild, (_, of_class, _, state) = obj.__reduce_ex__(5)
             return rebuild, (_rebuild_tensor, of_class, self._reduce_tensor(obj.as_subclass(torch.Tensor)), state)
         if self._for_all and (kind in _ONCE_ONLY or (kind is torch.UntypedStorage and obj.is_shared())):
@@ -97,19 +92,9 @@ class Packer(pickle.Pickler):
             return _flat_tensor, (obj.buffer,)
         return NotImplemented
 
-    def _takes_class_along(self, obj: Any) -> bool:
-        """Whether an object is a tensor of a class derived from torch's, and torch pickles it by storage and class."""
-        kind = type(obj)
-        return (
-            isinstance(obj, torch.Tensor)
-            and kind is not torch.Tensor
-            and kind not in self.dispatch_table
-            and kind.__reduce_ex__ is torch.Tensor.__reduce_ex__
-            and kind.__torch_dispatch__ is torch.Tensor.__torch_dispatch__
-            and not obj.requires_grad
-            and _is_plain(obj)
-            and not (self._for_all and obj.is_shared())
-        )
+    def _moves(self, tensor: torch.Tensor) -> bool:
+        """Whether a tensor's bytes are all that there is to it, beside its class."""
+        return not tensor.requires_grad and _is_plain(tensor) and not (self._for_all and tensor.is_shared())
 
     def _reduce_tensor(self, tensor: torch.Tensor) -> tuple[Any, ...]:
         size, stride = tuple(tensor.shape), tensor.stride()
@@ -154,6 +139,18 @@ class Packer(pickle.Pickler):
 
 # What multiprocessing hands over with a descriptor; torch's own entries end in a storage, which is looked at.
 _ONCE_ONLY = {kind for kind in _reducers if not kind.__module__.startswith("torch")}
+
+
+def _is_derived(kind: Any) -> bool:
+    """Whether a class is derived from torch's tensor and pickled as torch does it: by storage, class and attributes."""
+    return (
+        issubclass(kind, torch.Tensor)
+        and kind is not torch.Tensor
+        and kind not in _reducers
+        and kind not in _copyreg_table
+        and kind.__reduce_ex__ is torch.Tensor.__reduce_ex__
+        and kind.__torch_dispatch__ is torch.Tensor.__torch_dispatch__
+    )
 
 
 def _is_plain(tensor: torch.Tensor) -> bool:
