@@ -221,7 +221,7 @@ def _private_tensor_collate(batch: Any, *, collate_fn_map: Any = None) -> Any:
     if not plain:
         return _torch_collate_map[torch.Tensor](batch, collate_fn_map=collate_fn_map)
     # As in torch's workers gradients are refused, and there is room for as many elements as the tensors have. The dtype
-    # is that of torch without workers, which holds every value: torch's workers take the first tensor's, and so cut
+    # is that of torch without workers, for any number of workers: torch's workers take the first tensor's, and so cut
     # off the digits of the others, or fail.
     if len(batch) * first.numel() > sum(tensor.numel() for tensor in batch):
         raise RuntimeError("Trying to resize storage that is not resizable")
