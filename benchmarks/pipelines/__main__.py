@@ -9,6 +9,7 @@ import ast
 import asyncio
 import contextlib
 import json
+import os
 import signal
 import sys
 import tempfile
@@ -103,32 +104,42 @@ def _side(arguments: Mapping[str, object]) -> Side:
 async def _measure(options: argparse.Namespace, made: str) -> int:
     """Measure every chosen pipeline, print the table, and return the exit status."""
     surroundings = look_around(sys.argv[1:], module="benchmarks.pipelines")
-    libraries = {name: version(name) for name in _LIBRARIES}
+    own = {
+        "libraries": {name: version(name) for name in _LIBRARIES},
+        "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS"),
+    }
     other = [Side(name="other", package="fastload", compared_with="torch")] if options.other else []
     sides = [TORCH, *other, *map(_side, options.loader_args or [{}])]
     results: list[Result] = []
-    num_failed = 0
+    failed: dict[str, str] = {}
     with progress(len(options.only) * (1 + len(options.workers) * len(sides) * (options.rounds + 1))) as advance:
+        async with Child() as child:
+            for name in options.only:
+                try:
+                    await _ask(child, "prepare", TORCH, _arguments(options, name, made, 0), advance)
+                except MeasurementFailed as error:
+                    failed[name] = str(error)
         for name in options.only:
+            if name in failed:
+                continue
             try:
-                async with Child() as child:
-                    await _ask(child, "prepare", TORCH, _arguments(options, name, made), advance)
                 async with contextlib.AsyncExitStack() as stack:
                     children = {side.name: (side, await stack.enter_async_context(Child())) for side in sides}
                     for num_workers in options.workers:
                         result = await _in_turn(options, name, num_workers, children, made, advance)
                         results.append(result)
-                        line = json.dumps({**result.as_json(surroundings), "libraries": libraries})
+                        line = json.dumps({**result.as_json(surroundings), **own})
                         append_lines(options.json, [line])
             except MeasurementFailed as error:
-                complain(f"failed: {error}")
-                num_failed += 1
+                failed[name] = str(error)
     if results:
         print_table(results, surroundings)
-    return 1 if num_failed else 0
+    for message in failed.values():
+        complain(f"failed: {message}")
+    return 1 if failed else 0
 
 
-def _arguments(options: argparse.Namespace, name: str, made: str, num_workers: int = 0) -> dict[str, object]:
+def _arguments(options: argparse.Namespace, name: str, made: str, num_workers: int) -> dict[str, object]:
     return {"pipeline": name, "images": str(options.data), "made": made, "num_workers": num_workers}
 
 
