@@ -8,26 +8,29 @@ import argparse
 import ast
 import asyncio
 import contextlib
+import itertools
 import json
 import os
 import signal
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from importlib.metadata import version
+from importlib.metadata import distributions
 from pathlib import Path
+from types import FrameType
+from typing import cast
 
 from benchmarks.neighbours import cores_used_by_others, read_cpu
 from benchmarks.options import add_data
 from benchmarks.pipelines.catalogue import PIPELINES
 from benchmarks.pipelines.report import METRICS, Result, print_table
-from benchmarks.pipelines.samples import difference
+from benchmarks.pipelines.samples import Print, difference
 from benchmarks.progress import progress
 from benchmarks.report import Outcome, append_lines, complain, look_around
 from benchmarks.runner import SECONDS_PER_MEASUREMENT, Child, MeasurementFailed
 from benchmarks.spec import TORCH, Benchmark, Measurement, Side
 
-_LIBRARIES = ("albumentations", "datasets", "opencv-python-headless", "pandas", "timm", "tokenizers", "webdataset")
+_LIBRARIES = Path(__file__).with_name("requirements.txt").read_text().split()
 
 
 def main() -> int:
@@ -38,9 +41,14 @@ def main() -> int:
             print(f"{name}: {pipeline.what}")
         return 0
     # The children have sessions of their own, so that whoever ends this process alone would leave them running.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, _end)
     with tempfile.TemporaryDirectory(prefix="pipelines-") as made:
         return asyncio.run(_check(options, made) if options.check else _measure(options, made))
+
+
+def _end(number: int, frame: FrameType | None) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    raise KeyboardInterrupt
 
 
 def _parse(arguments: Sequence[str]) -> argparse.Namespace:
@@ -105,7 +113,7 @@ async def _measure(options: argparse.Namespace, made: str) -> int:
     """Measure every chosen pipeline, print the table, and return the exit status."""
     surroundings = look_around(sys.argv[1:], module="benchmarks.pipelines")
     own = {
-        "libraries": {name: version(name) for name in _LIBRARIES},
+        "libraries": {found.name: found.version for found in distributions() if found.name in _LIBRARIES},
         "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS"),
     }
     other = [Side(name="other", package="fastload", compared_with="torch")] if options.other else []
@@ -190,34 +198,37 @@ async def _in_turn(
 async def _check(options: argparse.Namespace, made: str) -> int:
     """Compare the samples of every chosen pipeline, print what differs, and return the exit status."""
     own = (options.loader_args or [{}])[0]
-    sides = {
-        "torch": TORCH,
-        "fuse=False": _side({**own, "fuse": False}),
-        "default": _side(own),
-        'seeding="torch"': _side({**own, "seeding": "torch"}),
-    }
-    pairs = (("default", "fuse=False"), ('seeding="torch"', "torch"))
+    default, unfused = _side(own), _side({**own, "fuse": False})
+    pairs = ((unfused, default), (TORCH, _side({**own, "seeding": "torch"})))
     num_wrong = 0
-    with progress(len(options.only) * len(options.workers) * 6) as advance:
-        for name in options.only:
-            for num_workers in options.workers:
-                arguments = _arguments(options, name, made, num_workers)
-
-                async def batches(key: str, arguments: Mapping[str, object] = arguments) -> list[object]:
-                    async with Child() as child:
-                        return list((await _ask(child, "samples", sides[key], arguments, advance))["batches"])
-
-                for ours, theirs in pairs:
-                    try:
-                        expected = await batches(theirs)
-                        found = difference(await batches(ours), expected)
-                        if found is not None and (itself := difference(await batches(theirs), expected)) is not None:
-                            found = f"{found}; but {theirs} differs from itself, too: {itself}"
-                    except MeasurementFailed as error:
-                        found = str(error)
-                    num_wrong += found is not None
-                    print(f"{name}, {num_workers} workers, {ours} and {theirs}: {found or 'equal'}", flush=True)
+    with progress(len(options.only) * len(options.workers) * 4) as advance:
+        for name, num_workers in itertools.product(options.only, options.workers):
+            arguments = _arguments(options, name, made, num_workers)
+            for theirs, ours in pairs:
+                try:
+                    text = await _compare(theirs, ours, arguments, advance)
+                except MeasurementFailed as error:
+                    text = str(error)
+                num_wrong += text is not None
+                print(f"{name}, {num_workers} workers, {ours.name} and {theirs.name}: {text or 'equal'}", flush=True)
     return 1 if num_wrong else 0
+
+
+async def _compare(
+    theirs: Side, ours: Side, arguments: Mapping[str, object], advance: Callable[[str], None]
+) -> str | None:
+    """Return how the samples of ``ours`` differ from those of ``theirs``, made before them in the same process."""
+    async with Child() as child:
+
+        async def batches(side: Side) -> list[list[Print]]:
+            answer = await _ask(child, "samples", side, arguments, advance)
+            return cast("list[list[Print]]", answer["batches"])
+
+        expected = await batches(theirs)
+        text = difference(await batches(ours), expected)
+        if text is not None and difference(await batches(theirs), expected) is not None:
+            text += f"; but {theirs.name} does not repeat itself either"
+        return text
 
 
 if __name__ == "__main__":

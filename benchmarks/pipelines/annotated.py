@@ -1,6 +1,5 @@
 """Images with masks and boxes, and images through OpenCV."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,19 +14,11 @@ from torchvision import tv_tensors
 from torchvision.ops import masks_to_boxes
 from torchvision.transforms import v2
 
+from benchmarks.pipelines.images import MEAN, STD, OwnDataset
 from benchmarks.pipelines.source import Source
 
-_MEAN, _STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
-
-class OpenCvImages(Dataset[Any]):
-    def __init__(self, files: list[tuple[Path, int]], transform: Callable[..., Any]) -> None:
-        self.files = files
-        self.transform = transform
-
-    def __len__(self) -> int:
-        return len(self.files)
-
+class OpenCvImages(OwnDataset):
     def __getitem__(self, index: int) -> Any:
         path, label = self.files[index]
         image = cv2.cvtColor(cv2.imread(str(path)), cv2.COLOR_BGR2RGB)
@@ -40,7 +31,7 @@ def albumentations(source: Source, loader_class: Any, num_workers: int) -> Any:
             A.RandomResizedCrop(size=(224, 224)),
             A.HorizontalFlip(p=0.5),
             A.RandomBrightnessContrast(p=0.5),
-            A.Normalize(mean=_MEAN, std=_STD),
+            A.Normalize(mean=MEAN, std=STD),
             ToTensorV2(),
         ]
     )
@@ -48,54 +39,45 @@ def albumentations(source: Source, loader_class: Any, num_workers: int) -> Any:
     return loader_class(dataset, batch_size=32, shuffle=True, num_workers=num_workers)
 
 
-class Segmentation(Dataset[Any]):
-    def __init__(self, pairs: list[tuple[Path, Path]], transform: Callable[..., Any], *, tensors: bool) -> None:
-        self.pairs = pairs
-        self.transform = transform
-        self.tensors = tensors
-
-    def __len__(self) -> int:
-        return len(self.pairs)
+class Segmentation(OwnDataset):
+    """Its files are pairs of an image's and a mask's."""
 
     def __getitem__(self, index: int) -> Any:
-        image_path, mask_path = self.pairs[index]
-        image: Any = Image.open(image_path).convert("RGB")
-        if self.tensors:
-            image = tv_tensors.Image(image)
-        mask = tv_tensors.Mask(Image.open(mask_path))
-        return self.transform(image, mask)
+        image_path, mask_path = self.files[index]
+        image = Image.open(image_path).convert("RGB")
+        return self.transform(image, tv_tensors.Mask(Image.open(mask_path)))
 
 
-def segmentation(source: Source, loader_class: Any, num_workers: int, *, tensors: bool = False) -> Any:
+class SegmentationOfTensors(OwnDataset):
+    def __getitem__(self, index: int) -> Any:
+        image_path, mask_path = self.files[index]
+        image = tv_tensors.Image(Image.open(image_path).convert("RGB"))
+        return self.transform(image, tv_tensors.Mask(Image.open(mask_path)))
+
+
+def segmentation(source: Source, loader_class: Any, num_workers: int, dataset_class: Any = Segmentation) -> Any:
     transform = v2.Compose(
         [
             v2.RandomResizedCrop(256, scale=(0.5, 1.0)),
             v2.RandomHorizontalFlip(),
             v2.ToImage(),
             v2.ToDtype({tv_tensors.Image: torch.float32, tv_tensors.Mask: torch.int64, "others": None}, scale=True),
-            v2.Normalize(_MEAN, _STD),
+            v2.Normalize(MEAN, STD),
         ]
     )
-    dataset = Segmentation(_with_masks(source), transform, tensors=tensors)
+    dataset = dataset_class(_with_masks(source), transform)
     return loader_class(dataset, batch_size=16, shuffle=True, num_workers=num_workers)
 
 
 def segmentation_tensors(source: Source, loader_class: Any, num_workers: int) -> Any:
-    return segmentation(source, loader_class, num_workers, tensors=True)
+    return segmentation(source, loader_class, num_workers, SegmentationOfTensors)
 
 
-class Detection(Dataset[Any]):
+class Detection(OwnDataset):
     """As in torchvision's tutorial on object detection: a mask image whose values are the objects' numbers."""
 
-    def __init__(self, pairs: list[tuple[Path, Path]], transform: Callable[..., Any]) -> None:
-        self.pairs = pairs
-        self.transform = transform
-
-    def __len__(self) -> int:
-        return len(self.pairs)
-
     def __getitem__(self, index: int) -> Any:
-        image_path, mask_path = self.pairs[index]
+        image_path, mask_path = self.files[index]
         image = Image.open(image_path).convert("RGB")
         mask = torch.from_numpy(np.array(Image.open(mask_path)))
         numbers = torch.unique(mask)[1:]  # the first is the background
@@ -206,6 +188,4 @@ class Yolo(Dataset[Any]):
 
 def yolo(source: Source, loader_class: Any, num_workers: int) -> Any:
     dataset = Yolo(source.files())
-    return loader_class(
-        dataset, batch_size=16, shuffle=True, num_workers=num_workers, collate_fn=Yolo.collate_fn, pin_memory=False
-    )
+    return loader_class(dataset, batch_size=16, shuffle=True, num_workers=num_workers, collate_fn=Yolo.collate_fn)

@@ -14,23 +14,21 @@ from torchvision.transforms import v2
 
 from benchmarks.pipelines.source import Source
 
-_MEAN, _STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-_NORMALIZE = transforms.Normalize(_MEAN, _STD)
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+_NORMALIZE = transforms.Normalize(MEAN, STD)
 _CROP_AND_FLIP = [transforms.RandomResizedCrop(224), transforms.RandomHorizontalFlip()]
-_TRAINING = transforms.Compose([*_CROP_AND_FLIP, transforms.ToTensor(), _NORMALIZE])
+TRAINING = transforms.Compose([*_CROP_AND_FLIP, transforms.ToTensor(), _NORMALIZE])
 _EVALUATION = transforms.Compose(
     [transforms.Resize(256), transforms.CenterCrop(224), transforms.ToTensor(), _NORMALIZE]
 )
 
 
 def imagefolder(source: Source, loader_class: Any, num_workers: int) -> Any:
-    dataset = ImageFolder(str(source.images), _TRAINING)
-    return loader_class(dataset, batch_size=32, shuffle=True, num_workers=num_workers)
+    return loader_class(ImageFolder(str(source.images), TRAINING), batch_size=32, shuffle=True, num_workers=num_workers)
 
 
 def imagefolder_resize(source: Source, loader_class: Any, num_workers: int) -> Any:
-    dataset = ImageFolder(str(source.images), _EVALUATION)
-    return loader_class(dataset, batch_size=32, num_workers=num_workers)
+    return loader_class(ImageFolder(str(source.images), _EVALUATION), batch_size=32, num_workers=num_workers)
 
 
 def imagefolder_trivial(source: Source, loader_class: Any, num_workers: int) -> Any:
@@ -50,7 +48,7 @@ def imagefolder_trivial(source: Source, loader_class: Any, num_workers: int) -> 
 class OwnDataset(Dataset[Any]):
     """The class that most scripts have."""
 
-    def __init__(self, files: list[tuple[Path, int]], transform: Callable[[Any], Any]) -> None:
+    def __init__(self, files: list[tuple[Path, Any]], transform: Callable[..., Any]) -> None:
         self.files = files
         self.transform = transform
 
@@ -64,8 +62,7 @@ class OwnDataset(Dataset[Any]):
 
 
 def own_v1(source: Source, loader_class: Any, num_workers: int) -> Any:
-    dataset = OwnDataset(source.files(), _TRAINING)
-    return loader_class(dataset, batch_size=32, shuffle=True, num_workers=num_workers)
+    return loader_class(OwnDataset(source.files(), TRAINING), batch_size=32, shuffle=True, num_workers=num_workers)
 
 
 def own_v2(source: Source, loader_class: Any, num_workers: int) -> Any:
@@ -75,11 +72,10 @@ def own_v2(source: Source, loader_class: Any, num_workers: int) -> Any:
             v2.RandomHorizontalFlip(),
             v2.ToImage(),
             v2.ToDtype(torch.float32, scale=True),
-            v2.Normalize(_MEAN, _STD),
+            v2.Normalize(MEAN, STD),
         ]
     )
-    dataset = OwnDataset(source.files(), transform)
-    return loader_class(dataset, batch_size=32, shuffle=True, num_workers=num_workers)
+    return loader_class(OwnDataset(source.files(), transform), batch_size=32, shuffle=True, num_workers=num_workers)
 
 
 def own_v2_tensors(source: Source, loader_class: Any, num_workers: int) -> Any:
@@ -89,16 +85,14 @@ def own_v2_tensors(source: Source, loader_class: Any, num_workers: int) -> Any:
             v2.RandomResizedCrop(224, antialias=True),
             v2.RandomHorizontalFlip(),
             v2.ToDtype(torch.float32, scale=True),
-            v2.Normalize(_MEAN, _STD),
+            v2.Normalize(MEAN, STD),
         ]
     )
-    dataset = OwnDataset(source.files(), transform)
-    return loader_class(dataset, batch_size=32, shuffle=True, num_workers=num_workers)
+    return loader_class(OwnDataset(source.files(), transform), batch_size=32, shuffle=True, num_workers=num_workers)
 
 
 def own_resize(source: Source, loader_class: Any, num_workers: int) -> Any:
-    dataset = OwnDataset(source.files(), _EVALUATION)
-    return loader_class(dataset, batch_size=32, num_workers=num_workers)
+    return loader_class(OwnDataset(source.files(), _EVALUATION), batch_size=32, num_workers=num_workers)
 
 
 class TwoViews:
@@ -112,7 +106,7 @@ class TwoViews:
 
 
 def two_views(source: Source, loader_class: Any, num_workers: int) -> Any:
-    dataset = OwnDataset(source.files(), TwoViews(_TRAINING))
+    dataset = OwnDataset(source.files(), TwoViews(TRAINING))
     return loader_class(dataset, batch_size=32, shuffle=True, num_workers=num_workers, drop_last=True)
 
 

@@ -8,18 +8,9 @@ import datasets
 import timm.data as timm_data
 import torch.utils.data
 import webdataset
-from torchvision import transforms
 
+from benchmarks.pipelines.images import TRAINING
 from benchmarks.pipelines.source import Source
-
-_TRAINING = transforms.Compose(
-    [
-        transforms.RandomResizedCrop(224),
-        transforms.RandomHorizontalFlip(),
-        transforms.ToTensor(),
-        transforms.Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
-    ]
-)
 
 
 def timm(source: Source, loader_class: Any, num_workers: int, **augmentation: Any) -> Any:
@@ -51,7 +42,7 @@ def hf_images(source: Source, loader_class: Any, num_workers: int) -> Any:
         datasets.Dataset.from_dict(columns, features=features).save_to_disk(folder)
 
     def transform(examples: dict[str, Any]) -> dict[str, Any]:
-        pixel_values = [_TRAINING(image.convert("RGB")) for image in examples["image"]]
+        pixel_values = [TRAINING(image.convert("RGB")) for image in examples["image"]]
         return {"pixel_values": pixel_values, "label": examples["label"]}
 
     dataset = datasets.load_from_disk(str(source.folder("hf_images", make))).with_transform(transform)
@@ -75,7 +66,7 @@ def _webdataset(source: Source) -> Any:
         .shuffle(1000, seed=0)
         .decode("pil")
         .to_tuple("jpg", "cls")
-        .map_tuple(_TRAINING, _identity)
+        .map_tuple(TRAINING, _identity)
     )
 
 
