@@ -1,10 +1,8 @@
-"""``python -m benchmarks.pipelines``: how it compares samples, and a run over made images."""
+"""``python -m benchmarks.pipelines``: how it compares samples, and one of its pipelines over made images."""
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
+import argparse
 from pathlib import Path
 
 import numpy as np
@@ -53,22 +51,34 @@ def test_another_type_differs(ours: object, theirs: object, text: str) -> None:
 
 
 def test_a_pipeline_is_measured_and_its_samples_are_compared(tmp_path: Path) -> None:
-    folder = tmp_path / "train" / "class"
-    folder.mkdir(parents=True)
-    for number in range(130):
-        Image.new("RGB", (8, 6), (number, 0, 0)).save(folder / f"{number}.jpg")
-    results = tmp_path / "results.json"
-    command = [sys.executable, "-m", "benchmarks.pipelines", "--data", str(tmp_path), "--only", "own_v1"]
-    measured = subprocess.run(
-        [*command, "--workers", "0", "--rounds", "1", "--loader-args", "seeding='torch'", "--json", str(results)],
-        capture_output=True,
-        text=True,
-        timeout=100,
-    )
-    assert measured.returncode == 0, measured.stderr
-    (line,) = map(json.loads, results.read_text().splitlines())
-    assert list(line["sides"]) == ["torch", "fastload seeding='torch'"]
-    assert all(min(values["values"]) > 0 for values in line["sides"]["torch"].values())
-    checked = subprocess.run([*command, "--workers", "1", "--check"], capture_output=True, text=True, timeout=100)
-    assert checked.returncode == 0, checked.stdout + checked.stderr
-    assert checked.stdout.count(": equal") == 2
+    from benchmarks.pipelines import measuring
+    from benchmarks.pipelines.samples import difference
+    from benchmarks.spec import TORCH, Side
+
+    (tmp_path / "class").mkdir()
+    for number in range(200):
+        Image.effect_noise((12, 9), 64).convert("RGB").save(tmp_path / "class" / f"{number}.jpg")
+    arguments = {"pipeline": "own_v1", "images": str(tmp_path), "made": str(tmp_path), "num_workers": 1}
+    ours = Side(name="ours", package="fastload", options={"seeding": "torch"})
+
+    measured = measuring.epoch(ours, **arguments)
+    assert all(float(str(measured[name])) > 0 for name in ("samples/s steady", "epoch ms", "CPU us/sample"))
+    found = [measuring.samples(side, **arguments)["batches"] for side in (ours, TORCH)]
+    assert difference(*found) is None
+
+
+@pytest.mark.parametrize("text", ["fuse", "1, fuse=True", "fuse=open('x')", "**{}, fuse=True"])
+def test_loader_arguments_that_are_no_named_literals_are_refused(text: str) -> None:
+    from benchmarks.pipelines.__main__ import loader_args
+
+    with pytest.raises(argparse.ArgumentTypeError, match="named arguments"):
+        loader_args(text)
+
+
+def test_every_pipeline_is_a_function_of_its_family() -> None:
+    from benchmarks import pipelines
+    from benchmarks.pipelines.catalogue import PIPELINES
+
+    for name, pipeline in PIPELINES.items():
+        source = Path(pipelines.__path__[0], f"{pipeline.family}.py").read_text()
+        assert f"def {name}(source: Source, loader_class: Any, num_workers: int" in source

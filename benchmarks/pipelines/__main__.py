@@ -65,7 +65,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--loader-args",
         action="append",
-        type=_loader_args,
+        type=loader_args,
         metavar="ARGS",
         help="fastload's own arguments, such as \"fuse=True, seeding='torch'\"; may be repeated, '' for none",
     )
@@ -92,11 +92,11 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     return options
 
 
-def _loader_args(text: str) -> dict[str, object]:
+def loader_args(text: str) -> dict[str, object]:
     """Parse the arguments of a call, which must be named literals."""
     try:
         call = ast.parse(f"dict({text})", mode="eval").body
-        if not isinstance(call, ast.Call) or call.args:
+        if not isinstance(call, ast.Call) or call.args or not all(keyword.arg for keyword in call.keywords):
             raise ValueError(text)
         return {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in call.keywords}
     except (SyntaxError, ValueError):
