@@ -64,14 +64,14 @@ def epoch(side: Side, *, num_workers: int, **arguments: Any) -> Measurement:
 
 
 def memory(side: Side, **arguments: Any) -> Measurement:
-    """Return "peak MiB": the most memory, file-backed pages left out, that all processes had at a batch of an epoch.
+    """Return "peak MiB": the most memory that all processes had at a batch of an epoch, files on a disk left out.
 
     Reading it takes long, so that such an epoch is not timed.
     """
     peak, last = 0.0, 0.0
     for _batch in _kept(side, **arguments):
         if time.monotonic() - last > _SECONDS_BETWEEN_READINGS:
-            peak = max(peak, read_tree_memory().own_mib)
+            peak = max(peak, read_tree_memory().whole_mib)
             last = time.monotonic()
     return {"peak MiB": peak}
 
