@@ -24,6 +24,7 @@ from torch.utils.data import BatchSampler, IterableDataset, RandomSampler, Seque
 
 from .. import compat
 from ..errors import ConfigError
+from ..late.samples import settle
 from ..loader import DataLoader
 from ..passes import KnownBatches, known_batches, seed_of
 from ..sampling import DistributedBatchSampler, KeyedSampler, check_seed
@@ -94,7 +95,7 @@ class HashedSamples:
 
 
 def _as_numbers(sample: Any) -> torch.Tensor:
-    return torch.frombuffer(bytearray(digest_of(sample)), dtype=torch.uint8)
+    return torch.frombuffer(bytearray(digest_of(settle(sample))), dtype=torch.uint8)
 
 
 class Indices:
