@@ -119,14 +119,15 @@ async def _measure(options: argparse.Namespace, made: str) -> int:
     other = [Side(name="other", package="fastload", compared_with="torch")] if options.other else []
     sides = [TORCH, *other, *map(_side, options.loader_args or [{}])]
     results: list[Result] = []
-    failed: dict[str, str] = {}
+    failed: set[str] = set()
     with progress(len(options.only) * (1 + len(options.workers) * len(sides) * (options.rounds + 1))) as advance:
         async with Child() as child:
             for name in options.only:
                 try:
                     await _ask(child, "prepare", TORCH, _arguments(options, name, made, 0), advance)
                 except MeasurementFailed as error:
-                    failed[name] = str(error)
+                    complain(f"failed: {error}")
+                    failed.add(name)
         for name in options.only:
             if name in failed:
                 continue
@@ -139,11 +140,10 @@ async def _measure(options: argparse.Namespace, made: str) -> int:
                         line = json.dumps({**result.as_json(surroundings), **own})
                         append_lines(options.json, [line])
             except MeasurementFailed as error:
-                failed[name] = str(error)
+                complain(f"failed: {error}")
+                failed.add(name)
     if results:
         print_table(results, surroundings)
-    for message in failed.values():
-        complain(f"failed: {message}")
     return 1 if failed else 0
 
 
