@@ -28,6 +28,7 @@ from ..layout import Layout, Row, TensorLeaf
 from ..pack.dataset import PackedImages
 from ..seeding import SAMPLE, Keys, seed_global_generators
 from .blocks import BlockMaker
+from .changes import Objects
 from .parameters import draws_of
 from .plan import Plan, recognise
 from .runner import Given, Runner
@@ -96,6 +97,7 @@ class FusedDataset:
         self.rows: Decoder = PillowDecoder() if rows is None else rows
         self.blocks = blocks
         self._seen = -1  # the newest epoch
+        self._objects = Objects(dataset)
         self._make(plan)
 
     def _make(self, plan: Plan) -> None:
@@ -123,7 +125,7 @@ class FusedDataset:
         return twin
 
     def follows(self, epoch: int) -> bool:
-        """Look at the dataset again, if this is a new epoch, or its transform or images are others than before.
+        """Look at the dataset again, if this is a new epoch, or its own objects are others than before.
 
         Returns:
             Whether its samples can still be made here. If not, the dataset is to load them itself.
@@ -131,9 +133,10 @@ class FusedDataset:
         Raises:
             ConfigError: steps of it are done on a device, and are others now.
         """
-        if epoch <= self._seen and all(runner.is_current() for runner in self._runners):
+        if epoch <= self._seen and self._objects.are_the_same():
             return self.plan.fused
         self._seen = max(epoch, self._seen)
+        self._objects = Objects(self.dataset)
         plan = replace(recognise(self.dataset), rows=self.plan.rows, blocks=self.plan.blocks)
         if self.plan.tails:
             plan = plan.split(device=True)[0]

@@ -18,9 +18,7 @@ import torch
 from torch import nn
 from torchvision import tv_tensors
 from torchvision.transforms import autoaugment, v2
-from torchvision.transforms import functional as v1_functional
 from torchvision.transforms import transforms as v1
-from torchvision.transforms.v2 import functional as v2_functional
 
 from ..errors import ConfigError
 from ..late.origin import is_written_in
@@ -67,11 +65,8 @@ def recognise_transform(transform: Any, state: State) -> Pipeline:
     members = members_of(transform)
     steps: list[Step] = []
     states = [state]
-    tampered = _tampered()
     for place, member in enumerate(members):
         try:
-            if tampered is not None:
-                raise _Unknown(tampered)
             step = _step_of(member, states[-1])
         except (_Unknown, ConfigError) as why:
             return Pipeline(tuple(steps), tuple(states), tuple(map(name_of, members[place:])), str(why))
@@ -97,6 +92,11 @@ def _flattened(transform: Any) -> Iterator[Any]:
         yield from _flattened(member)
 
 
+def is_looked_into(transform: Any) -> bool:
+    """Return whether a transform is of a class whose attributes recognition looks at."""
+    return type(transform) in _KNOWN or isinstance(transform, (*_CONTAINERS, nn.ModuleList))
+
+
 def name_of(transform: Any) -> str:
     """Return what a transform is called in a table."""
     named = getattr(transform, "__qualname__", None)
@@ -116,19 +116,6 @@ def _changed(transform: Any) -> str | None:
 
 def _is_torchs(function: Any) -> bool:
     return is_written_in(function, "torch", "torchvision", "fastload")  # ours: late.containers
-
-
-def _tampered() -> str | None:
-    """Return what makes torchvision's transforms do something else than they say, whichever; None if nothing does."""
-    for module in (v1_functional, v2_functional):
-        for name, value in vars(module).items():
-            is_function = callable(value) and not isinstance(value, type) and type(value).__module__ != "typing"
-            if is_function and not _is_torchs(value):
-                return f"{module.__name__}.{name} was replaced"
-    hooks = torch.nn.modules.module
-    if hooks._global_forward_hooks or hooks._global_forward_pre_hooks:
-        return "all modules have hooks (torch.nn.modules.module)"
-    return None
 
 
 def _step_of(transform: Any, state: State) -> Step:
@@ -397,4 +384,4 @@ _KNOWN: dict[type, _Maker] = {
 }
 
 
-__all__ = ["Pipeline", "members_of", "name_of", "recognise_transform"]
+__all__ = ["Pipeline", "is_looked_into", "members_of", "name_of", "recognise_transform"]
