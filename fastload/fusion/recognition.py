@@ -19,6 +19,7 @@ from torch import nn
 from torchvision import tv_tensors
 from torchvision.transforms import autoaugment, v2
 from torchvision.transforms import transforms as v1
+from torchvision.transforms._presets import ImageClassification
 
 from ..errors import ConfigError
 from ..late.origin import is_written_in
@@ -66,12 +67,14 @@ def recognise_transform(transform: Any, state: State) -> Pipeline:
     steps: list[Step] = []
     states = [state]
     for place, member in enumerate(members):
+        count = len(steps)
         try:
-            step = _step_of(member, states[-1])
+            for part in _parts_of(member, states[-1]):
+                steps.append(_step_of(part, states[-1]))
+                states.append(steps[-1].after(states[-1]))
         except (_Unknown, ConfigError) as why:
-            return Pipeline(tuple(steps), tuple(states), tuple(map(name_of, members[place:])), str(why))
-        steps.append(step)
-        states.append(step.after(states[-1]))
+            rest = tuple(map(name_of, members[place:]))
+            return Pipeline(tuple(steps[:count]), tuple(states[: count + 1]), rest, str(why))
     return Pipeline(tuple(steps), tuple(states), (), None)
 
 
@@ -94,7 +97,30 @@ def _flattened(transform: Any) -> Iterator[Any]:
 
 def is_looked_into(transform: Any) -> bool:
     """Return whether a transform is of a class whose attributes recognition looks at."""
-    return type(transform) in _KNOWN or isinstance(transform, (*_CONTAINERS, nn.ModuleList))
+    return type(transform) in _KNOWN or isinstance(transform, (*_CONTAINERS, nn.ModuleList, ImageClassification))
+
+
+def _parts_of(transform: Any, state: State) -> list[Any]:
+    """Return the transforms that one does: those of a preset of torchvision's weights, or itself.
+
+    Raises:
+        _Unknown: the preset was changed, or torchvision would refuse its arguments.
+    """
+    if type(transform) is not ImageClassification or state.kind != "PIL":
+        return [transform]
+    changed = _changed(transform)
+    if changed is not None:
+        raise _Unknown(changed)
+    try:
+        return [
+            v1.Resize(transform.resize_size, transform.interpolation, antialias=transform.antialias),
+            v1.CenterCrop(transform.crop_size),
+            v1.PILToTensor(),
+            v1.ConvertImageDtype(torch.float32),
+            v1.Normalize(transform.mean, transform.std),
+        ]
+    except (TypeError, ValueError) as error:
+        raise _Unknown(f"its arguments are not understood: {error}") from error
 
 
 def name_of(transform: Any) -> str:

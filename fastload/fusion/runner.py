@@ -57,7 +57,8 @@ class Runner:
         self.reader: FileReader | PackReader | ArrayReader
         self.reader = reader_of_files(dataset) if part.source.size is None else ArrayReader(dataset)
         # The rest is called as the dataset calls it, one after the other.
-        self.rest = members_of(dataset.transform)[len(part.pipeline.steps) :] if part.pipeline.rest else []
+        num_rest = len(part.pipeline.rest)
+        self.rest = members_of(dataset.transform)[-num_rest:] if num_rest else []
         stages = self.stages
         self._values: Values | None = None
         if stages.direct and not self.states[stages.alone].dtype.is_floating_point:

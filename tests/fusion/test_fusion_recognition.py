@@ -15,6 +15,7 @@ from torch.utils.data import ConcatDataset, StackDataset, Subset, TensorDataset
 from torchvision import datasets, tv_tensors
 from torchvision import transforms as v1
 from torchvision.datasets.folder import pil_loader
+from torchvision.models import ResNet18_Weights
 from torchvision.transforms import functional as v1_functional
 from torchvision.transforms import v2
 
@@ -106,6 +107,31 @@ def test_containers_are_opened():
         "Resize", "RandomHorizontalFlip", "RandomVerticalFlip", "ToTensor",
     ]  # fmt: skip
     assert found.state == State("tensor", torch.float32, 3)
+
+
+def test_the_preset_of_torchvisions_weights_is_known():
+    found = recognise_transform(ResNet18_Weights.DEFAULT.transforms(), PIL_RGB)
+    assert (found.reason, found.rest) == (None, ())
+    assert [str(step) for step in found.steps] == [
+        *("Resize(256)", "CenterCrop(224)", "PILToTensor()", "ConvertImageDtype(dtype=float32)"),
+        "Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))",
+    ]
+
+
+def test_a_preset_that_is_known_in_part_stays_whole():
+    preset = ResNet18_Weights.DEFAULT.transforms()
+    preset.std = [1.0, 0.0, 1.0]
+    found = recognise_transform(v1.Compose([v1.RandomHorizontalFlip(), preset, v1.Resize(9)]), PIL_RGB)
+    assert [str(step) for step in found.steps] == ["RandomHorizontalFlip()"]
+    assert found.rest == ("ImageClassification", "Resize")
+    assert len(found.states) == 2
+    preset.forward = abs
+    assert recognise_transform(preset, PIL_RGB).reason == "its forward was replaced"
+    preset = ResNet18_Weights.DEFAULT.transforms()
+    preset.resize_size = "large"
+    assert "its arguments are not understood" in recognise_transform(preset, PIL_RGB).reason
+    # Of a tensor it resizes the tensor, which is another arithmetic.
+    assert recognise_transform(ResNet18_Weights.DEFAULT.transforms(), UINT8).steps == ()
 
 
 class MyCrop(v1.RandomCrop):
