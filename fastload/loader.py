@@ -90,7 +90,8 @@ class Statistics:
     failed_samples: int
     """Samples that could not be loaded, and were left out or replaced."""
     decoded: dict[str, int]
-    """Images that ``fuse=True`` decoded from files, by what decoded them: ``"native"``, ``"torchvision"``,
+    """Images that were decoded from files. By ``fuse="auto"``: ``"late, in part"``, ``"late, whole"``, and ``"at once
+    (...)"``: by Pillow, for this reason. By ``fuse=True``, what decoded them: ``"native"``, ``"torchvision"``,
     ``"pillow"``; ``"pillow (...)"``: left to Pillow, for this reason. Those of workers are counted as their chunks come
     in, those of chunks that were dropped as well."""
     waited_s: float

@@ -21,16 +21,17 @@ import torch
 from PIL import Image, JpegImagePlugin
 from torch import Tensor
 
-from ..native.rows import MOST_SIDE
+from ..native.rows import FILTERS, MOST_SIDE, Pixels
 from .origin import is_written_in
-from .scope import Scope, thread
-from .source import Pixels, Source
+from .reading import read
+from .scope import thread
+from .source import Source
 from .view import View
 
 CORE = "_im" if "_im" in vars(Image.Image()) else "im"
 """The attribute that holds an image's pixel memory."""
 
-_INTERPOLATIONS = {Image.Resampling.BILINEAR: "bilinear", Image.Resampling.BICUBIC: "bicubic"}
+_INTERPOLATIONS = {int(Image.Resampling[name.upper()]): name for name in FILTERS}
 
 _ORIGINALS: dict[tuple[type, str], Any] = {
     (owner, name): getattr(owner, name)
@@ -150,21 +151,27 @@ class _Late:
         return view.cropped((left, upper, right, lower))
 
     def resize(self, size: Any, resample: Any = None, box: Any = None, reducing_gap: Any = None) -> Any:
-        """See :meth:`PIL.Image.Image.resize`; with ``BILINEAR`` or ``BICUBIC`` it is recorded."""
-        known = box is None and reducing_gap is None
-        state = self._recording("resize") if known else None
-        made = None if state is None else self._derived(state, self._resized(state.view, size, resample))
+        """See :meth:`PIL.Image.Image.resize`; with all filters but ``NEAREST`` it is recorded."""
+        state = self._recording("resize") if reducing_gap is None else None
+        made = None if state is None else self._derived(state, self._resized(state.view, size, resample, box))
         return make_real(self).resize(size, resample, box, reducing_gap) if made is None else made
 
-    def _resized(self, view: View, size: Any, resample: Any) -> View | None:
+    def _resized(self, view: View, size: Any, resample: Any, box: Any) -> View | None:
         try:
             width, height = map(operator.index, size)
             interpolation = _INTERPOLATIONS.get(Image.Resampling.BICUBIC if resample is None else resample)
-        except (TypeError, ValueError):
+            source = None if box is None or tuple(box) == (0, 0, *self._size) else tuple(map(float, box))
+        except (TypeError, ValueError, OverflowError):
             return None
         if interpolation is None or not (0 < width <= MOST_SIDE and 0 < height <= MOST_SIDE):
             return None
-        return view if (width, height) == self._size else view.resized((width, height), interpolation)
+        if source is None:
+            return view if (width, height) == self._size else view.resized((width, height), interpolation)
+        if len(source) != 4 or not (0 <= source[0] < source[2] <= self._size[0]):
+            return None
+        if not 0 <= source[1] < source[3] <= self._size[1]:
+            return None
+        return view.resized((width, height), interpolation, source)
 
     def transpose(self, method: Any) -> Any:
         """See :meth:`PIL.Image.Image.transpose`; recorded."""
@@ -194,7 +201,7 @@ class _Late:
             "version": 3,
             "shape": pixels.shape,
             "typestr": "|u1",
-            "data": np.ascontiguousarray(pixels).data.toreadonly().cast("B"),
+            "data": pixels.data.toreadonly().cast("B"),
         }
 
     def _pixels(self, method: str) -> Pixels | None:
@@ -204,7 +211,7 @@ class _Late:
         # Small pixels take the place of their file. And who reads an image twice shall not decode it twice.
         if state is None or not fresh or _is_small(self, state):
             return None
-        return pixels_of(state, self._mode, thread.scope)
+        return _pixels_of(state, "L" if self._mode == "L" else "RGB")
 
     def __eq__(self, other: object) -> bool:
         if is_late(other):
@@ -265,8 +272,6 @@ class LateJpeg(JpegImagePlugin.JpegImageFile):
         """See :meth:`PIL.ImageFile.ImageFile.load`: reads and closes the file as it does, and does not decode it."""
         scope = thread.scope
         if "_late" not in self.__dict__ and scope is not None and not _is_replaced(self._plain, "load"):
-            from .opener import read
-
             source = read(self)
             if isinstance(source, str):
                 scope.count(f"at once ({source})")
@@ -329,26 +334,21 @@ def _is_small(image: Any, state: _State) -> bool:
     return bool(width * height * (1 if image._mode == "L" else 4) <= state.source.num_bytes)
 
 
-def pixels_of(state: _State, mode: str, scope: Scope | None) -> Pixels:
-    """Return the pixels of a late image: [height, width, 3], or [height, width] of mode L."""
+def _pixels_of(state: _State, layout: str) -> Pixels:
+    """Return the pixels of a late image: see :func:`~fastload.native.rows.pixels_of_image`."""
     view = state.view
-    width, height = view.upright_size
-    batch = torch.empty((height, width, 3), dtype=torch.uint8)
-    state.source.write(view, batch.permute(2, 0, 1), None, scope)
-    pixels: Pixels = batch.numpy()
-    if mode == "L":
-        pixels = pixels[..., 0]
+    pixels = state.source.pixels(view.cut, layout, thread.scope)
     if view.transposed:
         pixels = pixels.swapaxes(0, 1)
-        if view.mirrored:
-            pixels = pixels[:, ::-1]
-    return pixels[::-1] if view.inverted else pixels
+        pixels = pixels[:: -1 if view.inverted else 1, :: -1 if view.mirrored else 1]
+    return np.ascontiguousarray(pixels)
 
 
 def _to_core(state: _State, mode: str) -> Any:
-    pixels = pixels_of(state, mode, thread.scope)
+    layout = "L" if mode == "L" else "RGBX"  # as Pillow keeps them
+    pixels = _pixels_of(state, layout)
     height, width = pixels.shape[:2]
-    return getattr(Image.frombytes(mode, (width, height), np.ascontiguousarray(pixels).data), CORE)
+    return getattr(Image.frombytes(mode, (width, height), pixels.data, "raw", layout), CORE)
 
 
 def tensor_of(image: Any, table: Tensor, channels_last: bool) -> Tensor | None:
@@ -362,14 +362,14 @@ def tensor_of(image: Any, table: Tensor, channels_last: bool) -> Tensor | None:
         channels_last: the order of the result in memory.
     """
     state = image._recording("__array_interface__") if image._mode == "RGB" else None
-    if state is None or state.view.transposed or state.view.inverted:
+    if state is None or state.view.transposed:
         return None
     width, height = state.view.upright_size
     if channels_last:
         out = torch.empty((height, width, 3), dtype=table.dtype).permute(2, 0, 1)
     else:
         out = torch.empty((3, height, width), dtype=table.dtype)
-    state.source.write(state.view, out, table, thread.scope)
+    state.source.row(state.view.cut, table, out, thread.scope)
     return out
 
 

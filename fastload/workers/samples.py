@@ -19,7 +19,7 @@ from torch.utils.data import Subset
 
 from ..errors import DatasetError
 from ..failures import ATTEMPTS, Failure, Tolerance, add_note, failure_of, name_sample
-from ..late import Scope
+from ..late import LateSamples
 from ..layout import Layout
 from ..observe import Watch
 from ..seeding import BATCH, SAMPLE, Keys, sample_id
@@ -130,7 +130,7 @@ class SampleLoader:
         if watch is not None:
             self._watch(watch)
         self._keys: tuple[int, Keys, Keys] | None = None
-        self._late = Scope() if job.late else None
+        self._late = LateSamples() if job.late else None
 
     def _watch(self, watch: Watch) -> None:
         self._source = watch.samples(self._source)
