@@ -170,7 +170,7 @@ def test_without_workers_what_is_unknown_and_known_again_in_the_middle_is_loaded
         (torchvision.transforms._functional_pil, "resize"),
         (torchvision.transforms.v2.functional._geometry, "_resize_image_pil"),
     ],
-    ids=str,
+    ids=["Pillow's open", "Pillow's resize", "Pillow's load", "v1", "v2"],
 )
 def test_functions_below_torchvisions_that_were_replaced_run_in_the_next_epoch(place, name, way, tmp_path, monkeypatch):
     (tmp_path / "a").mkdir()

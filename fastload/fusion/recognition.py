@@ -97,7 +97,7 @@ def _flattened(transform: Any) -> Iterator[Any]:
 
 def is_looked_into(transform: Any) -> bool:
     """Return whether a transform is of a class whose attributes recognition looks at."""
-    return type(transform) in _KNOWN or isinstance(transform, (*_CONTAINERS, nn.ModuleList, ImageClassification))
+    return type(transform) in _KNOWN or type(transform) in (*_CONTAINERS, nn.ModuleList, ImageClassification)
 
 
 def _parts_of(transform: Any, state: State) -> list[Any]:

@@ -7,6 +7,7 @@ import random
 import warnings
 
 import numpy as np
+import PIL.Image
 import pytest
 import torch
 from fusion_tools import MEAN, STD, cifar, folder, made, mnist, pixels, planes
@@ -229,6 +230,17 @@ def test_after_a_function_of_torchvisions_was_replaced_nothing_is_known(monkeypa
     assert recognise(dataset).reason == "torchvision.transforms.functional.resize was replaced"
     monkeypatch.undo()
     assert recognise(dataset).fused
+
+
+def test_what_was_added_to_pillows_images_changes_nothing(monkeypatch):
+    monkeypatch.setattr(PIL.Image.Image, "thumb", lambda image: image.resize((9, 9)), raising=False)
+    assert recognise(cifar(v1.Resize(3))).fused
+
+
+def test_after_somebody_has_registered_an_opener_of_jpeg_files_nothing_is_known(monkeypatch):
+    PIL.Image.preinit()
+    monkeypatch.setitem(PIL.Image.OPEN, "JPEG", (lambda *args: None, None))
+    assert recognise(cifar(v1.Resize(3))).reason == "Pillow's opener of JPEG files was replaced"
 
 
 @pytest.mark.parametrize("hook", ["register_module_forward_hook", "register_module_forward_pre_hook"])
