@@ -145,13 +145,13 @@ def request(target: _Target, cut: Cut, order: Order | None, level: str) -> bytes
         order = pillow_order()
         if order is None:
             raise RuntimeError("the installed Pillow resizes in a way of its own; pass order=")
-    if source is None:
-        source = 0, 0, box[3], box[2]
     mirrored = flips[0] + 2 * flips[1]
     try:
+        if source is None:
+            source = 0, 0, box[3], box[2]
         return _REQUEST.pack(*target, *source, *box, *size, *window, code, order, mirrored, LEVELS.index(level))
-    except (struct.error, OverflowError) as error:
-        raise ValueError(f"a cut has four integers for a box and a window and two for a size, got {cut}") from error
+    except (struct.error, OverflowError, IndexError) as error:
+        raise ValueError(f"a cut's box, window and source are four numbers each, its size two, got {cut}") from error
 
 
 _CODES = {name: code for code, name in enumerate(FILTERS)}

@@ -24,6 +24,7 @@ from torch.utils.data import BatchSampler, IterableDataset, RandomSampler, Seque
 
 from .. import compat
 from ..errors import ConfigError
+from ..late.samples import settle
 from ..library_generators import copies_for_thread
 from ..loader import DataLoader
 from ..passes import KnownBatches, known_batches, seed_of
@@ -95,7 +96,7 @@ class HashedSamples:
 
 
 def _as_numbers(sample: Any) -> torch.Tensor:
-    return torch.frombuffer(bytearray(digest_of(sample)), dtype=torch.uint8)
+    return torch.frombuffer(bytearray(digest_of(settle(sample))), dtype=torch.uint8)
 
 
 class Indices:
