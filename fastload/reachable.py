@@ -213,23 +213,33 @@ def _function_with(
     closure: tuple[types.CellType, ...] | None = None,
     defaults: tuple[Any, ...] | None = None,
 ) -> types.FunctionType:
-    """Return the same function with other cells or defaults."""
+    """Return the same function with other cells or defaults. One that calls itself calls the new one."""
+    closure = function.__closure__ if closure is None else closure
+    itself = types.CellType()
     new = types.FunctionType(
         function.__code__,
         function.__globals__,
         function.__name__,
         function.__defaults__ if defaults is None else defaults,
-        function.__closure__ if closure is None else closure,
+        closure and tuple(itself if _holds(cell, function) else cell for cell in closure),
     )
+    itself.cell_contents = new
     for name in ("__annotations__", "__doc__", "__kwdefaults__", "__module__", "__qualname__"):
         setattr(new, name, getattr(function, name))
     new.__dict__.update(function.__dict__)
     return new
 
 
+def _holds(cell: types.CellType, thing: object) -> bool:
+    try:
+        return cell.cell_contents is thing
+    except ValueError:  # not filled yet
+        return False
+
+
 def _shallow(thing: Any) -> Any:
-    if isinstance(thing, types.FunctionType):  # each change makes a new one
-        return thing
+    if isinstance(thing, types.FunctionType):
+        return _function_with(thing)
     if isinstance(thing, (*_CONTAINERS, types.MethodType, functools.partial)):
         return copy.copy(thing)
     new = object.__new__(type(thing))

@@ -217,8 +217,26 @@ def in_a_default() -> Any:
     return functools.wraps(in_a_closure)(transformed)
 
 
+def in_an_attribute() -> Any:
+    def transformed(one: np.ndarray) -> Any:
+        return transformed.transform(image=one)["image"]
+
+    transformed.transform = pipeline()  # type: ignore[attr-defined]
+    return transformed
+
+
+def test_functions_are_copied_and_not_changed():
+    for make in (in_a_closure, in_an_attribute):
+        function = make()
+        held, cells = dict(vars(function)), [cell.cell_contents for cell in function.__closure__]
+        copied = copies_for_thread(function)[0]
+        assert copied is not function
+        assert vars(function) == held
+        assert [cell.cell_contents for cell in function.__closure__] == cells
+
+
 @pytest.mark.filterwarnings("error:worker threads share")
-@pytest.mark.parametrize("make", [in_a_closure, in_two_closures, in_a_default])
+@pytest.mark.parametrize("make", [in_a_closure, in_two_closures, in_a_default, in_an_attribute])
 def test_each_thread_has_a_copy_of_transforms_that_functions_hold(make):
     expected = batches(ByFunction(make()))
     function = make()
