@@ -114,7 +114,7 @@ def test_the_preset_of_torchvisions_weights_is_known():
     found = recognise_transform(ResNet18_Weights.DEFAULT.transforms(), PIL_RGB)
     assert (found.reason, found.rest) == (None, ())
     assert [str(step) for step in found.steps] == [
-        *("Resize(256)", "CenterCrop(224)", "PILToTensor()", "ConvertImageDtype(dtype=float32)"),
+        *("Resize(256)", "CenterCrop(224)", "PILToTensor()", "ConvertImageDtype()"),
         "Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))",
     ]
 
