@@ -11,6 +11,7 @@ import itertools
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import fields
 from typing import Any
 
 import torch
@@ -24,7 +25,7 @@ from ..sampler_generators import generators_kept
 from ..seeding import ORDER, Keys, seed_global_generators
 from ..verification.hashing import BatchPrint, print_batch
 from ..verification.record import first_difference, undisturbed
-from ..verification.subject import copied
+from ..verification.subject import Parts, copied
 from .search import Slice
 from .settings import Setting
 from .usage import memory, processor_seconds
@@ -44,7 +45,6 @@ _COPY_S = 0.3
 _TIMEOUT_S = 60.0
 # Samples of a batch where processor time is taken: several of them, so that the first can be left out.
 _BATCH = 16
-_PARTS = ("dataset", "sampler", "batch_sampler", "collate_fn", "worker_init_fn", "generator")
 
 
 def setting_of(loader: Any) -> Setting:
@@ -231,18 +231,18 @@ class Runner:
         return twin
 
     def _parts(self) -> dict[str, Any]:
-        parts = {name: vars(self._loader)[name] for name in _PARTS}
+        parts = {one.name: vars(self._loader)[one.name] for one in fields(Parts)}
         if self._sharing:
             return parts
         begun = time.perf_counter()
         try:
-            made = copied(parts)
+            made = copied(Parts(**parts))
         except Exception as error:  # whatever the user's class raises
             self._share(f"cannot be copied ({type(error).__name__}: {error})")
             return parts
         if time.perf_counter() - begun > _COPY_S:
             self._share("takes long to copy")
-        return made
+        return {name: getattr(made, name) for name in parts}
 
     def _share(self, reason: str) -> None:
         self._sharing = True

@@ -16,7 +16,7 @@ import pickle
 import types
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -25,6 +25,7 @@ from torch.utils.data import BatchSampler, IterableDataset, RandomSampler, Seque
 from .. import compat
 from ..errors import ConfigError
 from ..late.samples import settle
+from ..library_generators import copies_for_thread
 from ..loader import DataLoader
 from ..passes import KnownBatches, known_batches, seed_of
 from ..sampling import DistributedBatchSampler, KeyedSampler, check_seed
@@ -33,8 +34,6 @@ from ..shard import Shard
 from ..workers.fetch import batch_getter
 from .hashing import Leaf, digest_of, leaves
 from .plan import Setting
-
-T = TypeVar("T")
 
 Edit = Callable[[Any], Any]
 """Changes a copy of the dataset, and returns it."""
@@ -128,6 +127,7 @@ class Parts:
     batch_sampler: Any = None
     collate_fn: Any = None
     worker_init_fn: Any = None
+    generator: Any = None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -472,16 +472,18 @@ def _is_plain(value: Any) -> bool:
     return type(value) in _PLAIN or (type(value) is tuple and all(type(one) in _PLAIN for one in value))
 
 
-def copied(value: T) -> T:
-    """Return a copy as the head of this file says: what is large is shared.
+def copied(parts: Parts) -> Parts:
+    """Return copies as the head of this file says: what is large is shared.
 
     Raises:
         Exception: whatever a class of the user's raises that cannot be pickled.
     """
     file, shared = io.BytesIO(), list[Any]()
-    _Copier(file, shared).dump(value)
+    _Copier(file, shared).dump(parts)
     file.seek(0)
-    made: T = _Uncopier(file, shared).load()
+    made: Parts = _Uncopier(file, shared).load()
+    # Functions are shared, but not the transforms in their closures, which draw from generators of their own.
+    made.dataset, made.collate_fn = copies_for_thread(made.dataset, made.collate_fn)
     return made
 
 
