@@ -6,7 +6,6 @@ warns as torch does, whatever its version. Neither keeps the loader.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import itertools
 import multiprocessing
@@ -213,9 +212,9 @@ class InlineIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's priv
         self._shard = shard_of(loader, begun, self)
         job, tail = _make_job(loader, decisions, begun, self, self._shard)
         roots = (job.dataset, job.collate_fn) if decisions.seeded else ()
-        self._libraries = LibraryGenerators(*roots, then=seeding.seed_global_generators)
-        self._generators: contextlib.ExitStack | None = None
-        self._fetcher = Fetcher(job, 0, "", self._seed)
+        self._seeder = seeding.VisitingSeeder()
+        self._libraries = LibraryGenerators(*roots, then=self._seeder)
+        self._fetcher = Fetcher(job, 0, "", self._libraries)
         self._counts = loader._runtime.counts
         self._failures = self._counts.failures.begin(begun.epoch, loader.max_errors)
         self._num_loaded = 0
@@ -342,19 +341,10 @@ class InlineIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's priv
             if watch is not None:
                 watch.end(self._number, self._num_loaded, 0)
             self._libraries.release()
-            if self._generators is not None:
-                self._generators.close()
-                self._generators = None
+            self._seeder.give_back()
             self._counts.count_decoded(self._fetcher.decoded() or {})
         pinned = self._pin_memory and self._ahead is None
         return compat.pin_memory(data, self._pin_memory_device) if pinned else data
-
-    def _seed(self, key: bytes) -> None:
-        """Seed what samples draw from. The user's generators are noted before the first, for the end of the batch."""
-        if self._generators is None:
-            self._generators = contextlib.ExitStack()
-            self._generators.enter_context(seeding.preserved_global_generators())
-        self._libraries.seed(key)
 
     def load_ahead(self) -> Loaded:
         """Return the next batch of the host for the device stage."""

@@ -1,0 +1,259 @@
+"""States of ``random``, NumPy and torch for a run of samples: computed by the native library, installed by a copy.
+
+In: three generators, and what the keys of the samples are made of. Out: at each step the generators are in the state
+that seeding them with the next sample's key gives.
+
+NOTE [Where states are]: NumPy gives the address of a bit generator's state in public, and torch takes a whole state in
+public. That of a ``random.Random`` lies behind the object's header, and a ``RandomState`` keeps a second Gaussian
+somewhere in itself: :func:`_offsets` looks for both in objects of its own, within their size. Nothing is written unless
+what is there is what ``getstate()`` and ``get_state()`` say; and :mod:`fastload.seeding`, which uses this module,
+compares all that is written with slow seeding before it touches a generator of the user's.
+"""
+
+from __future__ import annotations
+
+import array
+import ctypes
+import functools
+import random
+import struct
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from .. import native
+
+STATE_BYTES = 2500
+"""The 624 words of a Mersenne Twister, and its place among them."""
+_WORDS = struct.Struct("<625I")
+_GAUSS_BYTES = 16
+_TORCH_BYTES = 5056
+_ENDLESS = 2**63 - 1
+_LEVELS = len(native.LEVELS)
+
+
+class _Run(ctypes.Structure):
+    """``struct run`` of generators.c."""
+
+    _fields_ = [
+        ("random", ctypes.c_void_p),
+        ("numpy", ctypes.c_void_p),
+        ("gauss", ctypes.c_void_p),
+        ("torch", ctypes.c_void_p),
+        ("room", ctypes.c_void_p),
+        ("ids", ctypes.c_void_p),
+        ("first", ctypes.c_int64),
+        ("stride", ctypes.c_int64),
+        ("num", ctypes.c_int64),
+        ("done", ctypes.c_int64),
+        ("level", ctypes.c_int64),
+        ("prefix", ctypes.c_uint8 * 32),
+    ]
+
+
+@functools.cache
+def why_not() -> str | None:
+    """Return why states cannot be installed by a copy; None if they can, as far as reading them shows."""
+    found = _offsets()
+    return found if isinstance(found, str) else None
+
+
+@functools.cache
+def _offsets() -> tuple[int, int] | str:
+    """Return where a ``random.Random`` has its state and a ``RandomState`` its Gaussian, in bytes from their ``id()``.
+
+    Returns:
+        Or why that is not known. See NOTE [Where states are].
+    """
+    if not native.available():
+        return f"the native library cannot be used: {native.why_not()}"
+    if sys.implementation.name != "cpython" or not getattr(sys, "_is_gil_enabled", lambda: True)():
+        return "this Python may run several threads at once, or has its objects elsewhere than at their id()"
+    if sys.byteorder != "little":
+        return "this processor is big-endian"
+    try:
+        offsets = _random_offset(), _gauss_offset()
+    except Exception as error:  # whatever another version of Python or NumPy raises
+        return f"the states of this Python's or NumPy's generators were not found: {error!r}"
+    if None in offsets:
+        return "the states of this Python's or NumPy's generators are not where they are in versions that are known"
+    return offsets  # type: ignore[return-value]  # none is None
+
+
+def _random_offset() -> int | None:
+    probe = random.Random(1)
+    offset = object.__basicsize__
+    size = random.Random.__base__.__basicsize__  # type: ignore[union-attr]  # it has one
+    words = probe.getstate()[1]
+    if size < offset + STATE_BYTES or len(words) != 625:
+        return None
+    return offset if _at(id(probe) + offset, STATE_BYTES) == _WORDS.pack(words[-1], *words[:-1]) else None
+
+
+def _gauss_offset() -> int | None:
+    probe: Any = np.random.RandomState(1)
+    _, words, place, *_ = probe.get_state(legacy=True)
+    if _at(probe._bit_generator.ctypes.state_address, STATE_BYTES) != _WORDS.pack(*words, place):
+        return None
+    mark = 0.123456789012345678
+    memories = []
+    for kept in (0, 1):
+        probe.set_state(("MT19937", words, place, kept, mark))
+        memories.append(_at(id(probe), np.random.RandomState.__basicsize__))
+    found = memories[1].find(struct.pack("<d", mark)) - 8
+    if found < 0 or [memory[found : found + 4] for memory in memories] != [struct.pack("<i", kept) for kept in (0, 1)]:
+        return None
+    # No other byte hangs on it.
+    return found if sum(one != other for one, other in zip(*memories, strict=True)) == 1 else None
+
+
+def _at(address: int, num_bytes: int) -> bytes:
+    return ctypes.string_at(address, num_bytes)
+
+
+class States:
+    """The states of ``random`` and NumPy, read and written as memory.
+
+    Args:
+        for_random: exactly a ``random.Random``; to be kept by the caller as long as this is used, and so is the next.
+        for_numpy: exactly a ``RandomState``, of an ``MT19937``.
+
+    Raises:
+        TypeError: these are others.
+        RuntimeError: it cannot be done here: see :func:`why_not`.
+
+    Ownership: of one thread at a time. It holds no reference to the two, since workers/routing.py replaces those that
+    it finds.
+    """
+
+    def __init__(self, for_random: random.Random, for_numpy: np.random.RandomState) -> None:
+        offsets = _offsets()
+        if isinstance(offsets, str):
+            raise RuntimeError(offsets)
+        self.bits: Any = for_numpy._bit_generator
+        """Of NumPy. While the user has given ``for_numpy`` another, its state is elsewhere."""
+        kinds = type(for_random), type(for_numpy), type(self.bits)
+        if kinds != (random.Random, np.random.RandomState, np.random.MT19937):
+            raise TypeError(f"generators must be a random.Random and a RandomState of an MT19937, got {kinds}")
+        self.lock = self.bits.lock
+        """To be held while the state is written: NumPy draws many numbers at once without the GIL."""
+        self.for_random = id(for_random) + offsets[0]
+        """Address of the place and the words of ``random``."""
+        self.for_numpy = self.bits.ctypes.state_address
+        """Of NumPy's words and place."""
+        self.gauss = id(for_numpy) + offsets[1]
+        """Of NumPy's second Gaussian."""
+
+    def read(self) -> tuple[bytes, bytes, bytes]:
+        """Return the states as they are, but for the Gaussian that ``random`` keeps."""
+        with self.lock:
+            for_numpy = _at(self.for_numpy, STATE_BYTES), _at(self.gauss, _GAUSS_BYTES)
+        return _at(self.for_random, STATE_BYTES), *for_numpy
+
+    def write(self, memory: tuple[bytes, bytes, bytes]) -> None:
+        """Write what :meth:`read` has returned."""
+        ctypes.memmove(self.for_random, memory[0], STATE_BYTES)
+        with self.lock:
+            ctypes.memmove(self.for_numpy, memory[1], STATE_BYTES)
+            ctypes.memmove(self.gauss, memory[2], _GAUSS_BYTES)
+
+
+class Run:
+    """Seeds generators for one sample after the other.
+
+    Args:
+        states: of the generators.
+        level: at most this one of ``native.LEVELS`` is used; all give the same bits.
+
+    Raises:
+        TypeError: torch has states of another length than is known.
+
+    Ownership: of one thread at a time, and for one run at a time.
+    """
+
+    def __init__(self, states: States, level: int = _LEVELS - 1) -> None:
+        # That of a generator just seeded; the seed and the words change with each sample.
+        self.for_torch = torch.Generator().manual_seed(0).get_state()
+        """What is to be given to ``torch.Generator.set_state`` after each step."""
+        if self.for_torch.nbytes != _TORCH_BYTES:
+            raise TypeError(f"torch's states must have {_TORCH_BYTES} bytes, got {self.for_torch.nbytes}")
+        self.states = states
+        self._room = np.empty(_room(), dtype=np.uint8)
+        self._run = _Run(
+            random=states.for_random,
+            numpy=states.for_numpy,
+            gauss=states.gauss,
+            torch=self.for_torch.data_ptr(),
+            room=self._room.ctypes.data,
+            level=level,
+        )
+        self.handle = ctypes.byref(self._run)
+        """What :func:`stepper` is to be called with for each sample."""
+        self._ids: Any = None
+        self._goes_on: tuple[bytes, int] | None = None
+
+    def begin(self, prefix: bytes, ids: Sequence[int]) -> bool:
+        """Begin with a first sample.
+
+        Args:
+            prefix: 32 bytes, which the keys are hashes of, each with an id behind it.
+            ids: a list, or a range, whose end is not looked at.
+
+        Returns:
+            False if an id needs more than 64 bits: it cannot be done then.
+        """
+        run = self._run
+        if type(ids) is range:
+            # States are made for some samples at once. Those left from the run before may be these samples'.
+            if self._goes_on == (prefix, ids.step) and ids.start == run.first + run.done * run.stride:
+                return True
+            if max(abs(ids.start), abs(ids.step)) >= 2**62:
+                return False
+            run.ids, run.first, run.stride, run.num = None, ids.start, ids.step, _ENDLESS
+        else:
+            try:
+                self._ids = array.array("q", ids)
+            except OverflowError:
+                return False
+            run.ids, run.num = self._ids.buffer_info()
+        self._goes_on = (prefix, ids.step) if type(ids) is range else None
+        ctypes.memmove(run.prefix, prefix, len(run.prefix))
+        _begin()(self.handle)
+        return True
+
+    def left(self, ids: Sequence[int]) -> Sequence[int]:
+        """Return those of the ids given to :meth:`begin` that no step was made for."""
+        run = self._run
+        if type(ids) is range:
+            return range(run.first + run.done * run.stride, _ENDLESS, run.stride)
+        return ids[run.done :]
+
+
+@functools.cache
+def _room() -> int:
+    return int(native.function("fastload_generators_room", ctypes.c_int64)())
+
+
+@functools.cache
+def _begin() -> Any:
+    return native.function("fastload_generators_begin", None, ctypes.c_void_p)
+
+
+@functools.cache
+def stepper() -> Any:
+    """Return a function that makes a step of a :class:`Run`, given its handle.
+
+    ``random`` and NumPy then have their states; torch's is in :attr:`Run.for_torch`, and the Gaussian that ``random``
+    keeps is left. To be called with the lock held. It keeps the GIL, so that nobody draws meanwhile. Returns 0, or -1
+    if the run has ended.
+    """
+    library = ctypes.PyDLL(str(native.LIBRARY))
+    step = library["fastload_generators_next"]
+    step.restype = ctypes.c_int
+    return step
+
+
+__all__ = ["STATE_BYTES", "Run", "States", "stepper", "why_not"]

@@ -1,0 +1,209 @@
+/* The states that `random`, NumPy and torch seed themselves with, for the samples of a chunk, one after the other.
+ *
+ *     ids ─BLAKE2b─> keys ─chains─> states of LANES samples ─copy─> the three generators, one sample at a time
+ *
+ * In: what a sample's key is made of, and where the generators' states are. Out: at each call the state of the next
+ * sample, the same as by random.seed(), np.random.seed() and torch.Generator.manual_seed() with the words of its key.
+ * fastload/seeding.py defines keys and words; fastload/generators.py finds the states, and checks what is said here of
+ * their layouts before anything is written.
+ */
+#include "fastload.h"
+
+#include <string.h>
+
+#define LANES 16
+#define STATE_WORDS 624
+#define STATE_BYTES (STATE_WORDS * 4)
+/* Words of a sample: its three states. */
+#define ROW (3 * STATE_WORDS)
+
+/* Where torch.Generator.set_state() has the seed and the words. */
+#define TORCH_SEED 0
+#define TORCH_WORDS 24
+
+/* From the seeds of LANES samples. */
+struct seeds {
+    uint32_t random[2][LANES]; /* what is added at even steps of the first pass, and at odd ones */
+    uint32_t numpy[LANES];
+    uint32_t torch[LANES];
+};
+
+/* BLAKE2b. A message is the prefix (seed, epoch, domain) and an id: six words of 64 bits. */
+#define MESSAGE_BYTES 48
+#define ROTATED(x, by) (((x) >> (by)) | ((x) << (64 - (by))))
+
+static const uint64_t HASH_WORDS[8] = {
+    0x6A09E667F3BCC908u, 0xBB67AE8584CAA73Bu, 0x3C6EF372FE94F82Bu, 0xA54FF53A5F1D36F1u,
+    0x510E527FADE682D1u, 0x9B05688C2B3E6C1Fu, 0x1F83D9ABFB41BD6Bu, 0x5BE0CD19137E2179u,
+};
+/* The same, changed by the parameters: a digest of 16 bytes, no key, one node, and "fastload.v1" as the person. */
+static const uint64_t HASH_START[8] = {
+    0x6A09E667F3BCC908u ^ 0x01010010u, 0xBB67AE8584CAA73Bu, 0x3C6EF372FE94F82Bu, 0xA54FF53A5F1D36F1u,
+    0x510E527FADE682D1u, 0x9B05688C2B3E6C1Fu, 0x1F83D9ABFB41BD6Bu ^ 0x64616F6C74736166u,
+    0x5BE0CD19137E2179u ^ 0x31762Eu,
+};
+static const uint8_t HASH_ORDER[10][16] = {
+    {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}, {14, 10, 4, 8, 9, 15, 13, 6, 1, 12, 0, 2, 11, 7, 5, 3},
+    {11, 8, 12, 0, 5, 2, 15, 13, 10, 14, 3, 6, 7, 1, 9, 4}, {7, 9, 3, 1, 13, 12, 11, 14, 2, 6, 5, 10, 4, 0, 15, 8},
+    {9, 0, 5, 7, 2, 4, 10, 15, 14, 1, 11, 12, 6, 8, 3, 13}, {2, 12, 6, 10, 0, 11, 8, 3, 4, 13, 7, 5, 15, 14, 1, 9},
+    {12, 5, 1, 15, 14, 13, 4, 10, 0, 7, 6, 3, 9, 2, 8, 11}, {13, 11, 7, 14, 12, 1, 3, 9, 5, 0, 15, 4, 8, 6, 2, 10},
+    {6, 15, 14, 9, 11, 3, 0, 8, 12, 2, 13, 7, 1, 4, 10, 5}, {10, 2, 8, 4, 7, 6, 1, 5, 15, 11, 9, 14, 3, 12, 13, 0},
+};
+
+/* One step of a chain, but for what is added and what stood there before. */
+#define STEP(previous, factor) (((previous) ^ ((previous) >> 30)) * (factor))
+
+#ifdef __clang__
+#define SHUFFLE(kind, a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#else
+#define SHUFFLE(kind, a, b, ...) __builtin_shuffle(a, b, (kind){__VA_ARGS__})
+#endif
+
+#define WIDTH 4
+#define NAME(x) x##_plain
+#define TARGET
+#include "generator_states.h"
+#ifdef FASTLOAD_X86
+#define WIDTH 8
+#define NAME(x) x##_avx2
+#define TARGET FASTLOAD_TARGET_AVX2
+#include "generator_states.h"
+#define WIDTH 16
+#define NAME(x) x##_avx512
+#define TARGET FASTLOAD_TARGET_AVX512
+#include "generator_states.h"
+#endif
+
+/* Memory for the states to come. */
+struct room {
+    uint64_t digests[2][LANES];
+    uint32_t rows[LANES][ROW]; /* for `random`, NumPy and torch */
+    uint32_t middle[STATE_WORDS][LANES];
+    uint32_t base[STATE_WORDS];
+};
+
+/* A run of samples. fastload/generators.py has the same structure. */
+struct run {
+    uint8_t *random; /* a place of 32 bits, and the words; NULL, and so the next three: not to be written */
+    uint8_t *numpy;  /* the words, and a place of 32 bits */
+    uint8_t *gauss;  /* 32 bits: whether a second Gaussian is kept; and behind 8 bytes this one */
+    uint8_t *torch;  /* what torch.Generator.set_state() takes */
+    struct room *room;
+    const int64_t *ids; /* NULL: first, first + stride, ... */
+    int64_t first;
+    int64_t stride;
+    int64_t num;        /* samples of the run */
+    int64_t done;       /* of which the generators have had the states */
+    int64_t level;
+    uint64_t prefix[4];
+};
+
+static void make_states(const struct run *run)
+{
+    struct room *room = run->room;
+    uint64_t message[8][LANES] = {{0}};
+    for (int lane = 0; lane < LANES; lane++) {
+        int64_t place = run->done + lane, id = 0;
+        if (place < run->num)
+            id = run->ids ? run->ids[place] : (int64_t)((uint64_t)run->first + (uint64_t)place * (uint64_t)run->stride);
+        for (int word = 0; word < 4; word++)
+            message[word][lane] = run->prefix[word];
+        message[4][lane] = (uint64_t)id;
+        message[5][lane] = id < 0 ? ~(uint64_t)0 : 0;
+    }
+    int level = fastload_level((int)run->level);
+    void (*hash)(uint64_t[8][LANES], uint64_t[2][LANES]) = hash_plain;
+    void (*by_word)(const struct seeds *, uint32_t *, uint32_t *) = seed_by_word_plain;
+    void (*by_array)(const struct seeds *, const uint32_t *, uint32_t *, uint32_t *) = seed_by_array_plain;
+#ifdef FASTLOAD_X86
+    if (level == FASTLOAD_AVX2)
+        hash = hash_avx2, by_word = seed_by_word_avx2, by_array = seed_by_array_avx2;
+    if (level == FASTLOAD_AVX512)
+        hash = hash_avx512, by_word = seed_by_word_avx512, by_array = seed_by_array_avx512;
+#else
+    (void)level;
+#endif
+    hash(message, room->digests);
+    struct seeds seeds;
+    for (int lane = 0; lane < LANES; lane++) {
+        uint32_t low = (uint32_t)room->digests[0][lane], high = (uint32_t)(room->digests[0][lane] >> 32);
+        seeds.random[0][lane] = low;
+        /* A seed of 32 bits is an array of one word, which then comes at all steps. */
+        seeds.random[1][lane] = high ? high + 1 : low;
+        seeds.numpy[lane] = (uint32_t)room->digests[1][lane];
+        seeds.torch[lane] = (uint32_t)(room->digests[1][lane] >> 32);
+    }
+    by_array(&seeds, room->base, room->middle[0], room->rows[0]);
+    by_word(&seeds, room->rows[0] + STATE_WORDS, room->rows[0] + 2 * STATE_WORDS);
+}
+
+/* Bytes of struct room. */
+FASTLOAD_EXPORT int64_t fastload_generators_room(void)
+{
+    return sizeof(struct room);
+}
+
+/* Begin a run: all of its fields are set but `done`. */
+FASTLOAD_EXPORT void fastload_generators_begin(struct run *run)
+{
+    run->done = 0;
+    uint32_t *base = run->room->base;
+    base[0] = 19650218u;
+    for (uint32_t i = 1; i < STATE_WORDS; i++)
+        base[i] = STEP(base[i - 1], 1812433253u) + i;
+}
+
+/* Write a seeded state as torch.Generator.set_state() takes it: its words have 64 bits there. */
+#define WIDEN \
+    for (int i = 0; i < STATE_WORDS; i++) { \
+        uint64_t word = words[i]; \
+        memcpy(to + TORCH_WORDS + 8 * i, &word, sizeof word); \
+    } \
+    memcpy(to + TORCH_SEED, words, sizeof *words);
+
+static void widen_plain(const uint32_t *restrict words, uint8_t *restrict to)
+{
+    WIDEN
+}
+
+#ifdef FASTLOAD_X86
+FASTLOAD_TARGET_AVX2
+static void widen_avx2(const uint32_t *restrict words, uint8_t *restrict to)
+{
+    WIDEN
+}
+#endif
+
+static void widen(const uint32_t *words, uint8_t *to, int level)
+{
+#ifdef FASTLOAD_X86
+    if (fastload_level(level) >= FASTLOAD_AVX2) {
+        widen_avx2(words, to);
+        return;
+    }
+#endif
+    widen_plain(words, to);
+}
+
+/* Give the generators the states of the next sample. Returns 0, or -1 if there was none. */
+FASTLOAD_EXPORT int fastload_generators_next(struct run *run)
+{
+    if (run->done >= run->num)
+        return -1;
+    int64_t lane = run->done % LANES;
+    if (lane == 0)
+        make_states(run);
+    run->done++;
+    const uint32_t *row = run->room->rows[lane];
+    const uint32_t place = STATE_WORDS; /* all words are used up: the first draw makes new ones */
+    if (run->random) {
+        memcpy(run->random, &place, sizeof place);
+        memcpy(run->random + sizeof place, row, STATE_BYTES);
+        memcpy(run->numpy, row + STATE_WORDS, STATE_BYTES);
+        memcpy(run->numpy + STATE_BYTES, &place, sizeof place);
+        memset(run->gauss, 0, 4);
+        memset(run->gauss + 8, 0, 8);
+    }
+    widen(row + 2 * STATE_WORDS, run->torch, (int)run->level);
+    return 0;
+}
