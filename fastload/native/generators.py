@@ -192,8 +192,10 @@ class Run:
         )
         self.handle = ctypes.byref(self._run)
         """What :func:`stepper` is to be called with for each sample."""
+        _prepare()(self.handle)
         self._ids: Any = None
-        self._goes_on: tuple[bytes, int] | None = None
+        self._prefix = b""
+        self._goes_on = False
 
     def begin(self, prefix: bytes, ids: Sequence[int]) -> bool:
         """Begin with a first sample.
@@ -208,8 +210,9 @@ class Run:
         run = self._run
         if type(ids) is range:
             # States are made for some samples at once. Those left from the run before may be these samples'.
-            if self._goes_on == (prefix, ids.step) and ids.start == run.first + run.done * run.stride:
-                return True
+            if self._goes_on and prefix == self._prefix and ids.step == run.stride:
+                if ids.start == run.first + run.done * run.stride:
+                    return True
             if max(abs(ids.start), abs(ids.step)) >= 2**62:
                 return False
             run.ids, run.first, run.stride, run.num = None, ids.start, ids.step, _ENDLESS
@@ -219,9 +222,11 @@ class Run:
             except OverflowError:
                 return False
             run.ids, run.num = self._ids.buffer_info()
-        self._goes_on = (prefix, ids.step) if type(ids) is range else None
-        ctypes.memmove(run.prefix, prefix, len(run.prefix))
-        _begin()(self.handle)
+        self._goes_on = type(ids) is range
+        if prefix != self._prefix:
+            ctypes.memmove(run.prefix, prefix, len(run.prefix))
+            self._prefix = prefix
+        run.done = 0
         return True
 
     def left(self, ids: Sequence[int]) -> Sequence[int]:
@@ -238,8 +243,8 @@ def _room() -> int:
 
 
 @functools.cache
-def _begin() -> Any:
-    return native.function("fastload_generators_begin", None, ctypes.c_void_p)
+def _prepare() -> Any:
+    return native.function("fastload_generators_prepare", None, ctypes.c_void_p)
 
 
 @functools.cache

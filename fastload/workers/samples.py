@@ -17,6 +17,7 @@ from typing import Any, Protocol
 from torch import Tensor
 from torch.utils.data import Subset
 
+from .. import compat
 from ..errors import DatasetError
 from ..failures import ATTEMPTS, Failure, Tolerance, add_note, failure_of, name_sample
 from ..layout import Layout
@@ -248,9 +249,9 @@ class SampleLoader:
             raise
 
     def seed_collation(self, indices: Any, epoch: int, position: int) -> None:
-        """Seed for ``collate_fn``: by a domain of its own, so that nothing hangs on what the last sample drew."""
+        """Seed for ``collate_fn``, if it may draw: by a domain of its own, so that nothing hangs on the last sample."""
         keys = self._keys_of(epoch)
-        if keys is not None:
+        if keys is not None and not compat.collates_by_default(self._job.collate_fn):
             self.seed_generators(keys[1].key(self._batch_id(indices, position)))
 
     def ids_of(self, indices: Sequence[Any], position: int) -> list[int]:

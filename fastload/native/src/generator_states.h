@@ -20,16 +20,11 @@ typedef uint64_t NAME(u64) __attribute__((vector_size(4 * WIDTH), aligned(8), ma
 #define HIGH_WORDS 2, 6, 3, 7
 #define LOW_PAIRS 0, 2
 #define HIGH_PAIRS 1, 3
-#elif WIDTH == 8
+#else
 #define LOW_WORDS 0, 8, 1, 9, 4, 12, 5, 13
 #define HIGH_WORDS 2, 10, 3, 11, 6, 14, 7, 15
 #define LOW_PAIRS 0, 4, 2, 6
 #define HIGH_PAIRS 1, 5, 3, 7
-#else
-#define LOW_WORDS 0, 16, 1, 17, 4, 20, 5, 21, 8, 24, 9, 25, 12, 28, 13, 29
-#define HIGH_WORDS 2, 18, 3, 19, 6, 22, 7, 23, 10, 26, 11, 27, 14, 30, 15, 31
-#define LOW_PAIRS 0, 8, 2, 10, 4, 12, 6, 14
-#define HIGH_PAIRS 1, 9, 3, 11, 5, 13, 7, 15
 #endif
 /* Store four successive words of each lane's chain where its state is: `to` is the first lane's. */
 TARGET static inline void NAME(store_four)(const U32 words[4][VECTORS], uint32_t *to)
@@ -51,59 +46,56 @@ TARGET static inline void NAME(store_four)(const U32 words[4][VECTORS], uint32_t
     }
 }
 
-/* What init_genrand() makes of a seed: the states of NumPy's and torch's generators, side by side. */
-TARGET static void NAME(seed_by_word)(const struct seeds *seeds, uint32_t *numpy, uint32_t *torch)
-{
-    U32 now[2][VECTORS], kept[2][4][VECTORS];
-    memcpy(now[0], seeds->numpy, sizeof now[0]);
-    memcpy(now[1], seeds->torch, sizeof now[1]);
-    for (uint32_t i = 0; i < STATE_WORDS; i += 4) {
-        for (uint32_t j = 0; j < 4; j++)
-            for (int generator = 0; generator < 2; generator++)
-                for (int vector = 0; vector < VECTORS; vector++) {
-                    U32 word = now[generator][vector];
-                    kept[generator][j][vector] = word;
-                    now[generator][vector] = STEP(word, 1812433253u) + (i + j + 1);
-                }
-        NAME(store_four)(kept[0], numpy + i);
-        NAME(store_four)(kept[1], torch + i);
-    }
-}
-
-/* What init_by_array() makes of a seed of 64 bits, for `random`. base: the state by which it begins. middle: room for
- * its first pass. */
-TARGET static void NAME(seed_by_array)(const struct seeds *seeds, const uint32_t *base, uint32_t *middle, uint32_t *to)
+/* What init_by_array() makes of a seed of 64 bits, for `random`, in two passes; beside each pass, which alone would wait
+ * for its multiplications, what init_genrand() makes of a seed, for NumPy and for torch.
+ *
+ * base: the state by which the first pass begins. middle: room between the passes.
+ */
+TARGET static void NAME(seed_states)(const struct seeds *seeds, const uint32_t *base, uint32_t *middle, uint32_t *rows)
 {
     U32(*pass)[VECTORS] = (U32(*)[VECTORS])middle;
-    U32 added[2][VECTORS], now[VECTORS], kept[4][VECTORS], second[VECTORS];
+    U32 added[2][VECTORS], second[VECTORS], now[VECTORS], other[VECTORS], kept[4][VECTORS], start[4][VECTORS];
     memcpy(added, seeds->random, sizeof added);
+    memcpy(other, seeds->numpy, sizeof other);
     for (int vector = 0; vector < VECTORS; vector++)
         now[vector] = (U32){0} + base[0];
-    for (uint32_t i = 1; i < STATE_WORDS; i++)
-        for (int vector = 0; vector < VECTORS; vector++) {
-            now[vector] = (STEP(now[vector], 1664525u) ^ base[i]) + added[(i - 1) & 1][vector];
-            pass[i][vector] = now[vector];
-        }
-    /* Behind the last word comes the second one again, and the second pass begins there. */
-    for (int vector = 0; vector < VECTORS; vector++)
-        second[vector] = now[vector] =
-            (STEP(now[vector], 1664525u) ^ pass[1][vector]) + added[(STATE_WORDS - 1) & 1][vector];
     for (uint32_t i = 0; i < STATE_WORDS; i += 4) {
-        for (uint32_t j = i ? 0 : 2; j < 4; j++)
+        for (uint32_t j = 0; j < 4; j++)
             for (int vector = 0; vector < VECTORS; vector++) {
-                now[vector] = (STEP(now[vector], 1566083941u) ^ pass[i + j][vector]) - (i + j);
-                kept[j][vector] = now[vector];
+                if (i + j > 0)
+                    now[vector] = (STEP(now[vector], 1664525u) ^ base[i + j]) + added[(j + 1) & 1][vector];
+                pass[i + j][vector] = now[vector];
+                kept[j][vector] = other[vector];
+                other[vector] = STEP(other[vector], 1812433253u) + (i + j + 1);
+            }
+        NAME(store_four)((const U32(*)[VECTORS])kept, rows + STATE_WORDS + i);
+    }
+    /* Behind the last word comes the second one again, and the second pass begins there. */
+    memcpy(other, seeds->torch, sizeof other);
+    for (int vector = 0; vector < VECTORS; vector++)
+        now[vector] = (STEP(now[vector], 1664525u) ^ pass[1][vector]) + added[1][vector];
+    memcpy(second, now, sizeof second);
+    for (uint32_t i = 0; i < STATE_WORDS; i += 4) {
+        U32 made[4][VECTORS];
+        for (uint32_t j = 0; j < 4; j++)
+            for (int vector = 0; vector < VECTORS; vector++) {
+                if (i + j > 1)
+                    now[vector] = (STEP(now[vector], 1566083941u) ^ pass[i + j][vector]) - (i + j);
+                made[j][vector] = now[vector];
+                kept[j][vector] = other[vector];
+                other[vector] = STEP(other[vector], 1812433253u) + (i + j + 1);
             }
         if (i)
-            NAME(store_four)((const U32(*)[VECTORS])kept, to + i);
+            NAME(store_four)((const U32(*)[VECTORS])made, rows + i);
         else
-            memcpy(pass, kept, sizeof kept);
+            memcpy(start, made, sizeof start);
+        NAME(store_four)((const U32(*)[VECTORS])kept, rows + 2 * STATE_WORDS + i);
     }
     for (int vector = 0; vector < VECTORS; vector++) {
-        pass[0][vector] = (U32){0} + 0x80000000u;
-        pass[1][vector] = (STEP(now[vector], 1566083941u) ^ second[vector]) - 1;
+        start[0][vector] = (U32){0} + 0x80000000u;
+        start[1][vector] = (STEP(now[vector], 1566083941u) ^ second[vector]) - 1;
     }
-    NAME(store_four)((const U32(*)[VECTORS])pass, to);
+    NAME(store_four)((const U32(*)[VECTORS])start, rows);
 }
 
 /* The first 16 bytes of BLAKE2b of one block, which has these eight words and then zeros. */

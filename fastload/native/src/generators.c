@@ -68,10 +68,6 @@ static const uint8_t HASH_ORDER[10][16] = {
 #define NAME(x) x##_avx2
 #define TARGET FASTLOAD_TARGET_AVX2
 #include "generator_states.h"
-#define WIDTH 16
-#define NAME(x) x##_avx512
-#define TARGET FASTLOAD_TARGET_AVX512
-#include "generator_states.h"
 #endif
 
 /* Memory for the states to come. */
@@ -94,7 +90,7 @@ struct run {
     int64_t stride;
     int64_t num;        /* samples of the run */
     int64_t done;       /* of which the generators have had the states */
-    int64_t level;
+    int64_t level;      /* enum fastload_level */
     uint64_t prefix[4];
 };
 
@@ -111,17 +107,11 @@ static void make_states(const struct run *run)
         message[4][lane] = (uint64_t)id;
         message[5][lane] = id < 0 ? ~(uint64_t)0 : 0;
     }
-    int level = fastload_level((int)run->level);
     void (*hash)(uint64_t[8][LANES], uint64_t[2][LANES]) = hash_plain;
-    void (*by_word)(const struct seeds *, uint32_t *, uint32_t *) = seed_by_word_plain;
-    void (*by_array)(const struct seeds *, const uint32_t *, uint32_t *, uint32_t *) = seed_by_array_plain;
+    void (*seed_states)(const struct seeds *, const uint32_t *, uint32_t *, uint32_t *) = seed_states_plain;
 #ifdef FASTLOAD_X86
-    if (level == FASTLOAD_AVX2)
-        hash = hash_avx2, by_word = seed_by_word_avx2, by_array = seed_by_array_avx2;
-    if (level == FASTLOAD_AVX512)
-        hash = hash_avx512, by_word = seed_by_word_avx512, by_array = seed_by_array_avx512;
-#else
-    (void)level;
+    if (run->level >= FASTLOAD_AVX2)
+        hash = hash_avx2, seed_states = seed_states_avx2;
 #endif
     hash(message, room->digests);
     struct seeds seeds;
@@ -133,8 +123,7 @@ static void make_states(const struct run *run)
         seeds.numpy[lane] = (uint32_t)room->digests[1][lane];
         seeds.torch[lane] = (uint32_t)(room->digests[1][lane] >> 32);
     }
-    by_array(&seeds, room->base, room->middle[0], room->rows[0]);
-    by_word(&seeds, room->rows[0] + STATE_WORDS, room->rows[0] + 2 * STATE_WORDS);
+    seed_states(&seeds, room->base, room->middle[0], room->rows[0]);
 }
 
 /* Bytes of struct room. */
@@ -143,10 +132,10 @@ FASTLOAD_EXPORT int64_t fastload_generators_room(void)
     return sizeof(struct room);
 }
 
-/* Begin a run: all of its fields are set but `done`. */
-FASTLOAD_EXPORT void fastload_generators_begin(struct run *run)
+/* Prepare the memory of runs, and see what this processor has. */
+FASTLOAD_EXPORT void fastload_generators_prepare(struct run *run)
 {
-    run->done = 0;
+    run->level = fastload_level((int)run->level);
     uint32_t *base = run->room->base;
     base[0] = 19650218u;
     for (uint32_t i = 1; i < STATE_WORDS; i++)
@@ -177,7 +166,7 @@ static void widen_avx2(const uint32_t *restrict words, uint8_t *restrict to)
 static void widen(const uint32_t *words, uint8_t *to, int level)
 {
 #ifdef FASTLOAD_X86
-    if (fastload_level(level) >= FASTLOAD_AVX2) {
+    if (level >= FASTLOAD_AVX2) {
         widen_avx2(words, to);
         return;
     }
