@@ -139,9 +139,8 @@ class GlobalSeeder:
 
 
 def _installer(run: generators.Run, keys: Keys, ids: Sequence[int]) -> Callable[[], None]:
-    for_random, for_numpy, set_state = _random, _numpy, torch.default_generator.set_state
-    install, handle, for_torch = generators.stepper(), run.handle, run.for_torch
-    bits, lock = run.states.bits, run.states.lock
+    for_random, for_numpy = _random, _numpy
+    install, handle, bits, lock = generators.stepper(), run.handle, run.states.bits, run.states.lock
     otherwise: Callable[[], None] | None = None
 
     def seed_next() -> None:
@@ -152,7 +151,6 @@ def _installer(run: generators.Run, keys: Keys, ids: Sequence[int]) -> Callable[
             if ended:
                 raise StopIteration
             for_random.gauss_next = None
-            set_state(for_torch)
             return
         # A sample has given NumPy another bit generator.
         otherwise = otherwise or one_by_one(seed_global_generators, keys, run.left(ids))
@@ -197,7 +195,7 @@ def _global_states() -> generators.States | None:
     global _known_states
     if _known_states is None or _known_states.bits is not _numpy._bit_generator:
         usable = slow_because() is None and type(_numpy._bit_generator) is np.random.MT19937
-        _known_states = generators.States(_random, _numpy) if usable else None
+        _known_states = generators.States(_random, _numpy, torch.default_generator) if usable else None
     return _known_states
 
 
@@ -214,14 +212,14 @@ def slow_because() -> str | None:
     keys, ids = Keys(1, 2, SAMPLE), [*range(-3, 30), 2**62, -(2**63)]
     for_random, for_numpy, for_torch = random.Random(0), np.random.RandomState(0), torch.Generator()
     try:
-        run, step = generators.Run(generators.States(for_random, for_numpy)), generators.stepper()
+        run, step = generators.Run(generators.States(for_random, for_numpy, for_torch)), generators.stepper()
         run.begin(keys.prefix, ids)
         for identity in ids:
             # A Gaussian is kept of what was drawn before.
             for_numpy.standard_normal()
+            torch.randn(1, generator=for_torch)
             if step(run.handle):
                 return "the native library gives fewer states than there are samples"
-            for_torch.set_state(run.for_torch)
             a, b, c = words(keys.key(identity))
             if (
                 for_random.getstate()[:2] != random.Random(a).getstate()[:2]

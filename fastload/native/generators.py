@@ -3,11 +3,12 @@
 In: three generators, and what the keys of the samples are made of. Out: at each step the generators are in the state
 that seeding them with the next sample's key gives.
 
-NOTE [Where states are]: NumPy gives the address of a bit generator's state in public, and torch takes a whole state in
-public. That of a ``random.Random`` lies behind the object's header, and a ``RandomState`` keeps a second Gaussian
-somewhere in itself: :func:`_offsets` looks for both in objects of its own, within their size. Nothing is written unless
-what is there is what ``getstate()`` and ``get_state()`` say; and :mod:`fastload.seeding`, which uses this module,
-compares all that is written with slow seeding before it touches a generator of the user's.
+NOTE [Where states are]: NumPy gives the address of a bit generator's state in public. That of a ``random.Random`` lies
+behind the object's header, a ``RandomState`` keeps a second Gaussian somewhere in itself, and torch's generator, whose
+``set_state`` takes 0.5 µs and displaces half of a first-level cache, has its state near its beginning.
+:func:`_offsets` looks for them in objects of its own, within their sizes. Nothing is written unless what is there is
+what ``getstate()`` and ``get_state()`` say; and :mod:`fastload.seeding`, which uses this module, compares all that is
+written with slow seeding before it touches a generator of the user's. Other versions are seeded slowly.
 """
 
 from __future__ import annotations
@@ -30,7 +31,11 @@ STATE_BYTES = 2500
 """The 624 words of a Mersenne Twister, and its place among them."""
 _WORDS = struct.Struct("<625I")
 _GAUSS_BYTES = 16
-_TORCH_BYTES = 5056
+# Of torch's state, as set_state takes it: where 32 bits of Gaussian and a flag are.
+_TORCH_FLOAT = 5048
+# In memory, the first of its two Gaussians, in bytes from the seed.
+_TORCH_GAUSS = 2520
+_MARK = 0x9E3779B97F4A7C15
 _ENDLESS = 2**63 - 1
 _LEVELS = len(native.LEVELS)
 
@@ -62,11 +67,12 @@ def why_not() -> str | None:
 
 
 @functools.cache
-def _offsets() -> tuple[int, int] | str:
-    """Return where a ``random.Random`` has its state and a ``RandomState`` its Gaussian, in bytes from their ``id()``.
+def _offsets() -> tuple[int, int, int] | str:
+    """Return where states are; or why that is not known. See NOTE [Where states are].
 
     Returns:
-        Or why that is not known. See NOTE [Where states are].
+        Of the state of a ``random.Random`` and the Gaussian of a ``RandomState``, in bytes from their ``id()``; and of
+        the state of a ``torch.Generator``, from its ``_cdata``.
     """
     if not native.available():
         return f"the native library cannot be used: {native.why_not()}"
@@ -75,11 +81,11 @@ def _offsets() -> tuple[int, int] | str:
     if sys.byteorder != "little":
         return "this processor is big-endian"
     try:
-        offsets = _random_offset(), _gauss_offset()
-    except Exception as error:  # whatever another version of Python or NumPy raises
-        return f"the states of this Python's or NumPy's generators were not found: {error!r}"
+        offsets = _random_offset(), _gauss_offset(), _torch_offset()
+    except Exception as error:  # whatever other versions raise
+        return f"looking for the states of this Python's, NumPy's or torch's generators failed: {error!r}"
     if None in offsets:
-        return "the states of this Python's or NumPy's generators are not where they are in versions that are known"
+        return "the states of this Python's, NumPy's or torch's generators are not laid out as in the versions known"
     return offsets  # type: ignore[return-value]  # none is None
 
 
@@ -110,26 +116,51 @@ def _gauss_offset() -> int | None:
     return found if sum(one != other for one, other in zip(*memories, strict=True)) == 1 else None
 
 
+def _torch_offset() -> int | None:
+    probe = torch.Generator().manual_seed(_MARK)
+    state = probe.get_state()
+    words = state[24 : 24 + 8 * 624].view(torch.int64).to(torch.int32).numpy().tobytes()
+    # Each look is within the object, if that has 624 words: up to where they are found, no more is read than precedes.
+    mark = struct.pack("<Q", _MARK)
+    found = next((place for place in range(16, 256, 8) if _at(probe._cdata + place, 8) == mark), None)
+    if found is None or _at(probe._cdata + found + 8, 5) != struct.pack("<i?", 1, True):
+        return None
+    if _at(probe._cdata + found + 16, 4 + len(words)) != bytes(4) + words:
+        return None
+    torch.randn(1, generator=probe)  # makes two and keeps one
+    state = probe.get_state()
+    state[_TORCH_FLOAT : _TORCH_FLOAT + 5] = torch.tensor([*struct.pack("<f?", 0.25, True)], dtype=torch.uint8)
+    probe.set_state(state)
+    kept = struct.pack("<f?", 0.25, True), state[24 + 8 * 625 : 24 + 8 * 626].numpy().tobytes() + b"\1"
+    places = found + _TORCH_GAUSS, found + _TORCH_GAUSS + 8
+    return (
+        found
+        if all(_at(probe._cdata + place, len(one)) == one for place, one in zip(places, kept, strict=True))
+        else None
+    )
+
+
 def _at(address: int, num_bytes: int) -> bytes:
     return ctypes.string_at(address, num_bytes)
 
 
 class States:
-    """The states of ``random`` and NumPy, read and written as memory.
+    """The states of three generators as memory; those of ``random`` and NumPy to be read and written.
 
     Args:
-        for_random: exactly a ``random.Random``; to be kept by the caller as long as this is used, and so is the next.
+        for_random: exactly a ``random.Random``; to be kept by the caller as long as this is used, and so are the others.
         for_numpy: exactly a ``RandomState``, of an ``MT19937``.
+        for_torch: of the CPU.
 
     Raises:
         TypeError: these are others.
         RuntimeError: it cannot be done here: see :func:`why_not`.
 
-    Ownership: of one thread at a time. It holds no reference to the two, since workers/routing.py replaces those that
+    Ownership: of one thread at a time. It holds no reference to them, since workers/routing.py replaces those that
     it finds.
     """
 
-    def __init__(self, for_random: random.Random, for_numpy: np.random.RandomState) -> None:
+    def __init__(self, for_random: random.Random, for_numpy: np.random.RandomState, for_torch: torch.Generator) -> None:
         offsets = _offsets()
         if isinstance(offsets, str):
             raise RuntimeError(offsets)
@@ -146,9 +177,11 @@ class States:
         """Of NumPy's words and place."""
         self.gauss = id(for_numpy) + offsets[1]
         """Of NumPy's second Gaussian."""
+        self.for_torch = for_torch._cdata + offsets[2]
+        """Of torch's seed, and what follows it."""
 
     def read(self) -> tuple[bytes, bytes, bytes]:
-        """Return the states as they are, but for the Gaussian that ``random`` keeps."""
+        """Return the states of ``random`` and NumPy, but for the Gaussian that ``random`` keeps."""
         with self.lock:
             for_numpy = _at(self.for_numpy, STATE_BYTES), _at(self.gauss, _GAUSS_BYTES)
         return _at(self.for_random, STATE_BYTES), *for_numpy
@@ -168,25 +201,17 @@ class Run:
         states: of the generators.
         level: at most this one of ``native.LEVELS`` is used; all give the same bits.
 
-    Raises:
-        TypeError: torch has states of another length than is known.
-
     Ownership: of one thread at a time, and for one run at a time.
     """
 
     def __init__(self, states: States, level: int = _LEVELS - 1) -> None:
-        # That of a generator just seeded; the seed and the words change with each sample.
-        self.for_torch = torch.Generator().manual_seed(0).get_state()
-        """What is to be given to ``torch.Generator.set_state`` after each step."""
-        if self.for_torch.nbytes != _TORCH_BYTES:
-            raise TypeError(f"torch's states must have {_TORCH_BYTES} bytes, got {self.for_torch.nbytes}")
         self.states = states
         self._room = np.empty(_room(), dtype=np.uint8)
         self._run = _Run(
             random=states.for_random,
             numpy=states.for_numpy,
             gauss=states.gauss,
-            torch=self.for_torch.data_ptr(),
+            torch=states.for_torch,
             room=self._room.ctypes.data,
             level=level,
         )
@@ -210,9 +235,9 @@ class Run:
         run = self._run
         if type(ids) is range:
             # States are made for some samples at once. Those left from the run before may be these samples'.
-            if self._goes_on and prefix == self._prefix and ids.step == run.stride:
-                if ids.start == run.first + run.done * run.stride:
-                    return True
+            going_on = self._goes_on and prefix == self._prefix and ids.step == run.stride
+            if going_on and ids.start == run.first + run.done * run.stride:
+                return True
             if max(abs(ids.start), abs(ids.step)) >= 2**62:
                 return False
             run.ids, run.first, run.stride, run.num = None, ids.start, ids.step, _ENDLESS
@@ -251,8 +276,7 @@ def _prepare() -> Any:
 def stepper() -> Any:
     """Return a function that makes a step of a :class:`Run`, given its handle.
 
-    ``random`` and NumPy then have their states; torch's is in :attr:`Run.for_torch`, and the Gaussian that ``random``
-    keeps is left. To be called with the lock held. It keeps the GIL, so that nobody draws meanwhile. Returns 0, or -1
+    The generators then have their states, but for the Gaussian that ``random`` keeps. To be called with the lock held. It keeps the GIL, so that nobody draws meanwhile. Returns 0, or -1
     if the run has ended.
     """
     library = ctypes.PyDLL(str(native.LIBRARY))

@@ -17,9 +17,13 @@
 /* Words of a sample: its three states. */
 #define ROW (3 * STATE_WORDS)
 
-/* Where torch.Generator.set_state() has the seed and the words. */
-#define TORCH_SEED 0
-#define TORCH_WORDS 24
+/* Of torch's generator, in bytes from its seed, which 32 bits follow that say how many words are left: whether it was
+ * seeded, the place of the next word, the words, and whether it keeps a second Gaussian of 32 and of 64 bits. */
+#define TORCH_SEEDED 12
+#define TORCH_PLACE 16
+#define TORCH_WORDS 20
+#define TORCH_FLOAT 2524
+#define TORCH_DOUBLE 2536
 
 /* From the seeds of LANES samples. */
 struct seeds {
@@ -80,10 +84,10 @@ struct room {
 
 /* A run of samples. fastload/generators.py has the same structure. */
 struct run {
-    uint8_t *random; /* a place of 32 bits, and the words; NULL, and so the next three: not to be written */
+    uint8_t *random; /* a place of 32 bits, and the words */
     uint8_t *numpy;  /* the words, and a place of 32 bits */
     uint8_t *gauss;  /* 32 bits: whether a second Gaussian is kept; and behind 8 bytes this one */
-    uint8_t *torch;  /* what torch.Generator.set_state() takes */
+    uint8_t *torch;  /* its seed, and what TORCH_SEEDED and the others say */
     struct room *room;
     const int64_t *ids; /* NULL: first, first + stride, ... */
     int64_t first;
@@ -142,38 +146,6 @@ FASTLOAD_EXPORT void fastload_generators_prepare(struct run *run)
         base[i] = STEP(base[i - 1], 1812433253u) + i;
 }
 
-/* Write a seeded state as torch.Generator.set_state() takes it: its words have 64 bits there. */
-#define WIDEN \
-    for (int i = 0; i < STATE_WORDS; i++) { \
-        uint64_t word = words[i]; \
-        memcpy(to + TORCH_WORDS + 8 * i, &word, sizeof word); \
-    } \
-    memcpy(to + TORCH_SEED, words, sizeof *words);
-
-static void widen_plain(const uint32_t *restrict words, uint8_t *restrict to)
-{
-    WIDEN
-}
-
-#ifdef FASTLOAD_X86
-FASTLOAD_TARGET_AVX2
-static void widen_avx2(const uint32_t *restrict words, uint8_t *restrict to)
-{
-    WIDEN
-}
-#endif
-
-static void widen(const uint32_t *words, uint8_t *to, int level)
-{
-#ifdef FASTLOAD_X86
-    if (level >= FASTLOAD_AVX2) {
-        widen_avx2(words, to);
-        return;
-    }
-#endif
-    widen_plain(words, to);
-}
-
 /* Give the generators the states of the next sample. Returns 0, or -1 if there was none. */
 FASTLOAD_EXPORT int fastload_generators_next(struct run *run)
 {
@@ -184,15 +156,20 @@ FASTLOAD_EXPORT int fastload_generators_next(struct run *run)
         make_states(run);
     run->done++;
     const uint32_t *row = run->room->rows[lane];
-    const uint32_t place = STATE_WORDS; /* all words are used up: the first draw makes new ones */
-    if (run->random) {
-        memcpy(run->random, &place, sizeof place);
-        memcpy(run->random + sizeof place, row, STATE_BYTES);
-        memcpy(run->numpy, row + STATE_WORDS, STATE_BYTES);
-        memcpy(run->numpy + STATE_BYTES, &place, sizeof place);
-        memset(run->gauss, 0, 4);
-        memset(run->gauss + 8, 0, 8);
-    }
-    widen(row + 2 * STATE_WORDS, run->torch, (int)run->level);
+    const uint32_t none = 0, place = STATE_WORDS; /* all words are used up: the first draw makes new ones */
+    memcpy(run->random, &place, 4);
+    memcpy(run->random + 4, row, STATE_BYTES);
+    row += STATE_WORDS;
+    memcpy(run->numpy, row, STATE_BYTES);
+    memcpy(run->numpy + STATE_BYTES, &place, 4);
+    memset(run->gauss, 0, 4);
+    memset(run->gauss + 8, 0, 8);
+    row += STATE_WORDS;
+    const uint32_t seed[3] = {row[0], 0, 1}; /* and one word is left, behind which likewise new ones are made */
+    memcpy(run->torch, seed, sizeof seed);
+    run->torch[TORCH_SEEDED] = 1;
+    memcpy(run->torch + TORCH_PLACE, &none, 4);
+    memcpy(run->torch + TORCH_WORDS, row, STATE_BYTES);
+    run->torch[TORCH_FLOAT] = run->torch[TORCH_DOUBLE] = 0;
     return 0;
 }
