@@ -139,17 +139,20 @@ class GlobalSeeder:
 
 
 def _installer(run: generators.Run, keys: Keys, ids: Sequence[int]) -> Callable[[], None]:
-    for_random, for_numpy = _random, _numpy
-    install, handle, bits, lock = generators.stepper(), run.handle, run.states.bits, run.states.lock
+    for_random, for_numpy, bits, lock = _random, _numpy, run.states.bits, run.states.lock
+    step, step_locked, handle = run.step, run.step_locked, run.handle
     otherwise: Callable[[], None] | None = None
 
     def seed_next() -> None:
         nonlocal otherwise
         if otherwise is None and for_numpy._bit_generator is bits:
-            with lock:
-                ended = install(handle)
-            if ended:
-                raise StopIteration
+            status = step(handle)
+            if status:
+                if status == 1:
+                    with lock:
+                        status = step_locked(handle)
+                if status:
+                    raise IndexError("more samples are to be seeded than there are ids")
             for_random.gauss_next = None
             return
         # A sample has given NumPy another bit generator.
@@ -212,14 +215,16 @@ def slow_because() -> str | None:
     keys, ids = Keys(1, 2, SAMPLE), [*range(-3, 30), 2**62, -(2**63)]
     for_random, for_numpy, for_torch = random.Random(0), np.random.RandomState(0), torch.Generator()
     try:
-        run, step = generators.Run(generators.States(for_random, for_numpy, for_torch)), generators.stepper()
+        states = generators.States(for_random, for_numpy, for_torch)
+        run = generators.Run(states)
         run.begin(keys.prefix, ids)
         for identity in ids:
             # A Gaussian is kept of what was drawn before.
             for_numpy.standard_normal()
             torch.randn(1, generator=for_torch)
-            if step(run.handle):
-                return "the native library gives fewer states than there are samples"
+            with states.lock:
+                if run.step_locked(run.handle):
+                    return "the native library gives fewer states than there are samples"
             a, b, c = words(keys.key(identity))
             if (
                 for_random.getstate()[:2] != random.Random(a).getstate()[:2]
@@ -236,13 +241,12 @@ class _Noted:
     """The states of the three global CPU generators."""
 
     def __init__(self) -> None:
-        self._for_torch = torch.default_generator.get_state()
         self._states = _global_states()
         if self._states is not None:
-            self._gauss_next = _random.gauss_next
-            self._memory = self._states.read()
+            self._memory, self._gauss_next = self._states.read(), _random.gauss_next
         else:
             self._for_random, self._for_numpy = random.getstate(), np.random.get_state()
+            self._for_torch = torch.default_generator.get_state()
 
     def give_back(self) -> None:
         """Give the generators these states."""
@@ -252,7 +256,7 @@ class _Noted:
         else:
             random.setstate(self._for_random)
             np.random.set_state(self._for_numpy)
-        torch.default_generator.set_state(self._for_torch)
+            torch.default_generator.set_state(self._for_torch)
 
 
 @contextmanager

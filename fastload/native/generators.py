@@ -27,10 +27,9 @@ import torch
 
 from .. import native
 
-STATE_BYTES = 2500
-"""The 624 words of a Mersenne Twister, and its place among them."""
+# The 624 words of a Mersenne Twister, and its place among them.
+_STATE_BYTES = 2500
 _WORDS = struct.Struct("<625I")
-_GAUSS_BYTES = 16
 # Of torch's state, as set_state takes it: where 32 bits of Gaussian and a flag are.
 _TORCH_FLOAT = 5048
 # In memory, the first of its two Gaussians, in bytes from the seed.
@@ -40,14 +39,25 @@ _ENDLESS = 2**63 - 1
 _LEVELS = len(native.LEVELS)
 
 
-class _Run(ctypes.Structure):
-    """``struct run`` of generators.c."""
+class _States(ctypes.Structure):
+    """``struct states`` of generators.c."""
 
     _fields_ = [
         ("random", ctypes.c_void_p),
         ("numpy", ctypes.c_void_p),
         ("gauss", ctypes.c_void_p),
         ("torch", ctypes.c_void_p),
+        ("interpreter", ctypes.c_void_p),
+        ("first_thread", ctypes.c_void_p),
+        ("next_thread", ctypes.c_void_p),
+    ]
+
+
+class _Run(ctypes.Structure):
+    """``struct run`` of generators.c."""
+
+    _fields_ = [
+        ("states", ctypes.POINTER(_States)),
         ("room", ctypes.c_void_p),
         ("ids", ctypes.c_void_p),
         ("first", ctypes.c_int64),
@@ -94,15 +104,15 @@ def _random_offset() -> int | None:
     offset = object.__basicsize__
     size = random.Random.__base__.__basicsize__  # type: ignore[union-attr]  # it has one
     words = probe.getstate()[1]
-    if size < offset + STATE_BYTES or len(words) != 625:
+    if size < offset + _STATE_BYTES or len(words) != 625:
         return None
-    return offset if _at(id(probe) + offset, STATE_BYTES) == _WORDS.pack(words[-1], *words[:-1]) else None
+    return offset if _at(id(probe) + offset, _STATE_BYTES) == _WORDS.pack(words[-1], *words[:-1]) else None
 
 
 def _gauss_offset() -> int | None:
     probe: Any = np.random.RandomState(1)
     _, words, place, *_ = probe.get_state(legacy=True)
-    if _at(probe._bit_generator.ctypes.state_address, STATE_BYTES) != _WORDS.pack(*words, place):
+    if _at(probe._bit_generator.ctypes.state_address, _STATE_BYTES) != _WORDS.pack(*words, place):
         return None
     mark = 0.123456789012345678
     memories = []
@@ -117,7 +127,7 @@ def _gauss_offset() -> int | None:
 
 
 def _torch_offset() -> int | None:
-    probe = torch.Generator().manual_seed(_MARK)
+    probe: Any = torch.Generator().manual_seed(_MARK)
     state = probe.get_state()
     words = state[24 : 24 + 8 * 624].view(torch.int64).to(torch.int32).numpy().tobytes()
     # Each look is within the object, if that has 624 words: up to where they are found, no more is read than precedes.
@@ -145,10 +155,10 @@ def _at(address: int, num_bytes: int) -> bytes:
 
 
 class States:
-    """The states of three generators as memory; those of ``random`` and NumPy to be read and written.
+    """The states of three generators, as memory.
 
     Args:
-        for_random: exactly a ``random.Random``; to be kept by the caller as long as this is used, and so are the others.
+        for_random: exactly a ``random.Random``. The caller keeps it as long as this is used, and the others too.
         for_numpy: exactly a ``RandomState``, of an ``MT19937``.
         for_torch: of the CPU.
 
@@ -156,11 +166,11 @@ class States:
         TypeError: these are others.
         RuntimeError: it cannot be done here: see :func:`why_not`.
 
-    Ownership: of one thread at a time. It holds no reference to them, since workers/routing.py replaces those that
-    it finds.
+    Ownership: of one thread at a time. It holds no reference to the generators, since workers/routing.py replaces
+    those that it finds.
     """
 
-    def __init__(self, for_random: random.Random, for_numpy: np.random.RandomState, for_torch: torch.Generator) -> None:
+    def __init__(self, for_random: random.Random, for_numpy: np.random.RandomState, for_torch: Any) -> None:
         offsets = _offsets()
         if isinstance(offsets, str):
             raise RuntimeError(offsets)
@@ -170,28 +180,31 @@ class States:
         if kinds != (random.Random, np.random.RandomState, np.random.MT19937):
             raise TypeError(f"generators must be a random.Random and a RandomState of an MT19937, got {kinds}")
         self.lock = self.bits.lock
-        """To be held while the state is written: NumPy draws many numbers at once without the GIL."""
-        self.for_random = id(for_random) + offsets[0]
-        """Address of the place and the words of ``random``."""
-        self.for_numpy = self.bits.ctypes.state_address
-        """Of NumPy's words and place."""
-        self.gauss = id(for_numpy) + offsets[1]
-        """Of NumPy's second Gaussian."""
-        self.for_torch = for_torch._cdata + offsets[2]
-        """Of torch's seed, and what follows it."""
+        """To be held while states are read or written: NumPy draws many numbers at once without the GIL."""
+        python = ctypes.pythonapi
+        python.PyInterpreterState_Get.restype = ctypes.c_void_p
+        self.places = _States(
+            random=id(for_random) + offsets[0],
+            numpy=self.bits.ctypes.state_address,
+            gauss=id(for_numpy) + offsets[1],
+            torch=for_torch._cdata + offsets[2],
+            interpreter=python.PyInterpreterState_Get(),
+            first_thread=ctypes.cast(python.PyInterpreterState_ThreadHead, ctypes.c_void_p),
+            next_thread=ctypes.cast(python.PyThreadState_Next, ctypes.c_void_p),
+        )
+        """Their addresses."""
 
-    def read(self) -> tuple[bytes, bytes, bytes]:
-        """Return the states of ``random`` and NumPy, but for the Gaussian that ``random`` keeps."""
+    def read(self) -> Any:
+        """Return the states, but for the Gaussian that ``random`` keeps."""
+        memory = ctypes.create_string_buffer(_library().num_bytes)
         with self.lock:
-            for_numpy = _at(self.for_numpy, STATE_BYTES), _at(self.gauss, _GAUSS_BYTES)
-        return _at(self.for_random, STATE_BYTES), *for_numpy
+            _library().read(ctypes.byref(self.places), memory)
+        return memory
 
-    def write(self, memory: tuple[bytes, bytes, bytes]) -> None:
+    def write(self, memory: Any) -> None:
         """Write what :meth:`read` has returned."""
-        ctypes.memmove(self.for_random, memory[0], STATE_BYTES)
         with self.lock:
-            ctypes.memmove(self.for_numpy, memory[1], STATE_BYTES)
-            ctypes.memmove(self.gauss, memory[2], _GAUSS_BYTES)
+            _library().write(ctypes.byref(self.places), memory)
 
 
 class Run:
@@ -202,22 +215,22 @@ class Run:
         level: at most this one of ``native.LEVELS`` is used; all give the same bits.
 
     Ownership: of one thread at a time, and for one run at a time.
+
+    Attributes:
+        step: a function that gives the generators the states of the next sample, but for the Gaussian that ``random``
+            keeps. To be called with :attr:`handle`. Returns 0; -1 if there is no next sample; 1, and nothing was
+            done, if other threads are there: then :attr:`step_locked` is to be called, with the states' lock held.
+        step_locked: likewise. It never returns 1.
+        handle: what they are to be called with.
     """
 
     def __init__(self, states: States, level: int = _LEVELS - 1) -> None:
+        library = _library()
         self.states = states
-        self._room = np.empty(_room(), dtype=np.uint8)
-        self._run = _Run(
-            random=states.for_random,
-            numpy=states.for_numpy,
-            gauss=states.gauss,
-            torch=states.for_torch,
-            room=self._room.ctypes.data,
-            level=level,
-        )
-        self.handle = ctypes.byref(self._run)
-        """What :func:`stepper` is to be called with for each sample."""
-        _prepare()(self.handle)
+        self._room = np.empty(library.room, dtype=np.uint8)
+        self._run = _Run(states=ctypes.pointer(states.places), room=self._room.ctypes.data, level=level)
+        self.step, self.step_locked, self.handle = library.step, library.step_locked, ctypes.byref(self._run)
+        library.prepare(self.handle)
         self._ids: Any = None
         self._prefix = b""
         self._goes_on = False
@@ -262,27 +275,25 @@ class Run:
         return ids[run.done :]
 
 
-@functools.cache
-def _room() -> int:
-    return int(native.function("fastload_generators_room", ctypes.c_int64)())
+class _Library:
+    """The functions of generators.c. They keep the GIL, so that no other thread draws from ``random`` meanwhile."""
+
+    def __init__(self) -> None:
+        functions = ctypes.PyDLL(str(native.LIBRARY))
+        # Types of arguments are not declared: converting them would take longer than a step's call.
+        self.prepare = functions["fastload_generators_prepare"]
+        self.read, self.write = functions["fastload_generators_read"], functions["fastload_generators_write"]
+        self.step, self.step_locked = (
+            functions["fastload_generators_next"],
+            functions["fastload_generators_next_locked"],
+        )
+        self.room = int(native.function("fastload_generators_room", ctypes.c_int64)())
+        self.num_bytes = int(native.function("fastload_generators_bytes", ctypes.c_int64)())
 
 
 @functools.cache
-def _prepare() -> Any:
-    return native.function("fastload_generators_prepare", None, ctypes.c_void_p)
+def _library() -> _Library:
+    return _Library()
 
 
-@functools.cache
-def stepper() -> Any:
-    """Return a function that makes a step of a :class:`Run`, given its handle.
-
-    The generators then have their states, but for the Gaussian that ``random`` keeps. To be called with the lock held. It keeps the GIL, so that nobody draws meanwhile. Returns 0, or -1
-    if the run has ended.
-    """
-    library = ctypes.PyDLL(str(native.LIBRARY))
-    step = library["fastload_generators_next"]
-    step.restype = ctypes.c_int
-    return step
-
-
-__all__ = ["STATE_BYTES", "Run", "States", "stepper", "why_not"]
+__all__ = ["Run", "States", "why_not"]

@@ -116,6 +116,7 @@ class SampleLoader:
         if watch is not None:
             self._watch(watch)
         self._keys: tuple[int, Keys, Keys] | None = None
+        self._collation_draws = not compat.collates_by_default(job.collate_fn)
 
     def _watch(self, watch: Watch) -> None:
         self._source = watch.samples(self._source)
@@ -251,7 +252,7 @@ class SampleLoader:
     def seed_collation(self, indices: Any, epoch: int, position: int) -> None:
         """Seed for ``collate_fn``, if it may draw: by a domain of its own, so that nothing hangs on the last sample."""
         keys = self._keys_of(epoch)
-        if keys is not None and not compat.collates_by_default(self._job.collate_fn):
+        if keys is not None and self._collation_draws:
             self.seed_generators(keys[1].key(self._batch_id(indices, position)))
 
     def ids_of(self, indices: Sequence[Any], position: int) -> list[int]:

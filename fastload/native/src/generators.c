@@ -24,6 +24,8 @@
 #define TORCH_WORDS 20
 #define TORCH_FLOAT 2524
 #define TORCH_DOUBLE 2536
+#define TORCH_BYTES 2544
+#define GAUSS_BYTES 16
 
 /* From the seeds of LANES samples. */
 struct seeds {
@@ -82,12 +84,21 @@ struct room {
     uint32_t base[STATE_WORDS];
 };
 
-/* A run of samples. fastload/generators.py has the same structure. */
-struct run {
+/* Where states are, and what tells whether the caller's thread is the only one of Python's. fastload/native/generators.py
+ * has the same structure, and the next. */
+struct states {
     uint8_t *random; /* a place of 32 bits, and the words */
     uint8_t *numpy;  /* the words, and a place of 32 bits */
     uint8_t *gauss;  /* 32 bits: whether a second Gaussian is kept; and behind 8 bytes this one */
     uint8_t *torch;  /* its seed, and what TORCH_SEEDED and the others say */
+    void *interpreter;
+    void *(*first_thread)(void *); /* PyInterpreterState_ThreadHead */
+    void *(*next_thread)(void *);  /* PyThreadState_Next */
+};
+
+/* A run of samples. */
+struct run {
+    const struct states *states;
     struct room *room;
     const int64_t *ids; /* NULL: first, first + stride, ... */
     int64_t first;
@@ -146,8 +157,32 @@ FASTLOAD_EXPORT void fastload_generators_prepare(struct run *run)
         base[i] = STEP(base[i - 1], 1812433253u) + i;
 }
 
-/* Give the generators the states of the next sample. Returns 0, or -1 if there was none. */
-FASTLOAD_EXPORT int fastload_generators_next(struct run *run)
+/* Copy states to memory of fastload_generators_bytes(), or from there. */
+static void copy_states(const struct states *states, uint8_t *memory, int back)
+{
+    uint8_t *places[4] = {states->random, states->numpy, states->gauss, states->torch};
+    static const size_t sizes[4] = {STATE_BYTES + 4, STATE_BYTES + 4, GAUSS_BYTES, TORCH_BYTES};
+    for (int i = 0; i < 4; memory += sizes[i++])
+        memcpy(back ? places[i] : memory, back ? memory : places[i], sizes[i]);
+}
+
+FASTLOAD_EXPORT int64_t fastload_generators_bytes(void)
+{
+    return 2 * (STATE_BYTES + 4) + GAUSS_BYTES + TORCH_BYTES;
+}
+
+FASTLOAD_EXPORT void fastload_generators_read(const struct states *states, uint8_t *to)
+{
+    copy_states(states, to, 0);
+}
+
+FASTLOAD_EXPORT void fastload_generators_write(const struct states *states, uint8_t *from)
+{
+    copy_states(states, from, 1);
+}
+
+/* Give the generators the states of the next sample, NumPy's lock being held. Returns 0, or -1 if there was none. */
+FASTLOAD_EXPORT int fastload_generators_next_locked(struct run *run)
 {
     if (run->done >= run->num)
         return -1;
@@ -155,21 +190,32 @@ FASTLOAD_EXPORT int fastload_generators_next(struct run *run)
     if (lane == 0)
         make_states(run);
     run->done++;
+    const struct states *to = run->states;
     const uint32_t *row = run->room->rows[lane];
     const uint32_t none = 0, place = STATE_WORDS; /* all words are used up: the first draw makes new ones */
-    memcpy(run->random, &place, 4);
-    memcpy(run->random + 4, row, STATE_BYTES);
+    memcpy(to->random, &place, 4);
+    memcpy(to->random + 4, row, STATE_BYTES);
     row += STATE_WORDS;
-    memcpy(run->numpy, row, STATE_BYTES);
-    memcpy(run->numpy + STATE_BYTES, &place, 4);
-    memset(run->gauss, 0, 4);
-    memset(run->gauss + 8, 0, 8);
+    memcpy(to->numpy, row, STATE_BYTES);
+    memcpy(to->numpy + STATE_BYTES, &place, 4);
+    memset(to->gauss, 0, 4);
+    memset(to->gauss + 8, 0, 8);
     row += STATE_WORDS;
     const uint32_t seed[3] = {row[0], 0, 1}; /* and one word is left, behind which likewise new ones are made */
-    memcpy(run->torch, seed, sizeof seed);
-    run->torch[TORCH_SEEDED] = 1;
-    memcpy(run->torch + TORCH_PLACE, &none, 4);
-    memcpy(run->torch + TORCH_WORDS, row, STATE_BYTES);
-    run->torch[TORCH_FLOAT] = run->torch[TORCH_DOUBLE] = 0;
+    memcpy(to->torch, seed, sizeof seed);
+    to->torch[TORCH_SEEDED] = 1;
+    memcpy(to->torch + TORCH_PLACE, &none, 4);
+    memcpy(to->torch + TORCH_WORDS, row, STATE_BYTES);
+    to->torch[TORCH_FLOAT] = to->torch[TORCH_DOUBLE] = 0;
     return 0;
+}
+
+/* The same without the lock, if no other thread of Python's is there to draw. Returns 1 if there is one: nothing was
+ * done. */
+FASTLOAD_EXPORT int fastload_generators_next(struct run *run)
+{
+    const struct states *states = run->states;
+    if (states->next_thread(states->first_thread(states->interpreter)))
+        return 1;
+    return fastload_generators_next_locked(run);
 }
