@@ -193,18 +193,20 @@ class States:
             next_thread=ctypes.cast(python.PyThreadState_Next, ctypes.c_void_p),
         )
         """Their addresses."""
+        self._address = ctypes.byref(self.places)
 
     def read(self) -> Any:
         """Return the states, but for the Gaussian that ``random`` keeps."""
-        memory = ctypes.create_string_buffer(_library().num_bytes)
+        library = _library()
+        memory = library.memory()
         with self.lock:
-            _library().read(ctypes.byref(self.places), memory)
+            library.read(self._address, memory)
         return memory
 
     def write(self, memory: Any) -> None:
         """Write what :meth:`read` has returned."""
         with self.lock:
-            _library().write(ctypes.byref(self.places), memory)
+            _library().write(self._address, memory)
 
 
 class Run:
@@ -288,7 +290,7 @@ class _Library:
             functions["fastload_generators_next_locked"],
         )
         self.room = int(native.function("fastload_generators_room", ctypes.c_int64)())
-        self.num_bytes = int(native.function("fastload_generators_bytes", ctypes.c_int64)())
+        self.memory = ctypes.c_char * int(native.function("fastload_generators_bytes", ctypes.c_int64)())
 
 
 @functools.cache
