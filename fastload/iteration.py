@@ -298,9 +298,7 @@ class InlineIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's priv
         position = self._shard.position(self._first_row)
         self._first_row += num_rows
         self._batches += 1
-        origin = (
-            Origin(self._epoch, self._batches - 1, None) if self._iterable else Origin(self._epoch, position, index)
-        )
+        place, named = (self._batches - 1, None) if self._iterable else (position, index)
         try:
             data = self._fetch(index, position)
             left_out = self._note_failures()
@@ -316,7 +314,7 @@ class InlineIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's priv
                 self._batches -= 1
             raise
         self._counts.count(1 if self._iterable else num_rows - len(left_out), None)
-        return data, origin._replace(left_out=left_out)
+        return data, Origin(self._epoch, place, named, left_out)
 
     def _note_failures(self) -> list[int]:
         """Take down which samples of a batch failed; return the places of those that it goes without.
@@ -342,7 +340,9 @@ class InlineIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's priv
                 watch.end(self._number, self._num_loaded, 0)
             self._libraries.release()
             self._seeder.give_back()
-            self._counts.count_decoded(self._fetcher.decoded() or {})
+            decoded = self._fetcher.decoded()
+            if decoded:
+                self._counts.count_decoded(decoded)
         pinned = self._pin_memory and self._ahead is None
         return compat.pin_memory(data, self._pin_memory_device) if pinned else data
 

@@ -109,9 +109,9 @@ struct run {
     uint64_t prefix[4];
 };
 
-static void make_states(const struct run *run)
+/* Make the keys of the next samples. */
+static void make_digests(const struct run *run)
 {
-    struct room *room = run->room;
     uint64_t message[8][LANES] = {{0}};
     for (int lane = 0; lane < LANES; lane++) {
         int64_t place = run->done + lane, id = 0;
@@ -122,13 +122,18 @@ static void make_states(const struct run *run)
         message[4][lane] = (uint64_t)id;
         message[5][lane] = id < 0 ? ~(uint64_t)0 : 0;
     }
-    void (*hash)(uint64_t[8][LANES], uint64_t[2][LANES]) = hash_plain;
-    void (*seed_states)(const struct seeds *, const uint32_t *, uint32_t *, uint32_t *) = seed_states_plain;
 #ifdef FASTLOAD_X86
-    if (run->level >= FASTLOAD_AVX2)
-        hash = hash_avx2, seed_states = seed_states_avx2;
+    if (run->level >= FASTLOAD_AVX2) {
+        hash_avx2(message, run->room->digests);
+        return;
+    }
 #endif
-    hash(message, room->digests);
+    hash_plain(message, run->room->digests);
+}
+
+/* Make the states of the keys. */
+static void make_states(struct room *room, int64_t level)
+{
     struct seeds seeds;
     for (int lane = 0; lane < LANES; lane++) {
         uint32_t low = (uint32_t)room->digests[0][lane], high = (uint32_t)(room->digests[0][lane] >> 32);
@@ -138,7 +143,15 @@ static void make_states(const struct run *run)
         seeds.numpy[lane] = (uint32_t)room->digests[1][lane];
         seeds.torch[lane] = (uint32_t)(room->digests[1][lane] >> 32);
     }
-    seed_states(&seeds, room->base, room->middle[0], room->rows[0]);
+#ifdef FASTLOAD_X86
+    if (level >= FASTLOAD_AVX2) {
+        seed_states_avx2(&seeds, room->base, room->middle[0], room->rows[0]);
+        return;
+    }
+#else
+    (void)level;
+#endif
+    seed_states_plain(&seeds, room->base, room->middle[0], room->rows[0]);
 }
 
 /* Bytes of struct room. */
@@ -187,8 +200,10 @@ FASTLOAD_EXPORT int fastload_generators_next_locked(struct run *run)
     if (run->done >= run->num)
         return -1;
     int64_t lane = run->done % LANES;
-    if (lane == 0)
-        make_states(run);
+    if (lane == 0) {
+        make_digests(run);
+        make_states(run->room, run->level);
+    }
     run->done++;
     const struct states *to = run->states;
     const uint32_t *row = run->room->rows[lane];
