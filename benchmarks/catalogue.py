@@ -18,6 +18,7 @@ from benchmarks.cases import (
     tensors32,
     thread,
     tiny,
+    tokens,
 )
 from benchmarks.spec import Benchmark
 
@@ -29,6 +30,7 @@ ALL: tuple[Benchmark, ...] = (
     *arrays.BENCHMARKS,
     *tensors32.BENCHMARKS,
     *tiny.BENCHMARKS,
+    *tokens.BENCHMARKS,
     *custom_collate.BENCHMARKS,
     *heavy_tail.BENCHMARKS,
     *determinism.BENCHMARKS,

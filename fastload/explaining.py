@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from . import seeding
 from .decisions import Decisions, decide
 from .fusing import decoder_of, plan_of, why_not_there
 from .memory import in_words
@@ -42,6 +43,9 @@ def facts(loader: Any) -> list[tuple[str, str]]:
     lines += _workers(loader, decisions, statistics)
     lines.append(("order", decisions.order_reason))
     lines.append(("seeding", decisions.seeding_reason))
+    slow = seeding.slow_because() if decisions.seeded else None
+    if slow is not None:
+        lines.append(("", f"it takes 7 µs a sample in place of 1 µs: {slow}"))
     if loader.device is not None:
         ahead = f"{loader.device}, {loader.prefetch_to_device} batches ahead"
         lines.append(("device", ahead + _way_to_device(loader, statistics)))
