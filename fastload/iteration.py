@@ -439,6 +439,8 @@ class WorkerIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's priv
 
     def _start(self, loader: Any, begun: Pass, shard: Shard) -> None:
         decisions = decide(loader)
+        if decisions.seeded:
+            seeding.slow_because()  # forked workers know it then
         runtime = loader._runtime
         job, tail = _make_job(loader, decisions, begun, self, shard)
         window = slots_in_flight(loader.num_workers, loader.prefetch_factor or 0)
