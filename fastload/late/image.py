@@ -32,6 +32,8 @@ from .view import View
 
 CORE = "_im" if "_im" in vars(Image.Image()) else "im"
 """The attribute that holds an image's pixel memory."""
+MODE = "_mode" if "_mode" in vars(Image.Image()) else "mode"
+"""The attribute that holds an image's mode: before Pillow 10.1 ``mode`` was no property."""
 
 _INTERPOLATIONS = {int(Image.Resampling[name.upper()]): name for name in FILTERS}
 
@@ -115,7 +117,7 @@ class _Late:
 
     # Pillow's attributes that are used here.
     _size: tuple[int, int]
-    _mode: str
+    mode: str
     info: dict[Any, Any]
 
     def _state(self, method: str) -> _State | None:
@@ -151,7 +153,7 @@ class _Late:
         new = LateImage.__new__(LateImage)
         Image.Image.__init__(new)
         new.__dict__.pop(CORE, None)
-        new._mode = mode or self._mode
+        new.__dict__[MODE] = mode or self.mode
         new._size = view.shown_size
         new.info = {name: value.copy() if isinstance(value, list) else value for name, value in self.info.items()}
         new.__dict__["_late"] = _State(state.source, view)
@@ -167,7 +169,7 @@ class _Late:
 
     def convert(self, mode: str | None = None, *args: Any, **options: Any) -> Any:
         """See :meth:`PIL.Image.Image.convert`; to the same mode, and from L to RGB, it is recorded."""
-        known = mode in (None, self._mode) or (self._mode == "L" and mode == "RGB")
+        known = mode in (None, self.mode) or (self.mode == "L" and mode == "RGB")
         plain = not args and not options and "transparency" not in self.info
         made = self._recorded("convert", _same, mode) if known and plain else None
         return make_real(self).convert(mode, *args, **options) if made is None else made
@@ -223,7 +225,7 @@ class _Late:
         # Small pixels take the place of their file. And who reads an image twice shall not decode it twice.
         if state is None or not fresh or _is_small(self, state):
             return None
-        return _pixels_of(state, "L" if self._mode == "L" else "RGB")
+        return _pixels_of(state, "L" if self.mode == "L" else "RGB")
 
     def __eq__(self, other: object) -> bool:
         if is_late(other):
@@ -234,7 +236,7 @@ class _Late:
 
     def __repr__(self) -> str:
         return (
-            f"<{self._plain.__module__}.{self._plain.__name__} image mode={self._mode} "
+            f"<{self._plain.__module__}.{self._plain.__name__} image mode={self.mode} "
             f"size={self._size[0]}x{self._size[1]} at 0x{id(self):X}>"
         )
 
@@ -322,7 +324,7 @@ def make_real(image: Any) -> Any:
     """Return the same object, as an ordinary Pillow image."""
     state = image.__dict__.get("_late")
     if state is not None:
-        core = _to_core(state, image._mode)
+        core = _to_core(state, image.mode)
         # Another thread may have been faster: what it made may have been changed since.
         if image.__dict__.get(CORE) is None:
             image.__dict__.pop(CORE, None)
@@ -342,7 +344,7 @@ def make_real_if_small(image: Any) -> None:
 
 def _is_small(image: Any, state: _State) -> bool:
     width, height = image._size
-    return bool(width * height * (1 if image._mode == "L" else 4) <= state.source.num_bytes)
+    return bool(width * height * (1 if image.mode == "L" else 4) <= state.source.num_bytes)
 
 
 def _pixels_of(state: _State, layout: str) -> Pixels:
@@ -372,7 +374,7 @@ def tensor_of(image: Any, table: Tensor, channels_last: bool) -> Tensor | None:
         table: [3, 256].
         channels_last: the order of the result in memory.
     """
-    state = image._state("__array_interface__") if image._mode == "RGB" else None
+    state = image._state("__array_interface__") if image.mode == "RGB" else None
     if state is None or state.view.transposed:
         return None
     width, height = state.view.upright_size
