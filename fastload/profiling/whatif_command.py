@@ -188,8 +188,8 @@ def _rerun(
         warmup=trace.warmup,
         ceiling=None,
     )
-    status = record_script(again, program(trace.command), trace.command, prepared)
-    if status:
+    record_script(again, program(trace.command), trace.command, prepared)
+    if status := read_settings(str(folder)).get("status"):
         print(f"fastload whatif: the script ended with status {status}", file=sys.stderr)
     try:
         anew = read_trace(str(folder))
