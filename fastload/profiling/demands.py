@@ -25,7 +25,7 @@ _MOST_STEPS = 1_000
 _MOST_BROKEN = 0.1
 """Share of steps after which another loader has its turn, as for a validation, above which nothing is predicted."""
 _FEWEST_TASKS = 12
-"""Of each worker, to tell whether one is slow."""
+"""Tasks, or samples where these were recorded, of each worker, to tell whether one is slow."""
 _MOST_UNKNOWN = 0.1
 """Share of batches of which nothing was heard, above which nothing is predicted."""
 
@@ -142,20 +142,25 @@ def measure(rank: Rank, warmup: int) -> Demands:
 
 
 def _paces(steps: Sequence[Step]) -> dict[int, float]:
-    """Return by how much workers are slower that are unusually slow; torch binds batches to workers in turn."""
+    """Return by how much workers are slower that are unusually slow.
+
+    A slow worker takes longer for all of its samples. torch hands out batches in turn, so that slow samples at regular
+    places may all be one worker's: that one's quick samples are as quick as those of others, and it is not slow.
+    """
     taken: dict[int, list[float]] = defaultdict(list)
     for step in steps:
         for task in step.batch.tasks:
             if task.worker >= 0:
-                taken[task.worker].append(task.ns / max(1, task.num_samples or len(task.samples)))
+                samples = [float(sample.ns) for sample in task.samples]
+                taken[task.worker] += samples or [task.ns / max(1, task.num_samples)]
     if any(len(times) < _FEWEST_TASKS for times in taken.values()):
         return {}
+    quick = {worker: sorted(times)[len(times) // 10] for worker, times in taken.items()}
     medians = {worker: median(times) for worker, times in taken.items()}
-    usual = median_low(medians.values()) if medians else 0.0
     return {
-        worker: medians[worker] / usual
-        for worker, times in taken.items()
-        if usual and sorted(times)[len(times) // 10] > UNUSUAL_WORKER * usual  # even what it does quickly
+        worker: medians[worker] / median_low(medians.values())
+        for worker in taken
+        if all(found[worker] > UNUSUAL_WORKER * median_low(found.values()) > 0 for found in (quick, medians))
     }
 
 

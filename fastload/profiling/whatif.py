@@ -174,13 +174,19 @@ class WhatIf:
         )
 
     def _provided(self, machinery: Machinery) -> str:
-        """Return what the prediction takes for granted, in words: nobody has seen more workers read at once."""
+        """Return what the prediction takes for granted, in words.
+
+        Nobody has seen more workers read at once; nor what a worker whose batches all took long does with others.
+        """
+        found = ""
         seen = max(1, self._machinery.workers)
         parts = [part for one in self._demands.passes for batch in one for part in batch.samples]
         blocked = sum(part.blocked for part in parts)
-        if machinery.workers <= seen or blocked <= _MOSTLY_BLOCKED * sum(part.cpu + part.blocked for part in parts):
-            return ""
-        return f", if what they wait for (disk, server, lock) serves {machinery.workers} of them as fast as {seen}"
+        if machinery.workers > seen and blocked > _MOSTLY_BLOCKED * sum(part.cpu + part.blocked for part in parts):
+            found += f", if what they wait for (disk, server, lock) serves {machinery.workers} of them as fast as {seen}"
+        if machinery.paces and (machinery.workers, machinery.order) != (seen, self._machinery.order):
+            found += f", if worker {machinery.paces[0][0]} is slow itself, and not the samples that it was given"
+        return found
 
     def _candidates(self) -> list[tuple[str, dict[str, Any]]]:
         seen = self.settings

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 import pytest
@@ -179,6 +180,27 @@ def test_one_slow_batch_in_eight_is_helped_by_more_in_flight_or_by_another_order
     by_settings = {tuple(sorted(fix.settings.items())): fix for fix in found}
     assert by_settings[("in_order", False),].step_ms.value == pytest.approx(10.0, rel=0.1)
     assert "+DataLoader(..., in_order=False)" in by_settings[("in_order", False),].change
+
+
+def test_slow_samples_that_one_worker_always_gets_do_not_make_it_a_slow_worker():
+    """Batches of 120 ms, each fourth of 508: 868 ms for four batches, which four workers share evenly if they may."""
+    rank = recorded([508.0 if number % 4 == 3 else 120.0 for number in range(160)], workers=4, loop_ms=20.0)
+    for step in rank.steps:
+        (task,) = step.batch.tasks
+        edges = [task.begun + 12 * MS * place for place in range(10)] + [task.ended]
+        task.samples = [Sample(*span, 0, 0, None, 1) for span in itertools.pairwise(edges)]
+    whatif = WhatIf(rank, WARMUP)
+    fix = whatif.fix("any", {"in_order": False})
+    assert fix.step_ms.value == pytest.approx(868 / 4 / 4, rel=0.06)
+    assert "slow itself" not in fix.then
+
+
+def test_a_worker_whose_samples_are_all_slow_stays_slow_with_other_settings():
+    """Worker 1 takes 400 ms for a batch, the others 100: they make 3 / 100 + 1 / 400 batches a millisecond."""
+    rank = recorded([400.0 if number % 4 == 1 else 100.0 for number in range(160)], workers=4)
+    fix = WhatIf(rank, WARMUP).fix("any", {"in_order": False})
+    assert fix.step_ms.value == pytest.approx(1 / (3 / 100 + 1 / 400), rel=0.06)
+    assert fix.then.endswith(", if worker 1 is slow itself, and not the samples that it was given")
 
 
 def test_keeping_the_workers_saves_their_start():
