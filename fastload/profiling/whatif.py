@@ -183,7 +183,9 @@ class WhatIf:
         parts = [part for one in self._demands.passes for batch in one for part in batch.samples]
         blocked = sum(part.blocked for part in parts)
         if machinery.workers > seen and blocked > _MOSTLY_BLOCKED * sum(part.cpu + part.blocked for part in parts):
-            found += f", if what they wait for (disk, server, lock) serves {machinery.workers} of them as fast as {seen}"
+            found += (
+                f", if what they wait for (disk, server, lock) serves {machinery.workers} of them as fast as {seen}"
+            )
         if machinery.paces and (machinery.workers, machinery.order) != (seen, self._machinery.order):
             found += f", if worker {machinery.paces[0][0]} is slow itself, and not the samples that it was given"
         return found
