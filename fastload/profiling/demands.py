@@ -84,7 +84,7 @@ class Demands:
     costs: Costs
     cores: int
     queued_ns: float
-    """Observed: time that workers were ready to run while at tasks, over all batches."""
+    """Observed: time ready to run while others had the cores, at tasks and in the loop, over all batches."""
     paces: tuple[tuple[int, float], ...] = ()
     """Worker -> how many times as long as others it takes for the same; without those that are like others. Batches ask
     for what they would ask of the others."""
@@ -126,8 +126,8 @@ def measure(rank: Rank, warmup: int) -> Demands:
         raise TraceError("its steps took no time")
     loops = _loops(steps)
     paces = _paces(all_steps)
-    filler = _Filler([_batch_demand(step, loop, paces) for step, loop in zip(steps, loops, strict=True)])
-    demands = iter(filler.filled())
+    filled = _filled([_batch_demand(step, loop, paces) for step, loop in zip(steps, loops, strict=True)])
+    demands = iter(filled)
     return Demands(
         loader=loader,
         passes=tuple(tuple(next(demands) for _ in one) for one in passes),
@@ -136,7 +136,7 @@ def measure(rank: Rank, warmup: int) -> Demands:
         step_ns=step_ns,
         costs=costs_of(rank, all_steps),
         cores=rank.cores,
-        queued_ns=float(sum(task.runnable_ns or 0 for step in steps for task in step.batch.tasks)),
+        queued_ns=sum(part.queued for one in filled for part in (one.loop, one.collate, *one.samples)),
         paces=tuple(sorted(paces.items())),
     )
 
@@ -289,19 +289,10 @@ class _Split:
         return [part.plus(Part(beside * (1.0 - self._queued), 0.0, beside * self._queued)) for part in found]
 
 
-class _Filler:
-    """Puts the demands of neighbours where none were heard."""
-
-    def __init__(self, found: Sequence[BatchDemand | None]) -> None:
-        self._found = found
-
-    def filled(self) -> list[BatchDemand]:
-        last = next(demand for demand in self._found if demand is not None)
-        made = []
-        for demand in self._found:
-            last = last if demand is None else demand
-            made.append(last)
-        return made
+def _filled(found: Sequence[BatchDemand | None]) -> list[BatchDemand]:
+    """Put the demands of neighbours where none were heard."""
+    last = next(demand for demand in found if demand is not None)
+    return [last := last if demand is None else demand for demand in found]
 
 
 __all__ = ["BatchDemand", "Demands", "Part", "measure"]

@@ -16,6 +16,7 @@ from ..errors import ConfigError, TraceError
 from .command import record_script
 from .hooks.changing import SETTABLE, VARIABLE
 from .reading import read_settings, read_trace
+from .wording import nothing_in_words, shared_in_words
 
 if TYPE_CHECKING:
     from .analysis import Fix, Simulation
@@ -230,8 +231,10 @@ def _text(rank: Rank, simulation: Simulation, fixes: list[Fix], observed: float 
         lines += ["", f"{fix.title}: {_ms(fix.step_ms.value)} a step ({interval}), {fix.speedup:.2f}x as fast"]
         lines += [f"    {line}" for line in fix.change.splitlines()]
         lines.append(f"    then bound by {fix.then}")
+    if simulation.shared is not None:
+        lines.append(shared_in_words(simulation.shared))
     if not fixes:
-        lines.append("no change that can be predicted brings 3 % or more")
+        lines.append(nothing_in_words(simulation))
     if observed is not None:
         off = fixes[0].step_ms.value / observed - 1
         lines += ["", f"run again: {_ms(observed)} a step; the prediction was off by {off:+.1%}"]
