@@ -28,9 +28,9 @@ def check_can_fuse(loader: Any) -> None:
     Raises:
         ConfigError: they do not.
     """
-    if not isinstance(loader.fuse, bool):
-        raise ConfigError(f"fuse must be True or False, got fuse={loader.fuse!r}")
-    if loader.fuse and loader.seeding == "torch":
+    if not isinstance(loader.fuse, bool) and loader.fuse != "auto":
+        raise ConfigError(f"fuse must be 'auto', True or False, got fuse={loader.fuse!r}")
+    if loader.fuse is True and loader.seeding == "torch":
         raise ConfigError(
             "fuse=True draws parameters from each sample's key, and seeding='torch' from torch's streams; leave one out"
         )
@@ -39,10 +39,10 @@ def check_can_fuse(loader: Any) -> None:
     from .images import chosen
 
     chosen(loader.decoder)
-    if not loader.fuse:
+    if loader.fuse is not True:
         raise ConfigError(
-            f"decoder={loader.decoder!r} is what fuse=True decodes files with, got fuse=False; add fuse=True, or give "
-            f"the dataset loader=fastload.images.Loader({loader.decoder!r})"
+            f"decoder={loader.decoder!r} is what fuse=True decodes files with, got fuse={loader.fuse!r}; use "
+            f"fuse=True, or give the dataset loader=fastload.images.Loader({loader.decoder!r})"
         )
 
 
@@ -56,7 +56,7 @@ def decoder_of(loader: Any) -> str:
 
 def plan_of(loader: Any) -> Plan | None:
     """Return the plan of a loader's dataset: of its workers, where the device does a part; None: it asks for none."""
-    return _planned(loader)[0] if loader.fuse else None
+    return _planned(loader)[0] if loader.fuse is True else None
 
 
 def possible_plan(loader: Any) -> Plan | str:
@@ -89,7 +89,7 @@ def fused_of(loader: Any, seed: int, *, split: bool = True) -> tuple[FusedDatase
     Warns:
         UserWarning: nothing of the dataset can be fused.
     """
-    if not loader.fuse:
+    if loader.fuse is not True:
         return None, None
     plan, tail = _planned(loader, split=split)
     if not plan.fused:
@@ -105,6 +105,11 @@ def fused_of(loader: Any, seed: int, *, split: bool = True) -> tuple[FusedDatase
             loader._runtime.tail = known = plan.tails, tail
         tail = known[1]
     return FusedDataset(loader.dataset, plan, seed, **_makers(loader.decoder)), tail
+
+
+def decodes_late(loader: Any, fused: FusedDataset | None) -> bool:
+    """Whether the images of samples that the dataset loads itself are decoded late: see :mod:`fastload.late`."""
+    return loader.fuse is not False and fused is None
 
 
 def _planned(loader: Any, *, split: bool = True) -> tuple[Plan, FusedTail | None]:
@@ -156,6 +161,7 @@ def _makers(decoder: str) -> dict[str, Any]:
 __all__ = [
     "check_can_fuse",
     "decoder_of",
+    "decodes_late",
     "does_steps",
     "fused_of",
     "named_plan",

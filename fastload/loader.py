@@ -139,10 +139,12 @@ class DataLoader(compat.TorchDataLoader[T]):
             gives stands in for it, chosen by the sample's key, so that batches keep their sizes, and are the same for
             any number of workers and ranks. See :meth:`failed_samples`.
         max_errors: samples that may fail in one epoch on one rank; above that :class:`~fastload.DatasetError`.
-        fuse: make the samples of a torchvision dataset with torchvision transforms in fewer steps, the same as ever
-            given the same parameters; these come from each sample's key. With a ``device`` the last steps are done
-            there, before the ``batch_transform``. What is not known stays as it is; :meth:`explain` says what is done,
-            and why not more.
+        fuse: ``"auto"``: JPEG files that a sample opens through Pillow are decoded late, and only as far as their
+            pixels are used. The samples are those of ``False``, bit for bit. Within ``__getitem__`` such an image is
+            of a subclass of ``PIL.Image.Image``. ``True``: make the samples of a torchvision dataset with torchvision
+            transforms in fewer steps, the same as ever given the same parameters; these come from each sample's key.
+            With a ``device`` the last steps are done there, before the ``batch_transform``. What is not known stays as
+            it is, with images decoded late; :meth:`explain` says what is done, and why not more. ``False``: neither.
         decoder: what ``fuse`` decodes files with, all to the same pixels: ``"native"`` (fastload's own library),
             ``"torchvision"``, ``"pillow"``, or ``"auto"``: native where it is available, else Pillow. What a decoder
             cannot do is left to Pillow; :meth:`statistics` counts it.
@@ -199,7 +201,7 @@ class DataLoader(compat.TorchDataLoader[T]):
         fixed_buffers: bool = False,
         batch_transform: Callable[[Any], Any] | None = None,
         resident: Resident | None = None,
-        fuse: bool = False,
+        fuse: bool | str = "auto",
         on_error: OnError = "raise",
         max_errors: int = 100,
         decoder: Decoder = "auto",

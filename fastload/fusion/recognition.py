@@ -23,11 +23,12 @@ from torchvision.transforms import transforms as v1
 from torchvision.transforms.v2 import functional as v2_functional
 
 from ..errors import ConfigError
+from ..late.origin import is_written_in
 from ..transforms.arguments import check_interpolation
 from . import color_steps as color
 from . import geometry_steps as geometry
 from . import value_steps as values
-from .step import State, Step, Version, is_written_in
+from .step import State, Step, Version
 
 _CONTAINERS = (v1.Compose, v2.Compose, nn.Sequential)
 _METHODS = ("__call__", "forward", "transform", "make_params", "get_params", "_call_kernel", "check_inputs")
@@ -114,7 +115,7 @@ def _changed(transform: Any) -> str | None:
 
 
 def _is_torchs(function: Any) -> bool:
-    return is_written_in(function, "torch", "torchvision")
+    return is_written_in(function, "torch", "torchvision", "fastload")  # ours: late.containers
 
 
 def _tampered() -> str | None:

@@ -22,8 +22,9 @@ from torchvision import datasets
 from torchvision.datasets import folder
 
 from ..images import Loader
+from ..late.origin import is_written_in
 from ..pack.dataset import PackedImages
-from .step import State, is_written_in
+from .step import State
 
 _FOLDERS = (datasets.ImageFolder, datasets.DatasetFolder)
 _CIFAR = (datasets.CIFAR10, datasets.CIFAR100)

@@ -14,9 +14,8 @@ import PIL.Image
 import torch
 from torch import Tensor
 
-from .. import native
 from ..native import jpeg
-from ..native.rows import DTYPES, FILTERS, MOST_SIDE, Status, Target, pillow_order, resize_row
+from ..native.rows import DTYPES, FILTERS, MOST_SIDE, Status, Target, resize_row
 from ..pack.pixels import pixels_of
 from .base import NO_JPEG, Cut, Data, Levels, Pixels, Tally, whole
 from .pillow import PillowDecoder, cut_out, opened
@@ -116,17 +115,6 @@ def _words(status: Status) -> str | None:
     return NO_JPEG if status == Status.NOT_JPEG else status.name.lower().replace("_", " ")
 
 
-def why_not() -> str | None:
-    """Return why the library cannot be used in Pillow's place; None where it can."""
-    reason = native.why_not("jpeg")
-    if reason is not None:
-        return reason
-    # A Pillow that decodes or resizes in a way that the library does not know is followed by itself alone.
-    if not jpeg.pillow_agrees():
-        return f"PIL {PIL.__version__} decodes to other values than the native library, which follows libjpeg-turbo"
-    if pillow_order() is None:
-        return f"PIL {PIL.__version__} resizes to other values than the native library, which follows Pillow's own"
-    return None
-
+why_not = jpeg.why_not_as_pillow
 
 __all__ = ["NativeDecoder", "why_not"]

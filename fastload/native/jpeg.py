@@ -18,8 +18,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from . import LEVELS, function
-from .rows import ROW_ARGUMENTS, Box, Order, Status, Target, check, scratch_of_thread
+from . import LEVELS, function, why_not
+from .rows import ROW_ARGUMENTS, Box, Order, Status, Target, check, pillow_order, scratch_of_thread
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -136,6 +136,59 @@ def decode_row(
 
 
 @functools.cache
+def _can_wait() -> Any:
+    return function(
+        "fastload_jpeg_can_wait", ctypes.c_int, ctypes.c_char_p, ctypes.c_size_t, *[_POINTER] * 2, part="jpeg"
+    )
+
+
+class Waiting:
+    """Whether the decoding of a file may be put off, found while the file is read.
+
+    It may where libjpeg cannot fail on it any more: its own reading of the header and its start succeed, the image is
+    a single scan, and up to its end there are no markers but restarts.
+    """
+
+    __slots__ = ("_progress", "_size")
+
+    def __init__(self) -> None:
+        self._progress = ctypes.c_int64()
+        self._size = (ctypes.c_int32 * 3)()
+
+    def look_at(self, data: bytes) -> Status:
+        """Look at what was read so far.
+
+        Args:
+            data: the file from its beginning: what was given before, and more.
+
+        Returns:
+            DONE: decoding may be put off. INCOMPLETE: call again with more. Others: it is to be decoded at once.
+        """
+        status = _can_wait()(data, len(data), ctypes.byref(self._progress), self._size)
+        return Status(status)
+
+    @property
+    def end(self) -> int:
+        """The file's length up to the end of its image."""
+        return self._progress.value
+
+    @property
+    def width(self) -> int:
+        """Of the image, in pixels."""
+        return self._size[0]
+
+    @property
+    def height(self) -> int:
+        """Of the image, in pixels."""
+        return self._size[1]
+
+    @property
+    def components(self) -> int:
+        """1 or 3."""
+        return self._size[2]
+
+
+@functools.cache
 def pillow_agrees() -> bool:
     """Return whether the installed Pillow decodes files as :func:`decode_row` does, found by trying.
 
@@ -160,6 +213,22 @@ def pillow_agrees() -> bool:
     return True
 
 
+@functools.cache
+def why_not_as_pillow() -> str | None:
+    """Return why the library cannot be used in Pillow's place; None where it can."""
+    import PIL
+
+    reason = why_not("jpeg")
+    if reason is not None:
+        return reason
+    # A Pillow that decodes or resizes in a way that the library does not know is followed by itself alone.
+    if not pillow_agrees():
+        return f"PIL {PIL.__version__} decodes to other values than the native library, which follows libjpeg-turbo"
+    if pillow_order() is None:
+        return f"PIL {PIL.__version__} resizes to other values than the native library, which follows Pillow's own"
+    return None
+
+
 def _trial_files(image: Image.Image) -> Iterator[bytes]:
     """Give an image as files of all kinds of decoding: 4:4:4, 4:2:2, 4:2:0, 4:4:0 and grey, in one scan and in many."""
     for progressive in (False, True):
@@ -179,4 +248,4 @@ def _trial_files(image: Image.Image) -> Iterator[bytes]:
         yield file.getvalue()
 
 
-__all__ = ["Size", "decode_row", "pillow_agrees", "read_size"]
+__all__ = ["Size", "Status", "Waiting", "decode_row", "pillow_agrees", "read_size", "why_not_as_pillow"]

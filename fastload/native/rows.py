@@ -59,6 +59,8 @@ class Status(enum.IntEnum):
     DAMAGED = 6
     """Truncated, or the decoder would only warn of it."""
     NO_MEMORY = 7
+    INCOMPLETE = 8
+    """More of the file is needed."""
 
 
 class Order(enum.IntEnum):

@@ -56,7 +56,7 @@ class Result(NamedTuple):
     failures: Sequence[Failure] = ()
     """Samples of the item that could not be loaded. SAMPLES and WHOLE go without those that were left out."""
     decoded: dict[str, int] | None = None
-    """Of a fused dataset: images decoded meanwhile, by what decoded them."""
+    """Images decoded meanwhile, by what decoded them, as far as that is known."""
 
 
 WriteRows: TypeAlias = Callable[[list[Tensor]], list[Sequence[Any]]]
@@ -282,11 +282,11 @@ class Fetcher:
         if self._ended:
             raise StopIteration
         if not self._job.auto_collation:
-            return next(self._iterator)
+            return self._samples.next_of(self._iterator)
         samples = []
         for _ in index:
             try:
-                samples.append(next(self._iterator))
+                samples.append(self._samples.next_of(self._iterator))
             except StopIteration:
                 self._ended = True
                 break

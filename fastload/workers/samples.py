@@ -9,6 +9,7 @@ import itertools
 import operator
 import reprlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
@@ -18,6 +19,7 @@ from torch.utils.data import Subset
 
 from ..errors import DatasetError
 from ..failures import ATTEMPTS, Failure, Tolerance, add_note, failure_of, name_sample
+from ..late import LateSamples
 from ..layout import Layout
 from ..observe import Watch
 from ..seeding import BATCH, SAMPLE, Keys, sample_id
@@ -87,6 +89,8 @@ class Job:
     """What loads the samples in the dataset's place."""
     replicas: Sequence[Any] = ()
     """Of an IterableDataset: where each worker's replica begins; None or empty: at its start."""
+    late: bool = False
+    """Whether images are decoded late, where the dataset loads its samples itself: see :mod:`fastload.late`."""
     tolerance: Tolerance | None = None
     """What is done with samples that cannot be loaded; None: their errors are raised."""
 
@@ -113,6 +117,7 @@ class SampleLoader:
         if watch is not None:
             self._watch(watch)
         self._keys: tuple[int, Keys, Keys] | None = None
+        self._late = LateSamples() if job.late else None
 
     def _watch(self, watch: Watch) -> None:
         self._source = watch.samples(self._source)
@@ -128,6 +133,10 @@ class SampleLoader:
 
         Those that fail are raised, replaced or left out, as the job says; what became of them is in :attr:`failures`.
         """
+        with nullcontext() if self._late is None else self._late:
+            return self._load(indices, epoch, position)
+
+    def _load(self, indices: Any, epoch: int, position: int) -> Any:
         fused = None if self._fused is None else self.fused_in(epoch)
         if fused is None and self._getitems is None:
             return self._samples(indices, epoch, position)
@@ -135,7 +144,7 @@ class SampleLoader:
             if fused is not None:
                 return fused.samples(indices, self.ids_of(indices, position), epoch, self.seed_generators)
             self._seed(epoch, self._batch_id(indices, position))
-            return self._getitems(indices)  # type: ignore[misc]  # one of the two is there
+            return self._settled(self._getitems(indices))  # type: ignore[misc]  # one of the two is there
         except StopIteration as error:
             raise stopped(self._job.dataset) from error
         except Exception as error:
@@ -155,8 +164,25 @@ class SampleLoader:
         return samples
 
     def decoded(self) -> dict[str, int] | None:
-        """Return what a fused dataset has decoded since this was asked last; None for others."""
-        return None if self._fused is None else self._fused.decoded()
+        """Return how many images were decoded since this was asked last, by what decoded them; None: no such counts."""
+        if self._fused is not None:
+            return self._fused.decoded()
+        return None if self._late is None else self._late.take_counts()
+
+    def next_of(self, iterator: Iterator[Any]) -> Any:
+        """Return the next sample of an IterableDataset.
+
+        Raises:
+            StopIteration: it has ended.
+        """
+        with nullcontext() if self._late is None else self._late:
+            return self._settled(next(iterator))
+
+    def _settled(self, sample: Any) -> Any:
+        """Return a sample of the dataset's, as it leaves it: without late images."""
+        if self._late is not None and self._late.images:
+            self._late.settle(sample)
+        return sample
 
     def fused_in(self, epoch: int) -> Fused | None:
         """Return what loads the samples of an epoch in the dataset's place; None if the dataset does."""
@@ -164,6 +190,7 @@ class SampleLoader:
 
     def _samples(self, indices: Sequence[Any], epoch: int, position: int) -> list[Any]:
         dataset, subset = self._source, self._subset
+        late = self._late if self._late is not None and self._late.is_possible else None
         # All three go on behind a sample that has failed.
         taken = iter(indices)
         places: Iterator[Any] = taken
@@ -175,16 +202,22 @@ class SampleLoader:
         num_left_out = 0
         while True:
             try:
-                if keys is None and self._job.tolerance is None:
+                if keys is None and self._job.tolerance is None and late is None:
                     return [dataset[place] for place in places]
                 if keys is None:
                     for place in places:
-                        samples.append(dataset[place])  # noqa: PERF401  # what was loaded is needed behind an error
+                        sample = dataset[place]
+                        if late is not None and late.images:
+                            late.settle(sample)
+                        samples.append(sample)
                     return samples
                 key = keys[0].key
                 for identity, place in named:
                     self.seed_generators(key(identity))
-                    samples.append(dataset[place])
+                    sample = dataset[place]
+                    if late is not None and late.images:
+                        late.settle(sample)
+                    samples.append(sample)
                 return samples
             except StopIteration as error:
                 raise stopped(self._job.dataset) from error
@@ -234,8 +267,8 @@ class SampleLoader:
             return self._guarded(lambda one: fused.samples([one], [identity], epoch, self.seed_generators), index)[0]
         self._seed(epoch, identity)
         if self._getitems is None:
-            return self._guarded(partial(operator.getitem, self._dataset), index)
-        samples = self._guarded(self._getitems, [index])
+            return self._settled(self._guarded(partial(operator.getitem, self._dataset), index))
+        samples = self._settled(self._guarded(self._getitems, [index]))
         if type(samples) is not list or len(samples) != 1:
             raise DatasetError(
                 f"on_error needs samples one by one behind an error, and {type(self._job.dataset).__name__}."
@@ -248,7 +281,8 @@ class SampleLoader:
         """Load what the dataset has at an index, where it makes its batches itself."""
         self._seed(epoch, self._id(index, position))
         try:
-            return self._guarded(partial(operator.getitem, self._dataset), index)
+            with nullcontext() if self._late is None else self._late:
+                return self._settled(self._guarded(partial(operator.getitem, self._dataset), index))
         except Exception as error:
             name_sample(error, self._job.dataset, index)
             raise

@@ -29,6 +29,7 @@ enum fastload_status {
     FASTLOAD_TOO_LARGE = 5,   /* more pixels than FASTLOAD_MAX_PIXELS */
     FASTLOAD_DAMAGED = 6,     /* truncated, or what libjpeg warns of */
     FASTLOAD_NO_MEMORY = 7,
+    FASTLOAD_INCOMPLETE = 8, /* more of the file is needed */
 };
 
 /* Below what Pillow warns of as a possible decompression bomb. */

