@@ -29,6 +29,7 @@ ORDER = [
     "profiling.clocks",
     "profiling.costs",
     "profiling.recorder",
+    "profiling.trials",
     "profiling.hooks",
     "profiling.hooks.unseen",
     "profiling.hooks.selftest",
@@ -49,6 +50,7 @@ ORDER = [
     "profiling.hooks.fastload_loader",
     "profiling.hooks.changing",
     "profiling.hooks.cold",
+    "profiling.hooks.trying",
     "profiling.hooks.start",
     "profiling.trace",
     "profiling.processes",
@@ -259,12 +261,15 @@ MAY_IMPORT_LATER = {
     ("inject.sitecustomize", "verification.script"),
     ("inject.sitecustomize", "plan_tables"),
     ("inject.sitecustomize", "profiling.hooks.start"),
+    ("profiling.hooks.trying", "fusing"),
+    ("profiling.hooks.trying", "loader"),
 }
 
 # Plain data and functions: tested with thousands of random cases, so without threads, clocks, processes or sockets.
 PURE = [
     "profiling.records",
     "profiling.trace",
+    "profiling.trials",
     "profiling.analysis",
     "profiling.wording",
     "profiling.passing",

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 from ..errors import TraceError
 from .passing import Costs, costs_of, mean, passes_of
 from .trace import Batch, Rank, Step, Task
+from .trials import Trials
 from .worker_times import UNUSUAL_WORKER, main_loader
 
 _MOST_STEPS = 1_000
@@ -82,6 +83,8 @@ class Demands:
     step_ns: tuple[float, ...]
     """Observed: wait and loop, for each delivered batch; beginning and end of a pass are with its first and last."""
     costs: Costs
+    trials: Trials
+    """What samples cost with other settings."""
     cores: int
     queued_ns: float
     """Observed: time ready to run while others had the cores, at tasks and in the loop, over all batches."""
@@ -135,6 +138,7 @@ def measure(rank: Rank, warmup: int) -> Demands:
         steady=tuple(steady),
         step_ns=step_ns,
         costs=costs_of(rank, all_steps),
+        trials=rank.trials.get(steps[0].loader, Trials()),
         cores=rank.cores,
         queued_ns=sum(part.queued for one in filled for part in (one.loop, one.collate, *one.samples)),
         paces=tuple(sorted(paces.items())),

@@ -18,10 +18,11 @@ from ..errors import TraceError
 from .analysis import Fix, Grid, Interval, Simulation
 from .demands import measure
 from .edits import lines_of
-from .knobs import changed, configured, has_copies
+from .knobs import changed, configured, has_copies, sample_cost
 from .reproducing import judged, reproduce
 from .simulation import Machinery, Played, play
 from .trace import Rank, Trace
+from .trials import TRIED, chosen
 from .worker_times import loader_in_words
 
 _WORTH = 0.03
@@ -68,6 +69,7 @@ class WhatIf:
             "in_order": machinery.order != "any",
             "engine": "fastload" if machinery.order == "sample" else "torch",
             "persistent_workers": machinery.persistent,
+            **{knob: self.loader.get(knob) for knob in ("fuse", "seeding")},
         }
 
     def predict(self, settings: Mapping[str, Any]) -> Interval:
@@ -129,9 +131,9 @@ class WhatIf:
         if not self.simulation.trusted:
             raise TraceError(self.simulation.reason)
 
-    def _played(self, settings: Mapping[str, Any]) -> list[Played]:
-        """Play the run with settings, with each of what may have made it."""
-        demands = changed(self._demands, settings)
+    def _played(self, settings: Mapping[str, Any], cost: float | None = None) -> list[Played]:
+        """Play the run with settings, with each of what may have made it; ``cost``: see :func:`~.knobs.changed`."""
+        demands = changed(self._demands, settings, cost)
         machineries = [configured(machinery, settings) for machinery in self._reproduced.machineries]
         if demands is not self._demands:
             return [play(demands, machinery) for machinery in machineries]
@@ -149,8 +151,9 @@ class WhatIf:
         return math.prod(found) ** (1 / len(found))
 
     def _interval(self, settings: Mapping[str, Any]) -> Interval:
-        """Return the mean with what resampling the steps, and the error of the reproduction, leave open."""
-        played = [self._steady(one) for one in self._played(settings)]
+        """Return the mean with what steps, the trials of samples and the error of the reproduction leave open."""
+        cost = sample_cost(self._demands, settings)
+        played = [self._steady(one) for end in {cost.low, cost.high} for one in self._played(settings, end)]
         value = self._step_ns(settings) / 1e6
         off = self.simulation.observed_ms / self.simulation.reproduced_ms
         ends = [end / 1e6 for steps_ns in played for end in _resampled(steps_ns)]
@@ -211,20 +214,41 @@ class WhatIf:
                 found.append((f"prefetch_factor {prefetch} -> {best}", {"prefetch_factor": best}))
             if not seen["persistent_workers"] and len(self._demands.passes) > 1:
                 found.append(("keep the workers between epochs", {"persistent_workers": True}))
-            if seen["engine"] == "torch":
-                if seen["in_order"]:
-                    found.append(("take batches as they are ready", {"in_order": False}))
-                found.append(("fastload's loader", {"engine": "fastload"}))
-        if seen["engine"] == "torch":
-            best = self._least("num_workers", _worker_counts(workers, self._demands.cores), {"engine": "fastload"})
-            if best != workers:
-                named = f"{best} worker{'' if best == 1 else 's'}"
-                found.append((f"fastload's loader with {named}", {"engine": "fastload", "num_workers": best}))
+            if seen["engine"] == "torch" and seen["in_order"]:
+                found.append(("take batches as they are ready", {"in_order": False}))
+        found += self._candidates_of_ours()
         if has_copies(self._demands):
             found.append(("copy pixels as bytes, and convert them on the device", {"uint8": True}))
             if workers and not self._reproduced.machineries[0].pin:
                 found.append(("copy from page-locked memory, beside the loop", {"pin_memory": True}))
         return found
+
+    def _candidates_of_ours(self) -> list[tuple[str, dict[str, Any]]]:
+        """Return what fastload's loader may be set to, as far as it is known what samples cost then."""
+        found: list[tuple[str, dict[str, Any]]] = []
+        workers, is_torch = self.settings["num_workers"], self.settings["engine"] == "torch"
+        engine = {"engine": "fastload"} if is_torch else {}
+        words = ["fastload's loader"] if is_torch else []
+        before, usual = chosen(self.loader, engine)
+        if is_torch:
+            found.append((words[0], engine))
+        for choice in TRIED:
+            changes = {"fuse": choice.fuse, "seeding": choice.seeding}
+            changes = {knob: value for knob, value in changes.items() if value != getattr(usual, knob)}
+            if not changes or not {before, choice} <= self._demands.trials.cpu_ns.keys():
+                continue
+            settings = {**engine, **changes}
+            if sample_cost(self._demands, settings).high * (1 + _WORTH) < sample_cost(self._demands, engine).value:
+                named = [f"{knob}={value!r}" for knob, value in changes.items()]
+                found.append((", ".join(words + named), settings))
+        if not found or self._reproduced.is_shared:  # nobody knows what more workers would get
+            return found
+        title, cheapest = min(found, key=lambda one: sample_cost(self._demands, one[1]).value)
+        best = self._least("num_workers", _worker_counts(workers, self._demands.cores), cheapest)
+        if best != workers:
+            number = f"{best} worker{'' if best == 1 else 's'}"
+            found.append((f"{title} with {number}", {**cheapest, "num_workers": best}))
+        return found if workers else found[-1:]
 
     def _spare(self) -> list[Fix]:
         """Return with how many workers less the loop would still be the bound: they are free for something else."""

@@ -49,6 +49,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     knobs.add_argument("--pin-memory", action="store_true", default=None, help="and copy with non_blocking=True")
     knobs.add_argument("--uint8", action="store_true", default=None, help="copy bytes to the device, not float32")
     knobs.add_argument("--engine", choices=("torch", "fastload"), help="whose loader")
+    knobs.add_argument("--fuse", type=_fuse, metavar="auto|true|false", help="of fastload's loader")
+    knobs.add_argument("--seeding", choices=("sample", "torch"), help="of fastload's loader")
     knobs.add_argument("--cache", choices=("encoded", "decoded"), help="keep files, or decoded images, in memory")
     knobs.add_argument("--decoder-speedup", type=float, metavar="X", help="decoding is X times as fast")
     knobs.add_argument(
@@ -60,6 +62,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--rerun", action="store_true", help="run the script again with the change, and compare (in this folder)"
     )
     parser.add_argument("--out", type=Path, metavar="DIR", help="with --rerun: a new folder for its recording")
+
+
+def _fuse(word: str) -> bool | str:
+    known: dict[str, bool | str] = {"auto": "auto", "true": True, "false": False}
+    if word.lower() not in known:
+        raise argparse.ArgumentTypeError(f"must be auto, true or false, got {word!r}")
+    return known[word.lower()]
 
 
 def what_if(
