@@ -115,7 +115,7 @@ def chosen(loader: Mapping[str, Any], settings: Mapping[str, Any]) -> tuple[Choi
         return before, Choice("torch", None, None)
     defaults = before if ours else Choice("fastload", "auto", "sample")
     after = Choice("fastload", settings.get("fuse", defaults.fuse), settings.get("seeding", defaults.seeding))
-    if after.fuse not in ("auto", True, False):
+    if after.fuse != "auto" and not isinstance(after.fuse, bool):
         raise ConfigError(f"fuse must be 'auto', True or False, got {after.fuse!r}")
     if after.seeding not in ("sample", "torch"):
         raise ConfigError(f"seeding must be sample or torch, got {after.seeding!r}")

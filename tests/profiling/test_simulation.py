@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from fastload.profiling.demands import BatchDemand, Demands, Part
 from fastload.profiling.passing import Costs
 from fastload.profiling.simulation import Machinery, Order, Played, play
+from fastload.profiling.trials import Trials
 
 MS = 1e6
 FREE = Costs(
@@ -61,6 +62,7 @@ def demands(*passes: list[BatchDemand], costs: Costs = FREE) -> Demands:
         steady=(True,) * number,
         step_ns=(0.0,) * number,
         costs=costs,
+        trials=Trials(),
         cores=2,
         queued_ns=0.0,
     )

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from fastload.errors import ConfigError, TraceError
 from fastload.profiling.demands import measure
 from fastload.profiling.trace import Batch, Copy, Rank, Sample, Span, Stage, Step, Task, Trace
+from fastload.profiling.trials import Choice, Trials
 from fastload.profiling.whatif import WhatIf, predict, what_if
 
 MS = 1_000_000
@@ -305,6 +306,53 @@ def test_a_loop_that_waits_for_cores_which_others_have_is_reproduced():
     whatif = WhatIf(rank, WARMUP)
     assert whatif.simulation.shared == pytest.approx(0.5, abs=0.02)
     assert whatif.simulation.reproduced_ms == pytest.approx(100.0, rel=0.03)
+
+
+TORCH, AUTO = Choice("torch", None, None), Choice("fastload", "auto", "sample")
+FUSED, STREAMS = Choice("fastload", True, "sample"), Choice("fastload", "auto", "torch")
+
+
+def tried() -> Rank:
+    """Return a recording of two workers that compute 40 ms a batch, with trials in which fastload takes less."""
+    rank = recorded([40.0] * 80, workers=2, loop_ms=4.0, computing=1.0)
+    costs = {TORCH: 1.0, AUTO: 0.5, FUSED: 0.3, STREAMS: 0.49}
+    rank.trials = {0: Trials({choice: (int(cost * MS), int(2 * cost * MS)) for choice, cost in costs.items()})}
+    return rank
+
+
+def test_what_trials_took_is_what_fastloads_loader_and_its_settings_are_predicted_to_take():
+    rank = tried()
+    assert predict(rank, {"engine": "fastload"}, WARMUP).value == pytest.approx(10.0, rel=0.06)
+    assert predict(rank, {"engine": "fastload", "fuse": True}, WARMUP).value == pytest.approx(6.0, rel=0.06)
+    found = WhatIf(rank, WARMUP).fixes()
+    titles = [fix.title for fix in found]
+    assert "fastload's loader" in titles
+    assert "fastload's loader, fuse=True" in titles
+    assert not any("seeding" in title for title in titles)  # 2 % is too little for torch's streams
+    assert "+DataLoader(..., fuse=True)" in found[titles.index("fastload's loader, fuse=True")].change.splitlines()
+
+
+def test_fuse_is_a_change_of_a_loader_of_fastloads_too():
+    rank = tried()
+    rank.loaders[0] = {**rank.loaders[0], "engine": "fastload", "fuse": "auto", "seeding": "sample"}
+    fix = WhatIf(rank, WARMUP).fix("fused", {"fuse": True})
+    assert fix.step_ms.value == pytest.approx(20 * 0.6, rel=0.06)
+    assert fix.change.splitlines()[:2] == ["-DataLoader(..., fuse='auto')", "+DataLoader(..., fuse=True)"]
+
+
+def test_how_much_trials_differ_is_in_the_interval():
+    rank = tried()
+    rank.trials = {0: Trials({TORCH: (MS,) * 6, AUTO: (MS // 4, MS // 2, MS // 4, MS // 2, MS // 4, MS // 2)})}
+    found = predict(rank, {"engine": "fastload"}, WARMUP)
+    assert found.low < 0.9 * found.value
+    assert found.high > 1.1 * found.value
+
+
+def test_without_trials_fuse_is_refused_with_the_reason_and_samples_cost_what_they_did():
+    rank = recorded([40.0] * 80, workers=2, loop_ms=4.0, computing=1.0)
+    assert predict(rank, {"engine": "fastload"}, WARMUP).value == pytest.approx(20.0, rel=0.06)
+    with pytest.raises(ConfigError, match="engine=torch, fuse=None, seeding=None: what samples cost with other sett"):
+        predict(rank, {"engine": "fastload", "fuse": True}, WARMUP)
 
 
 def test_a_recording_without_workers_tasks_predicts_nothing():

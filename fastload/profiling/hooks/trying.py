@@ -84,6 +84,7 @@ class Trying:
             nothing = os.open(os.devnull, os.O_RDWR)
             for descriptor in (0, 1, 2):
                 os.dup2(nothing, descriptor)
+            sys.stdout = sys.stderr = open(os.devnull, "w")  # noqa: SIM115 # the script's may write elsewhere
             self._unhook()
             found: dict[str, Any]
             try:
@@ -127,7 +128,6 @@ def _try(loader: Any) -> dict[str, Any]:
         return {"reason": "the dataset makes its batches itself"}
     length = len(dataset)
     draw = random.Random(0)
-    begun = time.perf_counter()
     dataset[draw.randrange(length)]  # whatever is done once
     cpu, clock = time.thread_time(), time.perf_counter()
     dataset[draw.randrange(length)]
@@ -143,6 +143,7 @@ def _try(loader: Any) -> dict[str, Any]:
             running[choice] = _batches(loader, choice, indices, size)
         except Exception as error:
             reasons[choice] = str(error)[:200]
+    begun = time.perf_counter()
     spent: dict[Choice, list[int]] = {choice: [] for choice in running}
     for number in range(_MOST_ROUNDS + 1):
         order = [*running]
@@ -170,6 +171,8 @@ def _batches(loader: Any, choice: Choice, indices: list[int], size: int) -> Iter
     common = {"batch_size": size, "sampler": indices, "collate_fn": loader.collate_fn}
     if choice.engine == "torch":
         return iter(sys.modules["torch.utils.data.dataloader"].DataLoader(loader.dataset, **common))
+    if choice.fuse is True and "torchvision" not in sys.modules:  # to import it takes longer than all trials
+        raise ValueError("the script does not use torchvision")
     from ...fusing import possible_plan
     from ...loader import DataLoader
 
