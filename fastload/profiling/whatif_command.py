@@ -235,13 +235,13 @@ def _text(rank: Rank, simulation: Simulation, fixes: list[Fix], observed: float 
         f"{name}observed {_ms(simulation.observed_ms)} a step; the simulation of the same run: "
         f"{_ms(simulation.reproduced_ms)} ({off:+.1%})"
     ]
+    if simulation.shared is not None:
+        lines[0] += f"; {shared_in_words(simulation.shared)}"
     for fix in fixes:
         interval = f"{_ms(fix.step_ms.low)} to {_ms(fix.step_ms.high)}"
         lines += ["", f"{fix.title}: {_ms(fix.step_ms.value)} a step ({interval}), {fix.speedup:.2f}x as fast"]
         lines += [f"    {line}" for line in fix.change.splitlines()]
         lines.append(f"    then bound by {fix.then}")
-    if simulation.shared is not None:
-        lines.append(shared_in_words(simulation.shared))
     if not fixes:
         lines.append(nothing_in_words(simulation))
     if observed is not None:
