@@ -7,6 +7,7 @@ the user names: the samples are the same.
 
 from __future__ import annotations
 
+import sys
 import warnings
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -94,7 +95,9 @@ def fused_of(loader: Any, seed: int, *, split: bool = True) -> tuple[FusedDatase
     plan, tail = _planned(loader, split=split)
     if not plan.fused:
         warnings.warn(
-            f"fuse=True changes nothing: {plan.reason}; loader.explain() shows what was recognised", stacklevel=6
+            f"fuse=True changes nothing: {plan.reason}; images are decoded late, as with fuse='auto'; "
+            "loader.explain() shows what was recognised",
+            stacklevel=6,
         )
         return None, None
     from .fusion import FusedDataset
@@ -109,7 +112,28 @@ def fused_of(loader: Any, seed: int, *, split: bool = True) -> tuple[FusedDatase
 
 def decodes_late(loader: Any, fused: FusedDataset | None) -> bool:
     """Whether the images of samples that the dataset loads itself are decoded late: see :mod:`fastload.late`."""
-    return loader.fuse is not False and fused is None
+    late = loader.fuse is not False and fused is None
+    if late and "PIL.Image" in sys.modules:
+        from .late import opener
+
+        opener.why_not()  # tried here once, so that workers that are forked know it
+    return late
+
+
+def images_in_words(loader: Any) -> str | None:
+    """Return how the images are decoded that the dataset opens itself, in words; None where Pillow is not used."""
+    if "PIL.Image" not in sys.modules:
+        return None
+    if loader.fuse is False:
+        return "decoded at once, as fuse=False asks"
+    if loader.fuse is True and _planned(loader)[0].fused:
+        return None
+    from .late.opener import why_not
+
+    reason = why_not()
+    if reason is not None:
+        return f"decoded at once: {reason}"
+    return "JPEG files that a sample opens through Pillow are decoded late, as far as their pixels are used"
 
 
 def _planned(loader: Any, *, split: bool = True) -> tuple[Plan, FusedTail | None]:
@@ -164,6 +188,7 @@ __all__ = [
     "decodes_late",
     "does_steps",
     "fused_of",
+    "images_in_words",
     "named_plan",
     "plan_of",
     "possible_plan",

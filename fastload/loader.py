@@ -90,7 +90,8 @@ class Statistics:
     failed_samples: int
     """Samples that could not be loaded, and were left out or replaced."""
     decoded: dict[str, int]
-    """Images that ``fuse=True`` decoded from files, by what decoded them: ``"native"``, ``"torchvision"``,
+    """Images that were decoded from files. By ``fuse="auto"``: ``"late, in part"``, ``"late, whole"``, and ``"at once
+    (...)"``: by Pillow, for this reason. By ``fuse=True``, what decoded them: ``"native"``, ``"torchvision"``,
     ``"pillow"``; ``"pillow (...)"``: left to Pillow, for this reason. Those of workers are counted as their chunks come
     in, those of chunks that were dropped as well."""
     waited_s: float
@@ -158,6 +159,10 @@ class DataLoader(compat.TorchDataLoader[T]):
     * The randomness of augmentation belongs to the sample, so it differs from torch's streams. It is seeded with
       ``num_workers=0`` too, where the global generators get their state back after each batch. Worker threads draw
       from generators of their own, and leave the global ones alone.
+    * Tensors that differ in dtype within a batch are collated to the dtype that torch promotes them to, as it does with
+      ``num_workers=0``, for any number of workers. torch's workers take the first tensor's dtype: there a float32
+      before a float64 cuts off the other's digits, uint8 before int64 wraps around, and int64 before float32 is an
+      error.
     * An exception of the sampler is raised at its own place, after the batches before it.
     * What hangs or is lost in silence in torch is an error here: a result that cannot be pickled, an exception of a
       class that cannot be pickled, ``StopIteration`` from a map-style ``__getitem__`` or from ``collate_fn``.

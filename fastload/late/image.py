@@ -14,6 +14,8 @@ from __future__ import annotations
 
 import operator
 import weakref
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,20 +23,20 @@ import torch
 from PIL import Image, JpegImagePlugin
 from torch import Tensor
 
-from ..native.rows import MOST_SIDE
-from .origin import is_written_in
+from ..native.rows import FILTERS, MOST_SIDE, Pixels
+from .origin import is_written_in, original_of
 from .reading import read
-from .scope import Scope, thread
-from .source import Pixels, Source
+from .scope import thread
+from .source import Source
 from .view import View
 
 CORE = "_im" if "_im" in vars(Image.Image()) else "im"
 """The attribute that holds an image's pixel memory."""
 
-_INTERPOLATIONS = {Image.Resampling.BILINEAR: "bilinear", Image.Resampling.BICUBIC: "bicubic"}
+_INTERPOLATIONS = {int(Image.Resampling[name.upper()]): name for name in FILTERS}
 
 _ORIGINALS: dict[tuple[type, str], Any] = {
-    (owner, name): getattr(owner, name)
+    (owner, name): original_of(getattr(owner, name))
     for owner, names in (
         (Image.Image, ("__array_interface__", "convert", "copy", "crop", "resize", "tobytes", "transpose")),
         (JpegImagePlugin.JpegImageFile, ("load",)),
@@ -53,7 +55,8 @@ def is_patched() -> bool:
 
 
 def _is_replaced(owner: type, name: str) -> bool:
-    return getattr(owner, name) is not _ORIGINALS[owner, name]
+    found, original = getattr(owner, name), _ORIGINALS[owner, name]
+    return found is not original and original_of(found) is not original
 
 
 class _State:
@@ -66,6 +69,40 @@ class _State:
         self.view = view
         self.sample: object = None
         """The sample that used the image; None: none has."""
+
+
+def _same(view: View) -> View:
+    return view
+
+
+def _cropped(view: View, box: Any) -> View | None:
+    if box is None:
+        return view
+    try:
+        left, upper, right, lower = map(int, map(round, box))
+    except (TypeError, ValueError, OverflowError):
+        return None
+    limit = Image.MAX_IMAGE_PIXELS
+    if limit is not None and (right - left) * (lower - upper) > limit:
+        return None  # Pillow warns, or refuses
+    return view.cropped((left, upper, right, lower))
+
+
+def _resized(view: View, size: Any, resample: Any, box: Any) -> View | None:
+    width, height = view.shown_size
+    try:
+        columns, rows = map(operator.index, size)
+        interpolation = _INTERPOLATIONS.get(Image.Resampling.BICUBIC if resample is None else resample)
+        source = None if box is None or tuple(box) == (0, 0, width, height) else tuple(map(float, box))
+    except (TypeError, ValueError, OverflowError):
+        return None
+    if interpolation is None or not (0 < columns <= MOST_SIDE and 0 < rows <= MOST_SIDE):
+        return None
+    if source is None:
+        return view if (columns, rows) == (width, height) else view.resized((columns, rows), interpolation)
+    if len(source) != 4 or not (0 <= source[0] < source[2] <= width and 0 <= source[1] < source[3] <= height):
+        return None
+    return view.resized((columns, rows), interpolation, source)
 
 
 class _Late:
@@ -81,29 +118,35 @@ class _Late:
     _mode: str
     info: dict[Any, Any]
 
-    def _recording(self, method: str) -> _State | None:
-        """Return the state if an operation may be recorded now; None if the image is to become real for it.
+    def _state(self, method: str) -> _State | None:
+        """Return the state if the image may stay late now; None if it is to become real.
 
         Args:
-            method: of Pillow's, that the operation stands in for.
+            method: of Pillow's, that is stood in for.
         """
         scope = thread.scope
         if scope is None or _is_replaced(Image.Image, method):
             return None
-        state: _State | None = self.__dict__.get("_late")
-        if state is None:
+        if "_late" not in self.__dict__:
             self.load()
-            state = self.__dict__.get("_late")
-            if state is None:
-                return None
-        if state.sample is None:
+        state: _State | None = self.__dict__.get("_late")
+        if state is not None and state.sample is None:
             state.sample = scope.sample
         # An image that is kept over several samples is decoded once, as without late decoding.
-        return state if state.sample is scope.sample else None
+        return state if state is not None and state.sample is scope.sample else None
 
-    def _derived(self, state: _State, view: View | None, mode: str | None = None) -> LateImage | None:
-        """Return a new late image, with what Pillow's methods hand on; None if there is no such view."""
-        if view is None:
+    def _recorded(self, method: str, change: Callable[[View], View | None], mode: str | None = None) -> Any:
+        """Return the late image that an operation makes; None if it is not to be recorded.
+
+        Args:
+            method: of Pillow's, that is stood in for.
+            change: the operation. Asked first: what Pillow refuses, it refuses before it loads the file.
+            mode: of the result; None: the image's own.
+        """
+        late: _State | None = self.__dict__.get("_late")
+        view = change(View.whole(*self._size) if late is None else late.view)
+        state = None if view is None else self._state(method)
+        if state is None or view is None:
             return None
         new = LateImage.__new__(LateImage)
         Image.Image.__init__(new)
@@ -117,60 +160,35 @@ class _Late:
 
     def copy(self) -> Any:
         """See :meth:`PIL.Image.Image.copy`."""
-        state = self._recording("copy")
-        if state is not None:
-            return self._derived(state, state.view)
-        return make_real(self).copy()
+        made = self._recorded("copy", _same)
+        return make_real(self).copy() if made is None else made
 
     __copy__ = copy
 
     def convert(self, mode: str | None = None, *args: Any, **options: Any) -> Any:
         """See :meth:`PIL.Image.Image.convert`; to the same mode, and from L to RGB, it is recorded."""
-        known = not args and not options and (mode in (None, self._mode) or (self._mode == "L" and mode == "RGB"))
-        state = self._recording("convert") if known and "transparency" not in self.info else None
-        if state is not None:
-            return self._derived(state, state.view, mode)
-        return make_real(self).convert(mode, *args, **options)
+        known = mode in (None, self._mode) or (self._mode == "L" and mode == "RGB")
+        plain = not args and not options and "transparency" not in self.info
+        made = self._recorded("convert", _same, mode) if known and plain else None
+        return make_real(self).convert(mode, *args, **options) if made is None else made
 
     def crop(self, box: Any = None) -> Any:
         """See :meth:`PIL.Image.Image.crop`; within the image it is recorded."""
-        state = self._recording("crop")
-        made = None if state is None else self._derived(state, self._cropped(state.view, box))
+        made = self._recorded("crop", partial(_cropped, box=box))
         return make_real(self).crop(box) if made is None else made
 
-    def _cropped(self, view: View, box: Any) -> View | None:
-        if box is None:
-            return view
-        try:
-            left, upper, right, lower = map(int, map(round, box))
-        except (TypeError, ValueError, OverflowError):
-            return None
-        limit = Image.MAX_IMAGE_PIXELS
-        if limit is not None and (right - left) * (lower - upper) > limit:
-            return None  # Pillow warns, or refuses
-        return view.cropped((left, upper, right, lower))
-
     def resize(self, size: Any, resample: Any = None, box: Any = None, reducing_gap: Any = None) -> Any:
-        """See :meth:`PIL.Image.Image.resize`; with ``BILINEAR`` or ``BICUBIC`` it is recorded."""
-        known = box is None and reducing_gap is None
-        state = self._recording("resize") if known else None
-        made = None if state is None else self._derived(state, self._resized(state.view, size, resample))
+        """See :meth:`PIL.Image.Image.resize`; with all filters but ``NEAREST`` it is recorded."""
+        made = None
+        if reducing_gap is None:
+            made = self._recorded("resize", partial(_resized, size=size, resample=resample, box=box))
         return make_real(self).resize(size, resample, box, reducing_gap) if made is None else made
-
-    def _resized(self, view: View, size: Any, resample: Any) -> View | None:
-        try:
-            width, height = map(operator.index, size)
-            interpolation = _INTERPOLATIONS.get(Image.Resampling.BICUBIC if resample is None else resample)
-        except (TypeError, ValueError):
-            return None
-        if interpolation is None or not (0 < width <= MOST_SIDE and 0 < height <= MOST_SIDE):
-            return None
-        return view if (width, height) == self._size else view.resized((width, height), interpolation)
 
     def transpose(self, method: Any) -> Any:
         """See :meth:`PIL.Image.Image.transpose`; recorded."""
-        state = self._recording("transpose") if isinstance(method, int) else None
-        made = None if state is None else self._derived(state, state.view.transposed_by(method))
+        made = None
+        if isinstance(method, int):
+            made = self._recorded("transpose", lambda view: view.transposed_by(method))
         return make_real(self).transpose(method) if made is None else made
 
     def load(self) -> Any:
@@ -195,17 +213,17 @@ class _Late:
             "version": 3,
             "shape": pixels.shape,
             "typestr": "|u1",
-            "data": np.ascontiguousarray(pixels).data.toreadonly().cast("B"),
+            "data": pixels.data.toreadonly().cast("B"),
         }
 
     def _pixels(self, method: str) -> Pixels | None:
         """Return the pixels where that is better than making the image real; else None."""
         fresh = "_late" in self.__dict__ and self.__dict__["_late"].sample is None
-        state = self._recording(method)
+        state = self._state(method)
         # Small pixels take the place of their file. And who reads an image twice shall not decode it twice.
         if state is None or not fresh or _is_small(self, state):
             return None
-        return pixels_of(state, self._mode, thread.scope)
+        return _pixels_of(state, "L" if self._mode == "L" else "RGB")
 
     def __eq__(self, other: object) -> bool:
         if is_late(other):
@@ -271,7 +289,6 @@ class LateJpeg(JpegImagePlugin.JpegImageFile):
                 scope.count(f"at once ({source})")
             else:
                 self.__dict__["_late"] = _State(source, View.whole(source.width, source.height))
-                note(self)
         return _Late.load(self)  # type: ignore[arg-type]  # see there
 
 
@@ -328,26 +345,21 @@ def _is_small(image: Any, state: _State) -> bool:
     return bool(width * height * (1 if image._mode == "L" else 4) <= state.source.num_bytes)
 
 
-def pixels_of(state: _State, mode: str, scope: Scope | None) -> Pixels:
-    """Return the pixels of a late image: [height, width, 3], or [height, width] of mode L."""
+def _pixels_of(state: _State, layout: str) -> Pixels:
+    """Return the pixels of a late image: see :func:`~fastload.native.rows.pixels_of_image`."""
     view = state.view
-    width, height = view.upright_size
-    batch = torch.empty((height, width, 3), dtype=torch.uint8)
-    state.source.write(view, batch.permute(2, 0, 1), None, scope)
-    pixels: Pixels = batch.numpy()
-    if mode == "L":
-        pixels = pixels[..., 0]
+    pixels = state.source.pixels(view.cut, layout, thread.scope)
     if view.transposed:
         pixels = pixels.swapaxes(0, 1)
-        if view.mirrored:
-            pixels = pixels[:, ::-1]
-    return pixels[::-1] if view.inverted else pixels
+        pixels = pixels[:: -1 if view.inverted else 1, :: -1 if view.mirrored else 1]
+    return np.ascontiguousarray(pixels)
 
 
 def _to_core(state: _State, mode: str) -> Any:
-    pixels = pixels_of(state, mode, thread.scope)
+    layout = "L" if mode == "L" else "RGBX"  # as Pillow keeps them
+    pixels = _pixels_of(state, layout)
     height, width = pixels.shape[:2]
-    return getattr(Image.frombytes(mode, (width, height), np.ascontiguousarray(pixels).data), CORE)
+    return getattr(Image.frombytes(mode, (width, height), pixels.data, "raw", layout), CORE)
 
 
 def tensor_of(image: Any, table: Tensor, channels_last: bool) -> Tensor | None:
@@ -360,15 +372,15 @@ def tensor_of(image: Any, table: Tensor, channels_last: bool) -> Tensor | None:
         table: [3, 256].
         channels_last: the order of the result in memory.
     """
-    state = image._recording("__array_interface__") if image._mode == "RGB" else None
-    if state is None or state.view.transposed or state.view.inverted:
+    state = image._state("__array_interface__") if image._mode == "RGB" else None
+    if state is None or state.view.transposed:
         return None
     width, height = state.view.upright_size
     if channels_last:
         out = torch.empty((height, width, 3), dtype=table.dtype).permute(2, 0, 1)
     else:
         out = torch.empty((3, height, width), dtype=table.dtype)
-    state.source.write(state.view, out, table, thread.scope)
+    state.source.row(state.view.cut, table, out, thread.scope)
     return out
 
 

@@ -11,8 +11,15 @@ from typing import Any
 from PIL import Image, JpegImagePlugin
 
 from ..native import jpeg
-from .image import LateJpeg, is_patched
+from .image import LateJpeg, is_patched, note
 from .scope import thread
+
+
+def why_not() -> str | None:
+    """Return why no file is decoded late in this process; None where files are."""
+    if is_patched():
+        return "methods of Pillow's images were replaced"
+    return jpeg.why_not_as_pillow()
 
 
 def prepare() -> bool:
@@ -21,7 +28,7 @@ def prepare() -> bool:
     Returns:
         Whether files are decoded late.
     """
-    if jpeg.why_not_as_pillow() is not None:
+    if why_not() is not None:
         return False
     factory, accept = Image.OPEN.get("JPEG", (None, None))
     if not getattr(factory, "opens_late", False):
@@ -40,6 +47,7 @@ def _opener_around(factory: Any) -> Any:
             reason = _why_at_once(image)
             if reason is None:
                 image.__class__ = LateJpeg
+                note(image)
             else:
                 scope.count(f"at once ({reason})")
         return image
@@ -54,4 +62,4 @@ def _why_at_once(image: Any) -> str | None:
     return None if image.mode in ("RGB", "L") else image.mode
 
 
-__all__ = ["prepare"]
+__all__ = ["prepare", "why_not"]

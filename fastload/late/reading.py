@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..native import jpeg
+from ..native.rows import MOST_SIDE, Status
 from .source import Source
 
 
@@ -27,8 +28,10 @@ def read(image: Any) -> Source | str:
         return "cannot be read"
     if isinstance(found, str):
         return found
-    if (found.width, found.height, found.grey) != (*image.size, image.mode == "L"):
+    if (found.width, found.height, found.is_grey) != (*image.size, image.mode == "L"):
         return "another size or mode than Pillow read"
+    if max(image.size) > MOST_SIDE:
+        return "too large"
     image.tile = []
     image.readonly = 0
     image.map = None
@@ -48,9 +51,9 @@ def _read(file: Any, block_bytes: int) -> Source | str:
             return "truncated"
         data = data + block if data else block
         status = waiting.look_at(data)
-        if status is jpeg.Status.DONE:
+        if status is Status.DONE:
             return Source(data[: waiting.end], waiting.width, waiting.height, waiting.components == 1)
-        if status is not jpeg.Status.INCOMPLETE:
+        if status is not Status.INCOMPLETE:
             return status.name.lower().replace("_", " ")
 
 

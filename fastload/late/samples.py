@@ -84,6 +84,14 @@ class LateSamples(Scope):
             make_real_if_small(image)
 
 
+def settle(sample: Any) -> Any:
+    """Return a sample after its late images were made real, for who looks at it before its maker ends it."""
+    scope = thread.scope
+    if isinstance(scope, LateSamples) and scope.images:
+        scope.settle(sample)
+    return sample
+
+
 def _objects_in(sample: Any) -> list[Any]:
     """Return what a sample consists of: elements of containers, attributes of objects, at any depth."""
     found: dict[int, Any] = {}
@@ -108,4 +116,4 @@ def _objects_in(sample: Any) -> list[Any]:
     return list(found.values())
 
 
-__all__ = ["LateSamples", "process"]
+__all__ = ["LateSamples", "process", "settle"]

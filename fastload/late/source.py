@@ -1,26 +1,22 @@
-"""The bytes of a JPEG file, until its pixels are there; and the pixels of views of it.
+"""The bytes of a JPEG file, until its pixels are there; and what is cut out of it.
 
-In: a file that :func:`~fastload.native.jpeg.can_wait` has passed, and a :class:`~fastload.late.view.View`. Out: pixels,
-equal to those of Pillow bit for bit. No lock is held while decoding: two threads may both decode, and get the same.
+In: a file that :class:`~fastload.native.jpeg.Waiting` has passed, and a cut. Out: pixels, equal to those of Pillow bit
+for bit. No lock is held while decoding: two threads may both decode, and get the same.
 """
 
 from __future__ import annotations
 
 import io
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
-import torch
 from PIL import JpegImagePlugin
 from torch import Tensor
 
 from ..native import jpeg
-from ..native.rows import Status, Target, resize_row
+from ..native.rows import Cut, Pixels, Status, pixels_of_image, row_of_image
 from .scope import Scope
-from .view import View
-
-Pixels = npt.NDArray[np.uint8]
 
 
 class _Habit:
@@ -50,13 +46,13 @@ class Source:
         data: the file, up to its end of image.
         width: of the image, in pixels.
         height: in pixels.
-        grey: whether it has one channel.
+        is_grey: whether it has one channel.
     """
 
-    __slots__ = ("_data", "_uses", "grey", "height", "width")
+    __slots__ = ("_data", "_uses", "height", "is_grey", "width")
 
-    def __init__(self, data: bytes, width: int, height: int, grey: bool) -> None:
-        self.width, self.height, self.grey = width, height, grey
+    def __init__(self, data: bytes, width: int, height: int, is_grey: bool) -> None:
+        self.width, self.height, self.is_grey = width, height, is_grey
         self._data: bytes | Pixels = data
         self._uses = [0]
 
@@ -66,63 +62,63 @@ class Source:
         data = self._data
         return len(data) if isinstance(data, bytes) else data.nbytes
 
-    def write(self, view: View, out: Tensor, table: Tensor | None, scope: Scope | None) -> None:
-        """Write the pixels of a view.
+    def pixels(self, cut: Cut, layout: str, scope: Scope | None) -> Pixels:
+        """Return the pixels of a cut.
 
         Args:
-            view: its transposition and top-to-bottom flip are left to the caller.
-            out: [3, height, width] of the view before these, of any strides; uint8 or the table's dtype.
-            table: [3, 256]: what becomes of each level; None: itself.
+            cut: what is made of the image.
+            layout: of the result: see :func:`~fastload.native.rows.pixels_of_image`.
             scope: counts the image; None: nobody does.
         """
-        left, upper, right, lower = view.box
-        box = upper, left, lower - upper, right - left
-        flip = view.mirrored and not view.transposed
-        window = view.window
-        whole_out = out
-        if window is not None:
-            assert view.size is not None
-            width, height = view.size
-            out = torch.empty((1, height, width, 3), dtype=torch.uint8).permute(0, 3, 1, 2)[0]
-            flip = False
-        target = Target(out[None], table if window is None else None, view.interpolation or "bilinear")
-        self._write(box, target, flip, view, scope)
-        if window is not None:
-            part = out[:, window[1] : window[3], window[0] : window[2]]
-            if view.mirrored and not view.transposed:
-                part = part.flip(2)
-            if table is None:
-                whole_out.copy_(part)
-            else:
-                for channel in range(3):
-                    whole_out[channel] = table[channel][part[channel].long()]
+        made = self._from_file(lambda data: jpeg.pixels_of_jpeg(data, cut, layout), cut, scope)
+        return pixels_of_image(self._decoded(scope), cut, layout) if made is None else made
 
-    def _write(self, box: Any, target: Target, flip: bool, view: View, scope: Scope | None) -> None:
+    def row(self, cut: Cut, table: Tensor, out: Tensor, scope: Scope | None) -> None:
+        """Write what a table says of each level of a cut.
+
+        Args:
+            cut: what is made of the image.
+            table: [3, 256].
+            out: [3, height, width] of the cut's window and the table's dtype, of any strides.
+            scope: as in :meth:`pixels`.
+        """
+        made = self._from_file(lambda data: jpeg.row_of_jpeg(data, cut, table, out), cut, scope)
+        if made is None:
+            row_of_image(self._decoded(scope), cut, table, out)
+
+    def _from_file(self, decode: Callable[[bytes], Any], cut: Cut, scope: Scope | None) -> Any:
+        """Return what can be decoded of the file; None where all of the image is to be decoded, or is."""
         data = self._data
-        if isinstance(data, bytes):
-            first = self._uses[0] == 0
-            several = _habit.begin(self._uses) if first else True
-            if not several and jpeg.decode_row(data, box, target, 0, flip=flip) is Status.DONE:
-                self._uses[0] += 1
-                if scope is not None:
-                    all_of_it = view.box == (0, 0, self.width, self.height) and view.window is None
-                    scope.count("late, whole" if all_of_it else "late, in part")
-                return
-            data = self._data = self._decoded(data)
-            if scope is not None and first:
-                scope.count("late, whole")
-        self._uses[0] += 1
-        resize_row(data, box, target, 0, flip=flip)
+        if not isinstance(data, bytes) or self._uses[0] or _habit.begin(self._uses):
+            return None
+        made = decode(data)
+        if isinstance(made, Status):
+            return None
+        self._uses[0] = 1
+        if scope is not None:
+            is_whole = cut.box[2:] == cut.window[2:] == (self.height, self.width)
+            scope.count("late, whole" if is_whole else "late, in part")
+        return made
 
-    def _decoded(self, data: bytes) -> Pixels:
-        """Return the whole image: [H, W, 3]."""
-        pixels = torch.empty((1, self.height, self.width, 3), dtype=torch.uint8)
-        target = Target(pixels.permute(0, 3, 1, 2), None, "bilinear")
-        if jpeg.decode_row(data, (0, 0, self.height, self.width), target, 0) is Status.DONE:
-            return pixels[0].numpy()
-        # Damaged data of which libjpeg only warns.
-        with JpegImagePlugin.JpegImageFile(io.BytesIO(data)) as image:
-            return np.array(image.convert("RGB"))
+    def _decoded(self, scope: Scope | None) -> Pixels:
+        """Return the whole image, [H, W, 3] or [H, W]; from now on in place of the file."""
+        data = self._data
+        if not isinstance(data, bytes):
+            self._uses[0] += 1
+            return data
+        size = self.height, self.width
+        whole = Cut((0, 0, *size), size, "nearest", (0, 0, *size), (False, False))
+        layout = "L" if self.is_grey else "RGB"
+        pixels = jpeg.pixels_of_jpeg(data, whole, layout)
+        if isinstance(pixels, Status):
+            # Damaged data, of which libjpeg only warns.
+            with JpegImagePlugin.JpegImageFile(io.BytesIO(data)) as image:
+                pixels = np.array(image)
+        if scope is not None:
+            scope.count("late, whole")
+        self._data = pixels
+        self._uses[0] += 1
+        return pixels
 
 
 __all__ = ["Pixels", "Source"]

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from ..native.rows import Cut
+
 Box = tuple[int, int, int, int]
 """Left, upper, right, lower: Pillow's order, in pixels."""
 
@@ -19,7 +21,9 @@ class View(NamedTuple):
     """The part that is taken."""
     size: tuple[int, int] | None = None
     """(width, height) that it is resized to; None: it is not."""
-    interpolation: str = ""
+    interpolation: str = "nearest"
+    source: tuple[float, float, float, float] | None = None
+    """The part of the box that becomes the result: the ``box`` of Pillow's ``resize``; None: all of it."""
     window: Box | None = None
     """The part of the resized image that is kept; None: all of it."""
     transposed: bool = False
@@ -48,6 +52,19 @@ class View(NamedTuple):
         width, height = self.upright_size
         return (height, width) if self.transposed else (width, height)
 
+    @property
+    def cut(self) -> Cut:
+        """What the native library makes; the rest is to be transposed and flipped, where it is transposed."""
+        left, upper, right, lower = self.box
+        box = upper, left, lower - upper, right - left
+        size = box[2:] if self.size is None else self.size[::-1]
+        window = (0, 0, *size)
+        if self.window is not None:
+            left, upper, right, lower = self.window
+            window = upper, left, lower - upper, right - left
+        flips = (False, False) if self.transposed else (self.mirrored, self.inverted)
+        return Cut(box, size, self.interpolation, window, flips, self.source)
+
     def cropped(self, box: Box) -> View | None:
         """Return the view after a crop; None where the box is empty or reaches beyond the image."""
         left, upper, right, lower = box
@@ -65,11 +82,13 @@ class View(NamedTuple):
         window = self.window or (0, 0, *self.size)
         return self._replace(window=_within(window, (left, upper, right, lower)))
 
-    def resized(self, size: tuple[int, int], interpolation: str) -> View | None:
+    def resized(
+        self, size: tuple[int, int], interpolation: str, source: tuple[float, float, float, float] | None = None
+    ) -> View | None:
         """Return the view after a resize; None for a second one, or behind a flip, where rounding could differ."""
         if self.size is not None or self.transposed or self.mirrored or self.inverted:
             return None
-        return self._replace(size=size, interpolation=interpolation)
+        return self._replace(size=size, interpolation=interpolation, source=source)
 
     def transposed_by(self, method: int) -> View | None:
         """Return the view after ``PIL.Image.Image.transpose``.
