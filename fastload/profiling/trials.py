@@ -29,13 +29,14 @@ class Choice(NamedTuple):
         return f"engine={self.engine}, fuse={self.fuse}, seeding={self.seeding}"
 
 
+TORCH = Choice("torch", None, None)
 TRIED = (
     Choice("fastload", "auto", "sample"),
     Choice("fastload", True, "sample"),
     Choice("fastload", "auto", "torch"),
     Choice("fastload", False, "sample"),
 )
-"""What is tried beside what a loader was set to."""
+"""What is tried beside torch's loader, and what a loader was set to."""
 
 
 class Ratio(NamedTuple):
@@ -107,12 +108,12 @@ def chosen(loader: Mapping[str, Any], settings: Mapping[str, Any]) -> tuple[Choi
         ConfigError: they cannot be set so.
     """
     ours = loader.get("engine") == "fastload"
-    before = Choice("fastload", loader.get("fuse"), loader.get("seeding")) if ours else Choice("torch", None, None)
+    before = Choice("fastload", loader.get("fuse"), loader.get("seeding")) if ours else TORCH
     named = [knob for knob in ("fuse", "seeding") if knob in settings]
     if settings.get("engine", before.engine) != "fastload":
         if named:
             raise ConfigError(f"{named[0]} is an argument of fastload's loader; set the engine to fastload too")
-        return before, Choice("torch", None, None)
+        return before, TORCH
     defaults = before if ours else Choice("fastload", "auto", "sample")
     after = Choice("fastload", settings.get("fuse", defaults.fuse), settings.get("seeding", defaults.seeding))
     if after.fuse != "auto" and not isinstance(after.fuse, bool):
@@ -126,4 +127,4 @@ def chosen(loader: Mapping[str, Any], settings: Mapping[str, Any]) -> tuple[Choi
     return before, after
 
 
-__all__ = ["TRIED", "Choice", "Ratio", "Trials", "chosen", "trials_of"]
+__all__ = ["TORCH", "TRIED", "Choice", "Ratio", "Trials", "chosen", "trials_of"]

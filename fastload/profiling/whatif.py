@@ -90,7 +90,6 @@ class WhatIf:
         """
         self._require_trust()
         found = [self._fix(title, settings) for title, settings in self._candidates()]
-        # on a shared machine what helps in any case comes first
         helping = [fix for fix in found if fix.speedup >= 1 + _WORTH and not self._is_open(fix.step_ms)]
         return sorted(helping, key=lambda fix: -fix.speedup) or self._spare()
 

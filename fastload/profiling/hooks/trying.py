@@ -118,7 +118,7 @@ def _try(loader: Any) -> dict[str, Any]:
     import torch
     from torch.utils.data import IterableDataset
 
-    from ..trials import TRIED, chosen
+    from ..trials import TORCH, TRIED, chosen
 
     torch.set_num_threads(1)  # as in a worker
     dataset = loader.dataset
@@ -138,7 +138,7 @@ def _try(loader: Any) -> dict[str, Any]:
     mine, _ = chosen({"engine": engine, **{name: getattr(loader, name, None) for name in ("fuse", "seeding")}}, {})
     running: dict[Choice, Iterator[Any]] = {}
     reasons: dict[Choice, str] = {}
-    for choice in dict.fromkeys([mine, *TRIED]):
+    for choice in dict.fromkeys([mine, TORCH, *TRIED]):
         try:
             running[choice] = _batches(loader, choice, indices, size)
         except Exception as error:
@@ -169,12 +169,14 @@ def _batches(loader: Any, choice: Choice, indices: list[int], size: int) -> Iter
         ValueError: there are none with these settings; the message says why.
     """
     common = {"batch_size": size, "sampler": indices, "collate_fn": loader.collate_fn}
-    if choice.engine == "torch":
-        return iter(sys.modules["torch.utils.data.dataloader"].DataLoader(loader.dataset, **common))
+    from ...loader import DataLoader
+
+    if choice.engine == "torch":  # by the name of torch's there may be ours
+        kind: Any = next(kind for kind in DataLoader.__mro__ if kind.__module__.startswith("torch."))
+        return iter(kind(loader.dataset, **common))
     if choice.fuse is True and "torchvision" not in sys.modules:  # to import it takes longer than all trials
         raise ValueError("the script does not use torchvision")
     from ...fusing import possible_plan
-    from ...loader import DataLoader
 
     settings: Any = {"fuse": choice.fuse, "seeding": choice.seeding}
     made: Any = DataLoader(loader.dataset, **common, **settings)
