@@ -71,6 +71,11 @@ class Iterators:
             self._loaders[id(loader)] = self._told[number][1], number
         return number
 
+    def living(self) -> list[tuple[int, Any]]:
+        """Return the loaders that are still there, with their numbers."""
+        found = ((number, last()) for number, (_, last) in self._told.items())
+        return [(number, loader) for number, loader in found if loader is not None]
+
     def note_pass(self, iterator: Any, loader: Any, begun: int) -> None:
         """Note that an iterator has begun a pass, which took from ``begun`` until now."""
         number, which = number_of(iterator), self.loader(loader, iterator)

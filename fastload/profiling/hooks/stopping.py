@@ -10,6 +10,7 @@ import sys
 import threading
 import weakref
 from collections import deque
+from collections.abc import Callable
 from types import FrameType
 from typing import Any, NoReturn
 
@@ -41,6 +42,8 @@ class Stopping:
         self._limit = limit
         self._cached = cached
         self._again_at_first = again if cached else 0
+        self.at_end: Callable[[], None] | None = None
+        """Called before the script is ended for the first time."""
         self._begin()
         in_children(self._begin)
         if limit is not None and _SIGNAL is not None and signal.getsignal(_SIGNAL) is signal.SIG_DFL:
@@ -84,6 +87,8 @@ class Stopping:
         self._returns += has_returned
         if self._returns > _PATIENCE:
             _end_process()
+        if not self._ended and self.at_end is not None:
+            self.at_end()
         self._ended.add(here)
         if here is main or has_returned or self._before is None:
             self._before = weakref.WeakSet(threading.enumerate())
