@@ -57,6 +57,21 @@ class Work:
             blank = torch.empty(1, 1, 1).expand(3, height, width)
             self.boxes.append(transforms.RandomResizedCrop.get_params(blank, (0.08, 1.0), (3 / 4, 4 / 3)))
             self.flips.append(draw.random() < 0.5)
+        size = (_SIZE, _SIZE)
+        self.cuts = [
+            rows.Cut(tuple(box), size, "bilinear", (0, 0, *size), (flip, False))
+            for box, flip in zip(self.boxes, self.flips, strict=True)
+        ]
+        # All of each image, and the middle that most pipelines evaluate on.
+        self.wholes, self.middles = [], []
+        for data in self.files:
+            width, height = jpeg.read_size(data)[:2]
+            box = (0, 0, height, width)
+            self.wholes.append(rows.Cut(box, (height, width), "bilinear", box, (False, False)))
+            ratio = 256 / min(height, width)
+            h, w = (256 if side == min(height, width) else int(ratio * side) for side in (height, width))
+            window = ((h - _SIZE) // 2, (w - _SIZE) // 2, _SIZE, _SIZE)
+            self.middles.append(rows.Cut(box, (h, w), "bilinear", window, (False, False)))
 
 
 def by_pillow(work: Work, index: int) -> Image.Image:
@@ -79,47 +94,52 @@ def which_pillow() -> str:
 def sides(work: Work) -> dict[str, Callable[[int], object]]:
     """Return what is measured: functions of an index."""
     table = rows.level_table(lambda levels: _NORMALIZE(levels.to(torch.float32).div(255)))
-    uint8 = rows.Target(torch.empty(1, _SIZE, _SIZE, 3, dtype=torch.uint8).permute(0, 3, 1, 2), order=order())
-    planes = rows.Target(torch.empty(1, 3, _SIZE, _SIZE, dtype=torch.uint8), order=order())
-    normal = rows.Target(torch.empty(1, 3, _SIZE, _SIZE), table, order=order())
+    planes = torch.empty(3, _SIZE, _SIZE, dtype=torch.uint8)
+    normal = torch.empty(3, _SIZE, _SIZE)
     to_tensor = transforms.ToTensor()
     decoded = [np.asarray(Image.open(io.BytesIO(data)).convert("RGB")) for data in work.files[:100]]
 
-    def decode(target: rows.Target, level: str) -> Callable[[int], object]:
+    def pixels(cuts: list[rows.Cut], layout: str = "RGB", level: str = native.LEVELS[-1]) -> Callable[[int], object]:
         def one(index: int) -> None:
-            status = jpeg.decode_row(
-                work.files[index], work.boxes[index], target, 0, flip=work.flips[index], level=level
-            )
-            assert status is rows.Status.DONE, status
+            found = jpeg.pixels_of_jpeg(work.files[index], cuts[index], layout, order=order(), level=level)
+            assert not isinstance(found, rows.Status), found
+
+        return one
+
+    def tensor(table: torch.Tensor | None, out: torch.Tensor) -> Callable[[int], object]:
+        def one(index: int) -> None:
+            found = jpeg.row_of_jpeg(work.files[index], work.cuts[index], table, out, order=order())
+            assert found is out, found
 
         return one
 
     def resize(level: str) -> Callable[[int], object]:
-        def one(index: int) -> None:
-            index %= 100
-            rows.resize_row(decoded[index], work.boxes[index], uint8, 0, flip=work.flips[index], level=level)
+        return lambda index: rows.pixels_of_image(
+            decoded[index % 100], work.cuts[index % 100], order=order(), level=level
+        )
 
-        return one
-
-    cuts = []
-    for pixels, (top, left, height, width) in zip(decoded, work.boxes, strict=False):
-        cuts.append(Image.fromarray(pixels[top : top + height, left : left + width]))
+    crops = []
+    for image, (top, left, height, width) in zip(decoded, work.boxes, strict=False):
+        crops.append(Image.fromarray(image[top : top + height, left : left + width]))
 
     best = native.LEVELS.index(native.processor_level())
     found: dict[str, Callable[[int], object]] = {
         "Pillow + torchvision, uint8": lambda index: functional.pil_to_tensor(by_pillow(work, index)),
         "Pillow + torchvision, float32": lambda index: _NORMALIZE(to_tensor(by_pillow(work, index))),
         "Pillow, decoding alone": lambda index: Image.open(io.BytesIO(work.files[index])).convert("RGB"),
-        "Pillow, resizing crops of decoded files alone": lambda index: cuts[index % 100].resize(
+        "Pillow, resizing crops of decoded files alone": lambda index: crops[index % 100].resize(
             (_SIZE, _SIZE), Image.Resampling.BILINEAR
         ),
         "native, headers alone": lambda index: jpeg.read_size(work.files[index]),
     }
     for level in native.LEVELS[: best + 1]:
-        found[f"native, uint8 NHWC, {level}"] = decode(uint8, level)
+        found[f"native, uint8 NHWC, {level}"] = pixels(work.cuts, level=level)
         found[f"native, resize alone, {level}"] = resize(level)
-    found["native, uint8 NCHW"] = decode(planes, native.LEVELS[-1])
-    found["native, float32 NCHW"] = decode(normal, native.LEVELS[-1])
+    for layout in ("RGB", "RGBX"):
+        found[f"native, Resize(256) and CenterCrop(224), {layout}"] = pixels(work.middles, layout)
+        found[f"native, whole files, {layout}"] = pixels(work.wholes, layout)
+    found["native, uint8 NCHW"] = tensor(None, planes)
+    found["native, float32 NCHW"] = tensor(table, normal)
     return found
 
 
@@ -149,12 +169,11 @@ def loader_milliseconds(folder: str, fuse: bool) -> float:
 
 def rate(work: Work, num_threads: int) -> float:
     """Return images a second by the clock, uint8, each thread its own row of one batch."""
-    batch = torch.empty(num_threads, _SIZE, _SIZE, 3, dtype=torch.uint8).permute(0, 3, 1, 2)
-    target = rows.Target(batch, order=order())
+    batch = torch.empty(num_threads, 3, _SIZE, _SIZE, dtype=torch.uint8)
 
     def run(row: int) -> None:
         for index in range(row, len(work.files), num_threads):
-            jpeg.decode_row(work.files[index], work.boxes[index], target, row, flip=work.flips[index])
+            jpeg.row_of_jpeg(work.files[index], work.cuts[index], None, batch[row], order=order())
 
     threads = [threading.Thread(target=run, args=(row,)) for row in range(num_threads)]
     start = time.perf_counter()

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from .decisions import Decisions, decide
-from .fusing import decoder_of, plan_of, why_not_there
+from .fusing import decoder_of, images_in_words, plan_of, why_not_there
 from .memory import in_words
 
 # Failed samples that are listed.
@@ -42,6 +42,9 @@ def facts(loader: Any) -> list[tuple[str, str]]:
     lines += _workers(loader, decisions, statistics)
     lines.append(("order", decisions.order_reason))
     lines.append(("seeding", decisions.seeding_reason))
+    images = images_in_words(loader)
+    if images is not None:
+        lines.append(("images", images))
     if loader.device is not None:
         ahead = f"{loader.device}, {loader.prefetch_to_device} batches ahead"
         lines.append(("device", ahead + _way_to_device(loader, statistics)))
@@ -56,7 +59,7 @@ def facts(loader: Any) -> list[tuple[str, str]]:
         lines += [("no layout", f"{n} batches: {reason}") for reason, n in statistics.without_layout_reason.items()]
     if statistics.decoded:
         by = sorted(statistics.decoded.items(), key=lambda one: -one[1])
-        lines.append(("decoded", ", ".join(f"{number:,} by {name}" for name, number in by)))
+        lines.append(("decoded", ", ".join(f"{number:,} {name}" for name, number in by)))
     return lines
 
 

@@ -7,6 +7,7 @@ the user names: the samples are the same.
 
 from __future__ import annotations
 
+import sys
 import warnings
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -28,9 +29,9 @@ def check_can_fuse(loader: Any) -> None:
     Raises:
         ConfigError: they do not.
     """
-    if not isinstance(loader.fuse, bool):
-        raise ConfigError(f"fuse must be True or False, got fuse={loader.fuse!r}")
-    if loader.fuse and loader.seeding == "torch":
+    if not isinstance(loader.fuse, bool) and loader.fuse != "auto":
+        raise ConfigError(f"fuse must be 'auto', True or False, got fuse={loader.fuse!r}")
+    if loader.fuse is True and loader.seeding == "torch":
         raise ConfigError(
             "fuse=True draws parameters from each sample's key, and seeding='torch' from torch's streams; leave one out"
         )
@@ -39,10 +40,10 @@ def check_can_fuse(loader: Any) -> None:
     from .images import chosen
 
     chosen(loader.decoder)
-    if not loader.fuse:
+    if loader.fuse is not True:
         raise ConfigError(
-            f"decoder={loader.decoder!r} is what fuse=True decodes files with, got fuse=False; add fuse=True, or give "
-            f"the dataset loader=fastload.images.Loader({loader.decoder!r})"
+            f"decoder={loader.decoder!r} is what fuse=True decodes files with, got fuse={loader.fuse!r}; use "
+            f"fuse=True, or give the dataset loader=fastload.images.Loader({loader.decoder!r})"
         )
 
 
@@ -56,7 +57,7 @@ def decoder_of(loader: Any) -> str:
 
 def plan_of(loader: Any) -> Plan | None:
     """Return the plan of a loader's dataset: of its workers, where the device does a part; None: it asks for none."""
-    return _planned(loader)[0] if loader.fuse else None
+    return _planned(loader)[0] if loader.fuse is True else None
 
 
 def possible_plan(loader: Any) -> Plan | str:
@@ -89,12 +90,14 @@ def fused_of(loader: Any, seed: int, *, split: bool = True) -> tuple[FusedDatase
     Warns:
         UserWarning: nothing of the dataset can be fused.
     """
-    if not loader.fuse:
+    if loader.fuse is not True:
         return None, None
     plan, tail = _planned(loader, split=split)
     if not plan.fused:
         warnings.warn(
-            f"fuse=True changes nothing: {plan.reason}; loader.explain() shows what was recognised", stacklevel=6
+            f"fuse=True changes nothing: {plan.reason}; images are decoded late, as with fuse='auto'; "
+            "loader.explain() shows what was recognised",
+            stacklevel=6,
         )
         return None, None
     from .fusion import FusedDataset
@@ -105,6 +108,32 @@ def fused_of(loader: Any, seed: int, *, split: bool = True) -> tuple[FusedDatase
             loader._runtime.tail = known = plan.tails, tail
         tail = known[1]
     return FusedDataset(loader.dataset, plan, seed, **_makers(loader.decoder)), tail
+
+
+def decodes_late(loader: Any, fused: FusedDataset | None) -> bool:
+    """Whether the images of samples that the dataset loads itself are decoded late: see :mod:`fastload.late`."""
+    late = loader.fuse is not False and fused is None
+    if late and "PIL.Image" in sys.modules:
+        from .late import opener
+
+        opener.why_not()  # tried here once, so that workers that are forked know it
+    return late
+
+
+def images_in_words(loader: Any) -> str | None:
+    """Return how the images are decoded that the dataset opens itself, in words; None where Pillow is not used."""
+    if "PIL.Image" not in sys.modules:
+        return None
+    if loader.fuse is False:
+        return "decoded at once, as fuse=False asks"
+    if loader.fuse is True and _planned(loader)[0].fused:
+        return None
+    from .late.opener import why_not
+
+    reason = why_not()
+    if reason is not None:
+        return f"decoded at once: {reason}"
+    return "JPEG files that a sample opens through Pillow are decoded late, as far as their pixels are used"
 
 
 def _planned(loader: Any, *, split: bool = True) -> tuple[Plan, FusedTail | None]:
@@ -156,8 +185,10 @@ def _makers(decoder: str) -> dict[str, Any]:
 __all__ = [
     "check_can_fuse",
     "decoder_of",
+    "decodes_late",
     "does_steps",
     "fused_of",
+    "images_in_words",
     "named_plan",
     "plan_of",
     "possible_plan",

@@ -30,7 +30,7 @@ from .device import DeviceAhead, Loaded, Mover
 from .errors import LoadTimeout, NotReady, WorkerDied
 from .failures import NothingLeft
 from .forgiving import tolerance_of
-from .fusing import fused_of
+from .fusing import decodes_late, fused_of
 from .layout_book import LayoutBook
 from .library_generators import LibraryGenerators
 from .page_lock import PageLock
@@ -120,6 +120,7 @@ def _make_job(
         shared_seed=iterator._shared_seed,
         worker_init_fn=init_fn,
         fused=fused,
+        late=decodes_late(loader, fused),
         replicas=replicas["states"] if replicas is not None else (),
         tolerance=tolerance_of(loader, seed),
     )

@@ -90,7 +90,8 @@ class Statistics:
     failed_samples: int
     """Samples that could not be loaded, and were left out or replaced."""
     decoded: dict[str, int]
-    """Images that ``fuse=True`` decoded from files, by what decoded them: ``"native"``, ``"torchvision"``,
+    """Images that were decoded from files. By ``fuse="auto"``: ``"late, in part"``, ``"late, whole"``, and ``"at once
+    (...)"``: by Pillow, for this reason. By ``fuse=True``, what decoded them: ``"native"``, ``"torchvision"``,
     ``"pillow"``; ``"pillow (...)"``: left to Pillow, for this reason. Those of workers are counted as their chunks come
     in, those of chunks that were dropped as well."""
     waited_s: float
@@ -139,10 +140,12 @@ class DataLoader(compat.TorchDataLoader[T]):
             gives stands in for it, chosen by the sample's key, so that batches keep their sizes, and are the same for
             any number of workers and ranks. See :meth:`failed_samples`.
         max_errors: samples that may fail in one epoch on one rank; above that :class:`~fastload.DatasetError`.
-        fuse: make the samples of a torchvision dataset with torchvision transforms in fewer steps, the same as ever
-            given the same parameters; these come from each sample's key. With a ``device`` the last steps are done
-            there, before the ``batch_transform``. What is not known stays as it is; :meth:`explain` says what is done,
-            and why not more.
+        fuse: ``"auto"``: JPEG files that a sample opens through Pillow are decoded late, and only as far as their
+            pixels are used. The samples are those of ``False``, bit for bit. Within ``__getitem__`` such an image is
+            of a subclass of ``PIL.Image.Image``. ``True``: make the samples of a torchvision dataset with torchvision
+            transforms in fewer steps, the same as ever given the same parameters; these come from each sample's key.
+            With a ``device`` the last steps are done there, before the ``batch_transform``. What is not known stays as
+            it is, with images decoded late; :meth:`explain` says what is done, and why not more. ``False``: neither.
         decoder: what ``fuse`` decodes files with, all to the same pixels: ``"native"`` (fastload's own library),
             ``"torchvision"``, ``"pillow"``, or ``"auto"``: native where it is available, else Pillow. What a decoder
             cannot do is left to Pillow; :meth:`statistics` counts it.
@@ -156,6 +159,10 @@ class DataLoader(compat.TorchDataLoader[T]):
     * The randomness of augmentation belongs to the sample, so it differs from torch's streams. It is seeded with
       ``num_workers=0`` too, where the global generators get their state back after each batch. Worker threads draw
       from generators of their own, and leave the global ones alone.
+    * Tensors that differ in dtype within a batch are collated to the dtype that torch promotes them to, as it does with
+      ``num_workers=0``, for any number of workers. torch's workers take the first tensor's dtype: there a float32
+      before a float64 cuts off the other's digits, uint8 before int64 wraps around, and int64 before float32 is an
+      error.
     * An exception of the sampler is raised at its own place, after the batches before it.
     * What hangs or is lost in silence in torch is an error here: a result that cannot be pickled, an exception of a
       class that cannot be pickled, ``StopIteration`` from a map-style ``__getitem__`` or from ``collate_fn``.
@@ -199,7 +206,7 @@ class DataLoader(compat.TorchDataLoader[T]):
         fixed_buffers: bool = False,
         batch_transform: Callable[[Any], Any] | None = None,
         resident: Resident | None = None,
-        fuse: bool = False,
+        fuse: bool | str = "auto",
         on_error: OnError = "raise",
         max_errors: int = 100,
         decoder: Decoder = "auto",

@@ -60,10 +60,10 @@ def table_of_loader(loader: Any, place: str = "") -> Group:
     for name, text in facts(loader):
         words.add_row(name, text)
     plan = possible_plan(loader)
-    if loader.fuse:
+    if loader.fuse is True:
         heading = "fused, as fuse=True asks" if isinstance(plan, str) or plan.fused else "fuse=True changes nothing"
     else:
-        heading = "fuse is off; what fuse=True would do"
+        heading = f"fuse={loader.fuse!r}; what fuse=True would do"
     title = Text.assemble((_name(loader), "bold cyan"), (f"   {place}" if place else "", "dim"))
     return Group(title, Padding(Group(words, Text(""), *_of_plan(plan, heading)), (0, 0, 1, 2)))
 

@@ -17,7 +17,7 @@ from .batch_keys import BatchKeys, Origin
 from .decisions import decide, ids_are_indices
 from .errors import ConfigError, DatasetError
 from .forgiving import tolerance_of
-from .fusing import fused_of
+from .fusing import decodes_late, fused_of
 from .library_generators import LibraryGenerators
 from .passes import KnownBatches, known_batches, seed_of
 from .resuming import repeats_from
@@ -132,6 +132,7 @@ def _own(fetcher: Fetcher, samples: Any, row: int) -> Any:
 
 def _job_of(loader: Any, seed: int, known: KnownBatches | None) -> Job:
     shard = known.rows.shard if known is not None else None
+    fused = fused_of(loader, seed, split=False)[0]
     return Job(
         dataset=loader.dataset,
         collate_fn=loader.collate_fn,
@@ -146,7 +147,8 @@ def _job_of(loader: Any, seed: int, known: KnownBatches | None) -> Job:
         num_workers=0,
         shared_seed=None,
         worker_init_fn=None,
-        fused=fused_of(loader, seed, split=False)[0],
+        fused=fused,
+        late=decodes_late(loader, fused),
         tolerance=tolerance_of(loader, seed),
     )
 

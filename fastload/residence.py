@@ -205,7 +205,7 @@ def _batches(
         in_order=True,
         seed=0,
         seeding="sample",
-        fuse=loader.fuse and dataset is loader.dataset,
+        fuse=loader.fuse if dataset is loader.dataset or loader.fuse is not True else "auto",
         device=None,
         batch_transform=None,
         resident=None,

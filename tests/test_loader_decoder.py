@@ -110,7 +110,7 @@ def test_it_is_explained_which_decoder_runs_and_what_it_did(root, monkeypatch):
     epoch(loader)
     line = next(line for line in loader.explain().splitlines() if line.startswith("decoded"))
     counts = loader.statistics().decoded
-    assert sorted(line.removeprefix("decoded     ").split(", ")) == sorted(f"{n} by {key}" for key, n in counts.items())
+    assert sorted(line.removeprefix("decoded     ").split(", ")) == sorted(f"{n} {key}" for key, n in counts.items())
     assert set(counts) == {"torchvision", "pillow (colors)", "pillow (no JPEG file)"}
     monkeypatch.setattr(native_jpeg, "why_not", lambda: "it was not built")
     assert "native is not available: it was not built" in loader_of(root, "rows").explain()

@@ -265,7 +265,11 @@ class Endless(IterableDataset[Any]):
 
 @pytest.mark.parametrize(
     ("options", "words"),
-    [({"fuse": 1}, "fuse must be True or False, got fuse=1"), ({"fuse": True, "seeding": "torch"}, "leave one out")],
+    [
+        ({"fuse": 1}, "fuse must be 'auto', True or False, got fuse=1"),
+        ({"fuse": "yes"}, "fuse must be 'auto', True or False, got fuse='yes'"),
+        ({"fuse": True, "seeding": "torch"}, "leave one out"),
+    ],
     ids=str,
 )
 def test_arguments_that_do_not_go_with_it_are_refused(options, words):

@@ -36,14 +36,14 @@ def library() -> Iterator[Finding]:
     if reason is not None:
         off = os.environ.get("FASTLOAD_NATIVE") == "0"
         remedy = "unset FASTLOAD_NATIVE" if off else rebuild(_missing())
-        cost = f"fuse=True is about as fast as torchvision; with the library it takes {_KNOWN}"
+        cost = f"images are decoded by Pillow, whole; with the library fuse=True takes {_KNOWN}"
         yield Finding(name, "costs", reason, cost, remedy)
         return
     yield Finding(name, "ok", f"loaded; instruction set: {native.processor_level()}")
     reason = native.why_not("jpeg")
     if reason is not None:
         missing = _missing()
-        cost = f"files are decoded by Pillow; with the library fuse=True takes {_KNOWN}"
+        cost = f"images are decoded by Pillow, whole; with the library fuse=True takes {_KNOWN}"
         yield Finding(part, "costs", reason, cost, rebuild(missing))
         return
     from ..native.jpeg import pillow_agrees
@@ -55,14 +55,14 @@ def library() -> Iterator[Finding]:
         differ = np.abs(made.astype(np.int64) - expected)
         words = (
             f"works, but the active Pillow makes other values ({100 * np.mean(differ > 0):.1f} % of them, by at "
-            f"most {differ.max()}), so fuse=True leaves files to it, to give what torchvision gives"
+            f"most {differ.max()}), so no image is decoded late, and fuse=True leaves files to Pillow"
         )
         yield Finding(part, "costs", words, "see the times below", anew())
     elif not np.array_equal(made, expected):
         words = "does not give Pillow's pixels; please report this, with this page"
         yield Finding(part, "broken", words, remedy="export FASTLOAD_NATIVE=0")
     else:
-        yield Finding(part, "ok", "decodes, crops and resizes to Pillow's pixels, bit for bit")
+        yield Finding(part, "ok", "decodes, crops and resizes to Pillow's pixels, bit for bit: images are decoded late")
 
 
 def speed() -> Iterator[Finding]:

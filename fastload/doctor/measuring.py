@@ -47,25 +47,23 @@ def by_pillow(data: bytes) -> npt.NDArray[np.uint8]:
 
 
 def native_way(data: bytes) -> Callable[[], npt.NDArray[np.uint8]]:
-    """Return what makes the same by the native library; the array is the same one each time.
+    """Return what makes the same by the native library.
 
     Raises:
         RuntimeError: the library, or its JPEG part, cannot be used.
     """
-    import torch
+    from ..native.jpeg import pixels_of_jpeg
+    from ..native.rows import Cut, Order, Status, pillow_order
 
-    from ..native.jpeg import decode_row
-    from ..native.rows import Order, Status, Target, pillow_order
-
-    batch = torch.empty(1, SIZE, SIZE, 3, dtype=torch.uint8)
-    order = pillow_order()
-    target = Target(batch.permute(0, 3, 1, 2), order=Order.COLUMNS_FIRST if order is None else order)
+    found = pillow_order()
+    order = Order.COLUMNS_FIRST if found is None else found
+    cut = Cut(BOX, (SIZE, SIZE), "bilinear", (0, 0, SIZE, SIZE), (False, False))
 
     def make() -> npt.NDArray[np.uint8]:
-        status = decode_row(data, BOX, target, 0)
-        if status is not Status.DONE:
-            raise RuntimeError(f"the native library did not decode a plain JPEG file: {status.name}")
-        return batch[0].numpy()
+        pixels = pixels_of_jpeg(data, cut, order=order)
+        if isinstance(pixels, Status):
+            raise RuntimeError(f"the native library did not decode a plain JPEG file: {pixels.name}")
+        return pixels
 
     return make
 

@@ -194,21 +194,6 @@ def any_size(count: int) -> BatchShape:
     return BatchShape(count, 0, 1, 1)
 
 
-def is_written_in(function: Any, *packages: str) -> bool:
-    """Return whether a function, and all that it says it wraps, was written in one of these packages.
-
-    Its ``__module__`` does not tell: functools.wraps carries that of the wrapped function over.
-    """
-    while function is not None:
-        function = getattr(function, "__func__", function)  # of a bound method
-        namespace = getattr(function, "__globals__", None)
-        module = type(function).__module__ if namespace is None else namespace.get("__name__")
-        if str(module).split(".")[0] not in packages:
-            return False
-        function = getattr(function, "__wrapped__", None)
-    return True
-
-
 def short(value: Any) -> str:
     """Return a value as it is printed in a table."""
     if isinstance(value, float):
@@ -227,6 +212,5 @@ __all__ = [
     "Version",
     "any_size",
     "drawn_by_size",
-    "is_written_in",
     "short",
 ]

@@ -7,40 +7,18 @@ chosen by name, see :mod:`fastload.images.choice`; what one of them cannot do it
 from __future__ import annotations
 
 import threading
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
-import numpy as np
-import numpy.typing as npt
 import PIL.Image
 from torch import Tensor
 
-Box: TypeAlias = tuple[int, int, int, int]
-"""Top, left, height, width, in pixels."""
-
-Pixels: TypeAlias = npt.NDArray[np.uint8]
-"""[H, W, C]."""
-
+from ..native.rows import Box, Cut, Pixels
 
 Data: TypeAlias = bytes | memoryview
 """A file."""
 
 NO_JPEG = "no JPEG file"
 """Why a decoder of JPEG files left a file to Pillow, in the counts."""
-
-
-class Cut(NamedTuple):
-    """What is made of an image, in this order."""
-
-    box: Box
-    """The part of the image that is taken."""
-    size: tuple[int, int]
-    """(height, width) that it is resized to, antialiased; the box's own: it is not."""
-    interpolation: str
-    """torchvision's name: ``"nearest"``, ``"bilinear"``, ``"bicubic"``, ``"box"``, ``"hamming"``, ``"lanczos"``."""
-    window: Box
-    """The part of that which is kept."""
-    flips: tuple[bool, bool]
-    """Whether it is flipped left to right, and upside down."""
 
 
 def whole(height: int, width: int) -> Cut:

@@ -8,15 +8,16 @@ In: bytes and a cut. Out: Pillow's pixels, bit for bit: tests/native/test_native
 from __future__ import annotations
 
 import io
+from collections.abc import Callable
+from typing import TypeVar
 
 import PIL
 import PIL.Image
 import torch
 from torch import Tensor
 
-from .. import native
 from ..native import jpeg
-from ..native.rows import DTYPES, FILTERS, MOST_SIDE, Status, Target, pillow_order, resize_row
+from ..native.rows import DTYPES, FILTERS, MOST_SIDE, Status, pixels_of_image, row_of_image
 from ..pack.pixels import pixels_of
 from .base import NO_JPEG, Cut, Data, Levels, Pixels, Tally, whole
 from .pillow import PillowDecoder, cut_out, opened
@@ -46,40 +47,43 @@ class NativeDecoder:
     def image(self, data: Data) -> PIL.Image.Image:
         """See :class:`~fastload.images.base.Decoder`."""
         found = jpeg.read_size(data)
-        reason = "too large" if _is_bomb(found) else _words(found.status)
-        if reason is None:
-            pixels = torch.empty((1, found.height, found.width, 3), dtype=torch.uint8)
-            reason = _reason(data, whole(found.height, found.width), None, pixels.permute(0, 3, 1, 2))
-        if reason is not None:
-            return self._left(data, reason)
+        if _is_bomb(found):
+            return self._left(data, "too large")
+        if found.status != Status.DONE:
+            return self._left(data, _words(found.status))
+        pixels = jpeg.pixels_of_jpeg(data, whole(found.height, found.width), "RGBX")
+        if isinstance(pixels, Status):
+            return self._left(data, _words(pixels))
         self._tally.add("native")
-        image = PIL.Image.fromarray(pixels[0].numpy())
+        image = PIL.Image.frombytes("RGB", (found.width, found.height), pixels.data, "raw", "RGBX")
         with PIL.Image.open(io.BytesIO(data)) as header:
             image.info = dict(header.info)
         return image
 
     def pixels(self, data: Data, cut: Cut) -> Pixels:
         """See :class:`~fastload.images.base.Decoder`."""
-        batch = torch.empty((1, *cut.size, 3), dtype=torch.uint8)
-        reason = _reason(data, cut, None, batch.permute(0, 3, 1, 2))
-        if reason is not None:
-            return cut_out(self._left(data, reason), cut)
+        found = _made(data, cut, jpeg.pixels_of_jpeg, pixels_of_image)
+        if isinstance(found, str):
+            return cut_out(self._left(data, found), cut)
         self._tally.add("native")
-        top, left, height, width = cut.window
-        kept = batch[0, top : top + height, left : left + width]
-        flipped = [axis for axis, flip in zip((1, 0), cut.flips, strict=True) if flip]
-        return kept.flip(flipped).contiguous().numpy()
+        return found
 
     def row(self, data: Data, cut: Cut, values: Levels, out: Tensor) -> None:
         """See :class:`~fastload.images.base.Decoder`."""
-        if cut.window != (0, 0, *cut.size) or cut.flips[1] or values.table.dtype not in DTYPES:
+        if values.table.dtype not in DTYPES:
             values.write(torch.from_numpy(self.pixels(data, cut)).permute(2, 0, 1), out)
             return
-        reason = _reason(data, cut, values.table, out[None], flip=cut.flips[0])
-        if reason is None:
-            self._tally.add("native")
+        table = values.table.contiguous()
+        found = _made(
+            data,
+            cut,
+            lambda data, cut: jpeg.row_of_jpeg(data, cut, table, out),
+            lambda pixels, cut: row_of_image(pixels, cut, table, out),
+        )
+        if isinstance(found, str):
+            values.write(torch.from_numpy(cut_out(self._left(data, found), cut)).permute(2, 0, 1), out)
         else:
-            values.write(torch.from_numpy(cut_out(self._left(data, reason), cut)).permute(2, 0, 1), out)
+            self._tally.add("native")
 
     def _left(self, data: Data, reason: str) -> PIL.Image.Image:
         image = opened(data)
@@ -87,21 +91,24 @@ class NativeDecoder:
         return image
 
 
-def _reason(data: Data, cut: Cut, table: Tensor | None, batch: Tensor, *, flip: bool = False) -> str | None:
-    """Write an image to the only row of a batch; return why it was not done, or None."""
-    resized = cut.size != cut.box[2:]
+_Made = TypeVar("_Made", Pixels, Tensor)
+
+
+def _made(
+    data: Data, cut: Cut, of_file: Callable[[Data, Cut], _Made | Status], of_image: Callable[[Pixels, Cut], _Made]
+) -> _Made | str:
+    """Return what the library makes of a file, or why it does not."""
+    resized = cut.size != cut.box[2:] or cut.source is not None
     if resized and cut.interpolation not in FILTERS:
         return f"interpolation {cut.interpolation}"
     if max(cut.size) > MOST_SIDE:
         return "too large"
-    target = Target(batch, table, cut.interpolation if resized else FILTERS[0])
     # Asked for first, without the lock of the interpreter: what is not in memory yet is waited for there.
-    status = jpeg.decode_row(data, cut.box, target, 0, flip=flip)
-    pixels = pixels_of(data) if status == Status.NOT_JPEG else None
-    if pixels is None:
-        return _words(status)
-    resize_row(pixels, cut.box, target, 0, flip=flip)
-    return None
+    found = of_file(data, cut)
+    if not isinstance(found, Status):
+        return found
+    pixels = pixels_of(data) if found == Status.NOT_JPEG else None
+    return _words(found) if pixels is None else of_image(pixels, cut)
 
 
 def _is_bomb(found: jpeg.Size) -> bool:
@@ -110,23 +117,10 @@ def _is_bomb(found: jpeg.Size) -> bool:
     return limit is not None and found.width * found.height > limit
 
 
-def _words(status: Status) -> str | None:
-    if status == Status.DONE:
-        return None
+def _words(status: Status) -> str:
     return NO_JPEG if status == Status.NOT_JPEG else status.name.lower().replace("_", " ")
 
 
-def why_not() -> str | None:
-    """Return why the library cannot be used in Pillow's place; None where it can."""
-    reason = native.why_not("jpeg")
-    if reason is not None:
-        return reason
-    # A Pillow that decodes or resizes in a way that the library does not know is followed by itself alone.
-    if not jpeg.pillow_agrees():
-        return f"PIL {PIL.__version__} decodes to other values than the native library, which follows libjpeg-turbo"
-    if pillow_order() is None:
-        return f"PIL {PIL.__version__} resizes to other values than the native library, which follows Pillow's own"
-    return None
-
+why_not = jpeg.why_not_as_pillow
 
 __all__ = ["NativeDecoder", "why_not"]

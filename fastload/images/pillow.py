@@ -69,8 +69,8 @@ def opened(data: Data) -> PIL.Image.Image:
 def cut_out(image: PIL.Image.Image, cut: Cut) -> Pixels:
     """Return what a cut makes of an image: [height, width, C] of its window, the caller's to change."""
     image = _cropped(image, cut.box)
-    if cut.size != cut.box[2:]:
-        image = image.resize(cut.size[::-1], _RESAMPLING[cut.interpolation])
+    if cut.size != cut.box[2:] or cut.source is not None:
+        image = image.resize(cut.size[::-1], _RESAMPLING[cut.interpolation], cut.source)
     image = _cropped(image, cut.window)
     for flipped, way in zip(
         cut.flips, (PIL.Image.Transpose.FLIP_LEFT_RIGHT, PIL.Image.Transpose.FLIP_TOP_BOTTOM), strict=True

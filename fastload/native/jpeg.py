@@ -1,7 +1,7 @@
-"""JPEG files to rows of a batch, decoding only what a box needs.
+"""JPEG files to pixels or to rows of a batch, decoding only what a cut needs.
 
-In: the bytes of a file, a box, a row of a batch. Out: the row, equal bit for bit to what Pillow decodes, crops and
-resizes; or a status that says why the file is left to Pillow: CMYK, 12 bits, damage and the like. Orientation in EXIF
+In: the bytes of a file, and a cut. Out: an array or a tensor, equal bit for bit to what Pillow decodes, crops, resizes
+and flips; or a status that says why the file is left to Pillow: CMYK, 12 bits, damage and the like. Orientation in EXIF
 data is not applied, as Pillow does not. Damage in EXIF data and profiles, over which Pillow may stumble when it opens a
 file, is no matter here: they are not read.
 """
@@ -18,8 +18,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from . import LEVELS, function
-from .rows import ROW_ARGUMENTS, Box, Order, Status, Target, check, scratch_of_thread
+from . import LEVELS, function, why_not
+from .rows import Cut, Order, Pixels, Status, new_pixels, new_row, pillow_order, refusal, request, scratch_of_thread
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 # Anything with the buffer protocol, or a tensor [num_bytes] of uint8.
 Data: TypeAlias = Any
 
-_POINTER = ctypes.c_void_p
+_POINTER, _SIZE = ctypes.c_void_p, ctypes.c_size_t
 
 
 class Size(NamedTuple):
@@ -39,17 +39,17 @@ class Size(NamedTuple):
     components: int
     progressive: bool
     status: Status
-    """DONE if :func:`decode_row` may try the file."""
+    """DONE if :func:`pixels_of_jpeg` may try the file."""
 
 
 @functools.cache
 def _jpeg_size() -> Any:
-    return function("fastload_jpeg_size", ctypes.c_int, _POINTER, ctypes.c_size_t, _POINTER, part="jpeg")
+    return function("fastload_jpeg_size", ctypes.c_int, _POINTER, _SIZE, _POINTER, part="jpeg")
 
 
 @functools.cache
 def _jpeg_row() -> Any:
-    return function("fastload_jpeg_row", ctypes.c_int, _POINTER, _POINTER, ctypes.c_size_t, *ROW_ARGUMENTS, part="jpeg")
+    return function("fastload_jpeg_row", ctypes.c_int, _POINTER, _POINTER, _SIZE, ctypes.c_char_p, part="jpeg")
 
 
 def _place(data: Data) -> tuple[Any, int, Any]:
@@ -92,52 +92,130 @@ def read_size(data: Data) -> Size:
     return Size(width, height, components, bool(progressive), Status(status))
 
 
-def decode_row(
-    data: Data,
-    box: Box,
-    target: Target,
-    row: int,
-    *,
-    flip: bool = False,
-    level: str = LEVELS[-1],
-) -> Status:
-    """Write what is in a box of a JPEG file's image to a row of a batch, resized.
-
-    Args:
-        data: the file.
-        box: inside the image, whose size :func:`read_size` tells.
-        target: of the row.
-        row: 0 to N - 1.
-        flip: left to right, after the resize.
-        level: the instruction set, at most; all compute the same.
-
-    Returns:
-        DONE; or why it was not done: then the row holds anything, and another decoder is to write it.
-
-    Raises:
-        ValueError: the box is not inside the image.
-        IndexError: there is no such row.
-        RuntimeError: the library, or its JPEG part, cannot be used.
-
-    Equal to Pillow's ``open``, ``convert("RGB")``, ``crop`` and ``resize`` bit for bit:
-    tests/native/test_native_jpeg.py.
-
-    Cost:
-        Entropy decoding of all rows down to the box's last, the rest for the box alone.
-    """
-    arguments = target.arguments(row, box, flip, level)
+def _cut_file(data: Data, cut: Cut, target: Any, order: Order | None, level: str) -> int:
     address, length, kept = _place(data)
-    status = _jpeg_row()(scratch_of_thread().address, address, length, *arguments)
+    status: int = _jpeg_row()(scratch_of_thread().address, address, length, request(target, cut, order, level))
     del kept
     if status < 0:
         size = read_size(data)
-        check(status, box, size.height, size.width)
-    return Status(status)
+        raise refusal(cut, size.height, size.width)
+    return status
+
+
+def pixels_of_jpeg(
+    data: Data, cut: Cut, layout: str = "RGB", *, order: Order | None = None, level: str = LEVELS[-1]
+) -> Pixels | Status:
+    """Return what a cut makes of a JPEG file's image.
+
+    Args:
+        data: the file.
+        cut: what is made of it; its box is inside the image, whose size :func:`read_size` tells.
+        layout: of the result: one of ``LAYOUTS``. "L" is for grey files; files in colour give COLORS.
+        order: None: that of the installed Pillow.
+        level: the instruction set, at most; all compute the same.
+
+    Returns:
+        [height, width, 3] of uint8, of the cut's window; [height, width, 4] for "RGBX", [height, width] for "L". The
+        array is contiguous, and the caller's to change. Or why it was not done: then another decoder is to do it.
+
+    Raises:
+        ValueError: a part lies outside of its whole.
+        RuntimeError: the library, or its JPEG part, cannot be used, or Pillow here resizes in a way that is not known.
+
+    Equal to Pillow's ``open``, ``convert("RGB")``, ``crop``, ``resize`` and ``transpose`` bit for bit:
+    tests/native/test_native_jpeg.py.
+
+    Cost:
+        Entropy decoding of all rows down to the last that the window needs, the rest for what it needs alone; and 5 µs.
+    """
+    found, target = new_pixels(cut, layout)
+    status = _cut_file(data, cut, target, order, level)
+    return Status(status) if status else found
+
+
+def row_of_jpeg(
+    data: Data,
+    cut: Cut,
+    table: Tensor | None = None,
+    out: Tensor | None = None,
+    *,
+    order: Order | None = None,
+    level: str = LEVELS[-1],
+) -> Tensor | Status:
+    """Return what a table says of each level that a cut makes of a JPEG file's image.
+
+    Args:
+        data, cut, order, level: as in :func:`pixels_of_jpeg`.
+        table, out: as in :func:`~fastload.native.rows.row_of_image`.
+
+    Returns:
+        [3, height, width] of the cut's window, ``out`` if that is given. Or why it was not done: then ``out`` holds
+        anything, and another decoder is to do it.
+
+    Raises:
+        As :func:`pixels_of_jpeg`.
+    """
+    row, target = new_row(cut, table, out)
+    status = _cut_file(data, cut, target, order, level)
+    return Status(status) if status else row
+
+
+@functools.cache
+def _can_wait() -> Any:
+    return function(
+        "fastload_jpeg_can_wait", ctypes.c_int, ctypes.c_char_p, ctypes.c_size_t, *[_POINTER] * 2, part="jpeg"
+    )
+
+
+class Waiting:
+    """Whether the decoding of a file may be put off, found while the file is read.
+
+    It may where libjpeg cannot fail on it any more: its own reading of the header and its start succeed, the image is
+    a single scan, and up to its end there are no markers but restarts.
+    """
+
+    __slots__ = ("_progress", "_size")
+
+    def __init__(self) -> None:
+        self._progress = ctypes.c_int64()
+        self._size = (ctypes.c_int32 * 3)()
+
+    def look_at(self, data: bytes) -> Status:
+        """Look at what was read so far.
+
+        Args:
+            data: the file from its beginning: what was given before, and more.
+
+        Returns:
+            DONE: decoding may be put off. INCOMPLETE: call again with more. Others: it is to be decoded at once.
+        """
+        status = _can_wait()(data, len(data), ctypes.byref(self._progress), self._size)
+        return Status(status)
+
+    @property
+    def end(self) -> int:
+        """The file's length up to the end of its image."""
+        return self._progress.value
+
+    @property
+    def width(self) -> int:
+        """Of the image, in pixels."""
+        return self._size[0]
+
+    @property
+    def height(self) -> int:
+        """Of the image, in pixels."""
+        return self._size[1]
+
+    @property
+    def components(self) -> int:
+        """1 or 3."""
+        return self._size[2]
 
 
 @functools.cache
 def pillow_agrees() -> bool:
-    """Return whether the installed Pillow decodes files as :func:`decode_row` does, found by trying.
+    """Return whether the installed Pillow decodes files as :func:`pixels_of_jpeg` does, found by trying.
 
     Each has a libjpeg of its own. Those of libjpeg-turbo agree from 2.0 on; a Pillow that was built with another one
     has other colours.
@@ -147,17 +225,30 @@ def pillow_agrees() -> bool:
     if not features.check("jpg"):
         return False
     noise = np.random.Generator(np.random.PCG64(0)).integers(0, 256, (72, 144, 3), dtype=np.uint8)
-    box = 9, 19, 40, 50
+    cut = Cut((9, 19, 40, 50), (40, 50), "nearest", (0, 0, 40, 50), (False, False))
     for data in _trial_files(Image.fromarray(noise)):
-        batch = torch.empty(1, *box[2:], 3, dtype=torch.uint8)
-        # The filter and the order are without effect: nothing is resized.
-        target = Target(batch.permute(0, 3, 1, 2), None, "bilinear", Order.COLUMNS_FIRST)
-        if decode_row(data, box, target, 0) is not Status.DONE:
-            return False
-        cut = Image.open(io.BytesIO(data)).convert("RGB").crop((19, 9, 69, 49))
-        if not np.array_equal(batch[0].numpy(), np.asarray(cut)):
+        # The order is without effect: nothing is resized.
+        found = pixels_of_jpeg(data, cut, order=Order.COLUMNS_FIRST)
+        expected = Image.open(io.BytesIO(data)).convert("RGB").crop((19, 9, 69, 49))
+        if isinstance(found, Status) or not np.array_equal(found, np.asarray(expected)):
             return False
     return True
+
+
+@functools.cache
+def why_not_as_pillow() -> str | None:
+    """Return why the library cannot be used in Pillow's place; None where it can."""
+    import PIL
+
+    reason = why_not("jpeg")
+    if reason is not None:
+        return reason
+    # A Pillow that decodes or resizes in a way that the library does not know is followed by itself alone.
+    if not pillow_agrees():
+        return f"PIL {PIL.__version__} decodes to other values than the native library, which follows libjpeg-turbo"
+    if pillow_order() is None:
+        return f"PIL {PIL.__version__} resizes to other values than the native library, which follows Pillow's own"
+    return None
 
 
 def _trial_files(image: Image.Image) -> Iterator[bytes]:
@@ -179,4 +270,12 @@ def _trial_files(image: Image.Image) -> Iterator[bytes]:
         yield file.getvalue()
 
 
-__all__ = ["Size", "decode_row", "pillow_agrees", "read_size"]
+__all__ = [
+    "Size",
+    "Waiting",
+    "pillow_agrees",
+    "pixels_of_jpeg",
+    "read_size",
+    "row_of_jpeg",
+    "why_not_as_pillow",
+]

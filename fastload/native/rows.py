@@ -1,10 +1,11 @@
-"""Rows of a batch, as the native kernels write them: where they go, how levels become numbers, and a plain resize.
+"""Crops, resizes, windows and flips by the native kernels, for pixels in memory: to pixels, or to a tensor of levels.
 
-In: a batch [N, 3, h, w] of any strides (so NCHW and NHWC alike), images of 8-bit RGB, boxes within them. Out: row i of
-the batch, equal bit for bit to what Pillow and torch compute one after the other: ``image.crop``, ``image.resize``, a
-flip, and whatever function of a level the caller put into a table.
+In: images of 8 bits a channel, and a :class:`Cut`. Out: arrays of pixels, or a tensor [3, h, w] of what a table says of
+each level; equal bit for bit to what Pillow and torch compute one after the other: ``image.crop``, ``image.resize``,
+``image.crop``, ``image.transpose``, and whatever function of a level the caller put into a table. Only what the window
+needs is computed. JPEG files: :mod:`fastload.native.jpeg`, which shares all of this.
 
-Calls release the GIL. A batch may be written by many threads at once, each its own rows.
+Calls release the GIL.
 """
 
 from __future__ import annotations
@@ -12,10 +13,11 @@ from __future__ import annotations
 import ctypes
 import enum
 import functools
+import struct
 import threading
 import weakref
-from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -24,22 +26,29 @@ from torch import Tensor
 
 from . import LEVELS, function
 
-# Top, left, height, width, in pixels.
-Box: TypeAlias = Sequence[int]
+Box: TypeAlias = tuple[int, int, int, int]
+"""Top, left, height, width, in pixels."""
 
-FILTERS = ("bilinear", "bicubic")
+Pixels: TypeAlias = npt.NDArray[np.uint8]
+"""[H, W, C] or [H, W]."""
+
+FILTERS = ("bilinear", "bicubic", "box", "hamming", "lanczos")
+"""All antialiased, as Pillow has them."""
+LAYOUTS = {"RGB": 3, "RGBX": 4, "L": 1}
+"""Bytes of a pixel. RGBX is RGB with a byte of 255 behind each pixel, as Pillow keeps it; L is for grey images."""
 MOST_SIDE = 1 << 15
-"""Of a row of a batch."""
+"""Of a result."""
 MOST_SOURCE_SIDE = 1 << 24
-"""Of an image in memory: places in its rows are computed in 32 bits."""
+"""Of an image in memory."""
 
 DTYPES = (torch.uint8, torch.float32, torch.bfloat16, torch.float16)
 """What rows can be of."""
 
-_MOST_INT = (1 << 31) - 1
 _POINTER, _INT, _LONG = ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64
-# What every function that writes a row has at its end: box to level.
-ROW_ARGUMENTS = (_POINTER, *[_INT] * 5, _POINTER, _LONG, _LONG, _LONG, _INT, _POINTER, _INT)
+# struct fastload_request of resample.h.
+_REQUEST = struct.Struct("@Pqqq P ii 4f 4i 2i 4i ii i i")
+# Where results go: address, strides of rows, columns and channels, address of the table, bytes, channels.
+_Target: TypeAlias = tuple[int, int, int, int, int, int, int]
 
 
 class Status(enum.IntEnum):
@@ -59,6 +68,8 @@ class Status(enum.IntEnum):
     DAMAGED = 6
     """Truncated, or the decoder would only warn of it."""
     NO_MEMORY = 7
+    INCOMPLETE = 8
+    """More of the file is needed."""
 
 
 class Order(enum.IntEnum):
@@ -68,6 +79,24 @@ class Order(enum.IntEnum):
     """Always the columns: Pillow before 13."""
     TALL_ROWS_FIRST = 1
     """The rows where more than twice as many of them go as columns: Pillow 13."""
+
+
+class Cut(NamedTuple):
+    """What is made of an image, in this order."""
+
+    box: Box
+    """The part of the image that is taken."""
+    size: tuple[int, int]
+    """(height, width) that it is resized to, antialiased; the box's own: it is not."""
+    interpolation: str
+    """torchvision's name: ``"nearest"``, ``"bilinear"``, ``"bicubic"``, ``"box"``, ``"hamming"``, ``"lanczos"``."""
+    window: Box
+    """The part of that which is kept."""
+    flips: tuple[bool, bool]
+    """Whether it is flipped left to right, and upside down."""
+    source: tuple[float, float, float, float] | None = None
+    """The part of the box that becomes the result, as Pillow's ``resize(box=)`` has it: x0, y0, x1, y1 from the box's
+    corner. Samples of the box around it count. None: all of it."""
 
 
 class Scratch:
@@ -99,87 +128,115 @@ def scratch_of_thread() -> Scratch:
     return _of_thread.scratch
 
 
-class Target:
-    """A batch whose rows are written by address.
-
-    Args:
-        batch: [N, 3, h, w], on the CPU, strided as it may be; uint8, or what ``table`` has. Kept alive by this object.
-        table: [3, 256]: what each level of each channel becomes; from :func:`level_table`. None: itself.
-        interpolation: "bilinear" or "bicubic", both antialiased, as Pillow has them.
-        order: None: that of the installed Pillow.
+def request(target: _Target, cut: Cut, order: Order | None, level: str) -> bytes:
+    """Return what a function of the library wants to know.
 
     Raises:
-        ValueError: the batch cannot be written so.
-        RuntimeError: the library cannot be used, or Pillow here resizes in a way that is not known.
+        ValueError: the cut is none, or has a filter that is not known here.
+        RuntimeError: ``order`` is None, and Pillow here resizes in a way that is not known.
     """
-
-    def __init__(
-        self,
-        batch: Tensor,
-        table: Tensor | None = None,
-        interpolation: str = "bilinear",
-        order: Order | None = None,
-    ) -> None:
-        _check_batch(batch, table)
-        if interpolation not in FILTERS:
+    box, size, interpolation, window, flips, source = cut
+    code = _CODES.get(interpolation)
+    if code is None:
+        if source is not None or tuple(size) != tuple(box[2:]):
             raise ValueError(f"interpolation must be one of {FILTERS}, got {interpolation!r}")
+        code = 0
+    if order is None:
+        order = pillow_order()
         if order is None:
-            order = pillow_order()
-            if order is None:
-                raise RuntimeError("the installed Pillow resizes in a way of its own; pass order=")
-        self.batch = batch
-        self.table = None if table is None else table.contiguous()
-        size = batch.element_size()
-        self._start = batch.data_ptr()
-        self._step = batch.stride(0) * size
-        # Between the box, the flip and the row; and behind the row.
-        self._sizes = batch.shape[2], batch.shape[3], FILTERS.index(interpolation), int(order)
-        strides = batch.stride(2) * size, batch.stride(3) * size, batch.stride(1) * size
-        table_address = None if self.table is None else self.table.data_ptr()
-        self._tail = *strides, size, table_address
-
-    def arguments(self, row: int, box: Box, flip: bool, level: str = LEVELS[-1]) -> tuple[Any, ...]:
-        """Return what a function of the library wants from the box on.
-
-        Raises:
-            IndexError: there is no such row.
-            ValueError: that is no box.
-        """
-        if not 0 <= row < len(self.batch):
-            raise IndexError(f"the batch has {len(self.batch)} rows, got row {row}")
-        sides = [int(side) for side in box]
-        if len(sides) != 4 or min(sides) < 0 or max(sides) > _MOST_INT:
-            raise ValueError(f"a box is top, left, height and width, none of them negative, got {tuple(box)}")
-        place = (_INT * 4)(*sides)
-        return place, *self._sizes, int(flip), self._start + row * self._step, *self._tail, LEVELS.index(level)
+            raise RuntimeError("the installed Pillow resizes in a way of its own; pass order=")
+    mirrored = flips[0] + 2 * flips[1]
+    try:
+        if source is None:
+            source = 0, 0, box[3], box[2]
+        return _REQUEST.pack(*target, *source, *box, *size, *window, code, order, mirrored, LEVELS.index(level))
+    except (struct.error, OverflowError, IndexError) as error:
+        raise ValueError(f"a cut's box, window and source are four numbers each, its size two, got {cut}") from error
 
 
-def _check_batch(batch: Tensor, table: Tensor | None) -> None:
-    if batch.device.type != "cpu" or batch.layout != torch.strided:
-        raise ValueError(f"rows are written on the CPU to strided tensors, got {batch.device} and {batch.layout}")
-    if batch.ndim != 4 or batch.shape[1] != 3 or not all(1 <= side <= MOST_SIDE for side in batch.shape[2:]):
-        raise ValueError(f"the batch must be [N, 3, h, w], sides up to {MOST_SIDE}, got {tuple(batch.shape)}")
-    if batch.requires_grad:
-        raise ValueError("rows are written past autograd: the batch must not require grad")
-    if batch.dtype not in DTYPES:
-        raise ValueError(f"rows are of {', '.join(map(str, DTYPES))}, got {batch.dtype}")
-    for name, tensor in (("batch", batch), ("table", table)):
-        if tensor is not None and tensor.data_ptr() % tensor.element_size():
-            raise ValueError(
-                f"the {name} must begin at a multiple of its {tensor.element_size()} bytes an element, got the address "
-                f"{tensor.data_ptr():#x}; clone() it"
+_CODES = {name: code for code, name in enumerate(FILTERS)}
+
+
+def refusal(cut: Cut, height: int, width: int) -> ValueError:
+    """Return why the library refused a cut of an image of this size."""
+    wholes = {"box": ("image", height, width), "window": ("result", *cut.size)}
+    for name, (whole, *sides) in wholes.items():
+        part = cut.box if name == "box" else cut.window
+        if not all(0 <= at < at + side <= limit for at, side, limit in zip(part[:2], part[2:], sides, strict=True)):
+            return ValueError(
+                f"a {name} (top, left, height, width) must lie in its {whole} of {sides[0]} x {sides[1]}, "
+                f"got {tuple(part)}"
             )
-    for dim in range(4):
-        if batch.shape[dim] > 1 and batch.stride(dim) == 0:
-            raise ValueError(f"the batch repeats itself along dimension {dim} (stride 0), it cannot be written")
-    if table is None:
-        if batch.dtype != torch.uint8:
-            raise ValueError(f"without a table rows are of torch.uint8, got {batch.dtype}; see level_table()")
-    elif tuple(table.shape) != (3, 256) or table.dtype != batch.dtype or table.device.type != "cpu":
+    if not all(0 < side <= MOST_SIDE for side in cut.size):
+        return ValueError(f"a size must be a height and a width from 1 to {MOST_SIDE}, got {cut.size}")
+    return ValueError(f"a source (x0, y0, x1, y1) must lie in its box of {cut.box[2]} x {cut.box[3]}, got {cut.source}")
+
+
+def new_pixels(cut: Cut, layout: str) -> tuple[Pixels, _Target]:
+    """Return an array for a cut's window, and the target that it is.
+
+    Raises:
+        ValueError: there is no such layout, or the window has no such sides.
+    """
+    channels = LAYOUTS.get(layout)
+    if channels is None:
+        raise ValueError(f"layout must be one of {', '.join(LAYOUTS)}, got {layout!r}")
+    _, _, height, width = cut.window
+    _check_sides(height, width)
+    pixels = np.empty((height, width) if channels == 1 else (height, width, channels), dtype=np.uint8)
+    address = ctypes.addressof(ctypes.c_char.from_buffer(pixels.data))
+    return pixels, (address, channels * width, channels, 1, 0, 1, channels)
+
+
+def new_row(cut: Cut, table: Tensor | None, out: Tensor | None) -> tuple[Tensor, _Target]:
+    """Return a tensor for a cut's window, ``out`` if that is given, and the target that it is.
+
+    Raises:
+        ValueError: the table or the tensor cannot be used.
+    """
+    _, _, height, width = cut.window
+    _check_sides(height, width)
+    if out is None:
+        out = torch.empty((3, height, width), dtype=torch.uint8 if table is None else table.dtype)
+    else:
+        _check_out(out, height, width)
+    size = out.element_size()
+    place = 0
+    if table is not None:
+        place = table.data_ptr()
+        if table.shape != (3, 256) or not table.is_contiguous() or not table.is_cpu or place % size:
+            raise ValueError(
+                f"the table must be [3, 256], contiguous, on the CPU, and begin at a multiple of its {size} bytes an "
+                f"element, got {tuple(table.shape)} with strides {table.stride()} on {table.device} at {place:#x}"
+            )
+    if out.dtype != (torch.uint8 if table is None else table.dtype) or out.dtype not in DTYPES:
+        wanted = "without a table torch.uint8" if table is None else f"of the table's dtype, one of {DTYPES}"
+        raise ValueError(f"rows are {wanted}, got {out.dtype}; see level_table()")
+    channel, row, column = out.stride()
+    return out, (out.data_ptr(), row * size, column * size, channel * size, place, size, 3)
+
+
+def _check_sides(height: int, width: int) -> None:
+    if not (0 < height <= MOST_SIDE and 0 < width <= MOST_SIDE):
+        raise ValueError(f"a window must have sides from 1 to {MOST_SIDE}, got {height} x {width}")
+
+
+def _check_out(out: Tensor, height: int, width: int) -> None:
+    if not out.is_cpu or out.layout != torch.strided or out.requires_grad:
         raise ValueError(
-            f"the table must be [3, 256] of {batch.dtype} on the CPU, got {tuple(table.shape)} of {table.dtype} on "
-            f"{table.device}"
+            "rows are written past autograd, on the CPU, to strided tensors, got one on "
+            f"{out.device}, {out.layout}, requires_grad={out.requires_grad}"
         )
+    if out.shape != (3, height, width):
+        raise ValueError(f"the row must be [3, {height}, {width}], as the window, got {tuple(out.shape)}")
+    if out.data_ptr() % out.element_size():
+        raise ValueError(
+            f"the row must begin at a multiple of its {out.element_size()} bytes an element, got the address "
+            f"{out.data_ptr():#x}; clone() it"
+        )
+    for dim, (side, stride) in enumerate(zip(out.shape, out.stride(), strict=True)):
+        if side > 1 and stride == 0:
+            raise ValueError(f"the row repeats itself along dimension {dim} (stride 0), it cannot be written")
 
 
 def level_table(convert: Callable[[Tensor], Tensor]) -> Tensor:
@@ -205,79 +262,124 @@ def level_table(convert: Callable[[Tensor], Tensor]) -> Tensor:
 
 @functools.cache
 def _image_row() -> Any:
-    return function("fastload_image_row", ctypes.c_int, _POINTER, _POINTER, _LONG, _INT, _INT, *ROW_ARGUMENTS)
+    return function("fastload_image_row", ctypes.c_int, _POINTER, _POINTER, _LONG, _INT, _INT, _INT, ctypes.c_char_p)
 
 
-def resize_row(
-    pixels: npt.NDArray[np.uint8],
-    box: Box,
-    target: Target,
-    row: int,
-    *,
-    flip: bool = False,
-    level: str = LEVELS[-1],
-) -> None:
-    """Write what is in a box of an image to a row of a batch, resized.
-
-    Args:
-        pixels: [H, W, 3], the pixels of a row side by side.
-        box: inside the image.
-        target: of the row.
-        row: 0 to N - 1.
-        flip: left to right, after the resize.
-        level: the instruction set, at most; all compute the same.
-
-    Raises:
-        ValueError: the box is not inside the image, or the pixels are not as they must be.
-        IndexError: there is no such row.
-        MemoryError: as it says.
-
-    Equal to Pillow's ``crop`` and ``resize`` bit for bit: tests/native/test_native_rows.py.
-
-    Cost:
-        0.07 ms from 262 x 267 to 224 x 224 with AVX-512, 0.14 ms with AVX2 (AMD EPYC, 2.6 GHz).
-    """
-    if pixels.dtype != np.uint8 or pixels.ndim != 3 or pixels.shape[2] != 3 or pixels.strides[1:] != (3, 1):
+def _cut_image(pixels: Pixels, cut: Cut, target: _Target, order: Order | None, level: str) -> None:
+    channels = 1 if pixels.ndim == 2 else 3
+    shaped = pixels.ndim == 2 or (pixels.ndim == 3 and pixels.shape[2] == 3 and pixels.strides[2] == 1)
+    if pixels.dtype != np.uint8 or not shaped or pixels.strides[1] != channels:
         raise ValueError(
-            "pixels must be [H, W, 3] of uint8, a row's pixels side by side, got "
+            "pixels must be [H, W, 3] or [H, W] of uint8, a row's pixels side by side, got "
             f"{pixels.shape} of {pixels.dtype} with strides {pixels.strides}"
         )
     height, width = pixels.shape[:2]
     if max(height, width) > MOST_SOURCE_SIDE:
-        raise ValueError(f"pixels must be [H, W, 3] with sides up to {MOST_SOURCE_SIDE}, got {pixels.shape}")
-    arguments = target.arguments(row, box, flip, level)
-    status = _image_row()(scratch_of_thread().address, pixels.ctypes.data, pixels.strides[0], height, width, *arguments)
-    check(status, box, height, width)
-    if status != Status.DONE:
-        raise MemoryError(f"no memory to resize {tuple(box)} of an image of {height} x {width}")
-
-
-def check(status: int, box: Box, height: int, width: int) -> None:
-    """Raise ValueError if the library refused a box."""
+        raise ValueError(f"an image in memory must have sides up to {MOST_SOURCE_SIDE}, got {pixels.shape}")
+    status = _image_row()(
+        scratch_of_thread().address,
+        pixels.ctypes.data,
+        pixels.strides[0],
+        channels,
+        height,
+        width,
+        request(target, cut, order, level),
+    )
     if status < 0:
-        raise ValueError(
-            f"a box (top, left, height, width) must lie in its image of {height} x {width}, got {tuple(box)}"
-        )
+        raise refusal(cut, height, width)
+    if status:
+        raise MemoryError(f"no memory for {cut} of an image of {height} x {width}")
+
+
+def pixels_of_image(
+    pixels: Pixels, cut: Cut, layout: str = "RGB", *, order: Order | None = None, level: str = LEVELS[-1]
+) -> Pixels:
+    """Return what a cut makes of an image.
+
+    Args:
+        pixels: [H, W, 3], or [H, W] of a grey image; uint8, the pixels of a row side by side.
+        cut: what is made of it.
+        layout: of the result: one of ``LAYOUTS``. "L" has the first channel alone.
+        order: None: that of the installed Pillow.
+        level: the instruction set, at most; all compute the same.
+
+    Returns:
+        [height, width, 3] of uint8, of the cut's window; [height, width, 4] for "RGBX", [height, width] for "L". The
+        array is contiguous, and the caller's to change.
+
+    Raises:
+        ValueError: a part lies outside of its whole, or the pixels are not as they must be.
+        RuntimeError: the library cannot be used, or Pillow here resizes in a way that is not known.
+        MemoryError: as it says.
+
+    Equal to Pillow's ``crop``, ``resize`` and ``transpose`` bit for bit: tests/native/test_native_rows.py.
+
+    Cost:
+        0.07 ms from 262 x 267 to 224 x 224 with AVX-512, 0.14 ms with AVX2 (AMD EPYC, 2.6 GHz).
+    """
+    found, target = new_pixels(cut, layout)
+    _cut_image(pixels, cut, target, order, level)
+    return found
+
+
+def row_of_image(
+    pixels: Pixels,
+    cut: Cut,
+    table: Tensor | None = None,
+    out: Tensor | None = None,
+    *,
+    order: Order | None = None,
+    level: str = LEVELS[-1],
+) -> Tensor:
+    """Return what a table says of each level that a cut makes of an image.
+
+    Args:
+        pixels, cut, order, level: as in :func:`pixels_of_image`.
+        table: [3, 256], contiguous: what each level of each channel becomes; from :func:`level_table`. None: itself.
+        out: [3, height, width] of the cut's window and of the table's dtype (uint8 without one), on the CPU, strided as
+            it may be: what is written and returned. None: a new one, contiguous.
+
+    Raises:
+        As :func:`pixels_of_image`.
+    """
+    row, target = new_row(cut, table, out)
+    _cut_image(pixels, cut, target, order, level)
+    return row
 
 
 @functools.cache
 def pillow_order() -> Order | None:
-    """Return the order in which the installed Pillow resizes, found by trying; None if its results are none of ours."""
+    """Return the order in which the installed Pillow resizes, found by trying; None if its results are none of ours.
+
+    Each filter is tried with both axes smaller (tall and wide), both larger, and one of them.
+    """
     from PIL import Image
 
     noise = np.random.Generator(np.random.PCG64(0)).integers(0, 256, (48, 40, 3), dtype=np.uint8)
-    # Both axes smaller, tall and wide; one larger.
-    shapes = (12, 30), (30, 8), (20, 60), (70, 20)
-    resampling = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BICUBIC}
     agreed = set(Order)
-    for (height, width), interpolation in ((shape, name) for shape in shapes for name in FILTERS):
-        expected = np.asarray(Image.fromarray(noise).resize((width, height), resampling[interpolation]))
-        for order in Order:
-            batch = torch.empty(1, height, width, 3, dtype=torch.uint8)
-            resize_row(noise, (0, 0, 48, 40), Target(batch.permute(0, 3, 1, 2), None, interpolation, order), 0)
-            if not np.array_equal(batch[0].numpy(), expected):
-                agreed.discard(order)
+    for size in ((12, 30), (30, 8), (20, 60), (70, 20), (61, 53)):
+        for name in FILTERS:
+            expected = np.asarray(Image.fromarray(noise).resize(size[::-1], Image.Resampling[name.upper()]))
+            cut = Cut((0, 0, 48, 40), size, name, (0, 0, *size), (False, False))
+            for order in Order:
+                if not np.array_equal(pixels_of_image(noise, cut, order=order), expected):
+                    agreed.discard(order)
     return agreed.pop() if len(agreed) == 1 else None
 
 
-__all__ = ["DTYPES", "Box", "Order", "Scratch", "Status", "Target", "level_table", "pillow_order", "resize_row"]
+__all__ = [
+    "DTYPES",
+    "FILTERS",
+    "LAYOUTS",
+    "MOST_SIDE",
+    "Box",
+    "Cut",
+    "Order",
+    "Pixels",
+    "Scratch",
+    "Status",
+    "level_table",
+    "pillow_order",
+    "pixels_of_image",
+    "row_of_image",
+]

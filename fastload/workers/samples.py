@@ -9,6 +9,7 @@ import itertools
 import operator
 import reprlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
@@ -18,9 +19,27 @@ from torch.utils.data import Subset
 
 from ..errors import DatasetError
 from ..failures import ATTEMPTS, Failure, Tolerance, add_note, failure_of, name_sample
+from ..late import LateSamples
 from ..layout import Layout
 from ..observe import Watch
 from ..seeding import BATCH, SAMPLE, Keys, sample_id
+
+
+class FusedSamples(Protocol):
+    """Samples that were loaded at once: see :class:`fastload.fusion.Loaded`."""
+
+    @property
+    def targets(self) -> list[Any]:
+        """The second part of each sample."""
+
+    def samples(self) -> list[Any]:
+        """Return the samples as the dataset gives them."""
+
+    def batch(self) -> Any:
+        """Return what ``default_collate`` makes of the samples; None: the images are not in one tensor."""
+
+    def copied(self) -> FusedSamples:
+        """Return the same with images in memory of their own."""
 
 
 class Fused(Protocol):
@@ -32,27 +51,23 @@ class Fused(Protocol):
     def follows(self, epoch: int) -> bool:
         """Whether the dataset, as it is now, can still be loaded here; to be asked before what follows."""
 
-    def samples(
-        self, indices: Sequence[Any], ids: Iterable[int], epoch: int, seed: Callable[[bytes], None]
-    ) -> list[Any]:
-        """Return the samples as the dataset gives them."""
-
     def fits(self, layout: Layout) -> bool:
-        """Whether the samples can be written into rows of this layout."""
+        """Whether the images can be written into rows of this layout."""
 
-    def write(
+    def load(
         self,
         indices: Sequence[Any],
         ids: Iterable[int],
         epoch: int,
+        *,
+        out: Tensor | None = None,
         seed: Callable[[bytes], None],
-        layout: Layout,
-        rows: list[Tensor],
-    ) -> list[Sequence[Any]]:
-        """Write the samples into rows of such a layout, as :meth:`Layout.write_into` does.
+        failed: Callable[[int, Exception], bool] | None = None,
+    ) -> FusedSamples:
+        """Load samples, and call the user's code once for each; ``out``: rows for the images, of a layout that fits.
 
-        Raises:
-            DoesNotFit: they turned out to be others.
+        An error of the user's code is raised, unless ``failed(row, error)`` returns True; then that sample is void,
+        and the next ones are loaded. Every other error is raised before the user's code is called.
         """
 
     def decoded(self) -> dict[str, int]:
@@ -87,6 +102,8 @@ class Job:
     """What loads the samples in the dataset's place."""
     replicas: Sequence[Any] = ()
     """Of an IterableDataset: where each worker's replica begins; None or empty: at its start."""
+    late: bool = False
+    """Whether images are decoded late, where the dataset loads its samples itself: see :mod:`fastload.late`."""
     tolerance: Tolerance | None = None
     """What is done with samples that cannot be loaded; None: their errors are raised."""
 
@@ -113,6 +130,7 @@ class SampleLoader:
         if watch is not None:
             self._watch(watch)
         self._keys: tuple[int, Keys, Keys] | None = None
+        self._late = LateSamples() if job.late else None
 
     def _watch(self, watch: Watch) -> None:
         self._source = watch.samples(self._source)
@@ -128,22 +146,61 @@ class SampleLoader:
 
         Those that fail are raised, replaced or left out, as the job says; what became of them is in :attr:`failures`.
         """
-        fused = None if self._fused is None else self.fused_in(epoch)
-        if fused is None and self._getitems is None:
+        fused = self.fused_in(epoch)
+        if fused is not None:
+            made = self.load_fused(fused, indices, epoch, position)
+            return made if isinstance(made, list) else made.samples()
+        with nullcontext() if self._late is None else self._late:
+            return self._load(indices, epoch, position)
+
+    def _load(self, indices: Any, epoch: int, position: int) -> Any:
+        if self._getitems is None:
             return self._samples(indices, epoch, position)
         try:
-            if fused is not None:
-                return fused.samples(indices, self.ids_of(indices, position), epoch, self.seed_generators)
             self._seed(epoch, self._batch_id(indices, position))
-            return self._getitems(indices)  # type: ignore[misc]  # one of the two is there
+            return self._settled(self._getitems(indices))
         except StopIteration as error:
             raise stopped(self._job.dataset) from error
         except Exception as error:
             if not self.forgives(error):
-                if fused is None:
-                    add_note(error, f"in __getitems__ of the indices {reprlib.repr(indices)}")
+                add_note(error, f"in __getitems__ of the indices {reprlib.repr(indices)}")
                 raise
-        # One of them fails, and which one it is shows sample by sample.
+        return self._one_by_one(indices, epoch, position)
+
+    def load_fused(
+        self, fused: Fused, indices: Sequence[Any], epoch: int, position: int, out: Tensor | None = None
+    ) -> FusedSamples | list[Any]:
+        """Load samples by :meth:`Fused.load`.
+
+        Returns:
+            What was loaded at once; where samples failed, a list: of the others, and of what stands in for those.
+        """
+        ids = self.ids_of(indices, position)
+        errors: dict[int, Exception] = {}
+
+        def failed(row: int, error: Exception) -> bool:
+            if self.forgives(error):
+                errors[row] = error
+            return row in errors
+
+        try:
+            loaded = fused.load(indices, ids, epoch, out=out, seed=self.seed_generators, failed=failed)
+        except StopIteration as error:
+            raise stopped(self._job.dataset) from error
+        except Exception as error:
+            if not self.forgives(error):
+                raise
+            return self._one_by_one(indices, epoch, position)
+        if not errors:
+            return loaded
+        samples: list[Any] = []
+        made = (loaded if out is None else loaded.copied()).samples()
+        for row, (index, identity, sample) in enumerate(zip(indices, ids, made, strict=True)):
+            samples += self._instead_of(errors[row], row, index, identity, epoch) if row in errors else [sample]
+        return samples
+
+    def _one_by_one(self, indices: Any, epoch: int, position: int) -> list[Any]:
+        """Load samples of which at least one fails: which one it is shows now."""
         samples: list[Any] = []
         for row, (index, identity) in enumerate(zip(indices, self._ids(indices, position), strict=False)):
             try:
@@ -155,8 +212,25 @@ class SampleLoader:
         return samples
 
     def decoded(self) -> dict[str, int] | None:
-        """Return what a fused dataset has decoded since this was asked last; None for others."""
-        return None if self._fused is None else self._fused.decoded()
+        """Return how many images were decoded since this was asked last, by what decoded them; None: no such counts."""
+        if self._fused is not None:
+            return self._fused.decoded()
+        return None if self._late is None else self._late.take_counts()
+
+    def next_of(self, iterator: Iterator[Any]) -> Any:
+        """Return the next sample of an IterableDataset.
+
+        Raises:
+            StopIteration: it has ended.
+        """
+        with nullcontext() if self._late is None else self._late:
+            return self._settled(next(iterator))
+
+    def _settled(self, sample: Any) -> Any:
+        """Return a sample of the dataset's, as it leaves it: without late images."""
+        if self._late is not None and self._late.images:
+            self._late.settle(sample)
+        return sample
 
     def fused_in(self, epoch: int) -> Fused | None:
         """Return what loads the samples of an epoch in the dataset's place; None if the dataset does."""
@@ -164,6 +238,7 @@ class SampleLoader:
 
     def _samples(self, indices: Sequence[Any], epoch: int, position: int) -> list[Any]:
         dataset, subset = self._source, self._subset
+        late = self._late if self._late is not None and self._late.is_possible else None
         # All three go on behind a sample that has failed.
         taken = iter(indices)
         places: Iterator[Any] = taken
@@ -175,16 +250,22 @@ class SampleLoader:
         num_left_out = 0
         while True:
             try:
-                if keys is None and self._job.tolerance is None:
+                if keys is None and self._job.tolerance is None and late is None:
                     return [dataset[place] for place in places]
                 if keys is None:
                     for place in places:
-                        samples.append(dataset[place])  # noqa: PERF401  # what was loaded is needed behind an error
+                        sample = dataset[place]
+                        if late is not None and late.images:
+                            late.settle(sample)
+                        samples.append(sample)
                     return samples
                 key = keys[0].key
                 for identity, place in named:
                     self.seed_generators(key(identity))
-                    samples.append(dataset[place])
+                    sample = dataset[place]
+                    if late is not None and late.images:
+                        late.settle(sample)
+                    samples.append(sample)
                 return samples
             except StopIteration as error:
                 raise stopped(self._job.dataset) from error
@@ -231,11 +312,11 @@ class SampleLoader:
         """Load one sample with the randomness that belongs to an id."""
         fused = self.fused_in(epoch)
         if fused is not None:
-            return self._guarded(lambda one: fused.samples([one], [identity], epoch, self.seed_generators), index)[0]
+            return self._guarded(partial(self._one_fused, fused, identity, epoch), index)
         self._seed(epoch, identity)
         if self._getitems is None:
-            return self._guarded(partial(operator.getitem, self._dataset), index)
-        samples = self._guarded(self._getitems, [index])
+            return self._settled(self._guarded(partial(operator.getitem, self._dataset), index))
+        samples = self._settled(self._guarded(self._getitems, [index]))
         if type(samples) is not list or len(samples) != 1:
             raise DatasetError(
                 f"on_error needs samples one by one behind an error, and {type(self._job.dataset).__name__}."
@@ -244,11 +325,15 @@ class SampleLoader:
             )
         return samples[0]
 
+    def _one_fused(self, fused: Fused, identity: int, epoch: int, index: Any) -> Any:
+        return fused.load([index], [identity], epoch, seed=self.seed_generators).samples()[0]
+
     def load_alone(self, index: Any, epoch: int, position: int) -> Any:
         """Load what the dataset has at an index, where it makes its batches itself."""
         self._seed(epoch, self._id(index, position))
         try:
-            return self._guarded(partial(operator.getitem, self._dataset), index)
+            with nullcontext() if self._late is None else self._late:
+                return self._settled(self._guarded(partial(operator.getitem, self._dataset), index))
         except Exception as error:
             name_sample(error, self._job.dataset, index)
             raise
@@ -320,4 +405,4 @@ def stopped(dataset: object) -> DatasetError:
     )
 
 
-__all__ = ["Fused", "Job", "SampleLoader", "batch_getter", "stopped"]
+__all__ = ["Fused", "FusedSamples", "Job", "SampleLoader", "batch_getter", "stopped"]

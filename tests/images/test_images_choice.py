@@ -17,6 +17,7 @@ import fastload
 from fastload import ConfigError
 from fastload.fusion import FusedDataset, recognise
 from fastload.images import Loader, choice, decode, decoders, make_decoder, native_jpeg, nvjpeg, torchvision_io
+from fastload.native import jpeg
 
 
 @pytest.fixture
@@ -57,9 +58,10 @@ def test_auto_is_the_library_where_it_is_there_and_else_pillow_and_says_so(monke
 
 
 def test_the_library_is_not_taken_where_pillow_resizes_in_a_way_of_its_own(monkeypatch):
-    monkeypatch.setattr(native_jpeg.native, "why_not", lambda part: None)
-    monkeypatch.setattr(native_jpeg, "pillow_order", lambda: None)
-    assert "resizes to other values" in (native_jpeg.why_not() or "")
+    monkeypatch.setattr(jpeg, "why_not", lambda part: None)
+    monkeypatch.setattr(jpeg, "pillow_agrees", lambda: True)
+    monkeypatch.setattr(jpeg, "pillow_order", lambda: None)
+    assert "resizes to other values" in (jpeg.why_not_as_pillow.__wrapped__() or "")
 
 
 @pytest.mark.parametrize(

@@ -3,14 +3,15 @@
  * fuzz_jpeg SECONDS SEED FILE...
  *
  * Each round damages one of the files, byte by byte and segment by segment, and decodes a box of it to a row in memory
- * of just its size: of all elements, filters and layouts, on two instruction sets, which must agree. Where nothing is
+ * of just its size: of all elements, filters, windows and layouts, on two instruction sets, which must agree. Where nothing is
  * resized the row must also be what libjpeg decodes by itself from the whole file. Some requests are none, and must be
  * refused. Prints how many rounds there were, how many ended in which status (the first: refused requests), and how
  * many rows were compared with libjpeg's. The file at which it fails, or on which it spends a minute, is written to
  * FUZZ_LAST, if the environment names it. */
-#include "fastload.h"
 #include "fuzz_damage.h"
+#include "resample.h"
 
+#include <math.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdio.h>
@@ -23,20 +24,16 @@
 #include <sanitizer/common_interface_defs.h>
 #endif
 
-struct fastload_scratch;
 struct fastload_scratch *fastload_scratch_new(void);
 void fastload_scratch_free(struct fastload_scratch *);
 int fastload_jpeg_size(const uint8_t *, size_t, int32_t[4]);
-int fastload_jpeg_row(struct fastload_scratch *, const uint8_t *, size_t, const int32_t[4], int32_t, int32_t, int32_t,
-                      int32_t, int32_t, void *, int64_t, int64_t, int64_t, int32_t, const void *, int32_t);
+int fastload_jpeg_row(struct fastload_scratch *, const uint8_t *, size_t, const struct fastload_request *);
 
 /* Larger images only cost time. */
 #define MOST_PIXELS (1 << 22)
 
 struct request {
-    int32_t box[4], height, width, filter, order, flip, element;
-    int64_t row, column, channel;
-    const uint8_t *table;
+    struct fastload_request q;
     int invalid; /* it must be refused */
 };
 
@@ -126,42 +123,68 @@ static uint8_t *whole_image(const uint8_t *data, size_t size, int32_t width, int
     return pixels;
 }
 
+/* Any part of something, often all of it. */
+static void draw_part(int32_t part[4], int32_t height, int32_t width)
+{
+    part[2] = draw(3) ? 1 + (int32_t)draw((uint32_t)height) : height;
+    part[3] = draw(3) ? 1 + (int32_t)draw((uint32_t)width) : width;
+    part[0] = (int32_t)draw((uint32_t)(height - part[2] + 1));
+    part[1] = (int32_t)draw((uint32_t)(width - part[3] + 1));
+}
+
+static float draw_float(float most)
+{
+    return draw(4) ? most * (float)draw(10000) / 10000 : draw(2) ? most : 0;
+}
+
 /* Any request for an image; one in sixteen is for what is not. */
 static struct request draw_request(const int32_t header[4], const uint8_t *table)
 {
     static const int32_t odd[] = {0, -1, INT32_MIN, INT32_MAX, 65536, -65536};
-    struct request r = {.filter = (int32_t)draw(2), .order = (int32_t)draw(2), .flip = (int32_t)draw(2)};
-    r.box[2] = 1 + (int32_t)draw((uint32_t)header[1]);
-    r.box[3] = 1 + (int32_t)draw((uint32_t)header[0]);
-    r.box[0] = (int32_t)draw((uint32_t)(header[1] - r.box[2] + 1));
-    r.box[1] = (int32_t)draw((uint32_t)(header[0] - r.box[3] + 1));
-    r.height = draw(2) ? r.box[2] : 1 + (int32_t)draw(draw(4) ? 80 : 4);
-    r.width = draw(2) ? r.box[3] : 1 + (int32_t)draw(draw(4) ? 80 : 4);
-    r.height = r.height > FASTLOAD_MAX_SIDE ? 1 : r.height;
-    r.width = r.width > FASTLOAD_MAX_SIDE ? 1 : r.width;
-    r.element = 1 << draw(3);
-    r.table = r.element > 1 || draw(2) ? table : NULL;
+    static const float odder[] = {-1, -0.001f, 1e9f, NAN, INFINITY, -INFINITY};
+    struct request r = {.q = {.filter = (int32_t)draw(FASTLOAD_NUM_FILTERS),
+                              .order = (int32_t)draw(2),
+                              .flips = (int32_t)draw(4)}};
+    struct fastload_request *q = &r.q;
+    draw_part(q->box, header[1], header[0]);
+    for (int i = 0; i < 2; i++) {
+        q->size[i] = draw(2) ? q->box[2 + i] : 1 + (int32_t)draw(draw(4) ? 80 : 4);
+        q->size[i] = q->size[i] > FASTLOAD_MAX_SIDE ? 1 : q->size[i];
+        const float side = (float)q->box[3 - i], one = draw_float(side), other = draw_float(side);
+        q->source[i] = draw(3) ? 0 : one < other ? one : other;
+        q->source[2 + i] = q->source[i] == 0 ? side : one < other ? other : one;
+    }
+    draw_part(q->window, q->size[0], q->size[1]);
+    q->target.element = 1 << draw(3);
+    q->target.table = q->target.element > 1 || draw(2) ? table : NULL;
+    q->target.channels = q->target.table ? 3 : header[2] == 1 && draw(2) ? 1 : draw(2) ? 3 : 4;
     if (draw(16) == 0) {
         r.invalid = 1;
-        switch (draw(6)) {
+        switch (draw(8)) {
         case 0:
-            r.box[draw(4)] = draw(2) ? odd[1 + draw(5)] : INT32_MAX - (int32_t)draw(70000);
+            q->box[draw(4)] = draw(2) ? odd[1 + draw(5)] : INT32_MAX - (int32_t)draw(70000);
             break;
         case 1:
-            r.box[2 + draw(2)] = odd[draw(6)];
+            (draw(2) ? q->box : q->window)[2 + draw(2)] = odd[draw(6)];
             break;
         case 2:
-            *(draw(2) ? &r.height : &r.width) = draw(2) ? odd[draw(6)] : FASTLOAD_MAX_SIDE + 1;
+            q->size[draw(2)] = draw(2) ? odd[draw(6)] : FASTLOAD_MAX_SIDE + 1;
             break;
         case 3:
-            *(draw(2) ? &r.filter : &r.order) = draw(2) ? -1 : 2;
+            *(draw(2) ? &q->filter : &q->order) = draw(2) ? -1 : FASTLOAD_NUM_FILTERS;
             break;
         case 4:
-            r.element = draw(2) ? 3 : 0;
+            q->target.element = draw(2) ? 3 : 0;
+            q->target.channels = 3;
+            break;
+        case 5:
+            q->target.channels = draw(2) ? 0 : 2;
+            break;
+        case 6:
+            q->source[draw(4)] = odder[draw(6)];
             break;
         default:
-            r.element = 4;
-            r.table = NULL;
+            q->flips = draw(2) ? -1 : 4;
         }
     }
     return r;
@@ -170,13 +193,18 @@ static struct request draw_request(const int32_t header[4], const uint8_t *table
 /* Lays the row out: planes or pixels, with gaps or without. Returns the bytes from its first to its last. */
 static size_t lay_out(struct request *r)
 {
-    if (r->invalid)
+    struct target *t = &r->q.target;
+    const int32_t height = r->q.window[2], width = r->q.window[3];
+    if (r->invalid) {
+        t->column = 4;
+        t->channel = 1;
         return 1;
-    const int64_t gap = draw(4) ? 0 : (int64_t)(1 + draw(5)) * r->element, planes = draw(2);
-    r->column = planes ? r->element : 3 * r->element + (draw(4) ? 0 : gap);
-    r->row = r->width * r->column + gap;
-    r->channel = planes ? r->height * r->row + gap : r->element;
-    return (size_t)((r->height - 1) * r->row + (r->width - 1) * r->column + 2 * r->channel + r->element);
+    }
+    const int64_t gap = draw(4) ? 0 : (int64_t)(1 + draw(5)) * t->element, planes = t->channels != 4 && draw(2);
+    t->column = planes ? t->element : t->channels * t->element + (t->channels == 4 || draw(4) ? 0 : gap);
+    t->row = width * t->column + gap;
+    t->channel = planes ? height * t->row + gap : t->element;
+    return (size_t)((height - 1) * t->row + (width - 1) * t->column + (t->channels - 1) * t->channel + t->element);
 }
 
 static void fail(const char *what, int first, int second)
@@ -187,16 +215,20 @@ static void fail(const char *what, int first, int second)
 }
 
 /* Whether a row that was not resized is what libjpeg decodes. */
-static void compare(const struct request *r, const uint8_t *row, const uint8_t *image, int32_t image_width)
+static void compare(const struct fastload_request *q, const uint8_t *row, const uint8_t *image, int32_t image_width)
 {
-    for (int32_t y = 0; y < r->height; y++)
-        for (int32_t x = 0; x < r->width; x++)
-            for (int c = 0; c < 3; c++) {
-                const int32_t from = r->flip ? r->width - 1 - x : x;
-                const uint8_t *level =
-                    image + ((size_t)(r->box[0] + y) * (size_t)image_width + (size_t)(r->box[1] + from)) * 3 + c;
-                const uint8_t *wanted = r->table ? r->table + (256 * c + *level) * r->element : level;
-                if (memcmp(row + y * r->row + x * r->column + c * r->channel, wanted, (size_t)r->element))
+    const struct target *t = &q->target;
+    for (int32_t y = 0; y < q->window[2]; y++)
+        for (int32_t x = 0; x < q->window[3]; x++)
+            for (int c = 0; c < t->channels; c++) {
+                const int32_t up = q->flips & FASTLOAD_UPSIDE_DOWN ? q->window[2] - 1 - y : y;
+                const int32_t across = q->flips & FASTLOAD_LEFT_RIGHT ? q->window[3] - 1 - x : x;
+                const int32_t from_y = q->box[0] + (int32_t)q->source[1] + q->window[0] + up;
+                const int32_t from_x = q->box[1] + (int32_t)q->source[0] + q->window[1] + across;
+                static const uint8_t last = 255;
+                const uint8_t *level = c == 3 ? &last : image + ((size_t)from_y * (size_t)image_width + (size_t)from_x) * 3 + c;
+                const uint8_t *wanted = t->table ? (const uint8_t *)t->table + (256 * c + *level) * t->element : level;
+                if (memcmp(row + y * t->row + x * t->column + c * t->channel, wanted, (size_t)t->element))
                     fail("a pixel is not libjpeg's", y, x);
             }
 }
@@ -209,24 +241,31 @@ static int decode(struct fastload_scratch *scratch, const uint8_t *data, size_t 
     if (known == FASTLOAD_DONE && (int64_t)header[0] * header[1] > MOST_PIXELS)
         return FASTLOAD_TOO_LARGE;
     if (known != FASTLOAD_DONE)
-        header[0] = header[1] = 8;
+        header[0] = header[1] = header[2] = 8;
     struct request r = draw_request(header, table);
     const size_t bytes = lay_out(&r);
     uint8_t *rows[2] = {calloc(bytes, 1), calloc(bytes, 1)};
     const int levels[2] = {FASTLOAD_BEST, (int)draw(2)};
     int status[2];
-    for (int i = 0; i < 2; i++)
-        status[i] = fastload_jpeg_row(scratch, data, size, r.box, r.height, r.width, r.filter, r.order, r.flip, rows[i],
-                                      r.row, r.column, r.channel, r.element, r.table, levels[i]);
+    for (int i = 0; i < 2; i++) {
+        r.q.target.data = rows[i];
+        r.q.level = levels[i];
+        status[i] = fastload_jpeg_row(scratch, data, size, &r.q);
+    }
     if (status[0] != status[1] || (status[0] == FASTLOAD_DONE && memcmp(rows[0], rows[1], bytes)))
         fail("levels differ", status[0], status[1]);
     if (known != FASTLOAD_DONE ? status[0] != known : (status[0] == FASTLOAD_BAD_ARGUMENT) != r.invalid)
         fail("not what the header promised", status[0], known);
-    if (status[0] == FASTLOAD_DONE && r.height == r.box[2] && r.width == r.box[3]) {
+    int copied = 1;
+    for (int i = 0; i < 2; i++) {
+        const float begin = r.q.source[i];
+        copied = copied && begin == (float)(int)begin && r.q.source[2 + i] - begin == (float)r.q.size[1 - i];
+    }
+    if (status[0] == FASTLOAD_DONE && copied) {
         uint8_t *image = whole_image(data, size, header[0], header[1]);
         if (!image)
             fail("libjpeg fails where the library does not", 0, 0);
-        compare(&r, rows[0], image, header[0]);
+        compare(&r.q, rows[0], image, header[0]);
         free(image);
         ++*same;
     }

@@ -11,13 +11,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image
 
 from fastload.native import rows
+from fastload.native.rows import FILTERS, Box, Cut
 
 SOURCES = Path(rows.__file__).parent / "src"
-RESAMPLING = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BICUBIC}
 # Sampling of the first component, across and down.
 SAMPLINGS = [(1, 1), (2, 1), (2, 2), (1, 2), (4, 1)]
 
@@ -38,14 +37,53 @@ def saved(image: np.ndarray, **options: object) -> bytes:
     return buffer.getvalue()
 
 
-def by_pillow(
-    data: bytes, box: tuple[int, int, int, int], size: tuple[int, int], interpolation: str, flip: bool
-) -> np.ndarray:
-    """Return [height, width, 3]: what Pillow decodes, crops, resizes and flips."""
-    top, left, height, width = box
-    image = Image.open(io.BytesIO(data)).convert("RGB").crop((left, top, left + width, top + height))
-    found = np.asarray(image.resize(size[::-1], RESAMPLING[interpolation]))
-    return found[:, ::-1] if flip else found
+def cut_of(
+    box: Box,
+    size: tuple[int, int] | None = None,
+    interpolation: str = "bilinear",
+    *,
+    window: Box | None = None,
+    flips: tuple[bool, bool] = (False, False),
+    source: tuple[float, float, float, float] | None = None,
+) -> Cut:
+    """Return a cut: of the box's size and of all of the result, where nothing else is said."""
+    size = box[2:] if size is None else size
+    return Cut(box, size, interpolation, (0, 0, *size) if window is None else window, flips, source)
+
+
+def by_pillow(image: bytes | np.ndarray, cut: Cut, mode: str = "RGB") -> np.ndarray:
+    """Return [height, width, 3], or [height, width] of mode "L": what Pillow makes of a file or of pixels."""
+    found = Image.open(io.BytesIO(image)).convert(mode) if isinstance(image, bytes) else Image.fromarray(image)
+    for step in range(2):
+        top, left, height, width = cut.window if step else cut.box
+        found = found.crop((left, top, left + width, top + height))
+        if not step:
+            found = found.resize(cut.size[::-1], Image.Resampling[cut.interpolation.upper()], cut.source)
+    return np.asarray(found)[:: -1 if cut.flips[1] else 1, :: -1 if cut.flips[0] else 1]
+
+
+def some_cut(rng: np.random.Generator, height: int, width: int) -> Cut:
+    """Return any cut of an image: mostly resized, often in a window, sometimes with a source of its own."""
+    box = some_box(rng, height, width)
+    size = [int(side) for side in rng.integers(1, 150, 2)]
+    # Without a resize every pixel of the box is seen.
+    for axis in range(2):
+        if rng.random() < 0.5:
+            size[axis] = box[2 + axis]
+    high, wide = size
+    source = None
+    if rng.random() < 0.3:
+        whole = rng.random() < 0.3
+        x, y = (np.sort(rng.integers(0, side + 1, 2) if whole else rng.uniform(0, side, 2)) for side in box[:1:-1])
+        source = float(x[0]), float(y[0]), float(x[1]), float(y[1])
+    return cut_of(
+        box,
+        (high, wide),
+        FILTERS[rng.integers(len(FILTERS))],
+        window=some_box(rng, high, wide) if rng.random() < 0.6 else None,
+        flips=(bool(rng.integers(2)), bool(rng.integers(2))),
+        source=source,
+    )
 
 
 def some_box(rng: np.random.Generator, height: int, width: int) -> tuple[int, int, int, int]:
@@ -54,12 +92,6 @@ def some_box(rng: np.random.Generator, height: int, width: int) -> tuple[int, in
     top = height - h if rng.random() < 0.15 else rng.integers(0, height - h + 1)
     left = width - w if rng.random() < 0.15 else rng.integers(0, width - w + 1)
     return int(top), int(left), h, w
-
-
-def row_target(size: tuple[int, int], interpolation: str = "bilinear") -> tuple[np.ndarray, rows.Target]:
-    """Return [height, width, 3] of uint8, and a target of one row that writes it."""
-    batch = torch.zeros(1, *size, 3, dtype=torch.uint8)
-    return batch[0].numpy(), rows.Target(batch.permute(0, 3, 1, 2), None, interpolation)
 
 
 def real_files(limit: int | None = None) -> list[Path]:

@@ -11,7 +11,7 @@ import threading
 import numpy as np
 import pytest
 from fuzz import build, made_files, start
-from jpeg_files import mutants, picture, row_target, saved
+from jpeg_files import by_pillow, cut_of, mutants, picture, saved
 
 from fastload.native import jpeg
 from fastload.native.rows import Status
@@ -40,13 +40,12 @@ def test_damaged_files_write_nothing_to_the_standard_streams():
     code = (
         "import sys; sys.path.insert(0, 'tests/native')\n"
         "import itertools, numpy as np\n"
-        "from jpeg_files import mutants, picture, row_target, saved\n"
+        "from jpeg_files import cut_of, mutants, picture, saved\n"
         "from fastload.native import jpeg\n"
         "rng = np.random.default_rng(0)\n"
-        "_, target = row_target((8, 8))\n"
         "for data in itertools.islice(mutants(rng, [saved(picture(rng, 40, 40))]), 300):\n"
         "    if jpeg.read_size(data).width >= 8 and jpeg.read_size(data).height >= 8:\n"
-        "        jpeg.decode_row(data, (0, 0, 8, 8), target, 0)\n"
+        "        jpeg.pixels_of_jpeg(data, cut_of((0, 0, 8, 8)))\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
@@ -55,20 +54,18 @@ def test_damaged_files_write_nothing_to_the_standard_streams():
 def test_threads_decode_good_and_damaged_files_side_by_side():
     rng = np.random.default_rng(1)
     good = saved(picture(rng, 120, 130), subsampling=2)
-    expected, target = row_target((50, 60))
-    assert jpeg.decode_row(good, (10, 10, 90, 100), target, 0) is Status.DONE
+    cut = cut_of((10, 10, 90, 100), (50, 60))
+    expected = by_pillow(good, cut)
     source = mutants(rng, [good])
     damaged = [next(source) for _ in range(100)]
     wrong = []
 
     def work(begin: int) -> None:
         for data in damaged[begin::4]:
-            found, mine = row_target((50, 60))
             header = jpeg.read_size(data)
             if header.width >= 60 and header.height >= 50:
-                jpeg.decode_row(data, (0, 0, 50, 60), mine, 0)
-            jpeg.decode_row(good, (10, 10, 90, 100), mine, 0)
-            if not np.array_equal(found, expected):
+                jpeg.pixels_of_jpeg(data, cut_of((0, 0, 50, 60)))
+            if not np.array_equal(jpeg.pixels_of_jpeg(good, cut), expected):
                 wrong.append(begin)
 
     threads = [threading.Thread(target=work, args=(begin,)) for begin in range(4)]

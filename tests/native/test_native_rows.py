@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import subprocess
 import sys
 import threading
@@ -9,7 +10,9 @@ import threading
 import numpy as np
 import pytest
 import torch
-from jpeg_files import RESAMPLING, picture, row_target, some_box
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jpeg_files import by_pillow, cut_of, picture, some_cut
 from PIL import Image
 from torchvision import transforms
 
@@ -33,30 +36,65 @@ def test_the_installed_pillow_resizes_in_an_order_that_is_known():
 
 def test_a_pillow_that_computes_something_else_is_noticed(monkeypatch):
     resize = Image.Image.resize
-    monkeypatch.setattr(Image.Image, "resize", lambda self, size, _: resize(self, size, Image.Resampling.HAMMING))
+    # One filter of five is another one.
+    other = {Image.Resampling.LANCZOS: Image.Resampling.HAMMING}
+    monkeypatch.setattr(Image.Image, "resize", lambda self, size, way: resize(self, size, other.get(way, way)))
     assert rows.pillow_order.__wrapped__() is None
     monkeypatch.setattr(rows, "pillow_order", lambda: None)
     with pytest.raises(RuntimeError, match="in a way of its own"):
-        rows.Target(torch.zeros(1, 3, 2, 2, dtype=torch.uint8))
+        rows.pixels_of_image(np.zeros((9, 9, 3), dtype=np.uint8), cut_of((0, 0, 9, 9)))
 
 
 @pytest.mark.parametrize("interpolation", rows.FILTERS)
-def test_a_resized_box_equals_pillows(level, interpolation):
+def test_a_cut_equals_pillows(level, interpolation):
     rng = np.random.default_rng(LEVELS.index(level))
     for case in range(200):
         height, width = (int(side) for side in rng.integers(1, 300, 2))
         image = picture(rng, height, width)
         if case % 3 == 0:  # overshoots are clipped, in between too
             image = np.where(image > 127, 255, 0).astype(np.uint8)
-        box = top, left, h, w = some_box(rng, height, width)
-        size = tuple(int(side) for side in rng.integers(1, 200, 2))
-        size = (h if case % 5 == 0 else size[0], w if case % 7 == 0 else size[1])
-        flip = bool(rng.integers(2))
-        found, target = row_target(size, interpolation)
-        rows.resize_row(image, box, target, 0, flip=flip, level=level)
-        cut = Image.fromarray(image).crop((left, top, left + w, top + h))
-        expected = np.asarray(cut.resize(size[::-1], RESAMPLING[interpolation]))
-        np.testing.assert_array_equal(found, expected[:, ::-1] if flip else expected, f"{box=} {size=} {flip=}")
+        cut = some_cut(rng, height, width)._replace(interpolation=interpolation)
+        np.testing.assert_array_equal(rows.pixels_of_image(image, cut, level=level), by_pillow(image, cut), f"{cut}")
+
+
+@settings(max_examples=150)
+@given(data=st.data())
+def test_any_window_of_any_resize_equals_pillows(data):
+    """Parts at the very edges too, and sources thinner than a sample."""
+
+    def part(height: int, width: int) -> tuple[int, int, int, int]:
+        top, left = (data.draw(st.integers(0, side - 1)) for side in (height, width))
+        return top, left, data.draw(st.integers(1, height - top)), data.draw(st.integers(1, width - left))
+
+    side = st.integers(1, 40)
+    height, width = data.draw(side), data.draw(side)
+    box = part(height, width)
+    size = data.draw(side), data.draw(side)
+    corners = [sorted(data.draw(st.tuples(*[st.floats(0, limit, width=32)] * 2))) for limit in box[:1:-1]]
+    source = data.draw(st.sampled_from([None, tuple(float(x[end]) for end in range(2) for x in corners)]))
+    flips = data.draw(st.tuples(st.booleans(), st.booleans()))
+    cut = cut_of(box, size, data.draw(st.sampled_from(rows.FILTERS)), window=part(*size), flips=flips, source=source)
+    image = np.random.default_rng(height).integers(0, 256, (height, width, 3), dtype=np.uint8)
+    level = data.draw(st.sampled_from(LEVELS))
+    np.testing.assert_array_equal(rows.pixels_of_image(image, cut, level=level), by_pillow(image, cut))
+
+
+@pytest.mark.parametrize("layout", rows.LAYOUTS)
+def test_grey_and_coloured_pixels_become_each_layout(level, layout):
+    rng = np.random.default_rng(8)
+    for turn in range(40):
+        image = picture(rng, int(rng.integers(1, 90)), int(rng.integers(1, 90)))
+        cut = some_cut(rng, *image.shape[:2])
+        expected = by_pillow(image, cut)
+        if turn % 2:
+            image = image[..., 0].copy()
+            expected = expected[..., [0, 0, 0]]
+        found = rows.pixels_of_image(image, cut, layout, level=level)
+        if layout == "L":
+            np.testing.assert_array_equal(found, expected[..., 0])
+        else:
+            np.testing.assert_array_equal(found[..., :3], expected)
+            assert bool((found[..., 3:] == 255).all())
 
 
 @pytest.mark.parametrize(
@@ -66,21 +104,22 @@ def test_a_resized_box_equals_pillows(level, interpolation):
 def test_extreme_shapes_equal_pillows(level, height, width, size):
     image = picture(np.random.default_rng(0), height, width)
     for interpolation in rows.FILTERS:
-        found, target = row_target(size, interpolation)
-        rows.resize_row(image, (0, 0, height, width), target, 0, level=level)
-        expected = np.asarray(Image.fromarray(image).resize(size[::-1], RESAMPLING[interpolation]))
-        np.testing.assert_array_equal(found, expected)
+        cut = cut_of((0, 0, height, width), size, interpolation)
+        np.testing.assert_array_equal(rows.pixels_of_image(image, cut, level=level), by_pillow(image, cut))
 
 
 @pytest.mark.parametrize("order", rows.Order)
 def test_both_orders_are_what_their_names_say(order):
+    """The order is that of the whole result, also where a window of it alone would have another one."""
     image = picture(np.random.default_rng(1), 200, 60)
-    batch = torch.zeros(1, 50, 55, 3, dtype=torch.uint8)
-    rows.resize_row(image, (0, 0, 200, 60), rows.Target(batch.permute(0, 3, 1, 2), None, "bicubic", order), 0)
+    whole = cut_of((0, 0, 200, 60), (50, 55), "bicubic")
     first, second = ((60, 50), (55, 50)) if order is rows.Order.TALL_ROWS_FIRST else ((55, 200), (55, 50))
     # One axis at a time, which no order changes.
-    expected = Image.fromarray(image).resize(first, RESAMPLING["bicubic"]).resize(second, RESAMPLING["bicubic"])
-    np.testing.assert_array_equal(batch[0].numpy(), np.asarray(expected))
+    bicubic = Image.Resampling.BICUBIC
+    expected = np.asarray(Image.fromarray(image).resize(first, bicubic).resize(second, bicubic))
+    np.testing.assert_array_equal(rows.pixels_of_image(image, whole, order=order), expected)
+    window = whole._replace(window=(3, 2, 40, 5))
+    np.testing.assert_array_equal(rows.pixels_of_image(image, window, order=order), expected[3:43, 2:7])
 
 
 def layouts(num: int, height: int, width: int, dtype: torch.dtype) -> dict[str, torch.Tensor]:
@@ -99,17 +138,19 @@ def test_rows_of_any_strides_and_dtype_equal_totensor_and_normalize(level, layou
     rng = np.random.default_rng(3)
     image = picture(rng, 90, 70)
     table = None
-    expected = transforms.functional.pil_to_tensor(Image.fromarray(image).resize((37, 53), RESAMPLING["bilinear"]))
+    cut = cut_of((0, 0, 90, 70), (53, 37))
+    pil = Image.fromarray(by_pillow(image, cut))
+    expected = transforms.functional.pil_to_tensor(pil)
     if dtype != torch.uint8:
         finish = transforms.Normalize(MEAN, STD)
         table = rows.level_table(lambda levels: finish(levels.to(torch.float32).div(255)).to(dtype))
-        pil = Image.fromarray(image).resize((37, 53), RESAMPLING["bilinear"])
         expected = finish(transforms.ToTensor()(pil)).to(dtype)
     batch = layouts(3, 53, 37, dtype)[layout]
-    rows.resize_row(image, (0, 0, 90, 70), rows.Target(batch, table), 1, level=level)
+    rows.row_of_image(image, cut, table, batch[1], level=level)
     assert torch.equal(batch[1], expected)
     assert not batch[0].any()
     assert not batch[2].any()
+    assert torch.equal(rows.row_of_image(image, cut, table, level=level), expected)
 
 
 def test_what_lies_beside_a_row_is_not_touched(level):
@@ -117,8 +158,8 @@ def test_what_lies_beside_a_row_is_not_touched(level):
     for _ in range(60):
         height, width = (int(side) for side in rng.integers(1, 80, 2))
         store = torch.full((height + 2, width + 2, 3), 77, dtype=torch.uint8)
-        inner = store[1:-1, 1:-1].permute(2, 0, 1)[None]
-        rows.resize_row(picture(rng, 50, 60), (2, 3, 40, 50), rows.Target(inner), 0, level=level)
+        inner = store[1:-1, 1:-1].permute(2, 0, 1)
+        rows.row_of_image(picture(rng, 50, 60), cut_of((2, 3, 40, 50), (height, width)), None, inner, level=level)
         found = store.clone()
         found[1:-1, 1:-1] = 77
         assert bool((found == 77).all())
@@ -128,13 +169,13 @@ def test_threads_write_rows_of_one_batch_side_by_side():
     rng = np.random.default_rng(5)
     images = [picture(rng, 120, 110) for _ in range(24)]
     alone, together = (torch.zeros(24, 3, 64, 64, dtype=torch.uint8) for _ in range(2))
+    cut = cut_of((5, 6, 100, 90), (64, 64))
     for row, image in enumerate(images):
-        rows.resize_row(image, (5, 6, 100, 90), rows.Target(alone), row)
-    target = rows.Target(together)
+        rows.row_of_image(image, cut, None, alone[row])
 
     def work(begin: int) -> None:
         for row in range(begin, 24, 4):
-            rows.resize_row(images[row], (5, 6, 100, 90), target, row)
+            rows.row_of_image(images[row], cut, None, together[row])
 
     threads = [threading.Thread(target=work, args=(begin,)) for begin in range(4)]
     for thread in threads:
@@ -146,53 +187,54 @@ def test_threads_write_rows_of_one_batch_side_by_side():
 
 
 @pytest.mark.parametrize(
-    ("batch", "table", "message"),
+    ("row", "table", "message"),
     [
-        (torch.zeros(2, 1, 4, 4, dtype=torch.uint8), None, r"\[N, 3, h, w\]"),
-        (torch.zeros(2, 3, 4, dtype=torch.uint8), None, r"\[N, 3, h, w\]"),
-        (torch.zeros(2, 3, 0, 4, dtype=torch.uint8), None, r"\[N, 3, h, w\]"),
-        (torch.zeros(2, 3, 4, 4), None, "without a table"),
-        (torch.zeros(2, 3, 4, 4, dtype=torch.float64), None, "rows are of"),
-        (torch.zeros(2, 3, 4, 4), torch.zeros(3, 255), "the table must be"),
-        (torch.zeros(2, 3, 4, 4), torch.zeros(3, 256, dtype=torch.float16), "the table must be"),
-        (torch.zeros(2, 3, 4, 1, dtype=torch.uint8).expand(2, 3, 4, 4), None, "stride 0"),
-        (torch.zeros(2, 3, 4, 4, device="meta"), None, "on the CPU"),
-        (torch.zeros(2, 3, 4, 4, requires_grad=True), torch.zeros(3, 256), "grad"),
+        (torch.zeros(1, 4, 4, dtype=torch.uint8), None, r"\[3, 4, 4\]"),
+        (torch.zeros(3, 4, dtype=torch.uint8), None, r"\[3, 4, 4\]"),
+        (torch.zeros(3, 4, 5, dtype=torch.uint8), None, r"\[3, 4, 4\]"),
+        (torch.zeros(3, 4, 4), None, "without a table"),
+        (torch.zeros(3, 4, 4, dtype=torch.float64), torch.zeros(3, 256, dtype=torch.float64), "rows are of"),
+        (torch.zeros(3, 4, 4), torch.zeros(3, 255), "the table must be"),
+        (torch.zeros(3, 4, 4), torch.zeros(256, 3).t(), "the table must be"),
+        (torch.zeros(3, 4, 4), torch.zeros(3, 256, dtype=torch.float16), "rows are of the table's dtype"),
+        (torch.zeros(3, 4, 1, dtype=torch.uint8).expand(3, 4, 4), None, "stride 0"),
+        (torch.zeros(3, 4, 4, device="meta"), None, "on the CPU"),
+        (torch.zeros(3, 4, 4, requires_grad=True), torch.zeros(3, 256), "grad"),
     ],
 )
-def test_a_batch_that_cannot_be_written_is_refused(batch, table, message):
+def test_a_row_that_cannot_be_written_is_refused(row, table, message):
     with pytest.raises(ValueError, match=message):
-        rows.Target(batch, table)
+        rows.row_of_image(np.ones((4, 4, 3), dtype=np.uint8), cut_of((0, 0, 4, 4)), table, row)
 
 
-@pytest.mark.parametrize("name", ["batch", "table"])
+@pytest.mark.parametrize("name", ["row", "table"])
 def test_memory_between_two_elements_is_refused(name):
     """A tensor from a buffer may begin anywhere; vector kernels want whole elements."""
     buffer = bytearray(4 * 3 * 256 + 1)
     crooked = torch.frombuffer(buffer, dtype=torch.float32, offset=1, count=3 * 256)
     straight = torch.zeros(3 * 256)
-    batch, table = (crooked, straight) if name == "batch" else (straight, crooked)
-    with pytest.raises(ValueError, match=rf"the {name} must begin at a multiple of its 4 bytes"):
-        rows.Target(batch.view(1, 3, 16, 16), table.view(3, 256))
+    row, table = (crooked, straight) if name == "row" else (straight, crooked)
+    pixels, cut = np.ones((16, 16, 3), dtype=np.uint8), cut_of((0, 0, 16, 16))
+    with pytest.raises(ValueError, match=rf"the {name} must .*begin at a multiple of its 4 bytes"):
+        rows.row_of_image(pixels, cut, table.view(3, 256), row.view(3, 16, 16))
 
 
 def test_an_image_of_longer_sides_than_are_counted_is_refused():
     pixels = np.lib.stride_tricks.as_strided(np.zeros(3, dtype=np.uint8), (2**32 + 5, 1, 3), (0, 3, 1))
-    _, target = row_target((4, 4))
     with pytest.raises(ValueError, match="sides up to 16777216"):
-        rows.resize_row(pixels, (0, 0, 4, 1), target, 0)
+        rows.pixels_of_image(pixels, cut_of((0, 0, 4, 1)))
 
 
 def test_a_daemon_thread_may_be_in_the_middle_of_a_row_when_python_ends():
     code = (
-        "import threading, numpy as np, torch\n"
+        "import threading, numpy as np\n"
         "from fastload.native import rows\n"
         "image = np.zeros((3000, 3000, 3), np.uint8)\n"
-        "target = rows.Target(torch.zeros(1, 3, 2000, 2000, dtype=torch.uint8))\n"
+        "cut = rows.Cut((0, 0, 3000, 3000), (2000, 2000), 'bilinear', (0, 0, 2000, 2000), (False, False))\n"
         "begun = threading.Event()\n"
         "def work():\n"
         "    while True:\n"
-        "        rows.resize_row(image, (0, 0, 3000, 3000), target, 0)\n"
+        "        rows.pixels_of_image(image, cut)\n"
         "        begun.set()\n"
         "threading.Thread(target=work, daemon=True).start()\n"
         "begun.wait()\n"
@@ -201,9 +243,14 @@ def test_a_daemon_thread_may_be_in_the_middle_of_a_row_when_python_ends():
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_an_unknown_filter_is_refused():
-    with pytest.raises(ValueError, match="interpolation must be one of"):
-        rows.Target(torch.zeros(1, 3, 2, 2, dtype=torch.uint8), None, "lanczos")
+@pytest.mark.parametrize("interpolation", ["nearest", "mitchell"])
+def test_an_unknown_filter_is_refused_where_something_is_resized(interpolation):
+    image = picture(np.random.default_rng(9), 8, 8)
+    cut = cut_of((0, 0, 8, 8), interpolation=interpolation)
+    np.testing.assert_array_equal(rows.pixels_of_image(image, cut), image)
+    for change in ({"size": (8, 9)}, {"source": (0.0, 0.0, 1.0, 1.0)}):
+        with pytest.raises(ValueError, match="interpolation must be one of"):
+            rows.pixels_of_image(image, cut._replace(**change))
 
 
 @pytest.mark.parametrize(
@@ -223,23 +270,39 @@ def test_an_unknown_filter_is_refused():
     ],
 )
 def test_a_box_that_is_not_in_the_image_is_refused(box):
-    found, target = row_target((4, 4))
     with pytest.raises(ValueError, match="box"):
-        rows.resize_row(np.ones((10, 10, 3), dtype=np.uint8), box, target, 0)
-    assert not found.any()
+        rows.pixels_of_image(np.ones((10, 10, 3), dtype=np.uint8), cut_of(box, (4, 4)))
 
 
-@pytest.mark.parametrize("row", [-1, 1])
-def test_a_row_that_the_batch_has_not_is_refused(row):
-    _, target = row_target((4, 4))
-    with pytest.raises(IndexError, match="the batch has 1 rows"):
-        rows.resize_row(np.ones((10, 10, 3), dtype=np.uint8), (0, 0, 5, 5), target, row)
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"window": (0, 0, 5, 4)}, r"a window \(top, left, height, width\) must lie in its result of 4 x 4"),
+        ({"window": (1, 0, 4, 4)}, "must lie in its result of 4 x 4"),
+        ({"window": (-1, 0, 4, 4)}, "must lie in its result of 4 x 4"),
+        ({"window": (0, 0, 4, 0)}, "a window must have sides from 1 to 32768, got 4 x 0"),
+        ({"size": (4, 40000)}, "a size must be a height and a width from 1 to 32768"),
+        ({"size": (0, 4)}, "must lie in its result of 0 x 4"),
+        ({"source": (0, 0, 10.5, 9)}, r"a source \(x0, y0, x1, y1\) must lie in its box of 9 x 10"),
+        ({"source": (-0.5, 0, 9, 9)}, "must lie in its box"),
+        ({"source": (5, 0, 4, 9)}, "must lie in its box"),
+        ({"source": (0, 0, math.nan, 9)}, "must lie in its box"),
+        ({"source": (0, 0, 1e300, 9)}, "must lie in its box"),
+        ({"source": (0, 0, 9)}, "four"),
+    ],
+)
+def test_a_cut_that_is_none_is_refused(change, message):
+    """The image is 10 x 10, the box 9 x 10 of it."""
+    cut = cut_of((1, 0, 9, 10), (4, 4))._replace(**change)
+    with pytest.raises(ValueError, match=message):
+        rows.pixels_of_image(np.ones((10, 10, 3), dtype=np.uint8), cut)
 
 
 @pytest.mark.parametrize(
     "pixels",
     [
-        np.zeros((10, 10), dtype=np.uint8),
+        np.zeros(10, dtype=np.uint8),
+        np.zeros((10, 20), dtype=np.uint8)[:, ::2],
         np.zeros((10, 10, 4), dtype=np.uint8),
         np.zeros((10, 10, 3), dtype=np.float32),
         np.zeros((3, 10, 10), dtype=np.uint8).transpose(1, 2, 0),
@@ -247,18 +310,14 @@ def test_a_row_that_the_batch_has_not_is_refused(row):
     ],
 )
 def test_pixels_that_do_not_lie_side_by_side_are_refused(pixels):
-    _, target = row_target((4, 4))
     with pytest.raises(ValueError, match="pixels must be"):
-        rows.resize_row(pixels, (0, 0, 5, 5), target, 0)
+        rows.pixels_of_image(pixels, cut_of((0, 0, 5, 5)))
 
 
 def test_rows_of_the_image_may_lie_apart_or_run_backwards():
     image = picture(np.random.default_rng(6), 60, 50)
-    found, target = row_target((20, 30))
-    rows.resize_row(image[::-2], (3, 4, 25, 40), target, 0)
-    expected, target = row_target((20, 30))
-    rows.resize_row(np.ascontiguousarray(image[::-2]), (3, 4, 25, 40), target, 0)
-    np.testing.assert_array_equal(found, expected)
+    cut = cut_of((3, 4, 25, 40), (20, 30))
+    np.testing.assert_array_equal(rows.pixels_of_image(image[::-2], cut), by_pillow(image[::-2].copy(), cut))
 
 
 def test_a_table_of_levels_must_keep_the_shape():

@@ -10,7 +10,7 @@
 #include <stdint.h>
 
 /* Counted up with each change of an exported function; fastload/native/__init__.py names the one that it speaks. */
-#define FASTLOAD_ABI 1
+#define FASTLOAD_ABI 2
 
 #define FASTLOAD_EXPORT __attribute__((visibility("default")))
 
@@ -29,6 +29,7 @@ enum fastload_status {
     FASTLOAD_TOO_LARGE = 5,   /* more pixels than FASTLOAD_MAX_PIXELS */
     FASTLOAD_DAMAGED = 6,     /* truncated, or what libjpeg warns of */
     FASTLOAD_NO_MEMORY = 7,
+    FASTLOAD_INCOMPLETE = 8, /* more of the file is needed */
 };
 
 /* Below what Pillow warns of as a possible decompression bomb. */

@@ -70,6 +70,10 @@ static int decode(struct job *job, struct fastload_scratch *scratch, const uint8
                   const struct jpeg_header *header, const int32_t box[4])
 {
     const j_decompress_ptr cinfo = &job->cinfo;
+    struct resizer *resizer = &job->resizer;
+    /* The part of the image that the result needs. */
+    const int top = box[0] + resizer->rows.first, height = resizer->rows.in;
+    const int left = box[1] + resizer->columns.first, width = resizer->columns.in;
     jpeg_create_decompress(cinfo);
     job->progress.progress_monitor = count_scans;
     cinfo->progress = &job->progress;
@@ -78,7 +82,11 @@ static int decode(struct job *job, struct fastload_scratch *scratch, const uint8
     if ((int32_t)cinfo->image_width != header->width || (int32_t)cinfo->image_height != header->height ||
         cinfo->num_components != header->components)
         return FASTLOAD_DAMAGED;
-    cinfo->out_color_space = JCS_RGB;
+    const struct target *target = &resizer->target;
+    const int direct = width == header->width && takes_rows_as_they_are(resizer);
+    cinfo->out_color_space = !direct || target->channels == 3 ? JCS_RGB
+                             : target->channels == 4          ? JCS_EXT_RGBA
+                                                              : JCS_GRAYSCALE;
     cinfo->dct_method = JDCT_ISLOW;
     cinfo->do_fancy_upsampling = TRUE;
     jpeg_start_decompress(cinfo);
@@ -86,13 +94,13 @@ static int decode(struct job *job, struct fastload_scratch *scratch, const uint8
         if (!is_complete(cinfo))
             return FASTLOAD_DAMAGED;
     } else {
-        const int status = take_over_entropy(cinfo, &job->entropy, scratch, job->resizer.level);
+        const int status = take_over_entropy(cinfo, &job->entropy, scratch, resizer->level);
         if (status != FASTLOAD_DONE)
             return status;
     }
 
-    int begin = box[1] - MARGIN > 0 ? box[1] - MARGIN : 0;
-    int end = box[1] + box[3] + MARGIN < header->width ? box[1] + box[3] + MARGIN : header->width;
+    int begin = left - MARGIN > 0 ? left - MARGIN : 0;
+    int end = left + width + MARGIN < header->width ? left + width + MARGIN : header->width;
     if (end - begin < LEAST_WIDTH)
         end = begin + LEAST_WIDTH < header->width ? begin + LEAST_WIDTH : header->width;
     if (end - begin < LEAST_WIDTH)
@@ -103,28 +111,28 @@ static int decode(struct job *job, struct fastload_scratch *scratch, const uint8
     job->entropy.first_column = offset / mcu;
     job->entropy.last_column = (offset + columns - 1) / mcu;
 
-    const size_t stride = ((size_t)3 * cinfo->output_width + ROW_PADDING + 63) / 64 * 64;
+    const size_t stride = padded((int)cinfo->output_width);
     uint8_t *pixels = reserve(&scratch->pixels, stride * ROWS_AT_ONCE + MISALIGNED);
     if (!pixels)
         return FASTLOAD_NO_MEMORY;
     pixels += MISALIGNED;
-    JSAMPROW rows[ROWS_AT_ONCE];
-    for (int i = 0; i < ROWS_AT_ONCE; i++)
-        rows[i] = pixels + i * stride;
-    const size_t shift = (size_t)3 * ((size_t)box[1] - offset);
+    const size_t shift = (size_t)3 * ((size_t)left - offset);
 
-    if (box[0] && jpeg_skip_scanlines(cinfo, (JDIMENSION)box[0]) != (JDIMENSION)box[0])
+    if (top && jpeg_skip_scanlines(cinfo, (JDIMENSION)top) != (JDIMENSION)top)
         return FASTLOAD_DAMAGED;
-    for (int left = box[2]; left > 0;) {
-        const int wanted = left < ROWS_AT_ONCE ? left : ROWS_AT_ONCE;
+    for (int y = 0; y < height; y += ROWS_AT_ONCE) {
+        const int wanted = height - y < ROWS_AT_ONCE ? height - y : ROWS_AT_ONCE;
+        JSAMPROW rows[ROWS_AT_ONCE];
+        for (int i = 0; i < wanted; i++)
+            rows[i] = direct ? target->data + (y + i) * target->row : pixels + i * stride;
         for (int come = 0; come < wanted;) {
             const JDIMENSION more = jpeg_read_scanlines(cinfo, rows + come, (JDIMENSION)(wanted - come));
             if (more == 0)
                 return FASTLOAD_DAMAGED;
             come += (int)more;
         }
-        resizer_push(&job->resizer, pixels + shift, stride, wanted);
-        left -= wanted;
+        if (!direct)
+            resizer_push(resizer, pixels + shift, stride, wanted);
     }
     return FASTLOAD_DONE;
 }
@@ -164,37 +172,85 @@ int jpeg_works(void)
     return create_or_leave(&job);
 }
 
-/* From a JPEG file to a row of a batch.
- *
- * bytes, length   the file
- * box             top, left, height, width of the part that counts; inside the image
- * height, width   of the result, 1 to FASTLOAD_MAX_SIDE
- * filter, order   enum fastload_filter, enum fastload_order
- * flip            whether the result is flipped left to right
- * out, out_...    the first element of the result, and the strides in bytes of its rows, columns and channels
- * element, table  1 byte for each, and no table; or 1, 2 or 4, and [3][256] elements: what each level becomes
- * level           the highest enum fastload_level
- *
- * Returns enum fastload_status. Unless it is FASTLOAD_DONE, the result holds anything. */
+/* From a JPEG file to a row of a batch. Returns enum fastload_status. Unless it is FASTLOAD_DONE, the result holds
+ * anything. Files in colour are not made grey: a target of one channel is for grey files. */
 FASTLOAD_EXPORT int fastload_jpeg_row(struct fastload_scratch *scratch, const uint8_t *bytes, size_t length,
-                                      const int32_t box[4], int32_t height, int32_t width, int32_t filter,
-                                      int32_t order, int32_t flip, void *out, int64_t out_row, int64_t out_column,
-                                      int64_t out_channel, int32_t element, const void *table, int32_t level)
+                                      const struct fastload_request *request)
 {
-    const struct target target = {out, out_row, out_column, out_channel, element, table};
     struct jpeg_header header;
     if (read_jpeg_header(bytes, length, &header) != FASTLOAD_DONE)
         return header.status;
-    if (check_request(header.height, header.width, box, height, width, filter, order, &target) != FASTLOAD_DONE)
+    if (check_request(request, header.height, header.width) != FASTLOAD_DONE)
         return FASTLOAD_BAD_ARGUMENT;
+    if (request->target.channels == 1 && header.components != 1)
+        return FASTLOAD_COLORS;
     struct job job;
     memset(&job, 0, sizeof job);
-    const int status = resizer_begin(&job.resizer, scratch, box[2], box[3], height, width, filter, order, flip, level,
-                                     &target);
+    const int status = resizer_begin(&job.resizer, scratch, request);
     if (status != FASTLOAD_DONE)
         return status;
     prepare_errors(&job);
-    return decode_or_leave(&job, scratch, bytes, length, &header, box);
+    return decode_or_leave(&job, scratch, bytes, length, &header, request->box);
+}
+
+static int start_or_leave(struct job *job, const uint8_t *bytes, size_t length, const int32_t size[3])
+{
+    if (setjmp(job->leave) == 0) {
+        const j_decompress_ptr cinfo = &job->cinfo;
+        jpeg_create_decompress(cinfo);
+        jpeg_mem_src(cinfo, bytes, (unsigned long)length);
+        jpeg_read_header(cinfo, TRUE);
+        cinfo->out_color_space = cinfo->num_components == 1 ? JCS_GRAYSCALE : JCS_RGB;
+        jpeg_start_decompress(cinfo);
+        if ((int32_t)cinfo->image_width != size[0] || (int32_t)cinfo->image_height != size[1] ||
+            cinfo->num_components != size[2] || jpeg_has_multiple_scans(cinfo))
+            job->status = FASTLOAD_DAMAGED;
+    }
+    jpeg_destroy_decompress(&job->cinfo);
+    return job->status;
+}
+
+/* Whether decoding may be put off: libjpeg will not fail on this file, whatever its coded data are.
+ *
+ * bytes, length   the file from its beginning, as far as it was read
+ * progress        in: 0 at first, then what the last call left. Out: the file's length up to the end of its image
+ * size            width, height and components
+ *
+ * FASTLOAD_DONE: libjpeg's own reading of the header and its start succeed, there is one scan, and between it and the
+ * end of the image there are no markers but restarts. FASTLOAD_INCOMPLETE: right so far, call again with more of the
+ * file. Others: decode at once. Tried with 123,000 damaged scans that pass: libjpeg warns of them, and does not fail. */
+FASTLOAD_EXPORT int fastload_jpeg_can_wait(const uint8_t *bytes, size_t length, int64_t *progress, int32_t size[3])
+{
+    if (*progress == 0) {
+        struct jpeg_header header;
+        const int status = read_jpeg_header(bytes, length, &header);
+        size[0] = header.width;
+        size[1] = header.height;
+        size[2] = header.components;
+        if (status != FASTLOAD_DONE)
+            return header.incomplete ? FASTLOAD_INCOMPLETE : status;
+        if (header.progressive)
+            return FASTLOAD_CODING;
+        *progress = (int64_t)header.scan;
+    }
+    for (size_t at = (size_t)*progress;; at += 2) {
+        const uint8_t *found = at < length ? memchr(bytes + at, 0xFF, length - at) : NULL;
+        at = found ? (size_t)(found - bytes) : length;
+        if (at + 1 >= length) {
+            *progress = (int64_t)at;
+            return FASTLOAD_INCOMPLETE;
+        }
+        if (bytes[at + 1] == JPEG_EOI) {
+            *progress = (int64_t)at + 2;
+            break;
+        }
+        if (bytes[at + 1] != 0 && (bytes[at + 1] < JPEG_RST0 || bytes[at + 1] > JPEG_RST0 + 7))
+            return FASTLOAD_DAMAGED;
+    }
+    struct job job;
+    memset(&job, 0, sizeof job);
+    prepare_errors(&job);
+    return start_or_leave(&job, bytes, (size_t)*progress, size);
 }
 
 #else

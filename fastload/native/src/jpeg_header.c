@@ -49,27 +49,32 @@ int read_jpeg_header(const uint8_t *bytes, size_t length, struct jpeg_header *he
     if (length < 4 || bytes[0] != 0xFF || bytes[1] != SOI)
         return header->status;
     int found = -1; /* the frame header's status */
-    for (size_t at = 2; length - at >= 4;) {
+    size_t at = 2;
+    while (length - at >= 4) {
         const int marker = bytes[at + 1];
         const size_t size = (size_t)bytes[at + 2] << 8 | bytes[at + 3];
-        if (bytes[at] != 0xFF || size < 2 || size > length - at - 2)
+        if (bytes[at] != 0xFF || size < 2)
+            return header->status;
+        if (size > length - at - 2)
             break;
         if (is_frame(marker)) {
             if (found >= 0)
-                break;
+                return header->status;
             found = read_frame(bytes + at + 4, size - 2, marker, header);
             if (found == FASTLOAD_NOT_JPEG)
-                break;
+                return header->status;
         } else if (marker == SOS) {
             if (found >= 0)
                 header->status = found;
-            break;
+            header->scan = at + 2 + size;
+            return header->status;
         } else if (marker != DHT && marker != DQT && marker != DRI && marker != DAC && marker != COM &&
                    (marker < APP0 || marker > APP15)) {
-            break;
+            return header->status;
         }
         at += 2 + size;
     }
+    header->incomplete = 1;
     return header->status;
 }
 

@@ -9,6 +9,8 @@ struct jpeg_header {
     int32_t components;
     int32_t progressive;
     int32_t status; /* enum fastload_status: FASTLOAD_DONE if the rest of the library can decode such a file */
+    int32_t incomplete; /* the bytes end before the first scan does */
+    size_t scan;        /* where the first scan's coded data begin; 0: it was not reached */
 };
 
 /* Reads the markers up to the first scan, strictly: what is not as every encoder writes it is left to another decoder.

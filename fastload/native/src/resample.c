@@ -1,95 +1,7 @@
-/* Plans of a resize, and the kernels in plain C. See resample.h. */
+/* A resize from the request to the last row, and the kernels in plain C. See resample.h. */
 #include "resample.h"
 
-#include <math.h>
 #include <string.h>
-
-static double bilinear(double x)
-{
-    x = fabs(x);
-    return x < 1.0 ? 1.0 - x : 0.0;
-}
-
-/* Keys (1981) with a = -0.5. */
-static double bicubic(double x)
-{
-    const double a = -0.5;
-    x = fabs(x);
-    if (x < 1.0)
-        return ((a + 2.0) * x - (a + 3.0)) * x * x + 1.0;
-    if (x < 2.0)
-        return (((x - 5.0) * x + 8.0) * x - 4.0) * a;
-    return 0.0;
-}
-
-struct reach {
-    double scale, support;
-    int in;
-};
-
-/* Which sources result i has: those whose middle lies within the filter's support around its own. */
-static int sources(const struct reach *reach, int i, double *centre, int *first)
-{
-    *centre = (i + 0.5) * reach->scale;
-    const int begin = (int)(*centre - reach->support + 0.5), end = (int)(*centre + reach->support + 0.5);
-    *first = begin < 0 ? 0 : begin;
-    return (end > reach->in ? reach->in : end) - *first;
-}
-
-/* The weights of one axis, computed as Pillow does: in double precision, normalised, then rounded half away from 0. */
-static int plan_axis(struct axis *axis, struct block *memory, int in, int out, int filter, int reversed)
-{
-    double (*const kernel)(double) = filter == FASTLOAD_BICUBIC ? bicubic : bilinear;
-    const double scale = (double)in / out;
-    const double stretch = scale < 1.0 ? 1.0 : scale;
-    const struct reach reach = {scale, (filter == FASTLOAD_BICUBIC ? 2.0 : 1.0) * stretch, in};
-    const double inverse = 1.0 / stretch;
-    double centre;
-    int first, most = 0;
-    for (int i = 0; i < out; i++) {
-        const int count = sources(&reach, i, &centre, &first);
-        most = count > most ? count : most;
-    }
-    const int taps = (most + 3) / 4 * 4;
-    const size_t numbers = (size_t)out * 2 + (size_t)out * taps;
-    uint8_t *data = reserve(memory, numbers * sizeof(int32_t) + (size_t)most * sizeof(double));
-    if (!data)
-        return FASTLOAD_NO_MEMORY;
-    double *share = (double *)data;
-    axis->in = in;
-    axis->out = out;
-    axis->taps = taps;
-    axis->start = (int32_t *)(share + most);
-    axis->count = axis->start + out;
-    axis->weight = axis->count + out;
-    memset(axis->weight, 0, (size_t)out * taps * sizeof(int32_t));
-    for (int i = 0; i < out; i++) {
-        const int count = sources(&reach, i, &centre, &first);
-        double sum = 0.0;
-        for (int t = 0; t < count; t++) {
-            share[t] = kernel((t + first - centre + 0.5) * inverse);
-            sum += share[t];
-        }
-        const int place = reversed ? out - 1 - i : i;
-        /* At the end, where fewer sources are left, places begin earlier, with weights of 0: vector kernels read the
-         * sources of all taps. */
-        const int late = first + taps - in, early = late <= 0 ? 0 : late < first ? late : first;
-        int32_t *weight = axis->weight + (size_t)place * taps + early;
-        for (int t = 0; t < count; t++) {
-            const double normal = (sum != 0.0 ? share[t] / sum : share[t]) * (1 << WEIGHT_BITS);
-            weight[t] = (int32_t)(normal < 0 ? normal - 0.5 : normal + 0.5);
-        }
-        axis->start[place] = first - early;
-        axis->count[place] = count + early;
-    }
-    return FASTLOAD_DONE;
-}
-
-static void plan_copy(struct axis *axis, int length)
-{
-    axis->in = axis->out = length;
-    axis->taps = 0;
-}
 
 static uint8_t clip(int32_t sum)
 {
@@ -137,37 +49,68 @@ static void rows_plain(const struct resizer *r, int y, uint8_t *out)
     }
 }
 
-int check_request(int image_height, int image_width, const int32_t box[4], int height, int width, int filter,
-                  int order, const struct target *target)
+static int lies_inside(const int32_t part[4], int height, int width)
 {
-    const int inside = box[0] >= 0 && box[1] >= 0 && box[2] > 0 && box[3] > 0 && box[2] <= image_height &&
-                       box[3] <= image_width && box[0] <= image_height - box[2] && box[1] <= image_width - box[3];
-    const int sized = height > 0 && width > 0 && height <= FASTLOAD_MAX_SIDE && width <= FASTLOAD_MAX_SIDE;
-    const int element = target->element == 1 || ((target->element == 2 || target->element == 4) && target->table);
-    const int known = filter == FASTLOAD_BILINEAR || filter == FASTLOAD_BICUBIC;
-    const int ordered = order == FASTLOAD_COLUMNS_FIRST || order == FASTLOAD_TALL_ROWS_FIRST;
-    return inside && sized && element && known && ordered && target->data ? FASTLOAD_DONE : FASTLOAD_BAD_ARGUMENT;
+    return part[0] >= 0 && part[1] >= 0 && part[2] > 0 && part[3] > 0 && part[2] <= height && part[3] <= width &&
+           part[0] <= height - part[2] && part[1] <= width - part[3];
 }
 
-int resizer_begin(struct resizer *r, struct fastload_scratch *scratch, int in_height, int in_width, int height,
-                  int width, int filter, int order, int flip, int level, const struct target *target)
+static int is_target(const struct target *t)
+{
+    switch (t->channels) {
+    case 3:
+    case 1:
+        return t->data && (t->element == 1 || ((t->element == 2 || t->element == 4) && t->table));
+    case 4:
+        return t->data && t->element == 1 && !t->table && t->column == 4 && t->channel == 1;
+    default:
+        return 0;
+    }
+}
+
+int check_request(const struct fastload_request *q, int image_height, int image_width)
+{
+    const float *source = q->source;
+    /* What is not a number compares as false. */
+    const int sourced = source[0] >= 0 && source[1] >= 0 && source[2] >= source[0] && source[3] >= source[1] &&
+                        source[2] <= (float)q->box[3] && source[3] <= (float)q->box[2];
+    const int sized = q->size[0] > 0 && q->size[1] > 0 && q->size[0] <= FASTLOAD_MAX_SIDE &&
+                      q->size[1] <= FASTLOAD_MAX_SIDE;
+    const int known = q->filter >= 0 && q->filter < FASTLOAD_NUM_FILTERS && q->flips >= 0 &&
+                      q->flips <= (FASTLOAD_LEFT_RIGHT | FASTLOAD_UPSIDE_DOWN) &&
+                      (q->order == FASTLOAD_COLUMNS_FIRST || q->order == FASTLOAD_TALL_ROWS_FIRST);
+    return lies_inside(q->box, image_height, image_width) && sourced && sized &&
+                   lies_inside(q->window, q->size[0], q->size[1]) && known && is_target(&q->target)
+               ? FASTLOAD_DONE
+               : FASTLOAD_BAD_ARGUMENT;
+}
+
+int resizer_begin(struct resizer *r, struct fastload_scratch *scratch, const struct fastload_request *q)
 {
     memset(r, 0, sizeof *r);
-    r->level = fastload_level(level);
-    r->target = *target;
-    r->copies_columns = in_width == width && !flip;
-    plan_copy(&r->columns, width);
-    plan_copy(&r->rows, height);
-    if (!r->copies_columns && plan_axis(&r->columns, &scratch->axes[0], in_width, width, filter, flip))
+    r->level = fastload_level(q->level);
+    r->target = q->target;
+    if (q->flips & FASTLOAD_UPSIDE_DOWN) {
+        r->target.data += (q->window[2] - 1) * q->target.row;
+        r->target.row = -q->target.row;
+    }
+    const int flip = q->flips & FASTLOAD_LEFT_RIGHT;
+    const struct stretch columns = {q->source[0], q->source[2], q->box[3], q->size[1], q->window[1], q->window[3]};
+    const struct stretch rows = {q->source[1], q->source[3], q->box[2], q->size[0], q->window[0], q->window[2]};
+    r->copies_columns = is_copy(&columns) && !flip;
+    plan_copy(&r->columns, &columns);
+    plan_copy(&r->rows, &rows);
+    if (!r->copies_columns && plan_axis(&r->columns, &scratch->axes[0], &columns, q->filter, flip))
         return FASTLOAD_NO_MEMORY;
-    if (in_height != height && plan_axis(&r->rows, &scratch->axes[1], in_height, height, filter, 0))
+    if (!is_copy(&rows) && plan_axis(&r->rows, &scratch->axes[1], &rows, q->filter, 0))
         return FASTLOAD_NO_MEMORY;
-    r->rows_first = order == FASTLOAD_TALL_ROWS_FIRST && !r->copies_columns && in_height > height &&
-                    in_height - height > 2 * (in_width - width);
-    r->kept_width = r->rows_first ? in_width : width;
-    r->kept_stride = ((size_t)3 * r->kept_width + ROW_PADDING + 63) / 64 * 64;
-    const size_t line = ((size_t)3 * width + ROW_PADDING + 63) / 64 * 64;
-    r->kept = reserve(&scratch->rows, r->kept_stride * (in_height == height ? 1 : (size_t)in_height));
+    /* The order is that of the whole request, whatever part of it is wanted. */
+    r->rows_first = q->order == FASTLOAD_TALL_ROWS_FIRST && !r->copies_columns && r->rows.taps &&
+                    rows.in > rows.out && rows.in - rows.out > 2 * (columns.in - columns.out);
+    r->kept_width = r->rows_first ? r->columns.in : r->columns.out;
+    r->kept_stride = padded(r->kept_width);
+    const size_t line = padded(r->columns.out);
+    r->kept = reserve(&scratch->rows, r->kept_stride * (r->rows.taps ? (size_t)r->rows.in : 1));
     r->line = reserve(&scratch->result, line + r->kept_stride);
     if (!r->kept || !r->line)
         return FASTLOAD_NO_MEMORY;
@@ -183,6 +126,13 @@ int resizer_begin(struct resizer *r, struct fastload_scratch *scratch, int in_he
     }
 #endif
     return FASTLOAD_DONE;
+}
+
+int takes_rows_as_they_are(const struct resizer *r)
+{
+    const struct target *t = &r->target;
+    return r->copies_columns && !r->rows.taps && t->element == 1 && !t->table && t->column == t->channels &&
+           (t->channel == 1 || t->channels == 1);
 }
 
 static void resize_columns(const struct resizer *r, const struct strip *strip)
@@ -227,9 +177,10 @@ void resizer_push(struct resizer *r, const uint8_t *in, size_t stride, int num)
 {
     const struct axis *rows = &r->rows;
     if (!rows->taps) {
-        for (int i = 0; i < num; i++) {
-            resize_columns(r, &(struct strip){in + i * stride, stride, r->line, 0, 1});
-            store_row(&r->target, r->level, r->gone++, r->line, r->columns.out);
+        for (int i = 0; i < num; i++, in += stride) {
+            if (!r->copies_columns)
+                resize_columns(r, &(struct strip){in, stride, r->line, 0, 1});
+            store_row(&r->target, r->level, r->gone++, r->copies_columns ? in : r->line, r->columns.out);
         }
         return;
     }
@@ -248,30 +199,35 @@ void resizer_push(struct resizer *r, const uint8_t *in, size_t stride, int num)
     }
 }
 
-/* From an image in memory to a row of a batch. `pixels`: 8-bit RGB, rows `stride` bytes apart. `box`: top, left, height
- * and width of the part that counts; inside the image. The rest as in fastload_jpeg_row. */
+/* From an image in memory to a row of a batch. `pixels`: 8 bits a channel, rows `stride` bytes apart; `channels`: 3 for
+ * RGB, 1 for grey, which becomes three equal channels. The rest as in fastload_jpeg_row. */
 FASTLOAD_EXPORT int fastload_image_row(struct fastload_scratch *scratch, const uint8_t *pixels, int64_t stride,
-                                       int32_t image_height, int32_t image_width, const int32_t box[4], int32_t height,
-                                       int32_t width, int32_t filter, int32_t order, int32_t flip, void *out,
-                                       int64_t out_row, int64_t out_column, int64_t out_channel, int32_t element,
-                                       const void *table, int32_t level)
+                                       int32_t channels, int32_t height, int32_t width,
+                                       const struct fastload_request *request)
 {
-    const struct target target = {out, out_row, out_column, out_channel, element, table};
-    int status = check_request(image_height, image_width, box, height, width, filter, order, &target);
-    if (status != FASTLOAD_DONE)
-        return status;
+    if (check_request(request, height, width) != FASTLOAD_DONE || (channels != 1 && channels != 3))
+        return FASTLOAD_BAD_ARGUMENT;
     struct resizer r;
-    status = resizer_begin(&r, scratch, box[2], box[3], height, width, filter, order, flip, level, &target);
+    const int status = resizer_begin(&r, scratch, request);
     if (status != FASTLOAD_DONE)
         return status;
-    const size_t bytes = (size_t)3 * box[3], apart = bytes + ROW_PADDING;
+    const int top = request->box[0] + r.rows.first, left = request->box[1] + r.columns.first;
+    const int rows = r.rows.in, columns = r.columns.in;
+    const size_t apart = padded(columns);
     uint8_t *copies = reserve(&scratch->pixels, apart * ROWS_AT_ONCE);
     if (!copies)
         return FASTLOAD_NO_MEMORY;
-    for (int y = 0; y < box[2]; y += ROWS_AT_ONCE) {
-        const int num = box[2] - y < ROWS_AT_ONCE ? box[2] - y : ROWS_AT_ONCE;
-        for (int i = 0; i < num; i++)
-            memcpy(copies + i * apart, pixels + (box[0] + y + i) * stride + (size_t)3 * box[1], bytes);
+    for (int y = 0; y < rows; y += ROWS_AT_ONCE) {
+        const int num = rows - y < ROWS_AT_ONCE ? rows - y : ROWS_AT_ONCE;
+        for (int i = 0; i < num; i++) {
+            const uint8_t *row = pixels + (top + y + i) * stride + (int64_t)channels * left;
+            uint8_t *copy = copies + i * apart;
+            if (channels == 3)
+                memcpy(copy, row, (size_t)3 * columns);
+            else
+                for (int x = 0; x < columns; x++)
+                    copy[3 * x] = copy[3 * x + 1] = copy[3 * x + 2] = row[x];
+        }
         resizer_push(&r, copies, apart, num);
     }
     return FASTLOAD_DONE;

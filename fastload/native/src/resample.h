@@ -21,7 +21,17 @@
 /* How many rows a caller best has ready before it pushes them. */
 #define ROWS_AT_ONCE 16
 
-enum fastload_filter { FASTLOAD_BILINEAR = 0, FASTLOAD_BICUBIC = 1 };
+/* All antialiased, as Pillow's. */
+enum fastload_filter {
+    FASTLOAD_BILINEAR = 0,
+    FASTLOAD_BICUBIC = 1,
+    FASTLOAD_BOX = 2,
+    FASTLOAD_HAMMING = 3,
+    FASTLOAD_LANCZOS = 4,
+    FASTLOAD_NUM_FILTERS
+};
+
+enum fastload_flip { FASTLOAD_LEFT_RIGHT = 1, FASTLOAD_UPSIDE_DOWN = 2 };
 
 /* Which axis is resized first. Rounding in between makes the two differ. */
 enum fastload_order {
@@ -29,30 +39,58 @@ enum fastload_order {
     FASTLOAD_TALL_ROWS_FIRST = 1, /* the rows where more than twice as many of them go as columns: Pillow 13 */
 };
 
-/* One axis: result i is the sum over t < count[i] of weight[i * taps + t] times source start[i] + t. */
-struct axis {
-    int in, out;
-    int taps; /* a multiple of 4; weights behind count are 0 */
-    int32_t *start, *count, *weight;
-};
-
-/* Where results go. Strides are in bytes. */
+/* Where results go. Strides are in bytes. Callers fill it in by these offsets: fastload/native/rows.py. */
 struct target {
     uint8_t *data;
     int64_t row, column, channel;
-    int element;       /* bytes of an element: 1, 2 or 4 */
     const void *table; /* [3][256] elements: what each level of each channel becomes; NULL: itself, of one byte */
+    int32_t element;   /* bytes of an element: 1, 2 or 4 */
+    int32_t channels;  /* 3; 1: the first alone; 4: and a byte of 255 behind each pixel, with column 4 and channel 1 */
 };
+
+/* What is made of an image, in this order: a part of it is taken, resized, a window of that is kept, and flipped. */
+struct fastload_request {
+    struct target target; /* of the window */
+    float source[4];      /* Pillow's box= of a resize: x0, y0, x1, y1 of the part that becomes the result, inside of
+                             the box; filters also look at the box's samples around it */
+    int32_t box[4];       /* top, left, height, width; inside the image */
+    int32_t size[2];      /* height, width of all of the result, up to FASTLOAD_MAX_SIDE */
+    int32_t window[4];    /* top, left, height, width; inside the result */
+    int32_t filter, order;
+    int32_t flips;        /* a sum of enum fastload_flip */
+    int32_t level;        /* the highest enum fastload_level */
+};
+
+/* One axis of a resize: from the part between begin and end of `in` samples to `out` results, of which `num` are
+ * wanted, from `window` on. */
+struct stretch {
+    float begin, end;
+    int in, out, window, num;
+};
+
+/* How the wanted results are made: result i is the sum over t < count[i] of weight[i * taps + t] times sample
+ * first + start[i] + t. Of the samples only `in` are needed, from `first` on. */
+struct axis {
+    int first, in, out;
+    int taps; /* a multiple of 4; weights behind count are 0. 0: results are the samples, and there are no weights */
+    int32_t *start, *count, *weight;
+};
+
+/* Whether each result is just a sample. */
+int is_copy(const struct stretch *stretch);
+void plan_copy(struct axis *axis, const struct stretch *stretch);
+/* `reversed`: the last result comes first. Returns enum fastload_status. */
+int plan_axis(struct axis *axis, struct block *memory, const struct stretch *stretch, int filter, int reversed);
 
 struct resizer {
     int level;
     struct axis columns, rows;
     int rows_first;
-    int copies_columns; /* the width stays, and nothing is flipped */
+    int copies_columns; /* they are not resized, nor flipped */
     int wide_columns;   /* the AVX-512 kernel cannot reach all sources of a group */
     int reach;          /* bytes a group's sources span, for that kernel */
     void *column_tables, *row_tables;
-    uint8_t *kept; /* rows, as they come: of the final width, or of the source's where rows are first */
+    uint8_t *kept; /* rows, as they come: of the final width, or as wide as the source where rows are first */
     size_t kept_stride;
     int kept_width;
     uint8_t *middle; /* one row of the final height, where rows are first */
@@ -61,16 +99,24 @@ struct resizer {
     struct target target;
 };
 
-/* FASTLOAD_DONE, or FASTLOAD_BAD_ARGUMENT where a box lies outside of its image, or a size, filter, order or element
- * is none. */
-int check_request(int image_height, int image_width, const int32_t box[4], int height, int width, int filter,
-                  int order, const struct target *target);
+/* FASTLOAD_DONE, or FASTLOAD_BAD_ARGUMENT where a part lies outside of its whole, or a number means nothing. */
+int check_request(const struct fastload_request *request, int image_height, int image_width);
 
-/* Prepares for a source of in_height x in_width and a result of height x width. Returns enum fastload_status. */
-int resizer_begin(struct resizer *r, struct fastload_scratch *scratch, int in_height, int in_width, int height,
-                  int width, int filter, int order, int flip, int level, const struct target *target);
+/* Prepares for the rows that a request needs: rows.in of them from rows.first of its box on, and of each columns.in
+ * pixels from columns.first on. Returns enum fastload_status. */
+int resizer_begin(struct resizer *r, struct fastload_scratch *scratch, const struct fastload_request *request);
 
-/* Takes the next `num` source rows: 3 * in_width bytes each, ROW_PADDING bytes behind which may be read. Several at
+/* Whether the target wants the needed rows just as they are, but for the number of channels: then they may be written
+ * there in place of pushing them. */
+int takes_rows_as_they_are(const struct resizer *r);
+
+/* Bytes from one row of so many pixels to the next. */
+static inline size_t padded(int width)
+{
+    return ((size_t)3 * width + ROW_PADDING + 63) / 64 * 64;
+}
+
+/* Takes the next `num` source rows: 3 * columns.in bytes each, ROW_PADDING bytes behind which may be read. Several at
  * once are faster: weights are loaded once for all of them, and rows just written are still on their way to memory. */
 void resizer_push(struct resizer *r, const uint8_t *rows, size_t stride, int num);
 

@@ -114,6 +114,11 @@ class Stages:
         """Hear ``PIL.ImageFile``: decoding."""
         self._replace(getattr(module, "ImageFile", None), "load", "PIL.decode")
 
+    def hook_late(self, module: Any) -> None:
+        """Hear late decoding: see :mod:`fastload.late`."""
+        for name in ("pixels", "row"):
+            self._replace(getattr(module, "Source", None), name, "late.decode")
+
     def hook_torchvision_io(self, module: Any) -> None:
         """Hear ``torchvision.io.image``: decoding."""
         for name in [name for name in vars(module) if name.startswith("decode_")]:

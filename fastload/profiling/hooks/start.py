@@ -66,6 +66,7 @@ class Hooks:
             stages.hook_builtins()
             self._after("PIL.Image", stages.hook_pil)
             self._after("PIL.ImageFile", stages.hook_pil_file)
+            self._after("fastload.late.source", stages.hook_late)
             self._after("torchvision.io.image", stages.hook_torchvision_io)
             self._after("cv2", stages.hook_cv2)
             self._after("torchvision.transforms.transforms", stages.hook_compose)

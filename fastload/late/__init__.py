@@ -1,0 +1,18 @@
+"""Late decoding: JPEG files that a sample opens through Pillow are decoded when their pixels are needed.
+
+In: nothing but the fact that a sample is being made (:class:`LateSamples`). Out: the same samples, bit for bit, sooner.
+
+``PIL.Image.open`` gives an image whose file is read, checked and closed as Pillow does, but not decoded. ``convert``,
+``crop``, ``resize`` and flips are recorded (:class:`~fastload.late.view.View`). When pixels are asked for, the native
+library makes only those (:class:`~fastload.late.source.Source`). Whatever else is done to an image turns it into an
+ordinary Pillow image first. ``torchvision.transforms.Compose`` makes conversion, scaling and ``Normalize`` in the same
+pass (:mod:`fastload.late.containers`).
+
+Late decoding stays off where the library's pixels are not the installed Pillow's, where Pillow was patched, and outside
+of samples. To support one more operation: record it in ``View``, and override it in
+:mod:`fastload.late.image`.
+"""
+
+from .samples import LateSamples
+
+__all__ = ["LateSamples"]

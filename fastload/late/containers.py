@@ -1,0 +1,224 @@
+"""torchvision's containers of transforms: conversion, scaling and ``Normalize`` in the pass that decodes.
+
+In: the transforms of a ``Compose`` or ``nn.Sequential``, and a late image. Out: what calling one transform after the
+other returns, bit for bit, with the same strides and type. Transforms up to ``ToTensor`` (``ToImage``, ...) are called
+as ever. Those behind it that look at one value at a time become a table of 256 levels for each channel, which the
+transforms themselves make once, of an image that has all levels.
+
+``__call__`` of v1's ``Compose`` and ``forward`` of v2's are replaced, and pass every call outside of samples on.
+``forward`` of ``nn.Sequential`` is replaced in worker processes alone: models are made of it.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor, nn
+
+from ..native.rows import DTYPES
+from .image import is_late, tensor_of
+from .origin import is_written_in
+from .scope import thread
+
+# All levels in all channels.
+_LEVELS = np.repeat(np.arange(256, dtype=np.uint8).reshape(16, 16, 1), 3, axis=2)
+
+
+class _Table(NamedTuple):
+    """What a run of transforms makes of a PIL image in RGB."""
+
+    levels: Tensor
+    """[3, 256]: what becomes of each level of each channel."""
+    channels_last: bool
+    """The result's order in memory."""
+    kind: type[Tensor]
+    """``Tensor``, or a subclass of torchvision's."""
+
+
+def prepare(in_worker_process: bool) -> None:
+    """Replace the methods of the containers that are imported, unless somebody else has."""
+    imported = tuple(name for name in (*_FUNCTIONS, *_CLASSES) if name in sys.modules)
+    if imported == _known.modules:
+        return
+    _known.find(imported)
+    for module, name, method in _CONTAINERS:
+        owner = getattr(sys.modules.get(module), name, None)
+        if owner is None or (owner is nn.Sequential and not in_worker_process):
+            continue
+        known = getattr(owner, method)
+        if not hasattr(known, "runs_late") and is_written_in(known, "torch", "torchvision"):
+            setattr(owner, method, _around(known))
+
+
+_CONTAINERS = (
+    ("torchvision.transforms.transforms", "Compose", "__call__"),
+    ("torchvision.transforms.v2._container", "Compose", "forward"),
+    ("torch.nn.modules.container", "Sequential", "forward"),
+)
+
+
+def _around(method: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(method)
+    def run(self: Any, *inputs: Any) -> Any:
+        # Asked first, so that torch.compile sees nothing but the method.
+        if torch.compiler.is_compiling() or thread.scope is None or len(inputs) != 1:
+            return method(self, *inputs)
+        transforms = self if isinstance(self, nn.Sequential) else self.transforms
+        return _run(list(transforms), inputs[0])
+
+    run.runs_late = True  # type: ignore[attr-defined]
+    return run
+
+
+def _run(transforms: Sequence[Any], image: Any) -> Any:
+    """Return what the transforms make of an image, as their container calls them."""
+    place = 0
+    while place < len(transforms):
+        run = _known_from(transforms, place) if is_late(image) else None
+        table = _table_of(run) if run else None
+        made = None if table is None else tensor_of(image, table.levels, table.channels_last)
+        if run is None or table is None or made is None:
+            image = transforms[place](image)
+            place += 1
+        else:
+            image = made if table.kind is Tensor else made.as_subclass(table.kind)
+            place += len(run)
+    return image
+
+
+def _known_from(transforms: Sequence[Any], place: int) -> list[Any] | None:
+    """Return the transforms from a place on that look at one value at a time; the first makes a tensor."""
+    if type(transforms[place]) not in _known.first or _known.is_patched():
+        return None
+    later = _known.arguments.keys() - _known.first
+    return [transforms[place], *itertools.takewhile(lambda one: type(one) in later, transforms[place + 1 :])]
+
+
+def _table_of(run: Sequence[Any]) -> _Table | None:
+    """Return what a run of transforms makes of each level; None if one of them was changed, or has odd arguments."""
+    signature = tuple(map(_signature, run))
+    if None in signature:
+        return None
+    key = (torch.get_default_dtype(), *signature)
+    if key not in _tables:
+        if len(_tables) >= _MOST_TABLES:
+            _tables.clear()
+        _tables[key] = _made_table(run)
+    return _tables[key]
+
+
+_tables: dict[tuple[Any, ...], _Table | None] = {}
+_MOST_TABLES = 64
+
+
+def _made_table(run: Sequence[Any]) -> _Table | None:
+    scope, thread.scope = thread.scope, None
+    try:
+        made: Any = Image.fromarray(_LEVELS)
+        for transform in run:
+            made = transform(made)
+    except Exception:  # the user's own call raises the same, at its place
+        return None
+    finally:
+        thread.scope = scope
+    if tuple(made.shape) != (3, 16, 16) or made.dtype not in DTYPES:
+        return None
+    channels_last = made.stride() == (1, 48, 3)
+    if not channels_last and not made.is_contiguous():
+        return None
+    levels = made.as_subclass(Tensor).reshape(3, 256).contiguous()
+    return _Table(levels, channels_last, type(made))
+
+
+def _signature(transform: Any) -> tuple[Any, ...] | None:
+    """Return a transform's class and arguments; None if it was changed, or an argument is of an unusual type."""
+    own = vars(transform)
+    if "__call__" in own or "forward" in own or own.get("_forward_hooks") or own.get("_forward_pre_hooks"):
+        return None
+    arguments: list[Any] = [type(transform)]
+    for name in _known.arguments[type(transform)]:
+        value = own.get(name)
+        if isinstance(value, Tensor):
+            value = value.dtype, *value.tolist()
+        elif isinstance(value, list):
+            value = tuple(value)
+        if not isinstance(value, (bool, torch.dtype, tuple)):
+            return None
+        arguments.append(value)
+    return tuple(arguments)
+
+
+_FIRST = ("ToTensor", "PILToTensor", "ToImage", "MaybeToTensor", "MaybePILToTensor")
+"""Names of the classes that make a tensor of a PIL image."""
+
+_V1 = "torchvision.transforms.transforms"
+_CLASSES: dict[str, dict[str, tuple[str, ...]]] = {
+    _V1: {"ToTensor": (), "PILToTensor": (), "ConvertImageDtype": ("dtype",), "Normalize": ("mean", "std", "inplace")},
+    "torchvision.transforms.v2": {
+        "PILToTensor": (),
+        "ToImage": (),
+        "ToDtype": ("dtype", "scale"),
+        "ConvertImageDtype": ("dtype",),
+        "ToPureTensor": (),
+        "Normalize": ("mean", "std", "inplace"),
+    },
+    "timm.data.transforms": {"MaybeToTensor": (), "MaybePILToTensor": ()},
+}
+"""The transforms that look at one value at a time, by module, and the attributes that hold their arguments."""
+
+_FUNCTIONS = {
+    "torchvision.transforms.functional": ("to_tensor", "pil_to_tensor", "convert_image_dtype", "normalize"),
+    "torchvision.transforms._functional_tensor": ("convert_image_dtype", "normalize"),
+    "torchvision.transforms.v2.functional": ("pil_to_tensor", "to_image", "to_dtype", "normalize"),
+}
+"""What they call. Where one of these was replaced, they are called one by one."""
+
+
+class _Known:
+    """The known transforms, as far as their modules are imported, and the code that they run."""
+
+    def __init__(self) -> None:
+        self.modules: tuple[str, ...] = ()
+        self.first: frozenset[type] = frozenset()
+        """Classes that make a tensor of a PIL image."""
+        self.arguments: dict[type, tuple[str, ...]] = {}
+        """By class: the attributes that hold a transform's arguments."""
+        self._code: dict[tuple[Any, str], Any] = {}
+        self._replaced = False
+
+    def find(self, modules: tuple[str, ...]) -> None:
+        """Take note of the transforms and functions of these modules."""
+        self.modules = modules
+        for module in modules:
+            there = sys.modules[module]
+            for name in _FUNCTIONS.get(module, ()):
+                self._code.setdefault((there, name), getattr(there, name, None))
+            for name, arguments in _CLASSES.get(module, {}).items():
+                kind = getattr(there, name)
+                self.arguments[kind] = arguments
+                for method in ("__call__", "forward", "transform"):
+                    self._code.setdefault((kind, method), getattr(kind, method, None))
+        found = (code for code in self._code.values() if code is not None)
+        self._replaced = not all(is_written_in(code, "torch", "torchvision", "timm") for code in found)
+        self.first = frozenset(kind for kind in self.arguments if kind.__name__ in _FIRST)
+
+    def is_patched(self) -> bool:
+        """Whether somebody has replaced what the known classes run, or hears all modules."""
+        hooks = nn.modules.module
+        if hooks._global_forward_hooks or hooks._global_forward_pre_hooks:
+            return True
+        return self._replaced or any(
+            getattr(owner, name, None) is not code for (owner, name), code in self._code.items()
+        )
+
+
+_known = _Known()
+
+__all__ = ["prepare"]

@@ -1,0 +1,387 @@
+"""Pillow images that are decoded when their pixels are needed.
+
+In: an image that :mod:`fastload.late.opener` opened, and what the user's code calls on it. Out: late images for what
+:class:`~fastload.late.view.View` records; for all else the same object as an ordinary Pillow image, by assigning to
+its ``__class__``: from then on Pillow's code runs.
+
+Two classes, since Pillow has two: :class:`LateJpeg` is what ``open`` returns, :class:`LateImage` what is derived from
+it. Their state is in ``_late``. A :class:`LateJpeg` without it was opened and not loaded yet: then only its ``load`` is
+ours. Whatever reads the pixel memory of an image reads the attribute ``_im`` (``im`` in old versions of Pillow), which
+is a property here that makes the image real.
+"""
+
+from __future__ import annotations
+
+import operator
+import weakref
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image, JpegImagePlugin
+from torch import Tensor
+
+from ..native.rows import FILTERS, MOST_SIDE, Pixels
+from .origin import is_written_in, original_of
+from .reading import read
+from .scope import thread
+from .source import Source
+from .view import View
+
+CORE = "_im" if "_im" in vars(Image.Image()) else "im"
+"""The attribute that holds an image's pixel memory."""
+
+_INTERPOLATIONS = {int(Image.Resampling[name.upper()]): name for name in FILTERS}
+
+_ORIGINALS: dict[tuple[type, str], Any] = {
+    (owner, name): original_of(getattr(owner, name))
+    for owner, names in (
+        (Image.Image, ("__array_interface__", "convert", "copy", "crop", "resize", "tobytes", "transpose")),
+        (JpegImagePlugin.JpegImageFile, ("load",)),
+    )
+    for name in names
+}
+"""Pillow's methods that late images stand in for."""
+
+
+_REPLACED_BEFORE = not all(is_written_in(method, "PIL") for method in _ORIGINALS.values())
+
+
+def is_patched() -> bool:
+    """Whether somebody has replaced a method of Pillow's that late images stand in for."""
+    return _REPLACED_BEFORE or any(_is_replaced(*place) for place in _ORIGINALS)
+
+
+def _is_replaced(owner: type, name: str) -> bool:
+    found, original = getattr(owner, name), _ORIGINALS[owner, name]
+    return found is not original and original_of(found) is not original
+
+
+class _State:
+    """What a late image is."""
+
+    __slots__ = ("sample", "source", "view")
+
+    def __init__(self, source: Source, view: View) -> None:
+        self.source = source
+        self.view = view
+        self.sample: object = None
+        """The sample that used the image; None: none has."""
+
+
+def _same(view: View) -> View:
+    return view
+
+
+def _cropped(view: View, box: Any) -> View | None:
+    if box is None:
+        return view
+    try:
+        left, upper, right, lower = map(int, map(round, box))
+    except (TypeError, ValueError, OverflowError):
+        return None
+    limit = Image.MAX_IMAGE_PIXELS
+    if limit is not None and (right - left) * (lower - upper) > limit:
+        return None  # Pillow warns, or refuses
+    return view.cropped((left, upper, right, lower))
+
+
+def _resized(view: View, size: Any, resample: Any, box: Any) -> View | None:
+    width, height = view.shown_size
+    try:
+        columns, rows = map(operator.index, size)
+        interpolation = _INTERPOLATIONS.get(Image.Resampling.BICUBIC if resample is None else resample)
+        source = None if box is None or tuple(box) == (0, 0, width, height) else tuple(map(float, box))
+    except (TypeError, ValueError, OverflowError):
+        return None
+    if interpolation is None or not (0 < columns <= MOST_SIDE and 0 < rows <= MOST_SIDE):
+        return None
+    if source is None:
+        return view if (columns, rows) == (width, height) else view.resized((columns, rows), interpolation)
+    if len(source) != 4 or not (0 <= source[0] < source[2] <= width and 0 <= source[1] < source[3] <= height):
+        return None
+    return view.resized((columns, rows), interpolation, source)
+
+
+class _Late:
+    """What the two classes have in common.
+
+    It is no base of theirs: an object's class can only be exchanged for one with the same first base.
+    """
+
+    _plain: type[Image.Image]
+
+    # Pillow's attributes that are used here.
+    _size: tuple[int, int]
+    _mode: str
+    info: dict[Any, Any]
+
+    def _state(self, method: str) -> _State | None:
+        """Return the state if the image may stay late now; None if it is to become real.
+
+        Args:
+            method: of Pillow's, that is stood in for.
+        """
+        scope = thread.scope
+        if scope is None or _is_replaced(Image.Image, method):
+            return None
+        if "_late" not in self.__dict__:
+            self.load()
+        state: _State | None = self.__dict__.get("_late")
+        if state is not None and state.sample is None:
+            state.sample = scope.sample
+        # An image that is kept over several samples is decoded once, as without late decoding.
+        return state if state is not None and state.sample is scope.sample else None
+
+    def _recorded(self, method: str, change: Callable[[View], View | None], mode: str | None = None) -> Any:
+        """Return the late image that an operation makes; None if it is not to be recorded.
+
+        Args:
+            method: of Pillow's, that is stood in for.
+            change: the operation. Asked first: what Pillow refuses, it refuses before it loads the file.
+            mode: of the result; None: the image's own.
+        """
+        late: _State | None = self.__dict__.get("_late")
+        view = change(View.whole(*self._size) if late is None else late.view)
+        state = None if view is None else self._state(method)
+        if state is None or view is None:
+            return None
+        new = LateImage.__new__(LateImage)
+        Image.Image.__init__(new)
+        new.__dict__.pop(CORE, None)
+        new._mode = mode or self._mode
+        new._size = view.shown_size
+        new.info = {name: value.copy() if isinstance(value, list) else value for name, value in self.info.items()}
+        new.__dict__["_late"] = _State(state.source, view)
+        note(new)
+        return new
+
+    def copy(self) -> Any:
+        """See :meth:`PIL.Image.Image.copy`."""
+        made = self._recorded("copy", _same)
+        return make_real(self).copy() if made is None else made
+
+    __copy__ = copy
+
+    def convert(self, mode: str | None = None, *args: Any, **options: Any) -> Any:
+        """See :meth:`PIL.Image.Image.convert`; to the same mode, and from L to RGB, it is recorded."""
+        known = mode in (None, self._mode) or (self._mode == "L" and mode == "RGB")
+        plain = not args and not options and "transparency" not in self.info
+        made = self._recorded("convert", _same, mode) if known and plain else None
+        return make_real(self).convert(mode, *args, **options) if made is None else made
+
+    def crop(self, box: Any = None) -> Any:
+        """See :meth:`PIL.Image.Image.crop`; within the image it is recorded."""
+        made = self._recorded("crop", partial(_cropped, box=box))
+        return make_real(self).crop(box) if made is None else made
+
+    def resize(self, size: Any, resample: Any = None, box: Any = None, reducing_gap: Any = None) -> Any:
+        """See :meth:`PIL.Image.Image.resize`; with all filters but ``NEAREST`` it is recorded."""
+        made = None
+        if reducing_gap is None:
+            made = self._recorded("resize", partial(_resized, size=size, resample=resample, box=box))
+        return make_real(self).resize(size, resample, box, reducing_gap) if made is None else made
+
+    def transpose(self, method: Any) -> Any:
+        """See :meth:`PIL.Image.Image.transpose`; recorded."""
+        made = None
+        if isinstance(method, int):
+            made = self._recorded("transpose", lambda view: view.transposed_by(method))
+        return make_real(self).transpose(method) if made is None else made
+
+    def load(self) -> Any:
+        """See :meth:`PIL.Image.Image.load`; the pixels stay late until the access object is used."""
+        if "_late" in self.__dict__ and thread.scope is not None:
+            return _LateAccess(self)
+        return make_real(self).load()
+
+    def tobytes(self, encoder_name: str = "raw", *args: Any) -> bytes:
+        """See :meth:`PIL.Image.Image.tobytes`."""
+        pixels = self._pixels("tobytes") if encoder_name == "raw" and not args else None
+        return make_real(self).tobytes(encoder_name, *args) if pixels is None else pixels.tobytes()
+
+    @property
+    def __array_interface__(self) -> dict[str, Any]:
+        """See :class:`PIL.Image.Image`; read-only, as Pillow's."""
+        pixels = self._pixels("__array_interface__")
+        if pixels is None:
+            real: dict[str, Any] = make_real(self).__array_interface__
+            return real
+        return {
+            "version": 3,
+            "shape": pixels.shape,
+            "typestr": "|u1",
+            "data": pixels.data.toreadonly().cast("B"),
+        }
+
+    def _pixels(self, method: str) -> Pixels | None:
+        """Return the pixels where that is better than making the image real; else None."""
+        fresh = "_late" in self.__dict__ and self.__dict__["_late"].sample is None
+        state = self._state(method)
+        # Small pixels take the place of their file. And who reads an image twice shall not decode it twice.
+        if state is None or not fresh or _is_small(self, state):
+            return None
+        return _pixels_of(state, "L" if self._mode == "L" else "RGB")
+
+    def __eq__(self, other: object) -> bool:
+        if is_late(other):
+            make_real(other)
+        return bool(make_real(self) == other)
+
+    __hash__ = None  # type: ignore[assignment]  # as Pillow's
+
+    def __repr__(self) -> str:
+        return (
+            f"<{self._plain.__module__}.{self._plain.__name__} image mode={self._mode} "
+            f"size={self._size[0]}x{self._size[1]} at 0x{id(self):X}>"
+        )
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return make_real(self).__reduce_ex__(protocol)
+
+
+def _core(image: Any) -> Any:
+    """What reads the pixel memory of a late image makes it real; of one that is not loaded, it is None."""
+    if "_late" not in image.__dict__:
+        return image.__dict__.get(CORE)
+    return getattr(make_real(image), CORE)
+
+
+def _set_core(image: Any, core: Any) -> None:
+    image.__dict__[CORE] = core
+    if core is not None:
+        image.__dict__.pop("_late", None)
+        image.__class__ = image._plain
+
+
+setattr(_Late, CORE, property(_core, _set_core))
+
+
+def _with_late_methods(late: type[Any]) -> Any:
+    for name, value in vars(_Late).items():
+        is_method = callable(value) or isinstance(value, property)
+        if name == "__hash__" or (is_method and name not in vars(late)):
+            setattr(late, name, value)
+    return late
+
+
+@_with_late_methods
+class LateImage(Image.Image):
+    """What a late image's methods return."""
+
+    _plain = Image.Image
+
+
+@_with_late_methods
+class LateJpeg(JpegImagePlugin.JpegImageFile):
+    """What ``PIL.Image.open`` returns for a JPEG file."""
+
+    _plain = JpegImagePlugin.JpegImageFile
+
+    def load(self) -> Any:
+        """See :meth:`PIL.ImageFile.ImageFile.load`: reads and closes the file as it does, and does not decode it."""
+        scope = thread.scope
+        if "_late" not in self.__dict__ and scope is not None and not _is_replaced(self._plain, "load"):
+            source = read(self)
+            if isinstance(source, str):
+                scope.count(f"at once ({source})")
+            else:
+                self.__dict__["_late"] = _State(source, View.whole(source.width, source.height))
+        return _Late.load(self)  # type: ignore[arg-type]  # see there
+
+
+class _LateAccess:
+    """What ``load`` returns of a late image: decodes it when it is used."""
+
+    __slots__ = ("_image",)
+
+    def __init__(self, image: Any) -> None:
+        self._image = image
+
+    def __getitem__(self, place: Any) -> Any:
+        return make_real(self._image).load()[place]
+
+    def __setitem__(self, place: Any, color: Any) -> None:
+        make_real(self._image).load()[place] = color
+
+
+def is_late(found: Any) -> bool:
+    """Whether an object is a late image."""
+    return isinstance(found, (LateImage, LateJpeg))
+
+
+def note(image: Any) -> None:
+    """Let the sample that is being made know of a late image."""
+    if thread.scope is not None:
+        thread.scope.images.append(weakref.ref(image))
+
+
+def make_real(image: Any) -> Any:
+    """Return the same object, as an ordinary Pillow image."""
+    state = image.__dict__.get("_late")
+    if state is not None:
+        core = _to_core(state, image._mode)
+        # Another thread may have been faster: what it made may have been changed since.
+        if image.__dict__.get(CORE) is None:
+            image.__dict__.pop(CORE, None)
+        image.__dict__.setdefault(CORE, core)
+        image.__dict__.pop("_late", None)
+    if is_late(image):
+        image.__class__ = image._plain
+    return image
+
+
+def make_real_if_small(image: Any) -> None:
+    """Make an image real if its pixels take less memory than what it is made from."""
+    state = image.__dict__.get("_late")
+    if state is not None and _is_small(image, state):
+        make_real(image)
+
+
+def _is_small(image: Any, state: _State) -> bool:
+    width, height = image._size
+    return bool(width * height * (1 if image._mode == "L" else 4) <= state.source.num_bytes)
+
+
+def _pixels_of(state: _State, layout: str) -> Pixels:
+    """Return the pixels of a late image: see :func:`~fastload.native.rows.pixels_of_image`."""
+    view = state.view
+    pixels = state.source.pixels(view.cut, layout, thread.scope)
+    if view.transposed:
+        pixels = pixels.swapaxes(0, 1)
+        pixels = pixels[:: -1 if view.inverted else 1, :: -1 if view.mirrored else 1]
+    return np.ascontiguousarray(pixels)
+
+
+def _to_core(state: _State, mode: str) -> Any:
+    layout = "L" if mode == "L" else "RGBX"  # as Pillow keeps them
+    pixels = _pixels_of(state, layout)
+    height, width = pixels.shape[:2]
+    return getattr(Image.frombytes(mode, (width, height), pixels.data, "raw", layout), CORE)
+
+
+def tensor_of(image: Any, table: Tensor, channels_last: bool) -> Tensor | None:
+    """Return what a level table makes of a late image: [3, H, W] of the table's dtype.
+
+    None where the image must become real: it is grey, transposed, or was used before.
+
+    Args:
+        image: a late image.
+        table: [3, 256].
+        channels_last: the order of the result in memory.
+    """
+    state = image._state("__array_interface__") if image._mode == "RGB" else None
+    if state is None or state.view.transposed:
+        return None
+    width, height = state.view.upright_size
+    if channels_last:
+        out = torch.empty((height, width, 3), dtype=table.dtype).permute(2, 0, 1)
+    else:
+        out = torch.empty((3, height, width), dtype=table.dtype)
+    state.source.row(state.view.cut, table, out, thread.scope)
+    return out
+
+
+__all__ = ["CORE", "LateImage", "LateJpeg", "is_late", "is_patched", "make_real", "make_real_if_small", "tensor_of"]

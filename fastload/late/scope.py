@@ -1,0 +1,50 @@
+"""What late images know of the thread that uses them.
+
+In: a worker that makes a sample. Out: whether images are late, and who takes note of them. Pillow is not imported here.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from typing import Any
+
+
+class Scope:
+    """The samples of one worker, as late images see them."""
+
+    def __init__(self) -> None:
+        self.images: list[weakref.ref[Any]] = []
+        """Late images that the current sample has made."""
+        self.sample = object()
+        """Identifies the current sample."""
+        self._counts: dict[str, int] = {}
+
+    def count(self, outcome: str) -> None:
+        """Count an image by what became of it."""
+        self._counts[outcome] = self._counts.get(outcome, 0) + 1
+
+    def take_counts(self) -> dict[str, int]:
+        """Return the counts since they were taken last."""
+        counts, self._counts = self._counts, {}
+        return counts
+
+
+class _Thread(threading.local):
+    scope: Scope | None = None
+    """Of the sample that the thread is making; None: it makes none, or without late decoding."""
+
+
+thread = _Thread()
+
+
+def _forget() -> None:
+    thread.scope = None
+
+
+if hasattr(os, "register_at_fork"):
+    # A process that a sample's code forks makes no sample of ours.
+    os.register_at_fork(after_in_child=_forget)
+
+__all__ = ["Scope", "thread"]

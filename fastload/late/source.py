@@ -1,0 +1,124 @@
+"""The bytes of a JPEG file, until its pixels are there; and what is cut out of it.
+
+In: a file that :class:`~fastload.native.jpeg.Waiting` has passed, and a cut. Out: pixels, equal to those of Pillow bit
+for bit. No lock is held while decoding: two threads may both decode, and get the same.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from PIL import JpegImagePlugin
+from torch import Tensor
+
+from ..native import jpeg
+from ..native.rows import Cut, Pixels, Status, pixels_of_image, row_of_image
+from .scope import Scope
+
+
+class _Habit:
+    """Whether the samples of late use a file's pixels more than once (two views of each image, say).
+
+    Then one whole decode is cheaper than several partial ones. The guess changes the cost, never the pixels.
+    """
+
+    def __init__(self) -> None:
+        self._score = 0
+        self._last = [1]
+
+    def begin(self, uses: list[int]) -> bool:
+        """Begin with a file; return whether it will be used more than once. ``uses``: [number of its uses], kept."""
+        self._score = min(8, self._score + 2) if self._last[0] > 1 else max(0, self._score - 1)
+        self._last = uses
+        return self._score >= 4
+
+
+_habit = _Habit()
+
+
+class Source:
+    """A JPEG image that is not decoded yet.
+
+    Args:
+        data: the file, up to its end of image.
+        width: of the image, in pixels.
+        height: in pixels.
+        is_grey: whether it has one channel.
+    """
+
+    __slots__ = ("_data", "_uses", "height", "is_grey", "width")
+
+    def __init__(self, data: bytes, width: int, height: int, is_grey: bool) -> None:
+        self.width, self.height, self.is_grey = width, height, is_grey
+        self._data: bytes | Pixels = data
+        self._uses = [0]
+
+    @property
+    def num_bytes(self) -> int:
+        """The memory that it takes."""
+        data = self._data
+        return len(data) if isinstance(data, bytes) else data.nbytes
+
+    def pixels(self, cut: Cut, layout: str, scope: Scope | None) -> Pixels:
+        """Return the pixels of a cut.
+
+        Args:
+            cut: what is made of the image.
+            layout: of the result: see :func:`~fastload.native.rows.pixels_of_image`.
+            scope: counts the image; None: nobody does.
+        """
+        made = self._from_file(lambda data: jpeg.pixels_of_jpeg(data, cut, layout), cut, scope)
+        return pixels_of_image(self._decoded(scope), cut, layout) if made is None else made
+
+    def row(self, cut: Cut, table: Tensor, out: Tensor, scope: Scope | None) -> None:
+        """Write what a table says of each level of a cut.
+
+        Args:
+            cut: what is made of the image.
+            table: [3, 256].
+            out: [3, height, width] of the cut's window and the table's dtype, of any strides.
+            scope: as in :meth:`pixels`.
+        """
+        made = self._from_file(lambda data: jpeg.row_of_jpeg(data, cut, table, out), cut, scope)
+        if made is None:
+            row_of_image(self._decoded(scope), cut, table, out)
+
+    def _from_file(self, decode: Callable[[bytes], Any], cut: Cut, scope: Scope | None) -> Any:
+        """Return what can be decoded of the file; None where all of the image is to be decoded, or is."""
+        data = self._data
+        if not isinstance(data, bytes) or self._uses[0] or _habit.begin(self._uses):
+            return None
+        made = decode(data)
+        if isinstance(made, Status):
+            return None
+        self._uses[0] = 1
+        if scope is not None:
+            is_whole = cut.box[2:] == cut.window[2:] == (self.height, self.width)
+            scope.count("late, whole" if is_whole else "late, in part")
+        return made
+
+    def _decoded(self, scope: Scope | None) -> Pixels:
+        """Return the whole image, [H, W, 3] or [H, W]; from now on in place of the file."""
+        data = self._data
+        if not isinstance(data, bytes):
+            self._uses[0] += 1
+            return data
+        size = self.height, self.width
+        whole = Cut((0, 0, *size), size, "nearest", (0, 0, *size), (False, False))
+        layout = "L" if self.is_grey else "RGB"
+        pixels = jpeg.pixels_of_jpeg(data, whole, layout)
+        if isinstance(pixels, Status):
+            # Damaged data, of which libjpeg only warns.
+            with JpegImagePlugin.JpegImageFile(io.BytesIO(data)) as image:
+                pixels = np.array(image)
+        if scope is not None:
+            scope.count("late, whole")
+        self._data = pixels
+        self._uses[0] += 1
+        return pixels
+
+
+__all__ = ["Pixels", "Source"]
