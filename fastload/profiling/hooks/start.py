@@ -53,7 +53,9 @@ class Hooks:
         fetching = Fetching(recorder, nesting, stages)
         self._loop = MainThread(recorder, fetching)
         self._copies = Copies(recorder, self._places)
-        waits = Waits(recorder, iterators, nesting, self._loop, stopping or Stopping(None), self._copies)
+        stopping = stopping or Stopping(None)
+        stopping.end_workers = iterators.end_workers
+        waits = Waits(recorder, iterators, nesting, self._loop, stopping, self._copies)
         tasks = Tasks(recorder, iterators, nesting, fetching)
         loader = TorchLoader(self._places, waits, tasks, Pinning(recorder, iterators, nesting))
         observe.listener = FastloadLoader(recorder, fetching, iterators, waits)
