@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import operator
 import weakref
+from array import array
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -78,6 +79,8 @@ def _same(view: View) -> View:
 def _cropped(view: View, box: Any) -> View | None:
     if box is None:
         return view
+    if not isinstance(box, (tuple, list)):
+        return None  # Pillow looks at some of them in ways of its own
     try:
         left, upper, right, lower = map(int, map(round, box))
     except (TypeError, ValueError, OverflowError):
@@ -92,8 +95,9 @@ def _resized(view: View, size: Any, resample: Any, box: Any) -> View | None:
     width, height = view.shown_size
     try:
         columns, rows = map(operator.index, size)
-        interpolation = _INTERPOLATIONS.get(Image.Resampling.BICUBIC if resample is None else resample)
-        source = None if box is None or tuple(box) == (0, 0, width, height) else tuple(map(float, box))
+        interpolation = _INTERPOLATIONS.get(Image.Resampling.BICUBIC if resample is None else operator.index(resample))
+        # In single precision, as Pillow reads them.
+        source = None if box is None or tuple(box) == (0, 0, width, height) else tuple(array("f", box))
     except (TypeError, ValueError, OverflowError):
         return None
     if interpolation is None or not (0 < columns <= MOST_SIDE and 0 < rows <= MOST_SIDE):

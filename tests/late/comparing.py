@@ -77,11 +77,12 @@ def described(made: Any) -> Any:
 
 def description(image: Image.Image) -> tuple[Any, ...]:
     """Return what can be seen of an image: its exact type, pixels and attributes."""
-    seen: list[Any] = [type(image), image.mode, image.size, image.info, image.format, image.readonly]
+    seen: list[Any] = [type(image), image.mode, image.size, image.info, image.format]
     if isinstance(image, JpegImagePlugin.JpegImageFile):
-        seen += [getattr(image, name, None) for name in ("tile", "fp", "layers", "quantization", "app", "decoderconfig")]
+        seen += [getattr(image, name, None) for name in ("tile", "layers", "quantization", "app", "decoderconfig")]
+        seen.append(image.fp is None)
     try:
-        seen += [image.tobytes(), np.asarray(image).shape, dict(image.getexif())]
+        seen += [image.readonly, image.tobytes(), np.asarray(image).shape, dict(image.getexif())]
     except Exception as error:  # one that is closed, say
         seen.append((type(error), without_names(str(error))))
     return tuple(seen)
