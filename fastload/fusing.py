@@ -112,7 +112,12 @@ def fused_of(loader: Any, seed: int, *, split: bool = True) -> tuple[FusedDatase
 
 def decodes_late(loader: Any, fused: FusedDataset | None) -> bool:
     """Whether the images of samples that the dataset loads itself are decoded late: see :mod:`fastload.late`."""
-    return loader.fuse is not False and fused is None
+    late = loader.fuse is not False and fused is None
+    if late and "PIL.Image" in sys.modules:
+        from .late import opener
+
+        opener.why_not()  # tried here once, so that workers that are forked know it
+    return late
 
 
 def images_in_words(loader: Any) -> str | None:

@@ -67,7 +67,8 @@ _CONTAINERS = (
 def _around(method: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(method)
     def run(self: Any, *inputs: Any) -> Any:
-        if thread.scope is None or len(inputs) != 1:
+        # Asked first, so that torch.compile sees nothing but the method.
+        if torch.compiler.is_compiling() or thread.scope is None or len(inputs) != 1:
             return method(self, *inputs)
         transforms = self if isinstance(self, nn.Sequential) else self.transforms
         return _run(list(transforms), inputs[0])

@@ -293,7 +293,6 @@ class LateJpeg(JpegImagePlugin.JpegImageFile):
                 scope.count(f"at once ({source})")
             else:
                 self.__dict__["_late"] = _State(source, View.whole(source.width, source.height))
-                note(self)
         return _Late.load(self)  # type: ignore[arg-type]  # see there
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from PIL import Image, JpegImagePlugin
 
 from ..native import jpeg
-from .image import LateJpeg, is_patched
+from .image import LateJpeg, is_patched, note
 from .scope import thread
 
 
@@ -47,6 +47,7 @@ def _opener_around(factory: Any) -> Any:
             reason = _why_at_once(image)
             if reason is None:
                 image.__class__ = LateJpeg
+                note(image)
             else:
                 scope.count(f"at once ({reason})")
         return image

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..native import jpeg
-from ..native.rows import Status
+from ..native.rows import MOST_SIDE, Status
 from .source import Source
 
 
@@ -30,6 +30,8 @@ def read(image: Any) -> Source | str:
         return found
     if (found.width, found.height, found.is_grey) != (*image.size, image.mode == "L"):
         return "another size or mode than Pillow read"
+    if max(image.size) > MOST_SIDE:
+        return "too large"
     image.tile = []
     image.readonly = 0
     image.map = None

@@ -5,6 +5,7 @@ In: a worker that makes a sample. Out: whether images are late, and who takes no
 
 from __future__ import annotations
 
+import os
 import threading
 import weakref
 from typing import Any
@@ -36,5 +37,14 @@ class _Thread(threading.local):
 
 
 thread = _Thread()
+
+
+def _forget() -> None:
+    thread.scope = None
+
+
+if hasattr(os, "register_at_fork"):
+    # A process that a sample's code forks makes no sample of ours.
+    os.register_at_fork(after_in_child=_forget)
 
 __all__ = ["Scope", "thread"]

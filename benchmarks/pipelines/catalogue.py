@@ -1,0 +1,73 @@
+"""The pipelines by name, with what they do and the ratio that each should reach."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+LEAST_RATIO = 0.97
+"""Goal of a pipeline that has none of its own."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pipeline:
+    """A pipeline, which is the function of its name in the module of its family."""
+
+    family: str
+    """Module of this package that holds the function."""
+    what: str
+    """What it does, in a few words."""
+    goal: float = LEAST_RATIO
+    """The steady rate divided by torch's that it should reach with two workers, with only the import changed."""
+
+
+def _family(family: str, *pipelines: tuple[str, str] | tuple[str, str, float]) -> dict[str, Pipeline]:
+    return {
+        name: Pipeline(family=family, what=what, goal=goal[0] if goal else LEAST_RATIO)
+        for name, what, *goal in pipelines
+    }
+
+
+PIPELINES: Mapping[str, Pipeline] = {
+    **_family(
+        "images",
+        ("imagefolder", "ImageFolder: RandomResizedCrop, flip, ToTensor, Normalize", 2.8),
+        ("imagefolder_resize", "ImageFolder: Resize, CenterCrop", 1.9),
+        ("imagefolder_trivial", "ImageFolder: crop, flip, TrivialAugmentWide, RandomErasing"),
+        ("own_v1", "own Dataset, Image.open().convert, v1 crop, flip", 2.5),
+        ("own_v2", "the same with v2, ToImage after the crop", 2.3),
+        ("own_v2_tensors", "the same with v2, ToImage first"),
+        ("own_resize", "own Dataset, v1 Resize 256, CenterCrop 224", 1.9),
+        ("two_views", "own Dataset, two views: crop, flip, Normalize", 2.2),
+        ("simclr", "ImageFolder, two views with jitter, grey, blur"),
+        ("mnist", "torchvision's MNIST, batches of 64"),
+    ),
+    **_family(
+        "annotated",
+        ("albumentations", "cv2.imread, albumentations"),
+        ("segmentation", "PIL image and tv_tensors.Mask, v2 crop, flip", 1.35),
+        ("segmentation_tensors", "tv_tensors.Image and Mask, v2 crop, flip"),
+        ("detection", "v2, boxes and masks, IoU crop, list collate", 1.2),
+        ("yolo", "cv2 letterbox, HSV jitter, own collate"),
+    ),
+    **_family(
+        "libraries",
+        ("timm", "timm create_loader: crops and flips", 2.0),
+        ("timm_randaug", "timm create_loader: RandAugment, jitter, erasing", 1.3),
+        ("hf_images", "Hugging Face Image column, with_transform", 2.0),
+        ("webdataset_pipeline", 'webdataset decode("pil"), batched in the pipeline', 1.8),
+        ("webdataset_loader", 'webdataset decode("pil"), batched by the loader', 1.8),
+    ),
+    **_family(
+        "text",
+        ("hf_tokens", "Hugging Face tokens, DataCollatorWithPadding"),
+        ("tokenizer_collate", "tokenizer in collate_fn"),
+        ("tokenizer_getitem", "tokenizer in __getitem__"),
+        ("memmap", "np.memmap token windows"),
+    ),
+    **_family(
+        "arrays",
+        ("audio", "soundfile, random second, STFT"),
+        ("tensordataset", "TensorDataset from pandas, batches of 256"),
+        ("pandas_iloc", "pandas df.iloc[i]"),
+        ("windows", "windows data[:, a:b] of 64 MB"),
+    ),
+}
