@@ -12,6 +12,7 @@ is a property here that makes the image real.
 
 from __future__ import annotations
 
+import inspect
 import operator
 import weakref
 from array import array
@@ -222,7 +223,8 @@ class _Late:
 
     def _pixels(self, method: str) -> Pixels | None:
         """Return the pixels where that is better than making the image real; else None."""
-        fresh = "_late" in self.__dict__ and self.__dict__["_late"].sample is None
+        before: _State | None = self.__dict__.get("_late")
+        fresh = before is not None and before.sample is None
         state = self._state(method)
         # Small pixels take the place of their file. And who reads an image twice shall not decode it twice.
         if state is None or not fresh or _is_small(self, state):
@@ -268,6 +270,8 @@ def _with_late_methods(late: type[Any]) -> Any:
         is_method = callable(value) or isinstance(value, property)
         if name == "__hash__" or (is_method and name not in vars(late)):
             setattr(late, name, value)
+        if inspect.isfunction(value):
+            value.__qualname__ = f"Image.{name}"  # so Python names it where arguments are wrong
     return late
 
 
@@ -292,6 +296,7 @@ class LateJpeg(JpegImagePlugin.JpegImageFile):
             if isinstance(source, str):
                 scope.count(f"at once ({source})")
             else:
+                self.__dict__.pop(CORE, None)
                 self.__dict__["_late"] = _State(source, View.whole(source.width, source.height))
         return _Late.load(self)  # type: ignore[arg-type]  # see there
 
@@ -326,11 +331,8 @@ def make_real(image: Any) -> Any:
     """Return the same object, as an ordinary Pillow image."""
     state = image.__dict__.get("_late")
     if state is not None:
-        core = _to_core(state, image._mode)
         # Another thread may have been faster: what it made may have been changed since.
-        if image.__dict__.get(CORE) is None:
-            image.__dict__.pop(CORE, None)
-        image.__dict__.setdefault(CORE, core)
+        image.__dict__.setdefault(CORE, _to_core(state, image._mode))
         image.__dict__.pop("_late", None)
     if is_late(image):
         image.__class__ = image._plain
@@ -381,9 +383,9 @@ def tensor_of(image: Any, table: Tensor, channels_last: bool) -> Tensor | None:
         return None
     width, height = state.view.upright_size
     if channels_last:
-        out = torch.empty((height, width, 3), dtype=table.dtype).permute(2, 0, 1)
+        out = torch.empty((height, width, 3), dtype=table.dtype, device="cpu").permute(2, 0, 1)
     else:
-        out = torch.empty((3, height, width), dtype=table.dtype)
+        out = torch.empty((3, height, width), dtype=table.dtype, device="cpu")
     state.source.row(state.view.cut, table, out, thread.scope)
     return out
 

@@ -180,7 +180,7 @@ class SampleLoader:
 
     def _settled(self, sample: Any) -> Any:
         """Return a sample of the dataset's, as it leaves it: without late images."""
-        if self._late is not None and self._late.images:
+        if self._late is not None and (self._late.images or self._late.outlived):
             self._late.settle(sample)
         return sample
 
@@ -207,7 +207,7 @@ class SampleLoader:
                 if keys is None:
                     for place in places:
                         sample = dataset[place]
-                        if late is not None and late.images:
+                        if late is not None and (late.images or late.outlived):
                             late.settle(sample)
                         samples.append(sample)
                     return samples
@@ -215,7 +215,7 @@ class SampleLoader:
                 for identity, place in named:
                     self.seed_generators(key(identity))
                     sample = dataset[place]
-                    if late is not None and late.images:
+                    if late is not None and (late.images or late.outlived):
                         late.settle(sample)
                     samples.append(sample)
                 return samples

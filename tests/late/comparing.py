@@ -38,7 +38,7 @@ def as_sample(make: Callable[[], Any]) -> Any:
     with late:
         assert late.is_possible
         sample = make()
-        if late.images:
+        if late.images or late.outlived:
             late.settle(sample)
         return sample
 

@@ -90,7 +90,9 @@ _FIXED: dict[str, Step] = {
     "deepcopy": copy.deepcopy,
     "pickle": lambda image: pickle.loads(pickle.dumps(image)),
     "load": _in_place(lambda image: image.load()[0, 0]),
-    "load, then write": _in_place(lambda image: image.load().__setitem__((0, 0), 7 if image.mode == "L" else (7, 8, 9))),
+    "load, then write": _in_place(
+        lambda image: image.load().__setitem__((0, 0), 7 if image.mode == "L" else (7, 8, 9))
+    ),
     "array": lambda image: Image.fromarray(np.array(image)),
     "array twice": _in_place(lambda image: np.testing.assert_array_equal(np.asarray(image), np.asarray(image))),
     "bytes": lambda image: Image.frombytes(image.mode, image.size, image.tobytes()),
