@@ -109,15 +109,15 @@ def _objects_in(sample: Any) -> list[Any]:
             pending += one.values()
         elif isinstance(one, (list, tuple, set, frozenset, deque)):
             pending += one
-        elif isinstance(one, np.ndarray):
-            if one.dtype.hasobject:
-                pending += one.ravel().tolist()
+        elif isinstance(one, np.ndarray) and one.dtype.hasobject:
+            pending += one.ravel().tolist()
         if callable(one) and not is_dataclass(one):
             continue
         attributes = getattr(one, "__dict__", None)
         if type(attributes) is dict:
             pending += attributes.values()
-        for slot in _slots_of(type(one)):
+        kind: Any = type(one)
+        for slot in _slots_of(kind):
             with suppress(AttributeError):  # nothing was assigned to it
                 pending.append(slot.__get__(one))
     return list(found.values())

@@ -80,7 +80,7 @@ def description(image: Image.Image) -> tuple[Any, ...]:
     seen: list[Any] = [type(image), image.mode, image.size, image.info, image.format]
     if isinstance(image, JpegImagePlugin.JpegImageFile):
         seen += [getattr(image, name, None) for name in ("tile", "layers", "quantization", "app", "decoderconfig")]
-        seen.append(image.fp is None)
+        seen.append(getattr(image, "fp", "none") is None)
     try:
         seen += [image.readonly, image.tobytes(), np.asarray(image).shape, dict(image.getexif())]
     except Exception as error:  # one that is closed, say
