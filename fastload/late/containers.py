@@ -145,7 +145,7 @@ def _signature(transform: Any) -> tuple[Any, ...] | None:
     arguments: list[Any] = [type(transform)]
     for name in _known.arguments[type(transform)]:
         value = own.get(name)
-        if type(value) is Tensor and value.device.type == "cpu" and not value.requires_grad:
+        if type(value) is Tensor and value.device.type == "cpu" and value.numel() <= 3 and not value.requires_grad:
             value = value.dtype, value.shape, *value.flatten().tolist()
         elif isinstance(value, (list, tuple)) and all(isinstance(one, (int, float, np.number)) for one in value):
             value = tuple(value)
