@@ -51,6 +51,41 @@ class Integers(Dataset[int]):
         return self.values[index]
 
 
+class ColumnMajorRows(Dataset[torch.Tensor]):
+    """Rows of a table that lies column by column, as ``torch.tensor(dataframe.values)`` does."""
+
+    def __init__(self, num_rows: int, num_samples: int) -> None:
+        """Make up ``num_rows`` rows of ten float64, of which ``num_samples`` are given, evenly spaced."""
+        self.table = torch.rand(10, num_rows, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).t()
+        self.num_samples = num_samples
+
+    def __len__(self) -> int:
+        """Return the number of samples."""
+        return self.num_samples
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        """Return a row: ten elements, as far apart as the table has rows."""
+        return self.table[index * len(self.table) // self.num_samples]
+
+
+class Windows(Dataset[torch.Tensor]):
+    """Windows of 1,000 points of a recording of 16 channels."""
+
+    def __init__(self, num_points: int, num_samples: int) -> None:
+        """Make up a recording of float32; ``num_samples`` windows begin in it, evenly spaced, and may overlap."""
+        self.recording = torch.rand(16, num_points, generator=torch.Generator().manual_seed(0))
+        self.num_samples = num_samples
+
+    def __len__(self) -> int:
+        """Return the number of samples."""
+        return self.num_samples
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        """Return a window, [16, 1000]."""
+        first = index * (self.recording.shape[1] - 1000) // self.num_samples
+        return self.recording[:, first : first + 1000]
+
+
 class Sentences(Dataset[tuple[torch.Tensor, str]]):
     """Token sequences of unequal length, each with its text.
 

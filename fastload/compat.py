@@ -7,6 +7,7 @@ AttributeError at import, not in the middle of an epoch.
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Callable
 from typing import Any, NoReturn
@@ -219,11 +220,13 @@ def _private_tensor_collate(batch: Any, *, collate_fn_map: Any = None) -> Any:
     plain = getattr(_thread, "collates_privately", False) and first.layout is torch.strided and not first.is_nested
     if not plain:
         return _torch_collate_map[torch.Tensor](batch, collate_fn_map=collate_fn_map)
-    # As in torch's workers the dtype of the first element decides, gradients are refused, and there is room for as
-    # many elements as the tensors have.
+    # As in torch's workers gradients are refused, and there is room for as many elements as the tensors have. The dtype
+    # is that of torch without workers, for any number of workers: torch's workers take the first tensor's, and so cut
+    # off the digits of the others, or fail.
     if len(batch) * first.numel() > sum(tensor.numel() for tensor in batch):
         raise RuntimeError("Trying to resize storage that is not resizable")
-    out = first.new_empty((len(batch), *first.shape))
+    dtype = functools.reduce(torch.promote_types, dict.fromkeys(tensor.dtype for tensor in batch))
+    out = first.new_empty((len(batch), *first.shape), dtype=dtype)
     return torch.stack(batch, 0, out=out)
 
 

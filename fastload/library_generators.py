@@ -10,8 +10,9 @@ Albumentations 2: each transform holds a ``random_generator`` and a ``py_random`
 and ``collate_fn`` get one common pair, as their own ``set_random_state`` gives it, and the pair is seeded before each
 sample; a ``seed`` given to ``Compose`` has no effect then. With ``num_workers=0`` they have their own back after each
 batch. Transforms keep notes while they work, so two threads must not use one: each worker thread has copies of the
-transforms, in copies of the objects that lead to them (so what a dataset writes into its attributes in one thread, the
-others do not see). Where that is impossible, as for a transform in a global variable, a warning says so.
+transforms, in copies of the objects and functions that lead to them (so what a dataset writes into its attributes in
+one thread, the others do not see). Where that is impossible, as for a transform in a global variable, a warning says
+so.
 
 Not seeded: transforms that are made anew for each sample, and those of an IterableDataset, which has no sample ids.
 """
@@ -64,7 +65,8 @@ class LibraryGenerators:
         self._random = random.Random(0)
         self._bits = np.random.PCG64(0)
         self._numpy = np.random.Generator(self._bits)
-        self._transforms = [found.thing for found in _transforms_of(*roots, inside=True) if owned or not found.shared]
+        found = [one.thing for one in _transforms_of(*roots, inside=True) if owned or not one.shared]
+        self._transforms = list({id(transform): transform for transform in found}.values())
         self._before: list[tuple[Any, Any, Any]] = []
 
     def adopt(self) -> None:
@@ -121,22 +123,27 @@ def copies_for_thread(*roots: Any) -> tuple[Any, ...]:
     found = [transform for transform in _transforms_of(*roots, inside=False) if not transform.shared]
     if not found:
         return roots
-    pairs = [(transform, copy.deepcopy(transform.thing)) for transform in found]
-    return tuple(reachable.with_others(list(roots), pairs))
+    copies = {id(transform.thing): copy.deepcopy(transform.thing) for transform in found}
+    return tuple(reachable.with_others(list(roots), [(one, copies[id(one.thing)]) for one in found]))
 
 
 def warn_of_shared_transforms(*roots: object) -> None:
     """Warn of transforms that threads would share, and of what cannot be copied for each of them."""
-    shared = [found.thing for found in _transforms_of(*roots, inside=False) if found.shared]
-    if shared:
-        names = ", ".join(sorted({type(thing).__name__ for thing in shared}))
+    names = shared_transforms(*roots)
+    if names:
         warnings.warn(
             f"worker threads share Albumentations transforms ({names}) that the dataset reaches by a global variable "
-            "or a closure: they keep notes while they work, and what they draw depends on the threads' timing; make "
+            "or a class: they keep notes while they work, and what they draw depends on the threads' timing; make "
             "them attributes of the dataset, of which each thread gets a copy, or use worker_method='multiprocessing'",
             RuntimeWarning,
             stacklevel=2,
         )
 
 
-__all__ = ["LibraryGenerators", "copies_for_thread", "warn_of_shared_transforms"]
+def shared_transforms(*roots: object) -> str:
+    """Return the names of the transforms that all copies of these objects share; empty: there are none."""
+    shared = [found.thing for found in _transforms_of(*roots, inside=False) if found.shared]
+    return ", ".join(sorted({type(thing).__name__ for thing in shared}))
+
+
+__all__ = ["LibraryGenerators", "copies_for_thread", "shared_transforms", "warn_of_shared_transforms"]

@@ -159,6 +159,10 @@ class DataLoader(compat.TorchDataLoader[T]):
     * The randomness of augmentation belongs to the sample, so it differs from torch's streams. It is seeded with
       ``num_workers=0`` too, where the global generators get their state back after each batch. Worker threads draw
       from generators of their own, and leave the global ones alone.
+    * Tensors that differ in dtype within a batch are collated to the dtype that torch promotes them to, as it does with
+      ``num_workers=0``, for any number of workers. torch's workers take the first tensor's dtype: there a float32
+      before a float64 cuts off the other's digits, uint8 before int64 wraps around, and int64 before float32 is an
+      error.
     * An exception of the sampler is raised at its own place, after the batches before it.
     * What hangs or is lost in silence in torch is an error here: a result that cannot be pickled, an exception of a
       class that cannot be pickled, ``StopIteration`` from a map-style ``__getitem__`` or from ``collate_fn``.

@@ -4,6 +4,10 @@ In: whatever a worker's ``collate_fn`` or dataset gave. Out: a list of byte piec
 other into a slot, or sent through a pipe; and from these bytes the object again, its tensors and arrays lying in
 the very memory that was passed in (no copy, and no file descriptor for each tensor).
 
+A tensor takes its bytes along, not its storage: a view of a large one costs what the view has, wherever its elements
+lie. A view whose elements lie far apart (a row of a column-major table, a window of many channels) arrives without the
+gaps, its strides in the same order; and views of which each takes less than half of a storage share no memory there.
+
 What torch has special ways for (tensors on an accelerator, sparse and quantised ones, parameters) goes those ways;
 only the bytes of CPU storages are moved here.
 """
@@ -12,6 +16,7 @@ from __future__ import annotations
 
 import copyreg
 import io
+import math
 import pickle
 from collections import ChainMap
 from multiprocessing.reduction import ForkingPickler
@@ -30,6 +35,8 @@ BytesLike = bytes | memoryview | Buffer
 
 _LENGTH_BYTES = 8
 _PADDING = bytes(ALIGNMENT)
+# Gaps between a tensor's elements go along where they are no more than the elements, or all of it is a page.
+_GAPS_KEPT = 4096
 
 
 class _Bytes:
@@ -50,6 +57,7 @@ class Packer(pickle.Pickler):
         """Addresses of storages of which first a part and then the whole was taken, so that sharing was lost."""
         self.buffers: list[memoryview] = []
         self._seen: dict[tuple[int, int], _Bytes] = {}
+        self._gathered_before: dict[tuple[Any, ...], torch.Tensor] = {}
         self._alive: list[Any] = []  # an address identifies a storage only as long as that lives
         super().__init__(file, 5, buffer_callback=self._keep)
         # Where torch and multiprocessing register how things pass between processes.
@@ -66,16 +74,16 @@ class Packer(pickle.Pickler):
         if kind is torch.Tensor and not obj.requires_grad and (obj.is_conj() or obj.is_neg()):
             # Else the bit that says so would be lost. Strides stay, as they do for other tensors.
             resolved = obj.resolve_conj().resolve_neg()
-            obj = torch.empty_strided(obj.size(), obj.stride(), dtype=obj.dtype) if 0 not in obj.stride() else resolved
-            if obj is not resolved:
-                obj.copy_(resolved)
-        if (
-            kind is torch.Tensor
-            and not obj.requires_grad
-            and _is_plain(obj)
-            and not (self._for_all and obj.is_shared())
-        ):
+            if 0 not in obj.stride() and not _extent(obj)[1]:
+                obj = torch.empty_strided(obj.size(), obj.stride(), dtype=obj.dtype).copy_(resolved)
+            else:
+                obj = resolved
+        if kind is torch.Tensor and self._moves(obj):
             return _rebuild_tensor, self._reduce_tensor(obj)
+        if _is_derived(kind) and self._moves(obj):
+            # torch's own way, but for the storage, of which it would take all.
+            rebuild, (_, of_class, _, state) = obj.__reduce_ex__(5)
+            return rebuild, (_rebuild_tensor, of_class, self._reduce_tensor(obj.as_subclass(torch.Tensor)), state)
         if self._for_all and (kind in _ONCE_ONLY or (kind is torch.UntypedStorage and obj.is_shared())):
             raise pickle.PicklingError(f"{kind.__name__} can only be passed to one process, while it is started")
         if kind is torch.UntypedStorage and obj.device.type == "cpu":
@@ -84,21 +92,39 @@ class Packer(pickle.Pickler):
             return _flat_tensor, (obj.buffer,)
         return NotImplemented
 
+    def _moves(self, tensor: torch.Tensor) -> bool:
+        """Whether a tensor's bytes are all that there is to it, beside its class."""
+        return not tensor.requires_grad and _is_plain(tensor) and not (self._for_all and tensor.is_shared())
+
     def _reduce_tensor(self, tensor: torch.Tensor) -> tuple[Any, ...]:
         size, stride = tuple(tensor.shape), tensor.stride()
         storage = tensor.untyped_storage()
         if tensor.numel() == 0:
             return None, tensor.dtype, 0, size, stride
-        span = (1 + sum((n - 1) * step for n, step in zip(size, stride, strict=True))) * tensor.itemsize
+        span, scattered = _extent(tensor)
         address, num_bytes = storage.data_ptr(), storage.nbytes()
-        if num_bytes <= 2 * span or address in self._whole or (address, num_bytes) in self._seen:
+        most = num_bytes <= 2 * span and not scattered
+        if most or address in self._whole or (address, num_bytes) in self._seen:
             # Most of the storage is in use: take all of it, so that tensors which share it still share it there.
             if address in self._in_part:
                 self.torn.add(address)
             whole = self._bytes_of(storage, address, num_bytes)
             return whole, tensor.dtype, tensor.storage_offset(), size, stride
         self._in_part.add(address)
+        if scattered:
+            return self._reduce_tensor(self._gathered(tensor))
         return self._bytes_of(storage, tensor.data_ptr(), span), tensor.dtype, 0, size, stride
+
+    def _gathered(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return a tensor's elements without the gaps, in the order in which they lie; a view's twin gets the same."""
+        size, stride = tuple(tensor.shape), tensor.stride()
+        key = (tensor.data_ptr(), tensor.dtype, size, stride)
+        known = self._gathered_before.get(key)
+        if known is None:
+            self._alive.append(tensor)
+            repeated = [1 if step == 0 else n for n, step in zip(size, stride, strict=True)]
+            known = self._gathered_before[key] = tensor.as_strided(repeated, stride).clone().expand(size)
+        return known
 
     def _bytes_of(self, storage: torch.UntypedStorage, address: int, num_bytes: int) -> _Bytes | None:
         if num_bytes == 0:
@@ -115,6 +141,18 @@ class Packer(pickle.Pickler):
 _ONCE_ONLY = {kind for kind in _reducers if not kind.__module__.startswith("torch")}
 
 
+def _is_derived(kind: Any) -> bool:
+    """Whether a class is derived from torch's tensor and pickled as torch does it: by storage, class and attributes."""
+    return (
+        issubclass(kind, torch.Tensor)
+        and kind is not torch.Tensor
+        and kind not in _reducers
+        and kind not in _copyreg_table
+        and kind.__reduce_ex__ is torch.Tensor.__reduce_ex__
+        and kind.__torch_dispatch__ is torch.Tensor.__torch_dispatch__
+    )
+
+
 def _is_plain(tensor: torch.Tensor) -> bool:
     return (
         tensor.layout is torch.strided
@@ -124,6 +162,14 @@ def _is_plain(tensor: torch.Tensor) -> bool:
         and not tensor.is_neg()
         and not tensor.is_nested
     )
+
+
+def _extent(tensor: torch.Tensor) -> tuple[int, bool]:
+    """Return the bytes from a tensor's first element to its last, and whether too many of them are not its own."""
+    steps = [(n, step) for n, step in zip(tensor.shape, tensor.stride(), strict=True) if step]
+    span = (1 + sum((n - 1) * step for n, step in steps)) * tensor.itemsize
+    own = math.prod(n for n, _ in steps) * tensor.itemsize
+    return span, span > max(2 * own, _GAPS_KEPT)
 
 
 def _flat_tensor(buffer: BytesLike) -> torch.Tensor:

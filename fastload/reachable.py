@@ -27,15 +27,16 @@ _CONTAINERS = (list, tuple, dict, set, frozenset, deque)
 # Their code names nothing of the user's.
 _LIBRARIES = sys.stdlib_module_names | {"albumentations", "cv2", "fastload", "numpy", "PIL", "torch", "torchvision"}
 
-ATTRIBUTE, ITEM, OWNER, CODE = range(4)
+ATTRIBUTE, ITEM, OWNER, CELL, DEFAULT, CODE = range(6)
 
 
 class Step(NamedTuple):
     """From an object to one that it holds."""
 
     kind: int
-    """``ATTRIBUTE`` by name, ``ITEM`` by key or place, ``OWNER`` of a bound method, or ``CODE``: a function's closure
-    or globals, which all of its callers share."""
+    """``ATTRIBUTE`` by name, ``ITEM`` by key or place, ``OWNER`` of a bound method, ``CELL`` of a function's closure
+    or ``DEFAULT`` of its arguments by place, or ``CODE``: what all share who call a function, as globals and methods.
+    """
     key: Any
 
 
@@ -48,12 +49,12 @@ class Found(NamedTuple):
 
     @property
     def shared(self) -> bool:
-        """Whether the way leads through a function's closure or globals, so that no copy can have its own."""
+        """Whether the way leads through globals or a class, so that no copy can have its own."""
         return any(step.kind == CODE for step in self.steps)
 
 
 def find(root: object, wanted: Callable[[Any], bool], *, inside: bool) -> list[Found]:
-    """Return the objects for which ``wanted`` is true, each once, nearest first.
+    """Return the objects for which ``wanted`` is true, nearest first; one that several objects hold comes for each.
 
     Args:
         root: where to begin.
@@ -71,9 +72,15 @@ def find(root: object, wanted: Callable[[Any], bool], *, inside: bool) -> list[F
         if is_wanted and not inside:
             continue
         for step, thing in _held_by(here.thing):
-            if id(thing) not in seen and len(seen) < _MAX_OBJECTS and not isinstance(thing, _LEAVES):
+            if isinstance(thing, _LEAVES):
+                continue
+            way = Found(thing, (*here.steps, step))
+            if id(thing) in seen:
+                if wanted(thing):
+                    found.append(way)
+            elif len(seen) < _MAX_OBJECTS:
                 seen[id(thing)] = thing
-                waiting.append(Found(thing, (*here.steps, step)))
+                waiting.append(way)
     return found
 
 
@@ -119,12 +126,12 @@ def _attributes(holder: Any) -> Iterator[tuple[str, Any]]:
 
 def _named_by(function: types.FunctionType) -> Iterator[tuple[Step, Any]]:
     """Yield what a function's code may reach without its arguments."""
-    for cell in function.__closure__ or ():
+    for place, cell in enumerate(function.__closure__ or ()):
         try:
-            yield Step(CODE, None), cell.cell_contents
+            yield Step(CELL, place), cell.cell_contents
         except ValueError:  # not filled yet
             pass
-    yield from ((Step(CODE, None), value) for value in function.__defaults__ or ())
+    yield from ((Step(DEFAULT, place), value) for place, value in enumerate(function.__defaults__ or ()))
     if _is_of_a_library(function):
         return
     codes = [function.__code__]
@@ -169,6 +176,10 @@ def _with_other(holder: Any, steps: tuple[Step, ...], other: object, made: dict[
 def _held_at(holder: Any, step: Step) -> Any:
     if step.kind == OWNER:
         return holder.__self__
+    if step.kind == CELL:
+        return holder.__closure__[step.key].cell_contents
+    if step.kind == DEFAULT:
+        return holder.__defaults__[step.key]
     if step.kind == ATTRIBUTE:
         return object.__getattribute__(holder, step.key)
     return holder[step.key]
@@ -177,19 +188,58 @@ def _held_at(holder: Any, step: Step) -> Any:
 def _put(holder: Any, step: Step, child: Any) -> Any:
     if step.kind == OWNER:
         return types.MethodType(holder.__func__, child)
+    if step.kind == CELL:
+        return _function_with(holder, closure=_replaced(holder.__closure__, step.key, types.CellType(child)))
+    if step.kind == DEFAULT:
+        return _function_with(holder, defaults=_replaced(holder.__defaults__, step.key, child))
     if isinstance(holder, functools.partial):
         parts = {"func": holder.func, "args": holder.args, "keywords": holder.keywords, step.key: child}
         return type(holder)(parts["func"], *parts["args"], **parts["keywords"])
     if step.kind == ATTRIBUTE:
         object.__setattr__(holder, step.key, child)
     elif isinstance(holder, tuple):
-        return tuple.__new__(type(holder), (*holder[: step.key], child, *holder[step.key + 1 :]))
+        return tuple.__new__(type(holder), _replaced(holder, step.key, child))
     else:
         holder[step.key] = child
     return holder
 
 
+def _replaced(values: tuple[Any, ...], place: int, value: object) -> tuple[Any, ...]:
+    return (*values[:place], value, *values[place + 1 :])
+
+
+def _function_with(
+    function: types.FunctionType,
+    closure: tuple[types.CellType, ...] | None = None,
+    defaults: tuple[Any, ...] | None = None,
+) -> types.FunctionType:
+    """Return the same function with other cells or defaults. One that calls itself calls the new one."""
+    closure = function.__closure__ if closure is None else closure
+    itself = types.CellType()
+    new = types.FunctionType(
+        function.__code__,
+        function.__globals__,
+        function.__name__,
+        function.__defaults__ if defaults is None else defaults,
+        closure and tuple(itself if _holds(cell, function) else cell for cell in closure),
+    )
+    itself.cell_contents = new
+    for name in ("__annotations__", "__doc__", "__kwdefaults__", "__module__", "__qualname__"):
+        setattr(new, name, getattr(function, name))
+    new.__dict__.update(function.__dict__)
+    return new
+
+
+def _holds(cell: types.CellType, thing: object) -> bool:
+    try:
+        return cell.cell_contents is thing
+    except ValueError:  # not filled yet
+        return False
+
+
 def _shallow(thing: Any) -> Any:
+    if isinstance(thing, types.FunctionType):
+        return _function_with(thing)
     if isinstance(thing, (*_CONTAINERS, types.MethodType, functools.partial)):
         return copy.copy(thing)
     new = object.__new__(type(thing))

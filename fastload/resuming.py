@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-from torch.utils.data import IterableDataset
+from torch.utils.data import BatchSampler, IterableDataset, RandomSampler
 
 from . import compat
 from .batch_keys import BatchKeys
@@ -182,13 +182,17 @@ def index_batches(loader: Any, begun: Pass, iterator: Any) -> tuple[Iterator[Any
             if draws_base_seed:
                 compat.draw_base_seed(loader)
             return begun.known.batches(begun.epoch), 0
-    if whole or isinstance(loader.dataset, IterableDataset):
+    at_once = seed_of(loader) is not None and _draws_during_pass(sampler)
+    if isinstance(loader.dataset, IterableDataset) or (whole and not at_once):
         return iterator._sampler_iter, 0
+    begin = _drawn_at_once if at_once else iter
+    if whole:
+        return begin(sampler), 0
     num_rows = 0
     if resume is None:  # the first batches are skipped in any case
         resume = Resume(epoch=begun.epoch)
     with at_state:
-        batches = iter(sampler)
+        batches = begin(sampler)
         if draws_base_seed:
             compat.draw_base_seed(loader)
         skipped = 0
@@ -200,6 +204,23 @@ def index_batches(loader: Any, begun: Pass, iterator: Any) -> tuple[Iterator[Any
         if resume.batches == 0 and begun.generators:  # the order has to be made while its generators are there
             batches = itertools.chain(list(itertools.islice(batches, 1)), batches)
     return batches, num_rows
+
+
+def _draws_during_pass(batches: Any) -> bool:
+    """Whether index batches are of torch's RandomSampler with a generator of its own.
+
+    It draws again at its end, and with replacement every 32 samples. After a ``break`` the generator, and with it the
+    next epoch, would depend on how many batches were loaded ahead.
+    """
+    sampler = batches.sampler if type(batches) is BatchSampler else batches
+    return type(sampler) is RandomSampler and sampler.generator is not None
+
+
+def _drawn_at_once(batches: Any) -> Iterator[Any]:
+    """Yield such index batches; all of them are drawn when the first is asked for."""
+    if type(batches) is BatchSampler:
+        batches = BatchSampler(list(batches.sampler), batches.batch_size, batches.drop_last)
+    yield from list(batches) if isinstance(batches, RandomSampler) else batches
 
 
 __all__ = [

@@ -22,7 +22,7 @@ from .passes import Pass, Resume, known_batches, samplers_of, seed_of
 from .sampler_generators import check_generator_states, generator_states, names_not_made_yet
 from .sampling import DistributedSampler, KeyedSampler
 
-VERSION = 1
+VERSION = 2
 
 # Accelerate's prepared loaders write this into the state they pass on.
 _ADDED_BY_OTHERS = {"_iterator_finished"}
@@ -30,6 +30,7 @@ _ADDED_BY_OTHERS = {"_iterator_finished"}
 _FINGERPRINT = {
     "seed": "the seed",
     "order": "the order",
+    "tail": "the tail",
     "length": "the number of samples",
     "batch_size": "the batch size",
     "global_batch_size": "the global batch size",
@@ -202,6 +203,7 @@ def _fingerprint(loader: Any) -> dict[str, Any]:
     return {
         "seed": seed,
         "order": order.name if order_seed in (None, seed) else f"{order.name}, seed {order_seed}",
+        "tail": shard.tail,
         "length": order.length,
         "batch_size": batch_size,
         "global_batch_size": shard.global_batch_size or max(1, batch_size) * shard.num_ranks,

@@ -184,6 +184,8 @@ ORDER = [
     "fusion.color_steps",
     "fusion.value_steps",
     "fusion.recognition",
+    "fusion.originals",
+    "fusion.changes",
     "fusion.sources",
     "fusion.readers",
     "fusion.values",

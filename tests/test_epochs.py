@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import json
 import warnings
 from pathlib import Path
@@ -12,7 +13,8 @@ import numpy as np
 import pytest
 import torch
 from determinism_fakes import Drawing, batches
-from torch.utils.data import Dataset, DistributedSampler
+from torch.utils.data import DataLoader as TorchDataLoader
+from torch.utils.data import Dataset, DistributedSampler, RandomSampler
 
 import fastload
 from fastload import DataLoader, DistributedBatchSampler, iteration
@@ -37,6 +39,35 @@ def test_an_integer_seed_lets_the_epoch_of_torchs_distributed_sampler_advance_by
     assert indices(loader) == expected[1]
     loader.set_epoch(2)
     assert indices(loader) == expected[2]
+
+
+WORKERS: list[dict[str, Any]] = [
+    {},
+    {"num_workers": 2, "prefetch_factor": 8},
+    {"num_workers": 1, "worker_method": "thread", "prefetch_factor": 2},
+]
+
+
+def _second_epoch(kind: Any, *, left_at: int | None, replacement: bool = False, **options: Any) -> list[Any]:
+    samples = list(range(53))
+    sampler = RandomSampler(samples, replacement, generator=torch.Generator().manual_seed(0))
+    loader = kind(samples, **{"batch_size": 4, "sampler": sampler, **options})
+    for _ in itertools.islice(loader, left_at):
+        pass
+    return [torch.as_tensor(batch).tolist() for batch in loader]
+
+
+@pytest.mark.parametrize("workers", WORKERS, ids=["inline", "processes", "thread"])
+@pytest.mark.parametrize("options", [{}, {"replacement": True}, {"batch_size": None}], ids=str)
+def test_with_a_seed_the_epoch_after_a_break_is_that_after_a_whole_one(workers, options):
+    expected = _second_epoch(TorchDataLoader, left_at=None, **options)
+    assert _second_epoch(DataLoader, left_at=1, seed=1, **options, **workers) == expected
+
+
+@pytest.mark.parametrize("left_at", [1, None])
+def test_without_a_seed_the_epoch_after_a_break_is_torchs(left_at):
+    expected = _second_epoch(TorchDataLoader, left_at=left_at)
+    assert _second_epoch(DataLoader, left_at=left_at) == expected
 
 
 def test_without_a_seed_torchs_sampler_keeps_its_order_and_the_second_epoch_warns():

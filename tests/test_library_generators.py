@@ -186,6 +186,69 @@ def test_a_transform_in_a_global_variable_is_seeded_and_threads_warn_of_it():
         batches(ByGlobal(), num_workers=1, worker_method="thread")
 
 
+class ByFunction(Augmented):
+    """Transforms by a function, which may hold them anywhere."""
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        return torch.from_numpy(self.transform(image(index)))
+
+
+def in_a_closure() -> Any:
+    transform = pipeline()
+    return lambda one: transform(image=one)["image"]
+
+
+def in_two_closures() -> Any:
+    transform = pipeline()
+
+    def flipped(one: np.ndarray) -> Any:
+        return transform(image=one)["image"][::-1].copy()
+
+    def either(one: np.ndarray) -> Any:
+        return flipped(one) if one[0, 0, 0] % 2 else transform(image=one)["image"]
+
+    return either
+
+
+def in_a_default() -> Any:
+    def transformed(one: np.ndarray, transform: Any = pipeline()) -> Any:  # noqa: B008  # that it is held there
+        return transform(image=one)["image"]
+
+    return functools.wraps(in_a_closure)(transformed)
+
+
+def in_an_attribute() -> Any:
+    def transformed(one: np.ndarray) -> Any:
+        return transformed.transform(image=one)["image"]
+
+    transformed.transform = pipeline()  # type: ignore[attr-defined]
+    return transformed
+
+
+def test_functions_are_copied_and_not_changed():
+    for make in (in_a_closure, in_an_attribute):
+        function = make()
+        held, cells = dict(vars(function)), [cell.cell_contents for cell in function.__closure__]
+        copied = copies_for_thread(function)[0]
+        assert copied is not function
+        assert vars(function) == held
+        assert [cell.cell_contents for cell in function.__closure__] == cells
+
+
+@pytest.mark.filterwarnings("error:worker threads share")
+@pytest.mark.parametrize("make", [in_a_closure, in_two_closures, in_a_default, in_an_attribute])
+def test_each_thread_has_a_copy_of_transforms_that_functions_hold(make):
+    expected = batches(ByFunction(make()))
+    function = make()
+    assert batches(ByFunction(function), **WORKERS["threads"]) == expected
+    copied = copies_for_thread(ByFunction(function))[0].transform
+    assert copied is not function
+    assert (copied.__name__, copied.__qualname__, copied.__module__, vars(copied).keys()) == (
+        *(function.__name__, function.__qualname__, function.__module__),
+        vars(function).keys(),
+    )
+
+
 def test_torchs_seeding_leaves_the_libraries_alone():
     dataset = Augmented(pipeline(seed=7), length=4)
     loader = fastload.DataLoader(dataset, batch_size=4, seeding="torch")

@@ -7,11 +7,15 @@ from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
+import PIL.Image
+import PIL.JpegImagePlugin
 import pytest
 import torch
+import torchvision
 from torch.utils.data import ConcatDataset, IterableDataset, Subset, get_worker_info
 from torchvision import datasets
 from torchvision import transforms as v1
+from torchvision.transforms import v2
 
 from fastload import DataLoader
 
@@ -84,6 +88,111 @@ def test_without_workers_a_transform_and_images_that_are_replaced_count_at_once(
     assert next(iterator)[0].shape == (5, 3, 24, 24)
     dataset.data = np.zeros_like(dataset.data)
     assert not next(iterator)[0].any()
+
+
+def nested(size: int) -> v1.Compose:
+    return v1.Compose([v1.Compose([v1.Resize(24), v1.CenterCrop(size)]), v1.ToTensor(), v1.Normalize([0.0], [1.0])])
+
+
+def set_first(dataset: Any) -> None:
+    dataset.transform.transforms[0] = v1.CenterCrop(9)
+
+
+def set_inner(dataset: Any) -> None:
+    dataset.transform.transforms[0].transforms[1] = v1.CenterCrop(9)
+
+
+def set_size(dataset: Any) -> None:
+    dataset.transform.transforms[0].transforms[1].size = (9, 9)
+
+
+def set_size_in_place(dataset: Any) -> None:
+    dataset.transform.transforms[0].transforms[0].size = [24]
+    dataset.transform.transforms.insert(1, v1.CenterCrop(9))
+
+
+def set_forward(dataset: Any) -> None:
+    crop = dataset.transform.transforms[0].transforms[1]
+    crop.forward = lambda image: v1.CenterCrop(9)(image)
+
+
+def hook(dataset: Any) -> None:
+    crop = dataset.transform.transforms[0].transforms[1]
+    crop.register_forward_hook(lambda module, args, image: image.crop((0, 0, 9, 9)))
+
+
+@pytest.mark.parametrize("change", [set_first, set_inner, set_size, set_size_in_place, set_forward, hook])
+def test_without_workers_what_is_changed_inside_of_a_transform_counts_at_once(change):
+    dataset = Small(nested(20))
+    iterator = iter(DataLoader(dataset, 5, fuse=True))
+    assert next(iterator)[0].shape == (5, 3, 20, 20)
+    change(dataset)
+    assert next(iterator)[0].shape == (5, 3, 9, 9)
+
+
+def test_without_workers_values_that_are_changed_in_a_list_count_at_once():
+    dataset = Small(v1.Compose([v1.CenterCrop(20), v1.ToTensor(), v1.Normalize([0.0], [1.0])]))
+    iterator = iter(DataLoader(dataset, 5, fuse=True))
+    assert next(iterator)[0].max() > 0
+    dataset.transform.transforms[2].mean[0] = 7.0
+    assert next(iterator)[0].max() < -5
+
+
+def test_without_workers_other_parts_of_a_dataset_count_at_once():
+    dataset, other = Small(chain(20)), Small(chain(20))
+    other.targets = list(range(100, 124))
+    whole = ConcatDataset([Subset(dataset, range(12)), dataset])
+    iterator = iter(DataLoader(whole, 3, fuse=True))
+    assert next(iterator)[1].tolist() == [0, 1, 2]
+    whole.datasets[0].indices = list(range(12))[::-1]
+    assert next(iterator)[1].tolist() == [8, 7, 6]
+    whole.datasets[0].dataset = other
+    assert next(iterator)[1].tolist() == [105, 104, 103]
+    whole.datasets[0] = dataset
+    assert next(iterator)[1].tolist() == [9, 10, 11]
+
+
+def test_without_workers_what_is_unknown_and_known_again_in_the_middle_is_loaded_either_way():
+    dataset = Small(chain(20))
+    iterator = iter(DataLoader(dataset, 5, fuse=True))
+    for transform, shape in [(chain(20), (3, 20, 20)), (unknown_alone, (1,)), (chain(9), (3, 9, 9))]:
+        dataset.transform = transform
+        assert next(iterator)[0].shape == (5, *shape)
+
+
+@pytest.mark.parametrize("way", ["inline", "processes"])
+@pytest.mark.parametrize(
+    ("place", "name"),
+    [
+        (PIL.Image, "open"),
+        (PIL.Image.Image, "resize"),
+        (PIL.JpegImagePlugin.JpegImageFile, "load"),
+        (torchvision.transforms._functional_pil, "resize"),
+        (torchvision.transforms.v2.functional._geometry, "_resize_image_pil"),
+    ],
+    ids=["Pillow's open", "Pillow's resize", "Pillow's load", "v1", "v2"],
+)
+def test_functions_below_torchvisions_that_were_replaced_run_in_the_next_epoch(place, name, way, tmp_path, monkeypatch):
+    (tmp_path / "a").mkdir()
+    for number in range(4):
+        PIL.Image.new("RGB", (30, 20), (99, 99, 99)).save(tmp_path / "a" / f"{number}.jpg")
+    version = v2 if "v2" in getattr(place, "__name__", "") else v1
+    dataset = datasets.ImageFolder(tmp_path, version.Compose([version.Resize((8, 8)), version.PILToTensor()]))
+    with DataLoaderClosed(dataset, 2, fuse=True, **WAYS[way]) as loader:
+        assert all(images.min() > 90 for images, _ in loader)
+        with monkeypatch.context() as patch:
+            calls = torch.zeros(1, dtype=torch.int64).share_memory_()
+            original = getattr(place, name)
+
+            def counted(*args: Any, **kwargs: Any) -> Any:
+                calls.add_(1)
+                return original(*args, **kwargs)
+
+            patch.setattr(place, name, counted)
+            with pytest.warns(UserWarning, match=f"{name} was replaced"):
+                assert all(images.min() > 90 for images, _ in loader)
+            assert calls >= 4
+        assert all(images.min() > 90 for images, _ in loader)
 
 
 def other_transform(_: int) -> None:

@@ -210,6 +210,66 @@ def test_a_small_view_does_not_drag_its_large_storage_along():
     assert length < 2000
 
 
+SCATTERED = {
+    "row of a column-major table": lambda: torch.arange(800_000).view(8, -1).t()[5],
+    "rows of a column-major table": lambda: torch.arange(800_000).view(8, -1).t()[100:200],
+    "window of many channels": lambda: torch.arange(800_000).view(8, -1)[:, 700:800],
+    "overlapping windows": lambda: torch.arange(800_000).view(8, -1).unfold(1, 20, 2)[:, 50:60],
+    "expanded": lambda: torch.arange(800_000).view(8, -1).t()[5].expand(10_000, 8),
+    "lazy conjugate": lambda: torch.zeros(8, 100_000, dtype=torch.complex64).t()[5].conj(),
+    "lazy negative": lambda: torch.zeros(8, 100_000, dtype=torch.complex64).t()[5].conj().imag,
+    "of a subclass": lambda: torch.arange(800_000).view(8, -1).t()[5].as_subclass(Image),
+    "compact, of a subclass": lambda: torch.arange(800_000)[5:10].as_subclass(Image),
+}
+
+
+@pytest.mark.parametrize("make", SCATTERED.values(), ids=SCATTERED)
+@pytest.mark.parametrize("for_all", [False, True])
+def test_a_view_whose_elements_lie_far_apart_takes_only_these_along(make, for_all):
+    view = make()
+    pieces, length = pack(view, for_all=for_all)
+    assert length < 20_000
+    again = unpack(aligned(join(pieces)))
+    assert type(again) is type(view)
+    assert torch.equal(again, view)
+
+
+@given(
+    st.lists(st.integers(1, 4), min_size=1, max_size=3),
+    st.lists(st.sampled_from([0, 1, 3, 500, 1501, 20_000]), min_size=3, max_size=3),
+    st.sampled_from(DTYPES),
+)
+def test_a_view_of_any_strides_comes_back_in_at_most_twice_its_bytes_and_a_page(shape, strides, dtype):
+    storage = (torch.arange(250_000) % 2).to(dtype)
+    view = storage.as_strided(shape, strides[: len(shape)], 100)
+    pieces, length = pack(view)
+    again = unpack(aligned(join(pieces)))
+    assert (again.dtype, again.shape) == (dtype, view.shape)
+    assert torch.equal(again, view)
+    assert length < 2 * view.numel() * view.itemsize + 4096 + 1000
+
+
+def test_a_gathered_view_keeps_the_order_in_which_its_elements_lie():
+    rows = torch.zeros(8, 100_000).t()[100:200]
+    assert rows.stride() == (1, 100_000)
+    assert through(rows).stride() == (1, 100)
+
+
+def test_two_equal_views_that_are_gathered_share_memory_still():
+    table = torch.zeros(8, 100_000).t()
+    first, second = through((table[5], table[5]))
+    first.fill_(1)
+    assert second.tolist() == [1] * 8
+
+
+@pytest.mark.parametrize("whole_first", [False, True])
+def test_a_table_and_a_view_of_it_that_would_be_gathered_share_memory_still(whole_first):
+    table = torch.zeros(8, 100_000).t()
+    both = (table, table[5]) if whole_first else (table[5], table)
+    again = through(both)
+    assert again[0].untyped_storage().data_ptr() == again[1].untyped_storage().data_ptr()
+
+
 def test_an_expanded_tensor_is_not_multiplied_out():
     pieces, length = pack(torch.ones(1).expand(1_000_000))
     assert length < 2000

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import json
 import pickle
 import random
@@ -334,7 +335,7 @@ GOOD = {"batch_size": 8, "shuffle": True, "seed": 5}
         (lambda state: [state], "got list"),
         (lambda state: {}, "no state of a fastload loader: it has no 'version', but nothing"),
         (lambda state: {"_num_yielded": 3}, "it has no 'version', but '_num_yielded'"),
-        (lambda state: {**state, "version": 2}, "has version 2, and this fastload reads version 1"),
+        (lambda state: {**state, "version": 1}, "has version 1, and this fastload reads version 2"),
         (lambda state: {**state, "version": True}, "has version True"),
         (lambda state: {**state, "kind": "iterable"}, "of kind 'iterable', and this loader's is 'position'"),
         (lambda state: {key: state[key] for key in list(state)[:-1]}, "not whole: 'position' missing"),
@@ -362,6 +363,19 @@ def test_a_state_that_is_none_of_this_loaders_is_refused_and_nothing_changes(cha
         loader.load_state_dict(change(state))
     assert loader.state_dict() == before
     assert batches(loader) == batches(_at_epoch([DataLoader(Drawing(), **GOOD)], 1)[0])
+
+
+@pytest.mark.parametrize(("saved", "now"), list(itertools.permutations(["drop", "short", "pad"], 2)))
+@pytest.mark.parametrize("interleaved", [False, True])
+def test_a_state_of_another_tail_is_refused(saved, now, interleaved):
+    def loader(tail: Any) -> DataLoader[Any]:
+        if interleaved:
+            return DataLoader(Drawing(), 4, sampler=fastload.DistributedSampler(Drawing(), 2, 0, seed=1, tail=tail))
+        return DataLoader(Drawing(), **of_global_batches(tail=tail))
+
+    state = stopped_at(loader(saved), 0, 2)
+    with pytest.raises(StateError, match=f"the tail was '{saved}' when it was saved and is '{now}' now"):
+        loader(now).load_state_dict(state)
 
 
 def test_steps_of_a_global_batch_do_not_take_a_place_within_one():

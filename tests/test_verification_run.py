@@ -7,6 +7,7 @@ import json
 import random
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import verified
@@ -52,6 +53,40 @@ def test_what_is_left_out_or_replaced_is_so_in_every_run(on_error: Any, methods:
     generator = verified.SomeLost(verified.OwnGenerator())
     report = verify(fastload.DataLoader(generator, 4, shuffle=True, seed=1, on_error=on_error), methods)
     assert culprits(report) == {"OwnGenerator(std=1) @ dataset.transform"}, report.to_text()
+
+
+class ByFunction:
+    def __init__(self, function: Any) -> None:
+        self.function = function
+
+    def __len__(self) -> int:
+        return 20
+
+    def __getitem__(self, index: int) -> Any:
+        return self.function(np.full((4, 4, 3), index, dtype=np.uint8))
+
+
+def drawing() -> Any:
+    albumentations = pytest.importorskip("albumentations", reason="albumentations is not installed")
+    return albumentations.Compose([albumentations.GaussNoise(p=1.0)])
+
+
+def test_a_transform_of_albumentations_in_a_closure_is_equal_everywhere():
+    transform = drawing()
+    report = verify(fastload.DataLoader(ByFunction(lambda image: transform(image=image)["image"]), 4, seed=1), "thread")
+    assert report.ok, report.to_text()
+    assert set(verdicts(report, "torch's samples")) == {"equal"}
+
+
+def test_a_transform_of_albumentations_in_a_global_variable_is_named_as_the_cause(monkeypatch):
+    monkeypatch.setitem(globals(), "held", drawing())
+    dataset = ByFunction(lambda image: held(image=image)["image"])
+    report = verify(fastload.DataLoader(dataset, 4, seed=1), "thread")
+    assert not report.ok
+    assert "Albumentations transforms (Compose) by a global variable" in " ".join(report.to_text().split())
+
+
+held: Any = None
 
 
 def test_threads_are_equal_too():

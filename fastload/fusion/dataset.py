@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
+from torch.utils.data import default_collate
 from torchvision import tv_tensors
 
 from ..errors import ConfigError
@@ -27,6 +28,7 @@ from ..layout import Layout, Row, TensorLeaf
 from ..pack.dataset import PackedImages
 from ..seeding import SAMPLE, Keys, seed_global_generators
 from .blocks import BlockMaker
+from .changes import Objects
 from .parameters import draws_of
 from .plan import Plan, recognise
 from .runner import Given, Runner
@@ -57,6 +59,17 @@ class Loaded(NamedTuple):
             images = (tv_tensors.Image(image) for image in self.images)
         return list(zip(images, self.targets, strict=True))
 
+    def batch(self) -> list[Any] | None:
+        """Return what torch's ``default_collate`` makes of the samples; None: the images are not one tensor."""
+        if not isinstance(self.images, Tensor):
+            return None
+        # A tuple, as default_collate makes a column of samples: it gives strings back as they are.
+        return [self.images, default_collate(tuple(self.targets))]  # type: ignore[arg-type]  # it says list
+
+    def copied(self) -> Loaded:
+        """Return the same with images in memory of their own."""
+        return self._replace(images=self.images.clone()) if isinstance(self.images, Tensor) else self
+
 
 class FusedDataset:
     """A map-style dataset with its transform fused.
@@ -84,6 +97,7 @@ class FusedDataset:
         self.rows: Decoder = PillowDecoder() if rows is None else rows
         self.blocks = blocks
         self._seen = -1  # the newest epoch
+        self._objects = Objects(dataset)
         self._make(plan)
 
     def _make(self, plan: Plan) -> None:
@@ -111,7 +125,7 @@ class FusedDataset:
         return twin
 
     def follows(self, epoch: int) -> bool:
-        """Look at the dataset again, if this is a new epoch, or its transform or images are others than before.
+        """Look at the dataset again, if this is a new epoch, or its own objects are others than before.
 
         Returns:
             Whether its samples can still be made here. If not, the dataset is to load them itself.
@@ -119,9 +133,10 @@ class FusedDataset:
         Raises:
             ConfigError: steps of it are done on a device, and are others now.
         """
-        if epoch <= self._seen and all(runner.is_current() for runner in self._runners):
+        if epoch <= self._seen and self._objects.are_the_same():
             return self.plan.fused
         self._seen = max(epoch, self._seen)
+        self._objects = Objects(self.dataset)
         plan = replace(recognise(self.dataset), rows=self.plan.rows, blocks=self.plan.blocks)
         if self.plan.tails:
             plan = plan.split(device=True)[0]
@@ -152,6 +167,7 @@ class FusedDataset:
         *,
         out: Tensor | None = None,
         seed: Callable[[bytes], None] = seed_global_generators,
+        failed: Callable[[int, Exception], bool] | None = None,
     ) -> Loaded:
         """Load a chunk of samples.
 
@@ -162,10 +178,13 @@ class FusedDataset:
             out: rows to write images into: [N, C, H, W], contiguous, as the plan's ``yields`` says; None: new ones.
                 For direct plans only.
             seed: seeds the generators that the user's transforms draw from, given a sample's key.
+            failed: is told the row and the error of a sample for which a transform of the user's raised; True: go on,
+                this sample is void. None: raise it.
 
         Raises:
             IndexError: there is no such index.
-            Exception: what the dataset raises for a file that cannot be read, or what the user's transforms raise.
+            Exception: what the dataset raises for a file that cannot be read, before any transform of the user's is
+                called; or what these raise.
         """
         ids = list(ids)
         draws = draws_of(self.seed, epoch, ids)
@@ -200,50 +219,16 @@ class FusedDataset:
                 for row, target in zip(rows, found, strict=True):
                     targets[row] = target
         if self._calls_user_code:
-            self._finish(indices, ids, epoch, images, targets, seed)
+            self._finish(indices, ids, epoch, images, targets, seed, failed)
         return Loaded(images, targets, kind)
 
-    def samples(
-        self, indices: Sequence[Any], ids: Iterable[int], epoch: int, seed: Callable[[bytes], None]
-    ) -> list[tuple[Any, Any]]:
-        """Return samples as the dataset gives them; the arguments are those of :meth:`load`."""
-        return self.load(indices, ids, epoch, seed=seed).samples()
-
     def fits(self, layout: Layout) -> bool:
-        """Whether samples can be written into rows of this layout."""
+        """Whether images can be written into rows of this layout."""
         yields, root = self._yields, layout.root
         if not self._direct or yields is None or not isinstance(root, Row) or root.kind is not tuple:
             return False
         image = root.children[0]
         return isinstance(image, TensorLeaf) and (image.dtype, image.shape) == (yields.dtype, yields.shape)
-
-    def write(
-        self,
-        indices: Sequence[Any],
-        ids: Iterable[int],
-        epoch: int,
-        seed: Callable[[bytes], None],
-        layout: Layout,
-        rows: list[Tensor],
-    ) -> list[Sequence[Any]]:
-        """Write samples into rows of a batch.
-
-        Args:
-            indices: as in :meth:`load`, and so the next three.
-            ids: likewise.
-            epoch: likewise.
-            seed: likewise.
-            layout: one that :meth:`fits`.
-            rows: of each of its tensor leaves, [N, ...].
-
-        Returns:
-            For each object leaf, in order, the samples' objects.
-
-        Raises:
-            DoesNotFit: the targets are not of the layout.
-        """
-        loaded = self.load(indices, ids, epoch, out=rows[0], seed=seed)
-        return layout.write_column(1, loaded.targets, rows)
 
     def decoded(self) -> dict[str, int]:
         """Return how many images were decoded since this was asked last, by what decoded them."""
@@ -346,8 +331,9 @@ class FusedDataset:
         images: Any,
         targets: list[Any],
         seed: Callable[[bytes], None],
+        failed: Callable[[int, Exception], bool] | None,
     ) -> None:
-        """Call the user's transforms on each sample, seeded by its key."""
+        """Call the user's transforms on each sample, once, seeded by its key."""
         keys = Keys(self.seed, epoch, SAMPLE)
         for row, index in enumerate(indices):
             runner = self._runners[self._router.find(index)[0]]
@@ -356,7 +342,9 @@ class FusedDataset:
                 image, targets[row] = self._finished(runner, images[row], targets[row])
             except Exception as error:
                 name_sample(error, self.dataset, index)
-                raise
+                if failed is None or not failed(row, error):
+                    raise
+                continue
             if not self._direct:
                 images[row] = image
 

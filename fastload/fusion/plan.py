@@ -18,6 +18,7 @@ from ..transforms.compose import Compose
 from ..transforms.gather import memory_format_of
 from .color_steps import COLORS
 from .geometry_steps import RandomResizedCrop, Resize
+from .originals import replaced
 from .recognition import Pipeline, recognise_transform
 from .sources import NotKnown, Source, counts, leaves, source_of
 from .stages import Stages, fits, names_of, size_after, stages_of
@@ -236,6 +237,9 @@ def recognise(dataset: Any) -> Plan:
         dataset: any; it is looked at, nothing of it is called.
     """
     name = type(dataset).__name__
+    changed = replaced()
+    if changed is not None:
+        return Plan(dataset=name, parts=(), reason=changed)
     try:
         found = list(leaves(dataset))
         parts = []

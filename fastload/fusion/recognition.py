@@ -18,9 +18,8 @@ import torch
 from torch import nn
 from torchvision import tv_tensors
 from torchvision.transforms import autoaugment, v2
-from torchvision.transforms import functional as v1_functional
 from torchvision.transforms import transforms as v1
-from torchvision.transforms.v2 import functional as v2_functional
+from torchvision.transforms._presets import ImageClassification
 
 from ..errors import ConfigError
 from ..late.origin import is_written_in
@@ -67,16 +66,15 @@ def recognise_transform(transform: Any, state: State) -> Pipeline:
     members = members_of(transform)
     steps: list[Step] = []
     states = [state]
-    tampered = _tampered()
     for place, member in enumerate(members):
+        count = len(steps)
         try:
-            if tampered is not None:
-                raise _Unknown(tampered)
-            step = _step_of(member, states[-1])
+            for part in _parts_of(member, states[-1]):
+                steps.append(_step_of(part, states[-1]))
+                states.append(steps[-1].after(states[-1]))
         except (_Unknown, ConfigError) as why:
-            return Pipeline(tuple(steps), tuple(states), tuple(map(name_of, members[place:])), str(why))
-        steps.append(step)
-        states.append(step.after(states[-1]))
+            rest = tuple(map(name_of, members[place:]))
+            return Pipeline(tuple(steps[:count]), tuple(states[: count + 1]), rest, str(why))
     return Pipeline(tuple(steps), tuple(states), (), None)
 
 
@@ -95,6 +93,34 @@ def _flattened(transform: Any) -> Iterator[Any]:
         return
     for member in members:
         yield from _flattened(member)
+
+
+def is_looked_into(transform: Any) -> bool:
+    """Return whether a transform is of a class whose attributes recognition looks at."""
+    return type(transform) in _KNOWN or type(transform) in (*_CONTAINERS, nn.ModuleList, ImageClassification)
+
+
+def _parts_of(transform: Any, state: State) -> list[Any]:
+    """Return the transforms that one does: those of a preset of torchvision's weights, or itself.
+
+    Raises:
+        _Unknown: the preset was changed, or torchvision would refuse its arguments.
+    """
+    if type(transform) is not ImageClassification or state.kind != "PIL":
+        return [transform]
+    changed = _changed(transform)
+    if changed is not None:
+        raise _Unknown(changed)
+    try:
+        return [
+            v1.Resize(transform.resize_size, transform.interpolation, antialias=transform.antialias),
+            v1.CenterCrop(transform.crop_size),
+            v1.PILToTensor(),
+            v1.ConvertImageDtype(torch.float32),
+            v1.Normalize(transform.mean, transform.std),
+        ]
+    except (TypeError, ValueError) as error:
+        raise _Unknown(f"its arguments are not understood: {error}") from error
 
 
 def name_of(transform: Any) -> str:
@@ -116,19 +142,6 @@ def _changed(transform: Any) -> str | None:
 
 def _is_torchs(function: Any) -> bool:
     return is_written_in(function, "torch", "torchvision", "fastload")  # ours: late.containers
-
-
-def _tampered() -> str | None:
-    """Return what makes torchvision's transforms do something else than they say, whichever; None if nothing does."""
-    for module in (v1_functional, v2_functional):
-        for name, value in vars(module).items():
-            is_function = callable(value) and not isinstance(value, type) and type(value).__module__ != "typing"
-            if is_function and not _is_torchs(value):
-                return f"{module.__name__}.{name} was replaced"
-    hooks = torch.nn.modules.module
-    if hooks._global_forward_hooks or hooks._global_forward_pre_hooks:
-        return "all modules have hooks (torch.nn.modules.module)"
-    return None
 
 
 def _step_of(transform: Any, state: State) -> Step:
@@ -397,4 +410,4 @@ _KNOWN: dict[type, _Maker] = {
 }
 
 
-__all__ = ["Pipeline", "members_of", "name_of", "recognise_transform"]
+__all__ = ["Pipeline", "is_looked_into", "members_of", "name_of", "recognise_transform"]

@@ -57,7 +57,8 @@ class Runner:
         self.reader: FileReader | PackReader | ArrayReader
         self.reader = reader_of_files(dataset) if part.source.size is None else ArrayReader(dataset)
         # The rest is called as the dataset calls it, one after the other.
-        self.rest = members_of(dataset.transform)[len(part.pipeline.steps) :] if part.pipeline.rest else []
+        num_rest = len(part.pipeline.rest)
+        self.rest = members_of(dataset.transform)[-num_rest:] if num_rest else []
         stages = self.stages
         self._values: Values | None = None
         if stages.direct and not self.states[stages.alone].dtype.is_floating_point:
@@ -65,11 +66,6 @@ class Runner:
         pairs = zip(self.steps[: stages.head], self.states, strict=False)
         self._moves = [(place, one) for place, pair in enumerate(pairs) for one in _batched(*pair)]
         self._chain = compose([one for _, one in self._moves]) if self._moves and part.source.size is not None else []
-        self._made_from = _made_from(dataset)
-
-    def is_current(self) -> bool:
-        """Whether the leaf still has the parts that this was made of."""
-        return all(one is other for one, other in zip(self._made_from, _made_from(self.dataset), strict=True))
 
     def ask_for(self, indices: Sequence[Any]) -> None:
         """Let the kernel begin to read the samples' files, if they are files."""
@@ -255,11 +251,6 @@ class Runner:
         except Exception as error:
             name_sample(error, self._whole, name)
             raise
-
-
-def _made_from(dataset: Any) -> tuple[Any, ...]:
-    own = vars(dataset)
-    return tuple(map(own.get, ("transform", "target_transform", "loader", "samples", "data")))
 
 
 def _batched(step: Any, state: Any) -> Any:

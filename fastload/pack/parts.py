@@ -50,17 +50,17 @@ def write_part(path: str, images: Iterable[tuple[bytes, str, int]], classes: Seq
         FileExistsError: there is such a file.
     """
     pa = load_pyarrow()
-    pixels = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
+    schema = _schema(pa)
     features = {"image": {"_type": "Image"}, "label": {"names": list(classes), "_type": "ClassLabel"}}
     metadata = {"huggingface": json.dumps({"info": {"features": features}})}
-    schema = pa.schema([("image", pixels), ("label", pa.int64())], metadata=metadata)
+    schema = schema.with_metadata(metadata)
     kept: list[tuple[bytes, str, int]] = []
     size = 0
 
     def flush() -> None:
         data, names, labels = zip(*kept, strict=True)
         columns = [pa.array(data, pa.binary()), pa.array(names, pa.string())]
-        image = pa.StructArray.from_arrays(columns, fields=list(pixels))
+        image = pa.StructArray.from_arrays(columns, fields=list(schema.field("image").type))
         writer.write_batch(pa.record_batch([image, pa.array(labels, pa.int64())], schema=schema))
 
     with open(path, "xb") as file:
@@ -75,6 +75,10 @@ def write_part(path: str, images: Iterable[tuple[bytes, str, int]], classes: Seq
                 flush()
         file.flush()
         os.fsync(file.fileno())
+
+
+def _schema(pa: Any) -> Any:
+    return pa.schema([("image", pa.struct([("bytes", pa.binary()), ("path", pa.string())])), ("label", pa.int64())])
 
 
 def check_size(data: bytes) -> bytes:
@@ -106,23 +110,18 @@ class Part:
             # Threads of Arrow's would be missing in a process that is forked later.
             options = pa.ipc.IpcReadOptions(use_threads=False)
             with pa.ipc.open_stream(whole, options=options) as reader:
-                table = reader.read_all()
-            image = table["image"].chunks
-            columns = [one.field("bytes") for one in image]
-            self._names = pa.chunked_array([one.field("path") for one in image], pa.string())
-            self.labels: list[int] = table["label"].to_pylist()
+                if reader.schema != _schema(pa):
+                    raise ValueError("its columns are not those of a pack")
+                batches = [_checked(batch) for batch in reader]
+            columns = [batch.column("image").flatten() for batch in batches]
+            self._names = pa.chunked_array([names for _, names in columns], pa.string())
+            self.labels: list[int] = [label for batch in batches for label in batch.column("label").to_pylist()]
+            self._spans = np.concatenate([np.zeros((0, 2), np.int64), *(_spans(data, whole) for data, _ in columns)])
         except (OSError, ValueError, KeyError, TypeError, pa.ArrowException) as error:
             raise PackError(
                 f"{path} cannot be read as a part of a pack ({error}); it may be damaged: remove it and run fastload "
                 "pack again"
             ) from error
-        # Where each image begins and ends in the map.
-        spans = [np.zeros((0, 2), np.int64)]
-        for column in columns:
-            offsets = np.frombuffer(column.buffers()[1], np.int32)[column.offset :][: len(column) + 1].astype(np.int64)
-            offsets += column.buffers()[2].address - whole.address
-            spans.append(np.stack([offsets[:-1], offsets[1:]], axis=1))
-        self._spans = np.concatenate(spans)
         self._bytes = memoryview(self._map)
 
     def __len__(self) -> int:
@@ -150,6 +149,34 @@ class Part:
             start = first - first % mmap.PAGESIZE
             with contextlib.suppress(OSError):  # it is only advice
                 self._map.madvise(mmap.MADV_WILLNEED, start, end - start)
+
+
+def _checked(batch: Any) -> Any:
+    """Return a batch that Arrow has read, if it is sound: what is not may end the process as soon as it is looked at.
+
+    Raises:
+        pyarrow.ArrowInvalid, ValueError: it is not.
+    """
+    batch.validate(full=True)
+    image = batch.column("image")
+    if any(column.null_count for column in (image, *image.flatten(), batch.column("label"))):
+        raise ValueError("values are missing in it")
+    return batch
+
+
+def _spans(data: Any, whole: Any) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """Return where each image of a column begins and ends in the file.
+
+    Raises:
+        ValueError: not within it.
+    """
+    _, offsets, values = data.buffers()
+    ends = np.frombuffer(offsets or bytes(4), np.int32, len(data) + 1, 4 * data.offset).astype(np.int64)
+    # Arrow maps no byte of a column without any.
+    ends += values.address - whole.address if ends[-1] > ends[0] else -ends[0]
+    if ends[0] < 0 or ends[-1] > whole.size:
+        raise ValueError("its images lie outside of it")
+    return np.stack([ends[:-1], ends[1:]], axis=1)
 
 
 __all__ = ["Part", "check_size", "load_pyarrow", "write_part"]

@@ -18,6 +18,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from ..library_generators import shared_transforms
+
 _PER_SAMPLE = (
     "draw from the global generators (random, numpy.random, torch), which fastload seeds for each sample, or make the "
     "generator inside the call from a draw of theirs"
@@ -88,6 +90,12 @@ def causes_in(value: Any, *, thread: bool, spawn: bool) -> list[str]:
         found.append(
             f"it draws from the generator {name} ({type(generator).__qualname__}) of its module, which nothing seeds "
             f"for each sample; {_PER_SAMPLE}"
+        )
+    shared = shared_transforms(value)
+    if shared:
+        found.append(
+            f"it reaches Albumentations transforms ({shared}) by a global variable or a class: threads share them and "
+            "their generators, and no copy of the dataset has its own; make them attributes of the dataset"
         )
     written &= vars(value).keys() if hasattr(value, "__dict__") else set()
     if written:

@@ -25,6 +25,7 @@ from torch.utils.data import BatchSampler, IterableDataset, RandomSampler, Seque
 from .. import compat
 from ..errors import ConfigError
 from ..late.samples import settle
+from ..library_generators import copies_for_thread
 from ..loader import DataLoader
 from ..passes import KnownBatches, known_batches, seed_of
 from ..sampling import DistributedBatchSampler, KeyedSampler, check_seed
@@ -475,6 +476,8 @@ def _copied(parts: Parts) -> Parts:
     _Copier(file, shared).dump(parts)
     file.seek(0)
     copied: Parts = _Uncopier(file, shared).load()
+    # Functions are shared, but not the transforms in their closures, which draw from generators of their own.
+    copied.dataset, copied.collate_fn = copies_for_thread(copied.dataset, copied.collate_fn)
     return copied
 
 

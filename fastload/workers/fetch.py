@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
-import numpy as np
 from torch import Tensor
 
 from .. import compat, observe
@@ -20,7 +19,7 @@ from ..errors import DatasetError
 from ..failures import Failure, NothingLeft
 from ..layout import REFUSED, DoesNotFit, Layout, learn
 from ..plan import WHOLE_BATCH, WorkItem
-from .samples import Fused, Job, SampleLoader, batch_getter, stopped
+from .samples import Fused, FusedSamples, Job, SampleLoader, batch_getter
 
 # What a Result carries.
 ROWS = 0  # rows were written; payload: the samples' objects (for layouts with object leaves), by OWN_LAYOUT after it
@@ -94,7 +93,6 @@ class Fetcher:
         self._samples = SampleLoader(job, seed, self.watch)
         self._collate = job.collate_fn if self.watch is None else self.watch.collate(job.collate_fn)
         self._iterator: Any = None
-        self._layout: Layout | str | None = None  # of a fused dataset's samples, or why they have none
         self._ended = False
         if job.iterable:
             self._begin_replica(job.replicas[worker_id] if job.replicas else None)
@@ -122,7 +120,7 @@ class Fetcher:
             elif layout == WHOLE_BATCH:
                 status, payload = self._whole(item)
             else:
-                status, layout, payload = self._written(item, sink) or self._chunk(item, sink)
+                status, layout, payload = self._chunk(item, sink)
         except Exception as error:
             status, payload = ERROR, self._wrapped(error, item)
         replica = self.replica_state() if status == WHOLE and self._iterator is not None else None
@@ -144,7 +142,12 @@ class Fetcher:
         return self._samples.load(indices, epoch, position)
 
     def _chunk(self, item: WorkItem, sink: Sink) -> tuple[int, int, Any]:
-        samples = self.load(item.indices, item.epoch, item.position)
+        fused = self._samples.fused_in(item.epoch)
+        if fused is not None:
+            return self._fused_chunk(fused, item, sink)
+        return self._passed_on(self.load(item.indices, item.epoch, item.position), item, sink)
+
+    def _passed_on(self, samples: Any, item: WorkItem, sink: Sink) -> tuple[int, int, Any]:
         if type(samples) is list and len(samples) == len(item.indices):
             rows = _rows if self.watch is None else self.watch.collate(_rows)
             return rows(samples, item, sink)
@@ -152,25 +155,31 @@ class Fetcher:
             return SAMPLES, 0, samples  # their batch is put together without those that were left out
         return WHOLE, item.layout, self._collated(samples)  # a __getitems__ may give anything
 
-    def _written(self, item: WorkItem, sink: Sink) -> tuple[int, int, Any] | None:
-        """Let a fused dataset write its samples where they are to be; None if it cannot."""
-        fused = self._samples.fused_in(item.epoch)
+    def _fused_chunk(self, fused: Fused, item: WorkItem, sink: Sink) -> tuple[int, int, Any]:
+        """Let a fused dataset write its images where they are to be; pass them on as samples if they cannot be there.
+
+        Either way they are loaded once.
+        """
+        loaded: FusedSamples | list[Any]
+        load = partial(self._samples.load_fused, fused, item.indices, item.epoch, item.position)
         generation = item.layout or 1
-        layout = None if fused is None else sink.layout(generation)
-        if fused is None or layout is None or not fused.fits(layout):
-            return None
-        ids = self._samples.ids_of(item.indices, item.position)
-        write = partial(fused.write, item.indices, ids, item.epoch, self._samples.seed_generators, layout)
+        layout = sink.layout(generation)
+        if layout is None or not fused.fits(layout):
+            loaded = load()
+            return self._passed_on(loaded if isinstance(loaded, list) else loaded.samples(), item, sink)
+
+        def write(rows: list[Tensor]) -> list[Sequence[Any]]:
+            nonlocal loaded
+            loaded = load(rows[0])
+            if isinstance(loaded, list):
+                raise DoesNotFit("some samples could not be loaded")
+            return layout.write_column(1, loaded.targets, rows)
+
         try:
             return ROWS, generation, sink.write_rows(layout, item, write)
         except DoesNotFit:
-            return None
-        except StopIteration as error:
-            raise stopped(self._job.dataset) from error
-        except Exception as error:
-            if not self._samples.forgives(error):
-                raise
-            return None
+            samples = loaded if isinstance(loaded, list) else loaded.copied().samples()
+        return self._passed_on(samples, item, sink)
 
     def _begin_pass(self, shared_seed: int | None) -> None:
         self._ended = False
@@ -220,43 +229,21 @@ class Fetcher:
             return self._collated(self._next_samples(index))
         if not job.auto_collation:
             return self._collated(self._samples.load_alone(index, epoch, position))
-        written = self._batch_written(index, epoch, position)
-        if written is not None:
-            return written
-        data = self.load(index, epoch, position)
+        fused = self._samples.fused_in(epoch)
+        if fused is None:
+            data = self.load(index, epoch, position)
+        else:
+            data = self._samples.load_fused(fused, index, epoch, position)
+            if not isinstance(data, list):
+                by_default = compat.collates_by_default(job.collate_fn) and len(index)
+                batch = data.batch() if by_default else None
+                if batch is not None:
+                    return batch
+                data = data.samples()
         if self.failures and not data:
             raise NothingLeft
         self._samples.seed_collation(index, epoch, position)
         return self._collated(data)
-
-    def _batch_written(self, indices: Any, epoch: int, position: int) -> Any:
-        """Return a batch that a fused dataset has written itself; None if it cannot."""
-        fused = self._samples.fused_in(epoch)
-        if fused is None or not compat.collates_by_default(self._job.collate_fn) or not len(indices):
-            return None
-        try:
-            return self._batch_written_by(fused, indices, epoch, position)
-        except StopIteration as error:
-            raise stopped(self._job.dataset) from error
-        except Exception as error:
-            if not self._samples.forgives(error):
-                raise
-            return None
-
-    def _batch_written_by(self, fused: Fused, indices: Any, epoch: int, position: int) -> Any:
-        ids = self._samples.ids_of(indices, position)
-        if self._layout is None:
-            self._layout = learn(fused.samples(indices[:1], ids[:1], epoch, self._samples.seed_generators)[0])
-        layout = self._layout
-        if isinstance(layout, str) or not fused.fits(layout):
-            return None
-        buffer = np.empty(layout.offsets(len(indices))[1], dtype=np.uint8)
-        rows = layout.rows(buffer, len(indices), 0, len(indices))
-        try:
-            objects = fused.write(indices, ids, epoch, self._samples.seed_generators, layout, rows)
-        except DoesNotFit:
-            return None
-        return layout.build(buffer, len(indices), objects)
 
     def _collated(self, data: Any) -> Any:
         try:

@@ -25,6 +25,23 @@ from ..observe import Watch
 from ..seeding import BATCH, SAMPLE, Keys, sample_id
 
 
+class FusedSamples(Protocol):
+    """Samples that were loaded at once: see :class:`fastload.fusion.Loaded`."""
+
+    @property
+    def targets(self) -> list[Any]:
+        """The second part of each sample."""
+
+    def samples(self) -> list[Any]:
+        """Return the samples as the dataset gives them."""
+
+    def batch(self) -> Any:
+        """Return what ``default_collate`` makes of the samples; None: the images are not in one tensor."""
+
+    def copied(self) -> FusedSamples:
+        """Return the same with images in memory of their own."""
+
+
 class Fused(Protocol):
     """A dataset whose transform is fused: see :class:`fastload.fusion.FusedDataset`."""
 
@@ -34,27 +51,23 @@ class Fused(Protocol):
     def follows(self, epoch: int) -> bool:
         """Whether the dataset, as it is now, can still be loaded here; to be asked before what follows."""
 
-    def samples(
-        self, indices: Sequence[Any], ids: Iterable[int], epoch: int, seed: Callable[[bytes], None]
-    ) -> list[Any]:
-        """Return the samples as the dataset gives them."""
-
     def fits(self, layout: Layout) -> bool:
-        """Whether the samples can be written into rows of this layout."""
+        """Whether the images can be written into rows of this layout."""
 
-    def write(
+    def load(
         self,
         indices: Sequence[Any],
         ids: Iterable[int],
         epoch: int,
+        *,
+        out: Tensor | None = None,
         seed: Callable[[bytes], None],
-        layout: Layout,
-        rows: list[Tensor],
-    ) -> list[Sequence[Any]]:
-        """Write the samples into rows of such a layout, as :meth:`Layout.write_into` does.
+        failed: Callable[[int, Exception], bool] | None = None,
+    ) -> FusedSamples:
+        """Load samples, and call the user's code once for each; ``out``: rows for the images, of a layout that fits.
 
-        Raises:
-            DoesNotFit: they turned out to be others.
+        An error of the user's code is raised, unless ``failed(row, error)`` returns True; then that sample is void,
+        and the next ones are loaded. Every other error is raised before the user's code is called.
         """
 
     def decoded(self) -> dict[str, int]:
@@ -133,26 +146,61 @@ class SampleLoader:
 
         Those that fail are raised, replaced or left out, as the job says; what became of them is in :attr:`failures`.
         """
+        fused = self.fused_in(epoch)
+        if fused is not None:
+            made = self.load_fused(fused, indices, epoch, position)
+            return made if isinstance(made, list) else made.samples()
         with nullcontext() if self._late is None else self._late:
             return self._load(indices, epoch, position)
 
     def _load(self, indices: Any, epoch: int, position: int) -> Any:
-        fused = None if self._fused is None else self.fused_in(epoch)
-        if fused is None and self._getitems is None:
+        if self._getitems is None:
             return self._samples(indices, epoch, position)
         try:
-            if fused is not None:
-                return fused.samples(indices, self.ids_of(indices, position), epoch, self.seed_generators)
             self._seed(epoch, self._batch_id(indices, position))
-            return self._settled(self._getitems(indices))  # type: ignore[misc]  # one of the two is there
+            return self._settled(self._getitems(indices))
         except StopIteration as error:
             raise stopped(self._job.dataset) from error
         except Exception as error:
             if not self.forgives(error):
-                if fused is None:
-                    add_note(error, f"in __getitems__ of the indices {reprlib.repr(indices)}")
+                add_note(error, f"in __getitems__ of the indices {reprlib.repr(indices)}")
                 raise
-        # One of them fails, and which one it is shows sample by sample.
+        return self._one_by_one(indices, epoch, position)
+
+    def load_fused(
+        self, fused: Fused, indices: Sequence[Any], epoch: int, position: int, out: Tensor | None = None
+    ) -> FusedSamples | list[Any]:
+        """Load samples by :meth:`Fused.load`.
+
+        Returns:
+            What was loaded at once; where samples failed, a list: of the others, and of what stands in for those.
+        """
+        ids = self.ids_of(indices, position)
+        errors: dict[int, Exception] = {}
+
+        def failed(row: int, error: Exception) -> bool:
+            if self.forgives(error):
+                errors[row] = error
+            return row in errors
+
+        try:
+            loaded = fused.load(indices, ids, epoch, out=out, seed=self.seed_generators, failed=failed)
+        except StopIteration as error:
+            raise stopped(self._job.dataset) from error
+        except Exception as error:
+            if not self.forgives(error):
+                raise
+            return self._one_by_one(indices, epoch, position)
+        if not errors:
+            return loaded
+        samples: list[Any] = []
+        made = (loaded if out is None else loaded.copied()).samples()
+        for row, (index, identity, sample) in enumerate(zip(indices, ids, made, strict=True)):
+            samples += self._instead_of(errors[row], row, index, identity, epoch) if row in errors else [sample]
+        return samples
+
+    def _one_by_one(self, indices: Any, epoch: int, position: int) -> list[Any]:
+        """Load samples of which at least one fails: which one it is shows now."""
         samples: list[Any] = []
         for row, (index, identity) in enumerate(zip(indices, self._ids(indices, position), strict=False)):
             try:
@@ -264,7 +312,7 @@ class SampleLoader:
         """Load one sample with the randomness that belongs to an id."""
         fused = self.fused_in(epoch)
         if fused is not None:
-            return self._guarded(lambda one: fused.samples([one], [identity], epoch, self.seed_generators), index)[0]
+            return self._guarded(partial(self._one_fused, fused, identity, epoch), index)
         self._seed(epoch, identity)
         if self._getitems is None:
             return self._settled(self._guarded(partial(operator.getitem, self._dataset), index))
@@ -276,6 +324,9 @@ class SampleLoader:
                 "use on_error='raise'"
             )
         return samples[0]
+
+    def _one_fused(self, fused: Fused, identity: int, epoch: int, index: Any) -> Any:
+        return fused.load([index], [identity], epoch, seed=self.seed_generators).samples()[0]
 
     def load_alone(self, index: Any, epoch: int, position: int) -> Any:
         """Load what the dataset has at an index, where it makes its batches itself."""
@@ -354,4 +405,4 @@ def stopped(dataset: object) -> DatasetError:
     )
 
 
-__all__ = ["Fused", "Job", "SampleLoader", "batch_getter", "stopped"]
+__all__ = ["Fused", "FusedSamples", "Job", "SampleLoader", "batch_getter", "stopped"]

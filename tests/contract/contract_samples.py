@@ -1144,13 +1144,22 @@ DEPENDS_ON_WORKERS = frozenset(
         "tensor_with_gradient_function",
         "tensor_with_gradient_once",
         "parameter",
-        "mixed_bool_uint8",
-        "mixed_dtype_once",
-        "mixed_float32_float64",
-        "mixed_int64_float32",
         "mixed_tensor_array",
         "mixed_tensor_int",
-        "mixed_uint8_int64",
     }
 )
 """Kinds that torch collates in one way in the main process and in another in a worker process."""
+
+MIXED_DTYPES = frozenset(
+    {
+        "mixed_array_dtypes",
+        "mixed_bool_uint8",
+        "mixed_dtype_once",
+        "mixed_float32_float64",
+        "mixed_float32_int64",
+        "mixed_float64_float32",
+        "mixed_int64_float32",
+        "mixed_uint8_int64",
+    }
+)
+"""Kinds of which torch's workers give another dtype than its main process, or fail."""

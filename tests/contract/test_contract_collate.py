@@ -2,6 +2,7 @@
 
 import collections
 import functools
+import itertools
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,7 @@ from contract_samples import (
     FAILS_IN_TORCHS_WORKERS,
     HANGS_TORCH_WHEN_COLLATED,
     HANGS_TORCH_WHEN_RAW,
+    MIXED_DTYPES,
     SAMPLES,
     SamplesOfKind,
     SamplesOfManyKinds,
@@ -48,6 +50,10 @@ def test_default_collation_of_every_kind_of_sample(name, workers):
     def case(load):
         return epochs(load(SamplesOfKind(name), batch_size=3))
 
+    if name in MIXED_DTYPES:
+        # The dtype must not depend on the number of workers, and that of torch's main process loses no value.
+        assert_same_as_torch(case, workers, reference=INLINE)
+        return
     # In threads torch's two answers, as in its workers and as without them, are equally right; and so is the second
     # in processes, where the first is an accident of collating into shared memory.
     if (workers.threads and name in DEPENDS_ON_WORKERS) or (workers.count and name in FAILS_IN_TORCHS_WORKERS):
@@ -133,7 +139,8 @@ def test_where_torch_hangs_every_batch_is_that_of_the_main_process_or_an_error(n
 ORDINARY = [
     name
     for name in SAMPLES
-    if name not in DEPENDS_ON_WORKERS | HANGS_TORCH_WHEN_COLLATED | {"octets_long", "text_long", "tensor_float8_e4m3fn"}
+    if name not in DEPENDS_ON_WORKERS | MIXED_DTYPES | HANGS_TORCH_WHEN_COLLATED
+    and name not in {"octets_long", "text_long", "tensor_float8_e4m3fn"}
 ]
 """Kinds whose collation is the same everywhere."""
 
@@ -145,8 +152,21 @@ def test_kinds_that_change_within_an_epoch(per_kind, workers):
     def case(load):
         return epochs(load(SamplesOfManyKinds(ORDINARY, per_kind), batch_size=3), 2)
 
-    # Where kinds meet in a batch it mostly fails, in torch's workers with another text.
-    assert_same_as_torch(case, workers, or_reference=INLINE, view=without_messages)
+    own = {"worker_method": "thread"} if workers.threads else {}
+    actual, expected, inline = (
+        [without_messages(seen) for epoch in run_case(case, *how) for seen in epoch]
+        for how in [
+            (subject_class(), workers, own),
+            (torch.utils.data.DataLoader, Workers(count=workers.count)),
+            (torch.utils.data.DataLoader, INLINE),
+        ]
+    )
+    assert len(actual) == len(expected) == len(inline)
+    # Where kinds meet in a batch it mostly fails, in torch's workers with another error; and dtypes are those of torch
+    # without workers.
+    for place, (seen, *wanted) in enumerate(zip(actual, expected, inline, strict=True)):
+        found = [difference(seen, one, f"outcome {place}") for one in wanted]
+        assert None in found
 
 
 @with_workers(INLINE, TWO, TWO_THREADS)
@@ -235,6 +255,39 @@ def test_samples_that_change_from_epoch_to_epoch(workers):
             seen.append(consume(iter(loader)))
             dataset.grow()
         return seen
+
+    assert_same_as_torch(case, workers)
+
+
+_DTYPES = [torch.bool, torch.uint8, torch.uint16, torch.uint64, torch.int8, torch.int64]
+_DTYPES += [torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64]
+
+
+@each_kind
+def test_the_dtype_of_a_batch_of_mixed_dtypes_is_torchs_without_workers(workers):
+    def case(load):
+        samples = [torch.arange(3).to(dtype) for pair in itertools.permutations(_DTYPES, 2) for dtype in pair]
+        return epochs(load(samples, batch_size=2))
+
+    assert_same_as_torch(case, workers, reference=INLINE, view=without_messages)
+
+
+def _strided_samples() -> list[Any]:
+    table = torch.arange(160_000).view(8, -1)
+    return [(table.t()[row], table[:, row : row + 300], table[row % 8, ::7]) for row in range(24)]
+
+
+@each_kind
+def test_strided_views_of_large_storages(workers):
+    assert_same_as_torch(lambda load: epochs(load(_strided_samples(), batch_size=3), 2), workers)
+
+
+@each_kind
+def test_strided_views_of_large_storages_that_are_not_collated(workers):
+    def case(load):
+        # Their elements lie without gaps here.
+        batches = list(load(_strided_samples(), batch_size=3, collate_fn=identity))
+        return [[[view.contiguous() for view in sample] for sample in batch] for batch in batches]
 
     assert_same_as_torch(case, workers)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
 
 import numpy as np
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from torch.utils.data import ConcatDataset, Subset
 from torchvision import datasets
 from torchvision import transforms as v1
+from torchvision.models import ResNet18_Weights
 from torchvision.transforms import v2
 
 from fastload.fusion import FusedDataset, recognise
@@ -238,3 +240,15 @@ def test_rows_are_written_into_the_tensor_that_is_given(root):
         one.load([4, 2], [4, 2], 0, out=slot[:3])
     with pytest.raises(ValueError, match="float64"):
         one.load([4, 2], [4, 2], 0, out=slot[:2].double())
+
+
+@pytest.mark.parametrize("behind", [[], [lambda image: image.mean(0)]], ids=["alone", "something unknown behind it"])
+def test_the_preset_of_torchvisions_weights_makes_the_same_samples(behind, tmp_path):
+    preset = functools.partial(ResNet18_Weights.DEFAULT.transforms, crop_size=24, resize_size=30)
+    dataset = folder(tmp_path, v1.Compose([preset(), *behind]) if behind else preset())
+    one = fused(dataset)
+    indices = range(len(dataset))
+    for (image, target), index in zip(one.load(indices, indices, 0).samples(), indices, strict=True):
+        expected, its = dataset[index]
+        assert torch.equal(image, expected)
+        assert target == its

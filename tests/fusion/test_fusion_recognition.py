@@ -7,6 +7,7 @@ import random
 import warnings
 
 import numpy as np
+import PIL.Image
 import pytest
 import torch
 from fusion_tools import MEAN, STD, cifar, folder, made, mnist, pixels, planes
@@ -15,6 +16,7 @@ from torch.utils.data import ConcatDataset, StackDataset, Subset, TensorDataset
 from torchvision import datasets, tv_tensors
 from torchvision import transforms as v1
 from torchvision.datasets.folder import pil_loader
+from torchvision.models import ResNet18_Weights
 from torchvision.transforms import functional as v1_functional
 from torchvision.transforms import v2
 
@@ -108,6 +110,31 @@ def test_containers_are_opened():
     assert found.state == State("tensor", torch.float32, 3)
 
 
+def test_the_preset_of_torchvisions_weights_is_known():
+    found = recognise_transform(ResNet18_Weights.DEFAULT.transforms(), PIL_RGB)
+    assert (found.reason, found.rest) == (None, ())
+    assert [str(step) for step in found.steps] == [
+        *("Resize(256)", "CenterCrop(224)", "PILToTensor()", "ConvertImageDtype()"),
+        "Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))",
+    ]
+
+
+def test_a_preset_that_is_known_in_part_stays_whole():
+    preset = ResNet18_Weights.DEFAULT.transforms()
+    preset.std = [1.0, 0.0, 1.0]
+    found = recognise_transform(v1.Compose([v1.RandomHorizontalFlip(), preset, v1.Resize(9)]), PIL_RGB)
+    assert [str(step) for step in found.steps] == ["RandomHorizontalFlip()"]
+    assert found.rest == ("ImageClassification", "Resize")
+    assert len(found.states) == 2
+    preset.forward = abs
+    assert recognise_transform(preset, PIL_RGB).reason == "its forward was replaced"
+    preset = ResNet18_Weights.DEFAULT.transforms()
+    preset.resize_size = "large"
+    assert "its arguments are not understood" in recognise_transform(preset, PIL_RGB).reason
+    # Of a tensor it resizes the tensor, which is another arithmetic.
+    assert recognise_transform(ResNet18_Weights.DEFAULT.transforms(), UINT8).steps == ()
+
+
 class MyCrop(v1.RandomCrop):
     pass
 
@@ -199,27 +226,40 @@ def test_a_method_that_was_replaced_is_not_known_however_it_is_wrapped(monkeypat
 )
 def test_after_a_function_of_torchvisions_was_replaced_nothing_is_known(monkeypatch, replace):
     monkeypatch.setattr("torchvision.transforms.functional.resize", replace(v1_functional.resize))
-    found = recognise_transform(v1.Compose([v1.Resize(3), v1.ToTensor()]), PIL_RGB)
-    assert (found.steps, found.reason) == ((), "torchvision.transforms.functional.resize was replaced")
+    dataset = cifar(v1.Compose([v1.Resize(3), v1.ToTensor()]))
+    assert recognise(dataset).reason == "torchvision.transforms.functional.resize was replaced"
+    monkeypatch.undo()
+    assert recognise(dataset).fused
+
+
+def test_what_was_added_to_pillows_images_changes_nothing(monkeypatch):
+    monkeypatch.setattr(PIL.Image.Image, "thumb", lambda image: image.resize((9, 9)), raising=False)
+    assert recognise(cifar(v1.Resize(3))).fused
+
+
+def test_after_somebody_has_registered_an_opener_of_jpeg_files_nothing_is_known(monkeypatch):
+    PIL.Image.preinit()
+    monkeypatch.setitem(PIL.Image.OPEN, "JPEG", (lambda *args: None, None))
+    assert recognise(cifar(v1.Resize(3))).reason == "Pillow's opener of JPEG files was replaced"
 
 
 @pytest.mark.parametrize("hook", ["register_module_forward_hook", "register_module_forward_pre_hook"])
 def test_with_hooks_on_all_modules_nothing_is_known(hook):
     handle = getattr(nn.modules.module, hook)(lambda *_: None)
     try:
-        assert "all modules have hooks" in recognise_transform(v1.CenterCrop(3), PIL_RGB).reason
+        assert "all modules have hooks" in recognise(cifar(v1.CenterCrop(3))).reason
     finally:
         handle.remove()
-    assert recognise_transform(v1.CenterCrop(3), PIL_RGB).reason is None
+    assert recognise(cifar(v1.CenterCrop(3))).fused
 
 
 def test_a_loader_or_a_getitem_that_was_replaced_is_not_known(tmp_path, monkeypatch):
     dataset = folder(tmp_path, v1.ToTensor())
     with monkeypatch.context() as patch:  # default_loader calls it
         patch.setattr("torchvision.datasets.folder.pil_loader", lambda path: pil_loader(path).rotate(90))
-        assert recognise(dataset).reason == "a loader of torchvision.datasets.folder was replaced"
+        assert recognise(dataset).reason == "torchvision.datasets.folder.pil_loader was replaced"
         patch.setattr("torchvision.datasets.folder.pil_loader", wrapped(pil_loader))
-        assert recognise(dataset).reason == "a loader of torchvision.datasets.folder was replaced"
+        assert recognise(dataset).reason == "torchvision.datasets.folder.pil_loader was replaced"
     for other in (lambda self, index: index, wrapped(datasets.DatasetFolder.__getitem__)):
         with monkeypatch.context() as patch:
             patch.setattr(datasets.DatasetFolder, "__getitem__", other)

@@ -278,13 +278,9 @@ class _TimedStream(Stream):
 class Fused(AtOnce):
     """The same for a fused dataset of ours, which gives a task's samples at once."""
 
-    def samples(self, indices: Any, *rest: Any) -> Any:
-        """Return the samples."""
-        return self._at_once(len(indices), self._dataset.samples, indices, *rest)
-
-    def write(self, indices: Any, *rest: Any) -> Any:
-        """Write the samples."""
-        return self._at_once(len(indices), self._dataset.write, indices, *rest)
+    def load(self, indices: Any, *rest: Any, **named: Any) -> Any:
+        """Load the samples."""
+        return self._at_once(len(indices), functools.partial(self._dataset.load, **named), indices, *rest)
 
 
 __all__ = ["Fused", "Many", "ManySamples", "Samples", "Stream"]
