@@ -1,4 +1,4 @@
-"""The geometry of views, beside Pillow's: crops, one resize, flips and turns of images whose pixels name their place."""
+"""The geometry of views, beside Pillow: crops, one resize, flips and turns of images whose pixels name their place."""
 
 from __future__ import annotations
 
