@@ -244,6 +244,11 @@ class _Late:
             f"size={self._size[0]}x{self._size[1]} at 0x{id(self):X}>"
         )
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name == "__class__":  # some libraries make an image one of theirs that way
+            make_real(self)
+        object.__setattr__(self, name, value)
+
     def __reduce_ex__(self, protocol: Any) -> Any:
         return make_real(self).__reduce_ex__(protocol)
 
@@ -259,7 +264,7 @@ def _set_core(image: Any, core: Any) -> None:
     image.__dict__[CORE] = core
     if core is not None:
         image.__dict__.pop("_late", None)
-        image.__class__ = image._plain
+        object.__setattr__(image, "__class__", image._plain)
 
 
 setattr(_Late, CORE, property(_core, _set_core))
@@ -335,7 +340,7 @@ def make_real(image: Any) -> Any:
         image.__dict__.setdefault(CORE, _to_core(state, image._mode))
         image.__dict__.pop("_late", None)
     if is_late(image):
-        image.__class__ = image._plain
+        object.__setattr__(image, "__class__", image._plain)
     return image
 
 

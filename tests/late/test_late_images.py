@@ -14,7 +14,7 @@ import pytest
 from comparing import as_sample, assert_equal, described, jpeg, opened, picture
 from hypothesis import given
 from hypothesis import strategies as st
-from PIL import Image, ImageDraw, ImageEnhance, ImageFilter, ImageOps
+from PIL import Image, ImageDraw, ImageEnhance, ImageFilter, ImageOps, JpegImagePlugin
 
 Step = Callable[[Image.Image], Any]
 
@@ -266,6 +266,22 @@ def test_only_within_a_sample_is_an_image_a_subclass():
 
     made = as_sample(make)
     assert [type(one).__name__ for one in made] == ["JpegImageFile", "Image"]
+
+
+def test_an_image_becomes_one_of_another_class():
+    class Own(Image.Image):
+        pass
+
+    class OwnFile(JpegImagePlugin.JpegImageFile):
+        pass
+
+    def make() -> Any:
+        image, cut, unread = opened(_files()[0]), opened(_files()[0]).crop((1, 2, 20, 21)), opened(_files()[1])
+        image.load()
+        image.__class__, cut.__class__, unread.__class__ = OwnFile, Own, OwnFile
+        return image, cut, unread.convert("RGB"), unread
+
+    assert_equal(make)
 
 
 def test_a_large_crop_warns_or_is_refused_as_with_pillow(monkeypatch):
