@@ -285,7 +285,7 @@ def profile(options: argparse.Namespace, command: list[str]) -> int:
     """Run a script, and say what waiting for data costs it, why, and what a change would bring.
 
     The script needs no change and need not use fastload. Its worker processes, and the ranks that torchrun starts, are
-    recorded too. Its output and its exit status stay its own.
+    recorded too. Its output and its exit status stay its own; the status is 2 if nothing was recorded.
     """
     from .inject import put_first
     from .profiling.command import FolderError, record_script

@@ -66,10 +66,10 @@ _CONTAINERS = (
 
 def _around(method: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(method)
-    def run(self: Any, *inputs: Any) -> Any:
+    def run(self: Any, *inputs: Any, **named: Any) -> Any:
         # Asked first, so that torch.compile sees nothing but the method.
-        if torch.compiler.is_compiling() or thread.scope is None or len(inputs) != 1:
-            return method(self, *inputs)
+        if torch.compiler.is_compiling() or thread.scope is None or named or len(inputs) != 1:
+            return method(self, *inputs, **named)
         transforms = self if isinstance(self, nn.Sequential) else self.transforms
         return _run(list(transforms), inputs[0])
 
@@ -145,11 +145,11 @@ def _signature(transform: Any) -> tuple[Any, ...] | None:
     arguments: list[Any] = [type(transform)]
     for name in _known.arguments[type(transform)]:
         value = own.get(name)
-        if isinstance(value, Tensor):
-            value = value.dtype, *value.tolist()
-        elif isinstance(value, list):
+        if type(value) is Tensor and value.device.type == "cpu" and value.numel() <= 3 and not value.requires_grad:
+            value = value.dtype, value.shape, *value.flatten().tolist()
+        elif isinstance(value, (list, tuple)) and all(isinstance(one, (int, float, np.number)) for one in value):
             value = tuple(value)
-        if not isinstance(value, (bool, torch.dtype, tuple)):
+        elif not isinstance(value, (bool, torch.dtype)):
             return None
         arguments.append(value)
     return tuple(arguments)

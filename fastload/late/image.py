@@ -12,8 +12,10 @@ is a property here that makes the image real.
 
 from __future__ import annotations
 
+import inspect
 import operator
 import weakref
+from array import array
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -80,6 +82,8 @@ def _same(view: View) -> View:
 def _cropped(view: View, box: Any) -> View | None:
     if box is None:
         return view
+    if not isinstance(box, (tuple, list)):
+        return None  # Pillow looks at some of them in ways of its own
     try:
         left, upper, right, lower = map(int, map(round, box))
     except (TypeError, ValueError, OverflowError):
@@ -94,8 +98,9 @@ def _resized(view: View, size: Any, resample: Any, box: Any) -> View | None:
     width, height = view.shown_size
     try:
         columns, rows = map(operator.index, size)
-        interpolation = _INTERPOLATIONS.get(Image.Resampling.BICUBIC if resample is None else resample)
-        source = None if box is None or tuple(box) == (0, 0, width, height) else tuple(map(float, box))
+        interpolation = _INTERPOLATIONS.get(Image.Resampling.BICUBIC if resample is None else operator.index(resample))
+        # In single precision, as Pillow reads them.
+        source = None if box is None or tuple(box) == (0, 0, width, height) else tuple(array("f", box))
     except (TypeError, ValueError, OverflowError):
         return None
     if interpolation is None or not (0 < columns <= MOST_SIDE and 0 < rows <= MOST_SIDE):
@@ -220,7 +225,8 @@ class _Late:
 
     def _pixels(self, method: str) -> Pixels | None:
         """Return the pixels where that is better than making the image real; else None."""
-        fresh = "_late" in self.__dict__ and self.__dict__["_late"].sample is None
+        before: _State | None = self.__dict__.get("_late")
+        fresh = before is not None and before.sample is None
         state = self._state(method)
         # Small pixels take the place of their file. And who reads an image twice shall not decode it twice.
         if state is None or not fresh or _is_small(self, state):
@@ -240,6 +246,11 @@ class _Late:
             f"size={self._size[0]}x{self._size[1]} at 0x{id(self):X}>"
         )
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name == "__class__":  # some libraries make an image one of theirs that way
+            make_real(self)
+        object.__setattr__(self, name, value)
+
     def __reduce_ex__(self, protocol: Any) -> Any:
         return make_real(self).__reduce_ex__(protocol)
 
@@ -255,7 +266,7 @@ def _set_core(image: Any, core: Any) -> None:
     image.__dict__[CORE] = core
     if core is not None:
         image.__dict__.pop("_late", None)
-        image.__class__ = image._plain
+        object.__setattr__(image, "__class__", image._plain)
 
 
 setattr(_Late, CORE, property(_core, _set_core))
@@ -266,6 +277,8 @@ def _with_late_methods(late: type[Any]) -> Any:
         is_method = callable(value) or isinstance(value, property)
         if name == "__hash__" or (is_method and name not in vars(late)):
             setattr(late, name, value)
+        if inspect.isfunction(value):
+            value.__qualname__ = f"Image.{name}"  # so Python names it where arguments are wrong
     return late
 
 
@@ -290,6 +303,7 @@ class LateJpeg(JpegImagePlugin.JpegImageFile):
             if isinstance(source, str):
                 scope.count(f"at once ({source})")
             else:
+                self.__dict__.pop(CORE, None)
                 self.__dict__["_late"] = _State(source, View.whole(source.width, source.height))
         return _Late.load(self)  # type: ignore[arg-type]  # see there
 
@@ -324,14 +338,11 @@ def make_real(image: Any) -> Any:
     """Return the same object, as an ordinary Pillow image."""
     state = image.__dict__.get("_late")
     if state is not None:
-        core = _to_core(state, image.mode)
         # Another thread may have been faster: what it made may have been changed since.
-        if image.__dict__.get(CORE) is None:
-            image.__dict__.pop(CORE, None)
-        image.__dict__.setdefault(CORE, core)
+        image.__dict__.setdefault(CORE, _to_core(state, image._mode))
         image.__dict__.pop("_late", None)
     if is_late(image):
-        image.__class__ = image._plain
+        object.__setattr__(image, "__class__", image._plain)
     return image
 
 
@@ -379,9 +390,9 @@ def tensor_of(image: Any, table: Tensor, channels_last: bool) -> Tensor | None:
         return None
     width, height = state.view.upright_size
     if channels_last:
-        out = torch.empty((height, width, 3), dtype=table.dtype).permute(2, 0, 1)
+        out = torch.empty((height, width, 3), dtype=table.dtype, device="cpu").permute(2, 0, 1)
     else:
-        out = torch.empty((3, height, width), dtype=table.dtype)
+        out = torch.empty((3, height, width), dtype=table.dtype, device="cpu")
     state.source.row(state.view.cut, table, out, thread.scope)
     return out
 

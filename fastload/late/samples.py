@@ -6,9 +6,12 @@ nothing for late decoding.
 
 from __future__ import annotations
 
+import functools
 import sys
-from dataclasses import fields, is_dataclass
-from types import TracebackType
+from collections import deque
+from contextlib import suppress
+from dataclasses import is_dataclass
+from types import MemberDescriptorType, TracebackType
 from typing import Any
 
 import numpy as np
@@ -35,7 +38,7 @@ class LateSamples(Scope):
     Example:
         >>> with late:
         ...     sample = dataset[3]
-        ...     if late.images:
+        ...     if late.images or late.outlived:
         ...         late.settle(sample)
     """
 
@@ -63,7 +66,7 @@ class LateSamples(Scope):
         thread.scope = self._outer.pop()
 
     def settle(self, sample: Any) -> None:
-        """End a sample: make its late images real. Call it only if there are :attr:`images`.
+        """End a sample: make its late images real. Call it only if there are :attr:`images`, or some :attr:`outlived`.
 
         Images that the dataset keeps elsewhere stay late, unless their pixels take less memory than their files.
 
@@ -75,19 +78,20 @@ class LateSamples(Scope):
         images, self.images = self.images, []
         self.sample = object()
         kept = [image for reference in images if is_late(image := reference())]
-        if not kept:
+        if not kept and not self.outlived:
             return
         for found in _objects_in(sample):
             if is_late(found):
                 make_real(found)
         for image in kept:
             make_real_if_small(image)
+        Scope.outlived = self.outlived or any(map(is_late, kept))
 
 
 def settle(sample: Any) -> Any:
     """Return a sample after its late images were made real, for who looks at it before its maker ends it."""
     scope = thread.scope
-    if isinstance(scope, LateSamples) and scope.images:
+    if isinstance(scope, LateSamples) and (scope.images or scope.outlived):
         scope.settle(sample)
     return sample
 
@@ -103,17 +107,27 @@ def _objects_in(sample: Any) -> list[Any]:
         found[id(one)] = one
         if isinstance(one, dict):
             pending += one.values()
-        elif isinstance(one, (list, tuple, set, frozenset)):
+        elif isinstance(one, (list, tuple, set, frozenset, deque)):
             pending += one
-        elif isinstance(one, np.ndarray):
-            if one.dtype.hasobject:
-                pending += one.ravel().tolist()
-        elif is_dataclass(one) and not isinstance(one, type):
-            pending += [getattr(one, field.name, None) for field in fields(one)]
+        elif isinstance(one, np.ndarray) and one.dtype.hasobject:
+            pending += one.ravel().tolist()
+        if callable(one) and not is_dataclass(one):
+            continue
         attributes = getattr(one, "__dict__", None)
-        if type(attributes) is dict and not callable(one):
+        if type(attributes) is dict:
             pending += attributes.values()
+        kind: Any = type(one)
+        for slot in _slots_of(kind):
+            with suppress(AttributeError):  # nothing was assigned to it
+                pending.append(slot.__get__(one))
     return list(found.values())
+
+
+@functools.lru_cache(256)
+def _slots_of(kind: type) -> list[Any]:
+    """Return the descriptors of a class's ``__slots__``, whatever their names were changed to."""
+    with_slots = [vars(one) for one in kind.__mro__ if "__slots__" in vars(one)]
+    return [value for one in with_slots for value in one.values() if isinstance(value, MemberDescriptorType)]
 
 
 __all__ = ["LateSamples", "process", "settle"]

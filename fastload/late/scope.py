@@ -14,6 +14,9 @@ from typing import Any
 class Scope:
     """The samples of one worker, as late images see them."""
 
+    outlived = False
+    """Whether a late image has outlived its sample in this process: then any later sample may hold it."""
+
     def __init__(self) -> None:
         self.images: list[weakref.ref[Any]] = []
         """Late images that the current sample has made."""

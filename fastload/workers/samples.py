@@ -232,7 +232,7 @@ class SampleLoader:
 
     def _settled(self, sample: Any) -> Any:
         """Return a sample of the dataset's, as it leaves it: without late images."""
-        if self._late is not None and self._late.images:
+        if self._late is not None and (self._late.images or self._late.outlived):
             self._late.settle(sample)
         return sample
 
@@ -256,7 +256,7 @@ class SampleLoader:
                     if seed_next is not None:
                         seed_next()
                     sample = dataset[index if places is None else places[index]]
-                    if late is not None and late.images:
+                    if late is not None and (late.images or late.outlived):
                         late.settle(sample)
                     samples.append(sample)
                 return samples

@@ -1,0 +1,94 @@
+"""What a function does to images that are late, beside what it does to Pillow's own."""
+
+from __future__ import annotations
+
+import io
+import re
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from PIL import Image, JpegImagePlugin
+
+from fastload.late import LateSamples
+
+
+def picture(width: int, height: int, mode: str = "RGB", seed: int = 0) -> Image.Image:
+    """Return an image of coarse noise."""
+    rng = np.random.default_rng(seed)
+    coarse = rng.integers(0, 256, (max(1, height // 4), max(1, width // 4), 3), dtype=np.uint8)
+    return Image.fromarray(coarse).resize((width, height)).convert(mode)
+
+
+def jpeg(width: int = 64, height: int = 48, mode: str = "RGB", seed: int = 0, **options: Any) -> bytes:
+    """Return a JPEG file that is decoded late, unless the options or the mode forbid it."""
+    file = io.BytesIO()
+    picture(width, height, mode, seed).save(file, "JPEG", **{"quality": 85, **options})
+    return file.getvalue()
+
+
+def opened(data: bytes) -> Image.Image:
+    return Image.open(io.BytesIO(data))
+
+
+def as_sample(make: Callable[[], Any]) -> Any:
+    """Return what a function makes, as a sample of a loader that decodes late."""
+    late = LateSamples()
+    with late:
+        assert late.is_possible
+        sample = make()
+        if late.images or late.outlived:
+            late.settle(sample)
+        return sample
+
+
+def outcome(make: Callable[[], Any], *, late: bool) -> list[Any]:
+    """Return all that can be seen of a call: warnings, and what it returned, or raised."""
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        try:
+            made = as_sample(make) if late else make()
+        except Exception as error:
+            made = error
+        seen = described(made)
+    return [seen, [(one.category, str(one.message), one.filename, one.lineno) for one in heard]]
+
+
+def assert_equal(make: Callable[[], Any]) -> None:
+    """Assert that a function does the same within a sample as without late decoding."""
+    assert outcome(make, late=True) == outcome(make, late=False)
+
+
+def described(made: Any) -> Any:
+    """Return what can be compared of a result."""
+    if isinstance(made, Image.Image):
+        return description(made)
+    if isinstance(made, Exception):
+        return type(made), without_names(str(made))
+    if isinstance(made, np.ndarray) and not made.dtype.hasobject:
+        return made.shape, made.dtype, made.flags.writeable, made.tobytes()
+    if isinstance(made, dict):
+        return {name: described(value) for name, value in made.items()}
+    if isinstance(made, (list, tuple)):
+        return type(made), [described(one) for one in made]
+    return made
+
+
+def description(image: Image.Image) -> tuple[Any, ...]:
+    """Return what can be seen of an image: its exact type, pixels and attributes."""
+    seen: list[Any] = [type(image), image.mode, image.size, image.info, image.format]
+    if isinstance(image, JpegImagePlugin.JpegImageFile):
+        seen += [getattr(image, name, None) for name in ("tile", "layers", "quantization", "app", "decoderconfig")]
+        seen.append(getattr(image, "fp", "none") is None)
+    try:
+        seen += [image.readonly, image.tobytes(), np.asarray(image).shape, dict(image.getexif())]
+    except Exception as error:  # one that is closed, say
+        seen.append((type(error), without_names(str(error))))
+    return tuple(seen)
+
+
+def without_names(message: str) -> str:
+    """Return a message without what differs from run to run, and with Pillow's names of the classes."""
+    message = message.replace("LateImage", "Image").replace("LateJpeg", "JpegImageFile")
+    return re.sub(r"0x[0-9a-fA-F]+", "0x", message)

@@ -1,0 +1,334 @@
+"""Containers of transforms give what they give without late decoding: bits, dtype, type, strides, errors, warnings."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import sys
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from comparing import jpeg, opened, without_names
+from PIL import Image
+from torch import nn
+from torchvision import transforms as v1
+from torchvision.transforms import v2
+
+from fastload.late import LateSamples, containers
+from fastload.late.samples import process
+
+MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
+
+
+@pytest.fixture(autouse=True, params=["RGB", "L"])
+def file(request) -> bytes:
+    return jpeg(40, 31, request.param)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _as_in_a_worker_process():
+    """Replaces what a worker process replaces, and puts it back."""
+    torch.set_warn_always(True)  # else the second call does not repeat what the first was warned of
+    before = {place: getattr(_owner(place), place[2]) for place in containers._CONTAINERS}
+    process.is_worker = True
+    yield
+    process.is_worker = False
+    torch.set_warn_always(False)
+    for place, method in before.items():
+        setattr(_owner(place), place[2], method)
+    containers._known.modules = ()
+
+
+def _owner(place: tuple[str, str, str]) -> Any:
+    return getattr(sys.modules[place[0]], place[1])
+
+
+def seen(made: Any) -> Any:
+    if isinstance(made, torch.Tensor):
+        bits = made.detach().as_subclass(torch.Tensor).contiguous().view(torch.uint8).numpy().tobytes()
+        return type(made), made.dtype, made.device, made.shape, made.stride(), made.requires_grad, bits
+    if isinstance(made, Exception):
+        return type(made), without_names(str(made))
+    return type(made), np.asarray(made).tobytes()
+
+
+def result(run: Callable[[Image.Image], Any], data: bytes, *, late: bool, counts: dict[str, int] | None = None) -> Any:
+    scope = LateSamples()
+    torch.manual_seed(0)
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        try:
+            if late:
+                with scope:
+                    made = run(opened(data))
+                    scope.settle(made)
+            else:
+                made = run(opened(data))
+        except Exception as error:
+            made = error
+    if counts is not None:
+        counts.update(scope.take_counts())
+    return seen(made), [(one.category, str(one.message)) for one in heard]
+
+
+def assert_equal(run: Callable[[Image.Image], Any], data: bytes) -> dict[str, int]:
+    """Assert that a container does what it does without late decoding; return how images were decoded."""
+    counts: dict[str, int] = {}
+    assert result(run, data, late=True, counts=counts) == result(run, data, late=False)
+    return counts
+
+
+def norm(kind: Any = v1, **options: Any) -> Any:
+    return kind.Normalize(MEAN, STD, **options)
+
+
+_FIRST_1 = (v1.ToTensor, v1.PILToTensor)
+_LAST_1: tuple[Sequence[Callable[[], Any]], ...] = (
+    (),
+    (norm,),
+    (lambda: norm(inplace=True),),
+    (lambda: v1.ConvertImageDtype(torch.float32), norm),
+    (lambda: v1.ConvertImageDtype(torch.float16),),
+    (lambda: v1.ConvertImageDtype(torch.float64), norm, norm),
+    (lambda: v1.ConvertImageDtype(torch.int16),),
+    (norm, lambda: v1.ConvertImageDtype(torch.uint8)),
+    (norm, v1.RandomErasing),
+)
+_FIRST_2 = (v2.PILToTensor, v2.ToImage)
+_LAST_2: tuple[Sequence[Callable[[], Any]], ...] = (
+    (),
+    (lambda: v2.ToDtype(torch.float32, scale=True), lambda: norm(v2)),
+    (lambda: v2.ToDtype(torch.float32), lambda: norm(v2)),
+    (lambda: v2.ToDtype(torch.float16, scale=True),),
+    (lambda: v2.ToDtype(torch.bfloat16, scale=True), lambda: norm(v2)),
+    (lambda: v2.ToDtype({"others": None}, scale=True),),
+    (lambda: v2.ConvertImageDtype(torch.float64), lambda: norm(v2, inplace=True)),
+    (v2.ToPureTensor,),
+    (lambda: v2.ToDtype(torch.float32, scale=True), v2.ToPureTensor, lambda: norm(v2)),
+    (lambda: norm(v2),),
+    (lambda: v2.ToDtype(torch.int64, scale=True),),
+)
+_BEFORE: dict[str, tuple[Any, Any]] = {
+    "nothing": ((), ()),
+    "crop and flip": (
+        (v1.RandomResizedCrop(17), v1.RandomHorizontalFlip(1)),
+        (v2.RandomResizedCrop(17), v2.RandomHorizontalFlip(1)),
+    ),
+    "resize and cut": ((v1.Resize(20), v1.CenterCrop(17)), (v2.Resize(20), v2.CenterCrop(17))),
+    "what makes it real": ((v1.ColorJitter(0.4, 0.4),), (v2.ColorJitter(0.4, 0.4),)),
+}
+
+
+@pytest.mark.parametrize("before", _BEFORE)
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("container", ["Compose", "Sequential"])
+def test_every_run_of_known_transforms_gives_the_same_tensors(version, container, before, file):
+    firsts, lasts = ((_FIRST_1, _LAST_1), (_FIRST_2, _LAST_2))[version - 1]
+    compose = (v1.Compose, v2.Compose)[version - 1]
+    for first, last in itertools.product(firsts, lasts):
+        transforms = [*_BEFORE[before][version - 1], first(), *(make() for make in last)]
+        if container == "Sequential" and not all(isinstance(one, nn.Module) for one in transforms):
+            continue
+        run = compose(transforms) if container == "Compose" else nn.Sequential(*transforms)
+        assert_equal(run, file)
+        # With the table that the first made; and grey files in colour.
+        assert_equal(lambda image, run=run: run(image.convert("RGB")), file)
+
+
+def test_timms_first_transforms_give_the_same_tensors(file):
+    data = pytest.importorskip("timm.data.transforms")
+    for first in (data.MaybeToTensor(), data.MaybePILToTensor(), data.ToNumpy()):
+        for last in ((), (norm(),), (v1.ConvertImageDtype(torch.float32), norm())):
+            assert_equal(v1.Compose([first, *last]), file)
+
+
+MEANS: dict[str, Callable[[], Any]] = {
+    "a tuple": lambda: (0.4, 0.5, 0.6),
+    "integers": lambda: [0, 1, 1],
+    "one": lambda: [0.5],
+    "two": lambda: [0.5, 0.4],
+    "none": list,
+    "a number": lambda: 0.5,
+    "a tensor": lambda: torch.tensor([0.4, 0.5, 0.6]),
+    "a tensor of float64": lambda: torch.tensor([0.4, 0.5, 0.6], dtype=torch.float64),
+    "a tensor of no dimension": lambda: torch.tensor(0.5),
+    "a tensor of three dimensions": lambda: torch.full((3, 1, 1), 0.4),
+    "a tensor as large as the image": lambda: torch.rand(3, 31, 40),
+    "a tensor as large as the trial": lambda: torch.rand(3, 16, 16),
+    "an array": lambda: np.array([0.4, 0.5, 0.6]),
+    "array scalars": lambda: list(np.array([0.4, 0.5, 0.6], dtype=np.float32)),
+    "tensors in a list": lambda: [torch.tensor(0.4), torch.tensor(0.5), torch.tensor(0.6)],
+    "lists": lambda: [[[0.4]], [[0.5]], [[0.6]]],
+    "lists of one dimension less": lambda: [[0.4], [0.5], [0.6]],
+    "strings": lambda: ["0.4", "0.5", "0.6"],
+    "with a gradient": lambda: torch.full((3,), 0.4).requires_grad_(),
+    "not a number": lambda: [float("nan"), 0.5, 0.5],
+}
+
+
+@pytest.mark.parametrize("mean", MEANS)
+def test_means_of_any_kind_do_what_they_do_without(mean, file):
+    for kind, first in ((v1, [v1.ToTensor()]), (v2, [v2.ToImage(), v2.ToDtype(torch.float32, scale=True)])):
+        try:
+            transform = kind.Normalize(MEANS[mean](), [0.5, 0.5, 0.5])
+        except Exception:  # the same with and without
+            continue
+        run = kind.Compose([*first, transform])
+        assert_equal(run, file)
+        assert_equal(lambda image, run=run: run(image.convert("RGB")), file)
+        assert_equal(lambda image, run=run: run(image.convert("RGB").resize((16, 16))), file)
+
+
+@pytest.mark.parametrize("std", [[0.0, 1.0, 1.0], [1e-40] * 3, [-1.0] * 3, [float("inf")] * 3])
+def test_deviations_of_any_size_do_what_they_do_without(std, file):
+    assert_equal(v1.Compose([v1.ToTensor(), v1.Normalize(MEAN, std)]), file)
+
+
+@pytest.mark.parametrize("kind", [v1, v2])
+def test_arguments_that_change_between_samples_are_followed(kind):
+    file = jpeg(40, 31)
+    first = [v1.ToTensor()] if kind is v1 else [v2.ToImage(), v2.ToDtype(torch.float32, scale=True)]
+    changing = kind.Normalize(list(MEAN), torch.tensor(STD))
+    run = kind.Compose([*first, changing])
+
+    def changed(change: Callable[[], Any]) -> None:
+        before = result(run, file, late=True)
+        change()
+        after = result(run, file, late=True)
+        assert after == result(run, file, late=False)
+        assert after != before
+
+    changed(lambda: changing.mean.__setitem__(0, 0.1))
+    changed(lambda: changing.std.__setitem__(0, 0.1))
+    changed(lambda: setattr(changing, "mean", (0.3, 0.3, 0.3)))
+    changed(lambda: run.transforms.pop())
+    changed(lambda: run.transforms.append(changing))
+    changed(lambda: run.transforms.__setitem__(-1, kind.RandomErasing(1.0)))
+
+
+def test_the_default_dtype_is_followed(file):
+    run = v1.Compose([v1.ToTensor(), v1.Normalize(MEAN, STD)])
+    assert_equal(run, file)
+    torch.set_default_dtype(torch.float64)
+    try:
+        assert_equal(run, file)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert_equal(run, file)
+
+
+def test_the_default_device_is_not_that_of_the_tensors(file):
+    torch.set_default_device("meta")
+    try:
+        assert_equal(v1.Compose([v1.ToTensor()]), file)
+    finally:
+        torch.set_default_device(None)
+
+
+def test_hooks_are_called():
+    heard = []
+    target = norm()
+    run = v1.Compose([v1.ToTensor(), target])
+    handles = [
+        target.register_forward_hook(lambda module, inputs, output: heard.append("behind") or output + 1),
+        target.register_forward_pre_hook(lambda module, inputs: heard.append("before")),
+    ]
+    assert_equal(run, jpeg(40, 31))
+    for handle in handles:
+        handle.remove()
+    assert heard == ["before", "behind"] * 2
+    handle = nn.modules.module.register_module_forward_hook(lambda module, inputs, output: heard.append("any"))
+    try:
+        assert_equal(run, jpeg(40, 31))
+    finally:
+        handle.remove()
+    assert heard.count("any") == 2
+
+
+def test_subclasses_and_instances_with_methods_of_their_own_are_called(file):
+    class Doubled(v1.Normalize):
+        def forward(self, tensor: Any) -> Any:
+            return super().forward(tensor) * 2
+
+    class Tripled(v1.ToTensor):
+        def __call__(self, pic: Any) -> Any:
+            return super().__call__(pic) * 3
+
+    class Logged(v1.Compose):
+        def __call__(self, img: Any) -> Any:
+            return super().__call__(img) + 1
+
+    assert_equal(v1.Compose([v1.ToTensor(), Doubled(MEAN, STD)]), file)
+    assert_equal(v1.Compose([Tripled(), norm()]), file)
+    assert_equal(Logged([v1.ToTensor(), norm()]), file)
+    own = norm()
+    own.forward = lambda tensor: tensor + 5
+    assert_equal(v1.Compose([v1.ToTensor(), own]), file)
+
+
+@pytest.mark.parametrize("name", ["to_tensor", "normalize"])
+def test_replaced_functionals_are_called(name, monkeypatch, file):
+    functional = v1.functional
+    original = getattr(functional, name)
+    run = v1.Compose([v1.ToTensor(), norm()])
+    assert_equal(run, file)
+
+    @functools.wraps(original)
+    def replaced(*args: Any, **options: Any) -> Any:
+        return original(*args, **options) + 1
+
+    monkeypatch.setattr(functional, name, replaced)
+    assert_equal(run, file)
+    monkeypatch.undo()
+    assert_equal(run, file)
+
+
+def test_a_replaced_class_method_is_called(monkeypatch, file):
+    run = v1.Compose([v1.ToTensor(), norm()])
+    forward = v1.Normalize.forward
+    monkeypatch.setattr(v1.Normalize, "forward", lambda self, tensor: forward(self, tensor) - 1)
+    assert_equal(run, file)
+
+
+def test_containers_take_what_they_took(file):
+    assert_equal(lambda image: v1.Compose([v1.ToTensor()])(img=image), file)
+    assert_equal(lambda image: nn.Sequential(v2.PILToTensor())(input=image), file)
+    assert_equal(lambda image: v2.Compose([v2.ToImage()])({"image": image})["image"], file)
+    assert_equal(lambda image: v2.Compose([v2.ToImage()])(image, 3)[0], file)
+    assert_equal(lambda image: v1.Compose([])(image), file)
+    assert_equal(lambda image: nn.Sequential()(image), file)
+    assert_equal(lambda image: v1.Compose([None])(image), file)
+    assert_equal(lambda image: v1.Compose((v1.ToTensor(),))(image), file)
+    assert_equal(lambda image: v1.Compose(None)(image), file)
+    assert_equal(lambda image: v1.Compose([v1.Compose([v1.ToTensor()]), norm()])(image), file)
+    assert_equal(lambda image: v1.Compose([v1.ToTensor()])(np.asarray(image)), file)
+    assert_equal(lambda image: v1.Compose([v1.ToTensor()])(), file)
+
+
+def test_an_image_that_goes_through_two_containers_stays_what_it_is(file):
+    def views(image: Image.Image) -> torch.Tensor:
+        run = v1.Compose([v1.RandomResizedCrop(16), v1.ToTensor(), norm()])
+        image = image.convert("RGB")
+        return torch.stack([run(image), run(image), v1.functional.to_tensor(image.resize((16, 16)))])
+
+    assert_equal(views, file)
+
+
+def test_a_known_run_is_made_in_the_decoding_pass(monkeypatch):
+    made = []
+    original = containers.tensor_of
+    monkeypatch.setattr(containers, "tensor_of", lambda *inputs: made.append(original(*inputs)) or made[-1])
+    assert_equal(v1.Compose([v1.RandomResizedCrop(17), v1.ToTensor(), norm()]), jpeg())
+    assert len(made) == 1
+    assert made[0] is not None
+
+
+def test_outside_of_samples_transforms_are_called_one_by_one(monkeypatch, file):
+    monkeypatch.setattr(containers, "_run", lambda *inputs: pytest.fail("called outside of a sample"))
+    v1.Compose([v1.ToTensor()])(opened(file))
+    v2.Compose([v2.ToImage()])(opened(file))
+    nn.Sequential(v2.PILToTensor())(opened(file))

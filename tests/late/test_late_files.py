@@ -1,0 +1,370 @@
+"""Files of every kind, good and damaged, give what Pillow gives: bits, errors, warnings, and the file left as it is."""
+
+from __future__ import annotations
+
+import functools
+import io
+import itertools
+import os
+import random
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from comparing import as_sample, assert_equal, jpeg, opened, picture
+from PIL import Image, ImageFile, JpegImagePlugin
+
+from fastload.late import LateSamples
+
+EOI = b"\xff\xd9"
+
+
+def used(data: bytes) -> list[Any]:
+    """Return what a data set makes of a file, each step's error or result by itself."""
+    made: list[Any] = []
+    file = io.BytesIO(data)
+    image: Any = None
+
+    def by(step: Callable[[], Any]) -> None:
+        try:
+            made.append(step())
+        except Exception as error:
+            made.append(error)
+        made.append(file.closed or file.tell())
+
+    def open_file() -> None:
+        nonlocal image
+        image = Image.open(file)
+
+    by(open_file)
+    if image is not None:
+        by(lambda: image.crop((0, 0, 1, 1)))
+        by(lambda: image.convert("RGB").crop((1, 1, 9, 9)).resize((5, 7), 2))
+        by(lambda: image)
+    return made
+
+
+def marker_at(data: bytes, marker: int) -> int:
+    return data.index(bytes([0xFF, marker]))
+
+
+@functools.cache
+def kinds() -> dict[str, bytes]:
+    """Return a file of each kind."""
+    rgb = jpeg()
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    found = {
+        "plain": rgb,
+        "grey": jpeg(mode="L"),
+        "cmyk": jpeg(mode="CMYK"),
+        "ycck": _ycck(),
+        "progressive": jpeg(progressive=True),
+        "grey, progressive": jpeg(mode="L", progressive=True),
+        "restarts": jpeg(restart_marker_blocks=1),
+        "restarts by rows": jpeg(90, 70, restart_marker_rows=1, subsampling=2),
+        "4:4:4": jpeg(subsampling=0),
+        "4:2:2": jpeg(subsampling=1),
+        "kept RGB": jpeg(keep_rgb=True),
+        "optimized": jpeg(optimize=True),
+        "row": jpeg(77, 1),
+        "column": jpeg(1, 77),
+        "dot": jpeg(1, 1),
+        "comment": jpeg(comment=b"a" * 300),
+        "profile": jpeg(icc_profile=b"p" * 70_000),
+        "trailer": rgb + b"\0\0\0\x18ftypmp42" + rgb * 3,
+        "long trailer": rgb + b"video" * 30_000,
+        "no end": rgb[:-2],
+        "two ends": rgb + EOI,
+        "stuffed": rgb[:2] + b"\xff\xff\xff" + rgb[2:],
+        "junk between markers": rgb[: marker_at(rgb, 0xDB)] + b"junk" + rgb[marker_at(rgb, 0xDB) :],
+        "junk before": b"junk" + rgb,
+        "fill bytes before the end": rgb[:-2] + b"\xff\xff\xff" + EOI,
+        "zeros before the end": rgb[:-2] + b"\0" * 50 + EOI,
+        "a marker in the scan": rgb[:-40] + b"\xff\xc4" + rgb[-40:],
+        "an unknown marker in the scan": rgb[:-40] + b"\xff\x02" + rgb[-40:],
+        "a restart in the scan": rgb[:-40] + b"\xff\xd3" + rgb[-40:],
+        "an end in the scan": rgb[:-40] + EOI + rgb[-40:],
+        "a line count behind": rgb[:-2] + b"\xff\xdc\x00\x04\x00\x30" + EOI,
+        "twelve bits": _changed(rgb, 0xC0, 4, 12),
+        "arithmetic": rgb.replace(b"\xff\xc0", b"\xff\xc9", 1),
+        "lossless": rgb.replace(b"\xff\xc0", b"\xff\xc3", 1),
+        "extended": rgb.replace(b"\xff\xc0", b"\xff\xc1", 1),
+        "no width": _changed(_changed(rgb, 0xC0, 7, 0), 0xC0, 8, 0),
+        "no height": _changed(_changed(rgb, 0xC0, 5, 0), 0xC0, 6, 0),
+        "higher than it is": _changed(rgb, 0xC0, 6, 99),
+        "lower than it is": _changed(rgb, 0xC0, 6, 9),
+        "wider than it is": _changed(rgb, 0xC0, 8, 99),
+        "huge": _changed(_changed(rgb, 0xC0, 5, 255), 0xC0, 7, 255),
+        "two components": _changed(rgb, 0xC0, 9, 2),
+        "several scans": _interleaved_by_component(),
+        "two frames": rgb[: marker_at(rgb, 0xDA)] + rgb[marker_at(rgb, 0xC0) :],
+        "mpo": _mpo(),
+        "broken mpo": _mpo()[:-900],
+        "broken exif": jpeg(exif=exif).replace(b"II*\0" if b"II*\0" in jpeg(exif=exif) else b"MM\0*", b"XX**"),
+        "another format": b"GIF89a" + rgb,
+        "empty": b"",
+        "a start": rgb[:2],
+    }
+    for orientation in range(1, 9):
+        exif[0x0112] = orientation
+        found[f"orientation {orientation}"] = jpeg(40, 31, exif=exif)
+    # The end of the image at, before and across the end of a block that Pillow reads.
+    block = ImageFile.MAXBLOCK
+    for end in (-2, -1, 0, 1, 2):
+        padded = jpeg(comment=b"c")
+        gap = block + end - len(padded)
+        segments = b"".join(b"\xff\xfe" + (2 + n).to_bytes(2, "big") + b"x" * n for n in _parts(gap))
+        found[f"ends {end} from a block"] = padded[:2] + segments + padded[2:] + b"trailer" * 20_000
+    return found
+
+
+def _parts(num_bytes: int) -> list[int]:
+    """Return what comments of this many bytes in all hold."""
+    half = num_bytes // 2
+    return [half - 4, num_bytes - half - 4]
+
+
+def _changed(data: bytes, marker: int, offset: int, value: int) -> bytes:
+    changed = bytearray(data)
+    changed[marker_at(data, marker) + offset] = value
+    return bytes(changed)
+
+
+def _ycck() -> bytes:
+    data = jpeg(mode="CMYK")
+    adobe = data.index(b"Adobe")
+    return data[: adobe + 11] + b"\x02" + data[adobe + 12 :]
+
+
+def _interleaved_by_component() -> bytes:
+    """Return a file whose progression is one, but that says to be sequential."""
+    return jpeg(progressive=True).replace(b"\xff\xc2", b"\xff\xc0", 1)
+
+
+def _mpo() -> bytes:
+    file = io.BytesIO()
+    picture(64, 48).save(file, "MPO", save_all=True, append_images=[picture(64, 48, seed=2)])
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("kind", kinds())
+def test_a_file_of_any_kind_gives_what_pillow_gives(kind):
+    assert_equal(lambda: used(kinds()[kind]))
+
+
+@pytest.mark.parametrize("kind", ["no end", "trailer", "a marker in the scan", "plain", "cmyk", "higher than it is"])
+def test_truncated_files_are_loaded_where_pillow_was_told_to(kind, monkeypatch):
+    monkeypatch.setattr(ImageFile, "LOAD_TRUNCATED_IMAGES", True)
+    data = kinds()[kind]
+    assert_equal(lambda: used(data))
+    assert_equal(lambda: used(data[: len(data) // 2]))
+
+
+def test_most_kinds_of_baseline_files_are_late():
+    late = LateSamples()
+    with late:
+        for kind in ("plain", "grey", "restarts", "4:4:4", "row", "trailer", "orientation 6", "profile", "kept RGB"):
+            assert type(opened(kinds()[kind]).copy()).__name__ == "LateImage", kind
+
+
+@pytest.mark.parametrize("kind", ["plain", "grey", "restarts", "orientation 3"])
+def test_files_truncated_anywhere_raise_as_with_pillow(kind):
+    data = kinds()[kind]
+    for length in [*range(0, len(data), 29), *range(len(data) - 6, len(data))]:
+        assert_equal(lambda length=length: used(data[:length]))
+
+
+def mutants(seed: int, files: list[bytes]) -> Iterator[bytes]:
+    """Give damaged copies without end: half of them with damage in the header, half anywhere."""
+    rng = random.Random(seed)
+    while True:
+        data = bytearray(rng.choice(files))
+        scan = data.find(b"\xff\xda") + 14
+        for _ in range(rng.choice((1, 1, 2, 4))):
+            at = rng.randrange(2, min(scan, len(data))) if rng.random() < 0.6 else rng.randrange(len(data))
+            match rng.randrange(7):
+                case 0 | 1:
+                    data[at] = rng.randrange(256)
+                case 2:
+                    data[at] ^= 1 << rng.randrange(8)
+                case 3:
+                    del data[at : at + rng.randint(1, 20)]
+                case 4:
+                    data[at:at] = data[at : at + rng.randint(1, 20)]
+                case 5:
+                    data[at : at + 2] = bytes((0xFF, rng.randrange(256)))
+                case _:
+                    data[at:at] = bytes(rng.randrange(256) for _ in range(rng.randint(1, 4)))
+            if len(data) < 10:
+                break
+        yield bytes(data)
+
+
+def test_damaged_files_give_what_pillow_gives(monkeypatch):
+    # What the header says can be large, and is a matter of time alone.
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 20_000)
+    files = [jpeg(24, 17, mode, seed=seed, **options) for seed, (mode, options) in enumerate(_MUTATED)]
+    for data in itertools.islice(mutants(0, files), 600):
+        assert_equal(lambda data=data: used(data))
+
+
+_MUTATED: list[tuple[str, dict[str, Any]]] = [
+    ("RGB", {}),
+    ("RGB", {"subsampling": 0}),
+    ("RGB", {"restart_marker_blocks": 1}),
+    ("L", {}),
+    ("L", {"restart_marker_blocks": 2}),
+    ("RGB", {"optimize": True}),
+]
+
+
+@pytest.mark.parametrize("limit", [24 * 17 * 2, 24 * 17 - 1, 24 * 17 // 2 - 1, None])
+def test_large_images_warn_or_are_refused_when_they_are_opened(limit, monkeypatch):
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", limit)
+    assert_equal(lambda: used(jpeg(24, 17)))
+
+
+def _descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda path: Image.open(path).convert("RGB"),
+        lambda path: Image.open(path).copy(),
+        lambda path: Image.open(path).crop((1, 2, 9, 9)),
+        lambda path: Image.open(str(path)),
+    ],
+)
+def test_files_are_closed_when_pillow_closes_them(use, tmp_path):
+    path = tmp_path / "a.jpg"
+    path.write_bytes(kinds()["trailer"])
+
+    def make() -> Any:
+        before = _descriptors()
+        image = use(path)
+        opened_by = _descriptors() - before
+        image.load()
+        return opened_by, _descriptors() - before, image, str(getattr(image, "filename", "")).replace(str(path), "")
+
+    assert_equal(make)
+
+
+def test_a_file_that_was_closed_before_its_use_is_an_error_as_with_pillow(tmp_path):
+    path = tmp_path / "a.jpg"
+    path.write_bytes(kinds()["plain"])
+
+    def closed(use: Callable[[Any], Any]) -> list[Any]:
+        with open(path, "rb") as file:
+            image = Image.open(file)
+            made = use(image)
+        with Image.open(path) as image_of_path:
+            made_too = use(image_of_path)
+        found: list[Any] = [made, made_too]
+        for one in (image, image_of_path):
+            try:
+                found.append(one.convert("RGB"))
+            except Exception as error:
+                found.append(error)
+        return found
+
+    assert_equal(lambda: closed(lambda image: image.size))
+    assert_equal(lambda: closed(lambda image: image.crop((0, 0, 9, 9))))
+    assert_equal(lambda: closed(lambda image: image.load() and None))
+
+
+class _Stream(io.RawIOBase):
+    """A file that gives at most some bytes at once, and takes note of what it is asked."""
+
+    def __init__(self, data: bytes, most: int, can_seek: bool = True) -> None:
+        self.data, self.most, self.can_seek, self.place = data, most, can_seek, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return self.can_seek
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        if not self.can_seek:
+            raise io.UnsupportedOperation("seek")
+        self.place = offset + (0, self.place, len(self.data))[whence]
+        return self.place
+
+    def tell(self) -> int:
+        return self.place
+
+    def read(self, num_bytes: int = -1) -> bytes:
+        found = self.data[self.place :][: self.most if num_bytes < 0 else min(num_bytes, self.most)]
+        self.place += len(found)
+        return found
+
+
+@pytest.mark.parametrize("can_seek", [True, False])
+@pytest.mark.parametrize("most", [600, 1 << 20])
+@pytest.mark.parametrize("kind", ["plain", "trailer", "no end"])
+def test_other_file_objects_are_read_as_pillow_reads_them(kind, most, can_seek):
+    def make() -> Any:
+        file = _Stream(kinds()[kind], most, can_seek)
+        made: list[Any] = []
+        try:
+            image = Image.open(file)
+            made.append(image.convert("RGB"))
+        except Exception as error:
+            made.append(error)
+        return *made, file.place, file.closed
+
+    assert_equal(make)
+
+
+def test_a_file_object_that_fails_fails_where_it_does_with_pillow():
+    class Failing(_Stream):
+        def read(self, num_bytes: int = -1) -> bytes:
+            if self.place >= 2000:
+                raise OSError("the network is gone")
+            return super().read(num_bytes)
+
+    def make() -> Any:
+        image = Image.open(Failing(jpeg(200, 200, quality=95), 1000))
+        assert image.size == (200, 200)
+        try:
+            return image.convert("RGB")
+        except OSError as error:
+            return error
+
+    assert_equal(make)
+
+
+def test_an_image_that_verify_or_draft_was_called_on_does_what_it_does_with_pillow():
+    def changed(change: Callable[[Any], Any]) -> list[Any]:
+        image = opened(kinds()["plain"])
+        made: list[Any] = [change(image)]
+        try:
+            made += [image.convert("RGB"), image]
+        except Exception as error:
+            made.append(error)
+        return made
+
+    assert_equal(lambda: changed(lambda image: image.verify()))
+    for mode, size in ((None, (8, 8)), ("L", None), ("YCbCr", (64, 48)), ("RGB", (64, 48))):
+        assert_equal(lambda mode=mode, size=size: changed(lambda image: image.draft(mode, size)))
+
+
+def test_a_parser_that_is_fed_makes_what_it_makes_with_pillow():
+    def make() -> Image.Image:
+        parser = ImageFile.Parser()
+        for begin in range(0, len(kinds()["plain"]), 100):
+            parser.feed(kinds()["plain"][begin : begin + 100])
+        return parser.close()
+
+    assert_equal(make)
+
+
+def test_classes_of_their_own_are_left_alone():
+    class Mine(JpegImagePlugin.JpegImageFile):
+        pass
+
+    assert type(as_sample(lambda: Mine(io.BytesIO(kinds()["plain"])))) is Mine
+    assert type(as_sample(lambda: JpegImagePlugin.JpegImageFile(io.BytesIO(kinds()["plain"]))).copy()) is Image.Image

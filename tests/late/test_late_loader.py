@@ -1,0 +1,297 @@
+"""Loaders that decode late deliver what they deliver with ``fuse=False``, and what torch delivers."""
+
+from __future__ import annotations
+
+import io
+import operator
+import random
+import re
+import warnings
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.utils.data
+from comparing import jpeg
+from PIL import Image, JpegImagePlugin
+from torch.utils.data import Dataset, IterableDataset
+from torchvision import transforms as v1
+from torchvision.transforms import v2
+
+from fastload import DataLoader, replay
+
+PLAIN = (Image.Image, JpegImagePlugin.JpegImageFile)
+
+
+def files() -> list[bytes]:
+    """Return files that are decoded late, some that are not, and one that is damaged."""
+    return [
+        *(jpeg(40 + 5 * place, 50, "L" if place == 2 else "RGB", seed=place) for place in range(7)),
+        jpeg(50, 40, progressive=True),
+        jpeg(50, 40, "CMYK"),
+    ]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("photos")
+    for place, data in enumerate(files()):
+        (folder / f"{place}.jpg").write_bytes(data)
+    return folder
+
+
+def _v1() -> Any:
+    steps = [v1.RandomResizedCrop(16), v1.RandomHorizontalFlip(), v1.ToTensor(), v1.Normalize([0.5] * 3, [0.2] * 3)]
+    return v1.Compose(steps)
+
+
+def _v2() -> Any:
+    steps = [v2.RandomResizedCrop(16), v2.ColorJitter(0.3), v2.ToImage(), v2.ToDtype(torch.float32, scale=True)]
+    return v2.Compose(steps)
+
+
+class Photos(Dataset[Any]):
+    def __init__(self, folder: Path, transform: Any) -> None:
+        self.paths = sorted(folder.iterdir())
+        self.transform = transform
+
+    def __getitem__(self, index: int) -> Any:
+        return self.transform(Image.open(self.paths[index]).convert("RGB")), index
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+
+class InBatches(Photos):
+    def __getitems__(self, indices: list[int]) -> list[Any]:
+        return [self[index] for index in indices]
+
+
+class TwoViews(Photos):
+    def __getitem__(self, index: int) -> Any:
+        with Image.open(self.paths[index]) as image:
+            image = image.convert("RGB")
+        return self.transform(image), self.transform(image), np.array(image)[:9, :9]
+
+
+class Cached(Photos):
+    def __init__(self, folder: Path, transform: Any) -> None:
+        super().__init__(folder, transform)
+        self.cache: dict[int, Any] = {}
+
+    def __getitem__(self, index: int) -> Any:
+        if index not in self.cache:
+            self.cache[index] = Image.open(self.paths[index]).convert("RGB")
+        return self.transform(self.cache[index]), index
+
+
+class ByThreads(Photos):
+    def __getitem__(self, index: int) -> Any:
+        image = Image.open(self.paths[index]).convert("RGB")
+        with ThreadPoolExecutor(2) as pool:
+            other = pool.submit(lambda: np.array(Image.open(self.paths[index]).convert("RGB"))[:9, :9])
+            here = pool.submit(lambda: np.array(image.crop((0, 0, 9, 9))))
+            return self.transform(image), other.result(), here.result()
+
+
+class Failing(Photos):
+    def __getitem__(self, index: int) -> Any:
+        image = Image.open(self.paths[index]).convert("RGB")
+        if index % 4 == 1:
+            data = self.paths[index].read_bytes()
+            image = Image.open(io.BytesIO(data[: len(data) // 2])).convert("RGB")
+        return self.transform(image), index
+
+
+class Streamed(IterableDataset[Any]):
+    """With a shuffle buffer of images that are not decoded yet."""
+
+    def __init__(self, folder: Path, transform: Any) -> None:
+        self.paths = sorted(folder.iterdir())
+        self.transform = transform
+
+    def __iter__(self) -> Iterator[Any]:
+        buffer: list[Any] = []
+        rng = random.Random(0)
+        for path in self.paths * 2:
+            buffer.append(Image.open(path).convert("RGB"))
+            if len(buffer) == 4:
+                yield self.transform(buffer.pop(rng.randrange(4)))
+        yield from map(self.transform, buffer)
+
+
+class Nested(Photos):
+    """With a loader of its own, which leaves everything alone."""
+
+    def __getitem__(self, index: int) -> Any:
+        inner = DataLoader(Photos(self.paths[0].parent, v1.PILToTensor()), None, fuse=False)
+        return super().__getitem__(index)[0], next(iter(inner))[0]
+
+
+def flat(batches: Any) -> list[Any]:
+    """Return what can be compared of batches."""
+    if isinstance(batches, torch.Tensor):
+        return [type(batches), batches.dtype, batches.shape, batches.stride(), batches.numpy().tobytes()]
+    if isinstance(batches, (list, tuple)):
+        return [type(batches), *map(flat, batches)]
+    if isinstance(batches, Image.Image):
+        return [type(batches), batches.mode, batches.size, batches.tobytes()]
+    return [batches]
+
+
+KINDS: dict[str, dict[str, Any]] = {
+    "inline": {},
+    "threads": {"num_workers": 2, "worker_method": "thread"},
+    "forked": {"num_workers": 2, "multiprocessing_context": "fork"},
+}
+
+
+def epochs(dataset: Any, count: int = 2, **options: Any) -> list[Any]:
+    torch.manual_seed(3)
+    random.seed(3)
+    with closing(DataLoader(dataset, **{"batch_size": 4, "seed": 1, **options})) as loader:
+        return [flat(list(loader)) for _ in range(count)]
+
+
+def unchanged(samples: list[Any]) -> list[Any]:
+    return samples
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("cls", [Photos, InBatches, TwoViews, Cached, ByThreads, Nested, Streamed])
+def test_samples_are_those_of_fuse_false(cls, kind, folder):
+    transform = _v2() if cls is InBatches else _v1()
+    late, plain = (epochs(cls(folder, transform), fuse=fuse, **KINDS[kind]) for fuse in ("auto", False))
+    assert late == plain
+
+
+def test_workers_that_inherit_nothing_decode_late(folder):
+    with closing(
+        DataLoader(Photos(folder, _v1()), 3, num_workers=1, seed=1, multiprocessing_context="forkserver")
+    ) as loader:
+        made = flat(list(loader))
+        assert loader.statistics().decoded["late, in part"] > 0
+    assert made == epochs(Photos(folder, _v1()), 1, batch_size=3, fuse=False)[0]
+
+
+@pytest.mark.parametrize("cls", [Photos, Cached, Streamed])
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_with_torchs_seeding_samples_are_torchs_own(cls, num_workers, folder):
+    shuffle = {} if cls is Streamed else {"shuffle": True}
+
+    def of(loader_class: Any, **options: Any) -> list[Any]:
+        torch.manual_seed(5)
+        loader = loader_class(cls(folder, _v1()), 4, num_workers=num_workers, **shuffle, **options)
+        return [flat(list(loader)) for _ in range(2)]
+
+    assert of(DataLoader, seeding="torch") == of(torch.utils.data.DataLoader)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("on_error", ["skip", "replace"])
+def test_samples_that_fail_are_left_out_or_replaced_as_without(on_error, kind, folder):
+    def made(fuse: Any) -> list[Any]:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return epochs(Failing(folder, _v1()), 1, fuse=fuse, on_error=on_error, **KINDS[kind])
+
+    assert made("auto") == made(False)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_error_is_that_of_fuse_false(kind, folder):
+    def error(fuse: Any) -> Any:
+        with pytest.raises(OSError, match="truncated") as caught:
+            epochs(Failing(folder, _v1()), 1, fuse=fuse, **KINDS[kind])
+        return type(caught.value), re.findall("image file is truncated .*", str(caught.value))
+
+    assert error("auto") == error(False)
+
+
+def test_a_sample_is_replayed(folder):
+    with closing(DataLoader(Photos(folder, _v1()), 4, shuffle=True, seed=1, num_workers=1)) as loader:
+        images, indices = next(iter(loader))
+        for image, index in zip(images, indices.tolist(), strict=True):
+            assert torch.equal(replay(loader, 0, index)[0], image)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "transform", [lambda image: image, lambda image: {"a": [image.crop((1, 2, 9, 9))]}, operator.methodcaller("copy")]
+)
+def test_collate_fn_gets_pillows_own_images(transform, kind, folder):
+    class Unread(Photos):
+        def __getitem__(self, index: int) -> Any:
+            return self.transform(Image.open(self.paths[index]))
+
+    def types(samples: list[Any]) -> list[Any]:
+        images = [sample["a"][0] if isinstance(sample, dict) else sample for sample in samples]
+        assert all(type(image) in PLAIN for image in images)
+        return [torch.from_numpy(np.array(image.convert("RGB"))) for image in images]
+
+    late, plain = (
+        epochs(Unread(folder, transform), 1, fuse=fuse, collate_fn=types, **KINDS[kind]) for fuse in ("auto", False)
+    )
+    assert late == plain
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_images_that_are_delivered_are_pillows_own(kind, folder):
+    made = epochs(Photos(folder, lambda image: image), 1, collate_fn=unchanged, **KINDS[kind])
+    assert made == epochs(Photos(folder, lambda image: image), 1, collate_fn=unchanged, fuse=False)
+
+
+def test_a_cache_that_is_filled_by_the_first_sample_gives_pillows_own_images(folder):
+    class Preloaded(Photos):
+        cache: list[Any] | None = None
+
+        def __getitem__(self, index: int) -> Any:
+            if self.cache is None:
+                self.cache = [Image.open(path) for path in self.paths]
+                for image in self.cache:
+                    image.load()
+            return self.cache[index]
+
+    for options in ({}, {"num_workers": 1, "worker_method": "thread"}):
+        with closing(DataLoader(Preloaded(folder, None), 4, collate_fn=unchanged, **options)) as loader:
+            assert {type(image) for batch in loader for image in batch} == {JpegImagePlugin.JpegImageFile}
+
+
+def test_a_cached_image_is_decoded_once_and_not_in_each_epoch(folder):
+    with closing(DataLoader(Cached(folder, _v1()), 4, seed=1)) as loader:
+        counts = []
+        for _ in range(5):
+            list(loader)
+            counts.append(sum(loader.statistics().decoded.values()))
+    assert counts[1:] == counts[1:2] * 4
+    assert counts[1] <= 2 * len(files())
+
+
+def test_a_pipeline_that_nothing_is_known_of_is_decoded_late_and_says_so(folder):
+    with closing(DataLoader(Photos(folder, _v1()), 4, fuse=True, seed=1)) as loader:
+        with pytest.warns(UserWarning, match="decoded late"):
+            made = flat(list(loader))
+        assert loader.statistics().decoded["late, in part"] > 0
+        assert "decoded late" in loader.explain()
+    assert made == epochs(Photos(folder, _v1()), 1, fuse=False)[0]
+
+
+def test_fuse_false_leaves_images_alone(folder):
+    def own(image: Any) -> int:
+        return int(type(image) is Image.Image)
+
+    assert epochs(Photos(folder, own), 1, fuse=False) != epochs(Photos(folder, own), 1)
+    with closing(DataLoader(Photos(folder, own), 9, fuse=False)) as loader:
+        assert next(iter(loader))[0].tolist() == [1] * 9
+
+
+def test_after_an_iteration_nothing_is_late(folder):
+    iterator = iter(DataLoader(Photos(folder, _v1()), 2))
+    next(iterator)
+    with Image.open(folder / "0.jpg") as image:
+        assert type(image) is JpegImagePlugin.JpegImageFile

@@ -1,0 +1,310 @@
+"""Where late decoding is on, and that nothing late leaves a sample."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import gc
+import os
+import threading
+import types
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from comparing import as_sample, assert_equal, jpeg, opened
+from PIL import Image, JpegImagePlugin
+
+from fastload.late import LateSamples
+from fastload.late.image import is_late
+from fastload.late.samples import settle
+from fastload.late.scope import Scope
+
+FILE = jpeg()
+
+
+@pytest.fixture(autouse=True)
+def _nothing_has_outlived_its_sample(monkeypatch):
+    monkeypatch.setattr(Scope, "outlived", False)
+
+
+def large() -> Image.Image:
+    """Return an image whose pixels take more memory than its file."""
+    image = opened(FILE)
+    image.load()
+    return image.convert("RGB")
+
+
+class Pair(NamedTuple):
+    one: Any
+    other: Any
+
+
+@dataclasses.dataclass
+class Record:
+    image: Any
+
+
+@dataclasses.dataclass(slots=True)
+class SlottedRecord:
+    image: Any
+
+
+class Slotted:
+    __slots__ = ("__hidden", "unset")
+
+    def __init__(self, image: Any) -> None:
+        self.__hidden = image
+
+
+class Named(Slotted):
+    def __init__(self, image: Any) -> None:
+        super().__init__(None)
+        self.image = image
+
+
+class Words(dict[str, Any]):
+    pass
+
+
+@dataclasses.dataclass
+class Callable:
+    image: Any
+
+    def __call__(self) -> None:
+        pass
+
+
+def objects(image: Any) -> np.ndarray:
+    found = np.empty((1, 1), dtype=object)
+    found[0, 0] = image
+    return found
+
+
+def ring(image: Any) -> list[Any]:
+    found: list[Any] = [image]
+    found.append(found)
+    return found
+
+
+@pytest.mark.parametrize(
+    "hold",
+    [
+        lambda image: image,
+        lambda image: {"a": {"b": [image]}},
+        lambda image: (1, [image]),
+        lambda image: Pair("x", image),
+        lambda image: {frozenset([1]): (image,)},
+        Record,
+        SlottedRecord,
+        Slotted,
+        Named,
+        Callable,
+        objects,
+        ring,
+        lambda image: Words(a=image),
+        lambda image: collections.OrderedDict(a=image),
+        lambda image: collections.UserDict(a=image),
+        lambda image: collections.deque([image]),
+        lambda image: types.SimpleNamespace(image=image),
+    ],
+    ids=lambda hold: getattr(hold, "__name__", None),
+)
+@pytest.mark.parametrize("make", [lambda: opened(FILE), large, lambda: large().crop((1, 2, 30, 31))])
+def test_no_image_in_a_sample_is_late(hold, make):
+    images = []
+
+    def sample() -> Any:
+        images.append(make())
+        assert is_late(images[0])
+        return hold(images[0])
+
+    as_sample(sample)
+    assert type(images[0]) in (Image.Image, JpegImagePlugin.JpegImageFile)
+
+
+def test_an_image_that_an_earlier_sample_kept_is_real_in_a_later_one_of_any_thread():
+    kept = []
+    as_sample(lambda: kept.extend([large(), large(), opened(FILE), large()]))
+    assert all(map(is_late, kept))
+    late = LateSamples()
+    with late:
+        late.settle(kept[0])
+    assert not is_late(kept[0])
+    assert type(as_sample(lambda: [kept[2]])[0]) is JpegImagePlugin.JpegImageFile
+    with ThreadPoolExecutor(1) as pool:
+        assert type(pool.submit(as_sample, lambda: kept[1]).result()) is Image.Image
+    assert is_late(kept[3])
+
+
+def test_samples_are_not_looked_through_where_no_image_outlived_its_sample():
+    as_sample(lambda: large().size)
+    assert not LateSamples.outlived
+
+
+def test_outside_of_samples_nothing_is_late():
+    for thread_has_sample in (False, True):
+        found = []
+        with ThreadPoolExecutor(1) as pool:
+            if thread_has_sample:
+                as_sample(lambda: found.append(pool.submit(opened, FILE).result()))  # noqa: B023
+            else:
+                as_sample(lambda: None)
+                found.append(opened(FILE))
+        assert type(found[0]) is JpegImagePlugin.JpegImageFile
+
+
+def test_an_image_stays_valid_behind_its_sample_and_is_an_ordinary_one_when_it_is_used():
+    kept = []
+    as_sample(lambda: kept.extend([opened(FILE), large(), large().crop((1, 2, 30, 31))]))
+    expected = [opened(FILE), opened(FILE), opened(FILE).crop((1, 2, 30, 31))]
+    assert [np.asarray(image).tobytes() for image in kept] == [np.asarray(image).tobytes() for image in expected]
+    assert type(kept[1].crop((0, 0, 5, 5))) is Image.Image
+    assert not any(map(is_late, kept))
+
+
+def test_an_image_that_is_kept_over_samples_is_decoded_once():
+    cache = []
+    late = LateSamples()
+
+    def sample() -> bytes:
+        if not cache:
+            cache.append(large())
+        return np.asarray(cache[0].crop((3, 4, 40, 41))).tobytes()
+
+    with late:
+        made = []
+        for _ in range(4):
+            made.append(sample())
+            if late.images or late.outlived:
+                late.settle(made[-1])
+    assert set(made) == {opened(FILE).crop((3, 4, 40, 41)).tobytes()}
+    counts = late.take_counts()
+    assert counts.get("late, whole", 0) <= 1
+    assert counts.get("late, in part", 0) <= 1
+    assert not is_late(cache[0])
+
+
+def test_small_pixels_take_the_place_of_a_file_that_is_kept():
+    kept = []
+    as_sample(lambda: kept.append(large().resize((2, 2))))
+    assert not is_late(kept[0])
+
+
+def test_scopes_may_be_nested():
+    inner, outer = [], []
+
+    def inner_sample() -> Image.Image:
+        inner.append(large())
+        outer[0].crop((0, 0, 9, 9))  # of another scope
+        return inner[0]
+
+    def outer_sample() -> Any:
+        outer.append(large())
+        given = as_sample(inner_sample)
+        assert type(given) is Image.Image
+        assert is_late(large())
+        return outer, given
+
+    as_sample(outer_sample)
+    assert type(outer[0]) is Image.Image
+    assert not is_late(opened(FILE))
+
+
+def test_a_sample_that_fails_leaves_lateness():
+    def fail() -> None:
+        opened(FILE)
+        raise KeyError("x")
+
+    with pytest.raises(KeyError):
+        as_sample(fail)
+    assert not is_late(opened(FILE))
+
+
+def test_who_looks_at_a_sample_first_sees_no_late_image():
+    with LateSamples():
+        assert type(settle([large()])[0]) is Image.Image
+    assert type(settle([opened(FILE)])[0]) is JpegImagePlugin.JpegImageFile
+
+
+def test_threads_share_an_image_within_a_sample():
+    def make() -> list[Any]:
+        image = large()
+        derived = image.crop((1, 1, 60, 40))
+        barrier = threading.Barrier(8)
+
+        def use(number: int) -> Any:
+            barrier.wait()
+            return np.asarray((image, derived)[number % 2].resize((20, 20), 2)).tobytes()
+
+        with ThreadPoolExecutor(8) as pool:
+            return [*pool.map(use, range(8)), image, derived]
+
+    for _ in range(10):
+        assert_equal(make)
+
+
+def test_a_process_that_is_forked_in_a_sample_uses_its_images():
+    def make() -> int:
+        image = large()
+        pid = os.fork()
+        if pid == 0:
+            os._exit(int(type(opened(FILE)) is not JpegImagePlugin.JpegImageFile or image.tobytes()[:3] != expected))
+        return os.waitpid(pid, 0)[1]
+
+    expected = opened(FILE).tobytes()[:3]
+    assert as_sample(make) == 0
+
+
+def test_an_image_is_freed_with_its_sample():
+    as_sample(lambda: large().size)
+    gc.collect()
+    assert not [found for found in gc.get_objects() if isinstance(found, Image.Image) and is_late(found)]
+
+
+def test_replaced_methods_of_pillow_are_used(monkeypatch):
+    data, resize = FILE, Image.Image.resize
+    calls = []
+
+    def counted(image: Any, *args: Any, **options: Any) -> Any:
+        calls.append(args)
+        return resize(image, *args, **options)
+
+    def make() -> Any:
+        image = large()
+        monkeypatch.setattr(Image.Image, "resize", counted)
+        made = image.resize((9, 8)), opened(data).resize((9, 8))
+        monkeypatch.undo()
+        return made
+
+    assert_equal(make)
+    assert len(calls) == 4
+
+
+def test_openers_that_others_registered_are_asked(monkeypatch):
+    class Own(JpegImagePlugin.JpegImageFile):
+        format = "JPEG"
+
+    monkeypatch.setitem(Image.OPEN, "JPEG", (Own, Image.OPEN.get("JPEG", (None, None))[1]))
+    late = LateSamples()
+    with late:
+        image = opened(FILE)
+        assert type(image) is Own
+        late.settle(image)
+    assert type(image) is Own
+
+
+def test_an_opener_registered_during_a_sample_is_asked(monkeypatch):
+    factory = JpegImagePlugin.JpegImageFile
+    with LateSamples():
+        monkeypatch.setitem(Image.OPEN, "JPEG", (factory, Image.OPEN["JPEG"][1]))
+        assert type(opened(FILE)) is factory
+
+
+def test_images_open_that_was_replaced_is_called(monkeypatch):
+    calls = []
+    original = Image.open
+    monkeypatch.setattr(Image, "open", lambda *args, **options: calls.append(1) or original(*args, **options))
+    assert_equal(lambda: opened(FILE).convert("RGB"))
+    assert len(calls) == 2
