@@ -233,6 +233,10 @@ class _Late:
             return None
         return _pixels_of(state, "L" if self.mode == "L" else "RGB")
 
+    def putpalette(self, *args: Any, **options: Any) -> None:
+        """See :meth:`PIL.Image.Image.putpalette`: it changes the mode before it reads the pixels."""
+        make_real(self).putpalette(*args, **options)
+
     def __eq__(self, other: object) -> bool:
         if is_late(other):
             make_real(other)
@@ -339,7 +343,7 @@ def make_real(image: Any) -> Any:
     state = image.__dict__.get("_late")
     if state is not None:
         # Another thread may have been faster: what it made may have been changed since.
-        image.__dict__.setdefault(CORE, _to_core(state, image._mode))
+        image.__dict__.setdefault(CORE, _to_core(state, image.mode))
         image.__dict__.pop("_late", None)
     if is_late(image):
         object.__setattr__(image, "__class__", image._plain)
