@@ -19,6 +19,7 @@ from benchmarks.cases import (
     tensors32,
     thread,
     tiny,
+    tokens,
 )
 from benchmarks.spec import Benchmark
 
@@ -30,6 +31,7 @@ ALL: tuple[Benchmark, ...] = (
     *arrays.BENCHMARKS,
     *tensors32.BENCHMARKS,
     *tiny.BENCHMARKS,
+    *tokens.BENCHMARKS,
     *custom_collate.BENCHMARKS,
     *strided.BENCHMARKS,
     *heavy_tail.BENCHMARKS,

@@ -7,6 +7,7 @@ since those workers would spend seconds on that.
 import random
 import time
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -49,6 +50,27 @@ class Integers(Dataset[int]):
     def __getitem__(self, index: int) -> int:
         """Return one integer."""
         return self.values[index]
+
+
+class TokenWindows(Dataset[tuple[torch.Tensor, torch.Tensor]]):
+    """Windows of a file of tokens, and the same windows one token later, as language models are trained on them."""
+
+    def __init__(self, path: Path, num_samples: int, length: int) -> None:
+        """Write a file of made-up tokens, and map it. Windows begin 32 tokens apart."""
+        tokens = np.random.Generator(np.random.PCG64(0)).integers(0, 50_000, 32 * num_samples + length + 1)
+        tokens.astype(np.uint16).tofile(path)
+        self.tokens = np.memmap(path, dtype=np.uint16, mode="r")
+        self.num_samples, self.length = num_samples, length
+
+    def __len__(self) -> int:
+        """Return the number of windows."""
+        return self.num_samples
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return a window and the next tokens: [length] each, int64."""
+        begin, end = 32 * index, 32 * index + self.length
+        window, following = self.tokens[begin:end], self.tokens[begin + 1 : end + 1]
+        return torch.from_numpy(window.astype(np.int64)), torch.from_numpy(following.astype(np.int64))
 
 
 class ColumnMajorRows(Dataset[torch.Tensor]):

@@ -40,6 +40,7 @@ import cifar10
 import imagenet
 import torch
 import torch.distributed as dist
+from leaving import run_rank
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TimeRemainingColumn
 from torch import nn
@@ -615,4 +616,4 @@ def parse_arguments() -> tuple[argparse.Namespace, Recipe]:
 
 
 if __name__ == "__main__":
-    record(main)()
+    run_rank(record(main))

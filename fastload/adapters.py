@@ -31,6 +31,7 @@ from typing import Any
 import torch.utils.data
 from torch.utils.data import IterableDataset
 
+from fastload.defaults import own_argument_names
 from fastload.errors import ConfigError
 from fastload.exit_report import report_at_exit_if_asked
 from fastload.inject.fastload_hook import after_import
@@ -60,19 +61,9 @@ def adapt_loaded_libraries() -> None:
 
 def own_arguments(loader: object) -> dict[str, Any]:
     """Return those constructor arguments of a :class:`fastload.DataLoader` that torch's class does not have."""
-    return {name: getattr(loader, name) for name in _own_argument_names()}
-
-
-@functools.cache
-def _own_argument_names() -> tuple[str, ...]:
     from fastload.loader import DataLoader
 
-    torch_parameters = inspect.signature(torch.utils.data.DataLoader.__init__).parameters
-    return tuple(
-        name
-        for name, parameter in inspect.signature(DataLoader.__init__).parameters.items()
-        if name not in torch_parameters and parameter.kind is inspect.Parameter.KEYWORD_ONLY
-    )
+    return {name: getattr(loader, name) for name in own_argument_names(DataLoader)}
 
 
 def _adapt_accelerate(data_loader: ModuleType) -> None:

@@ -16,10 +16,13 @@ import subprocess
 import sys
 import threading
 import traceback
+import weakref
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any
+
+from .users_line import users_frame
 
 _SECONDS_TO_END = 20.0
 """For a script whose loader was caught: it may catch what ends it, or wait for a process that has ended."""
@@ -128,6 +131,41 @@ def catch_loader(
     loader_class._get_iterator = _get_iterator
 
 
+class MadeLoaders:
+    """The loaders that a script makes from now on, with the user's lines that make them.
+
+    Args:
+        loader_class: :class:`fastload.DataLoader`.
+    """
+
+    def __init__(self, loader_class: Any) -> None:
+        self._class = loader_class
+        self._made: list[tuple[weakref.ref[Any], str]] = []
+        self._initialize = initialize = loader_class.__init__
+
+        @functools.wraps(initialize)
+        def init(loader: Any, *args: Any, **kwargs: Any) -> None:
+            initialize(loader, *args, **kwargs)
+            self._made.append((weakref.ref(loader), _users_line()))
+
+        loader_class.__init__ = init
+
+    def alive(self) -> list[tuple[Any, str]]:
+        """Return those that are still there, and stop looking."""
+        self._class.__init__ = self._initialize
+        return [(loader, place) for reference, place in self._made if (loader := reference()) is not None]
+
+
+def _users_line() -> str:
+    """Return the file and line that is constructing a loader: the user's, else the library's that does it."""
+    frame = users_frame()
+    if frame is None:
+        return ""
+    file = frame.f_code.co_filename
+    near = os.path.relpath(file)
+    return f"{file if near.startswith(os.pardir) else near}:{frame.f_lineno}"
+
+
 def _act_and_end(loader_class: Any, loader: Any, result: str, variable: str, act: Callable[[Any], object]) -> None:
     # The command's status comes from the result: a script may catch SystemExit. One that goes on to train must not.
     os.environ.pop(variable, None)
@@ -158,4 +196,4 @@ def _end_here(loader: Any) -> Any:
     os._exit(0)  # the result has been written
 
 
-__all__ = ["catch_loader", "run_script", "signals_passed_on", "why_not_caught"]
+__all__ = ["MadeLoaders", "catch_loader", "run_script", "signals_passed_on", "why_not_caught"]

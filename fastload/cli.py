@@ -5,9 +5,10 @@ is not understood. ``fastload run`` becomes the command it is given, so that sta
 output are that command's.
 
 Environment variables, which ``fastload run`` sets for the processes it starts: ``FASTLOAD_INSTALL=1`` puts fastload's
-loader in place of torch's (read by ``inject/sitecustomize.py``); ``FASTLOAD_REPORT=1`` has each process tell at its end
-what its loaders did (read by ``exit_report.py``). ``fastload verify`` and ``fastload explain`` set
-``FASTLOAD_VERIFY`` and ``FASTLOAD_EXPLAIN`` beside the first, for the script they start (read there too);
+loader in place of torch's (read by ``inject/sitecustomize.py``); ``FASTLOAD_LOADER`` gives its loaders other defaults
+(read by ``defaults.py``); ``FASTLOAD_REPORT=1`` has each process tell at its end what its loaders did (read by
+``exit_report.py``). ``fastload verify``, ``fastload explain`` and ``fastload tune`` set ``FASTLOAD_VERIFY``,
+``FASTLOAD_EXPLAIN`` and ``FASTLOAD_TUNE`` beside the first, for the script they start (read there too);
 ``fastload profile`` sets ``FASTLOAD_PROFILE`` alone.
 
 Importing this module, and printing help, imports neither torch nor anything else that takes time.
@@ -17,6 +18,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import shutil
 import signal
 import sys
@@ -49,7 +51,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not arguments:
         parser.exit(2, parser.format_help())
     own, command = split_command(arguments)
-    options = parser.parse_args(own)
+    options, unknown = parser.parse_known_args(own)
+    if unknown:
+        _refuse(options.parser, unknown[0])
     handler: Handler = options.handler
     try:
         status = handler(options, command)
@@ -76,14 +80,21 @@ def split_command(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
         The words up to the command, and the command: ``["train.py", ...]``, ``["-m", "module", ...]`` or
         ``["--", "program", ...]``.
     """
+    from . import defaults
     from .profiling.command import VALUED as OF_PROFILE
+    from .tune.command import VALUED as OF_TUNE
     from .verification.command import VALUED as OF_VERIFY
 
-    valued = {"verify": OF_VERIFY, "profile": OF_PROFILE}.get(arguments[0], ()) if arguments else ()
+    of_run = tuple(_option(name) for name in defaults.OPTIONS if name not in defaults.FLAGS)
+    flags = tuple(_option(name) for name in defaults.FLAGS)
+    of_verb = {"run": of_run, "verify": OF_VERIFY, "profile": OF_PROFILE, "tune": OF_TUNE}
+    valued = of_verb.get(arguments[0], ()) if arguments else ()
     if arguments and arguments[0] in _WITHOUT_COMMAND:
         return list(arguments), []
     for place, word in enumerate(arguments):
         if place > 1 and arguments[place - 1] in valued:
+            continue
+        if arguments[place - 1] in flags and arguments[0] == "run" and word in defaults.FLAG_WORDS:
             continue
         if place > 0 and (word in ("--", "-m") or not word.startswith("-")):
             return list(arguments[:place]), list(arguments[place:])
@@ -91,10 +102,11 @@ def split_command(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    from .explain_command import EPILOG as EXPLAIN_EPILOG
+    from . import explain_command
     from .pack import command as pack_command
     from .profiling import command as profile_command
     from .profiling import report_command, whatif_command
+    from .tune import command as tune_command
     from .verification.command import EPILOG, add_options
 
     parser = argparse.ArgumentParser(
@@ -106,13 +118,14 @@ def _parser() -> argparse.ArgumentParser:
         verbs,
         run,
         "run a script with fastload in place of torch's DataLoader",
-        usage="fastload run [--report] (SCRIPT | -m MODULE | -- PROGRAM) [ARGUMENT ...]",
+        usage="fastload run [OPTION ...] (SCRIPT | -m MODULE | -- PROGRAM) [ARGUMENT ...]",
         epilog=(
             "examples:  fastload run train.py --epochs 3\n"
-            "           fastload run -m package.train\n"
+            "           fastload run --fuse --seed 1 -m package.train\n"
             "           fastload run --report -- torchrun --nproc-per-node=2 train.py"
         ),
     )
+    _add_loader_options(run_parser)
     run_parser.add_argument(
         "--report",
         action="store_true",
@@ -146,16 +159,42 @@ def _parser() -> argparse.ArgumentParser:
     pack_command.add_options(
         _add_verb(verbs, pack, "store a folder of images in a few files, smaller if wanted", pack_command.EPILOG)
     )
-    _add_verb(
+    explain_parser = _add_verb(
         verbs,
         explain,
         "print how the loaders of a script work, and what can be fused",
-        usage="fastload explain (SCRIPT | -m MODULE | MODULE:NAME) [ARGUMENT ...]",
-        epilog=EXPLAIN_EPILOG,
+        usage="fastload explain [OPTION ...] (SCRIPT | -m MODULE | MODULE:NAME) [ARGUMENT ...]",
+        epilog=explain_command.EPILOG,
     )
+    explain_command.add_options(explain_parser)
+    tune_parser = _add_verb(
+        verbs,
+        tune,
+        "try what can be chosen about a loader, and recommend the fastest settings",
+        usage="fastload tune [OPTION ...] (SCRIPT | -m MODULE | MODULE:NAME) [ARGUMENT ...]",
+        epilog=tune_command.EPILOG,
+    )
+    tune_command.add_options(tune_parser)
     doctor_parser = _add_verb(verbs, doctor, "say what is there, what is missing, and what that costs")
     doctor_parser.add_argument("--json", action="store_true", help="print JSON, for machines")
     return parser
+
+
+def _add_loader_options(parser: argparse.ArgumentParser) -> None:
+    """Give a parser an option for each default that a loader can be given."""
+    from .defaults import FLAGS, OPTIONS, VARIABLE
+
+    group = parser.add_argument_group(
+        "arguments of fastload's DataLoader, for all loaders that the script makes without them",
+        f"{VARIABLE}=fuse=true,seed=1 in the environment does the same, for launchers; options come before it.",
+    )
+    for name, words in OPTIONS.items():
+        optional: dict[str, Any] = {"nargs": "?", "const": "true"} if name in FLAGS else {}
+        group.add_argument(_option(name), metavar="X", help=words, **optional)
+
+
+def _option(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
 
 
 def _add_verb(
@@ -171,8 +210,14 @@ def _add_verb(
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    added.set_defaults(handler=handler)
+    added.set_defaults(handler=handler, parser=added)
     return added
+
+
+def _refuse(parser: argparse.ArgumentParser, word: str) -> NoReturn:
+    """End with an error that names an option which there is not, and those that there are."""
+    known = re.findall(r"^  (?:-h, )?(--[\w-]+)", parser.format_help(), re.MULTILINE)
+    parser.error(f"no such option: {word}; there are {', '.join(known)}")
 
 
 class _Version(argparse.Action):
@@ -193,9 +238,32 @@ def run(options: argparse.Namespace, command: list[str]) -> int:
     """
     environment = dict(os.environ)
     injected_environment(environment)
+    _give_defaults(options, environment)
     if options.report:
         environment["FASTLOAD_REPORT"] = "1"
     _become(_program(command), environment)
+
+
+def _give_defaults(options: argparse.Namespace, environment: MutableMapping[str, str]) -> None:
+    """Put the defaults of loaders that the command line gives beside those of an environment, and check them.
+
+    Raises:
+        UsageError: there is no such argument, or no loader can have such a value.
+    """
+    from .defaults import OPTIONS, VARIABLE, as_text, read_text, values_of
+    from .errors import ConfigError
+
+    given = {name: word for name in OPTIONS if (word := getattr(options, name)) is not None}
+    before = environment.get(VARIABLE, "")
+    if not given and not before:
+        return
+    try:
+        from .loader import DEFAULTS  # takes time: torch; the loader checks its arguments itself
+
+        DEFAULTS.check(values_of(given))
+        environment[VARIABLE] = as_text({**read_text(before), **given})
+    except ConfigError as error:
+        raise UsageError(str(error)) from error
 
 
 def verify(options: argparse.Namespace, command: list[str]) -> int:
@@ -217,7 +285,7 @@ def profile(options: argparse.Namespace, command: list[str]) -> int:
     """Run a script, and say what waiting for data costs it, why, and what a change would bring.
 
     The script needs no change and need not use fastload. Its worker processes, and the ranks that torchrun starts, are
-    recorded too. Its output and its exit status stay its own.
+    recorded too. Its output and its exit status stay its own; the status is 2 if nothing was recorded.
     """
     from .inject import put_first
     from .profiling.command import FolderError, record_script
@@ -276,12 +344,27 @@ def pack(options: argparse.Namespace, command: list[str]) -> int:
 def explain(options: argparse.Namespace, command: list[str]) -> int:
     """Print how the loaders of a script work, and what of their datasets is fused, or would be with fuse=True.
 
-    A script runs unmodified up to the first batch that it asks for, and ends there: nothing is loaded or trained.
+    A script runs unmodified up to the first batch that it asks for, and ends there: nothing is trained. At the end
+    stands what would make the samples of that loader cheaper, measured on 64 of them here.
     """
     from .explain_command import TargetError, explain_target
 
     try:
-        return explain_target(command, _script, injected_environment)
+        return explain_target(options, command, _script, injected_environment)
+    except TargetError as error:
+        raise UsageError(str(error)) from error
+
+
+def tune(options: argparse.Namespace, command: list[str]) -> int:
+    """Try what can be chosen about a loader on this machine, and say what is fastest with the same batches.
+
+    Processes or threads, how many, fuse, seeding, chunk_size, resident and prefetch_factor are tried in turns. A script
+    runs unmodified up to the first batch that it asks for, and ends there: nothing is trained.
+    """
+    from .tune.command import TargetError, tune_target
+
+    try:
+        return tune_target(options, command, _script, injected_environment)
     except TargetError as error:
         raise UsageError(str(error)) from error
 

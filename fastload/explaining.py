@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from . import seeding
 from .decisions import Decisions, decide
 from .fusing import decoder_of, images_in_words, plan_of, why_not_there
 from .memory import in_words
@@ -42,6 +43,9 @@ def facts(loader: Any) -> list[tuple[str, str]]:
     lines += _workers(loader, decisions, statistics)
     lines.append(("order", decisions.order_reason))
     lines.append(("seeding", decisions.seeding_reason))
+    slow = seeding.slow_because() if decisions.seeded else None
+    if slow is not None:
+        lines.append(("", f"it takes 7 µs a sample in place of 1 µs: {slow}"))
     images = images_in_words(loader)
     if images is not None:
         lines.append(("images", images))

@@ -8,7 +8,6 @@ the user names: the samples are the same.
 from __future__ import annotations
 
 import sys
-import warnings
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +17,7 @@ from torch.utils.data import IterableDataset
 from . import compat, native
 from .errors import ConfigError
 from .streams import device_of
+from .users_line import warn_at_users_line
 
 if TYPE_CHECKING:
     from .fusion import FusedDataset, FusedTail, Plan
@@ -88,17 +88,18 @@ def fused_of(loader: Any, seed: int, *, split: bool = True) -> tuple[FusedDatase
         does the same.
 
     Warns:
-        UserWarning: nothing of the dataset can be fused.
+        UserWarning: nothing of the dataset can be fused; once for each reason.
     """
     if loader.fuse is not True:
         return None, None
     plan, tail = _planned(loader, split=split)
     if not plan.fused:
-        warnings.warn(
-            f"fuse=True changes nothing: {plan.reason}; images are decoded late, as with fuse='auto'; "
-            "loader.explain() shows what was recognised",
-            stacklevel=6,
-        )
+        if loader._runtime.no_fusion_told != plan.reason:
+            loader._runtime.no_fusion_told = plan.reason
+            warn_at_users_line(
+                f"fuse=True changes nothing: {plan.reason}; images are decoded late, as with fuse='auto'; "
+                "loader.explain() shows what was recognised"
+            )
         return None, None
     from .fusion import FusedDataset
 

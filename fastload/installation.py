@@ -31,11 +31,19 @@ _TorchDataLoader: Any = torch.utils.data.DataLoader  # Any: assigning to a metho
 _SOURCE = "_fastload_source"
 
 
-def install() -> None:
+def install(**defaults: Any) -> None:
     """Give every torch DataLoader constructed from now on fastload's engine, in this process and in its forks.
 
-    For a script that is not to be edited, and for processes it starts, use ``fastload run`` instead. Calling this
-    again does nothing.
+    For a script that is not to be edited, and for processes it starts, use ``fastload run`` instead. A second call only
+    gives further defaults.
+
+    Args:
+        defaults: arguments of :class:`fastload.DataLoader` that torch's class does not have, as ``fuse=True``: what
+            every loader that is made from now on has where it is not given the argument. They come before those of
+            the environment (``FASTLOAD_LOADER``).
+
+    Raises:
+        ConfigError: there is no such argument, or no loader can have such a value. Nothing is changed.
 
     Example:
         >>> import fastload, torch
@@ -45,7 +53,10 @@ def install() -> None:
         True
         >>> fastload.uninstall()
     """
+    from fastload.loader import DEFAULTS
+
     global _active
+    DEFAULTS.change(defaults)
     if not _is_replaced():
         replace_init(_TorchDataLoader)
     _active = True
@@ -54,10 +65,13 @@ def install() -> None:
 def uninstall() -> None:
     """Undo :func:`install` and what ``fastload run`` did to this process; loaders made in between keep our engine.
 
-    Does nothing where nothing is installed.
+    Defaults are those of the environment again. Does nothing where nothing is installed.
     """
+    from fastload.loader import DEFAULTS
+
     global _active
     _active = False
+    DEFAULTS.read_environment()
     # Where another library has put its own wrapper around ours (Lightning, for the time of a hook), ours cannot be
     # taken out; it then passes every call on.
     torch_init = getattr(_TorchDataLoader.__init__, "fastload_replaces", None)

@@ -6,7 +6,6 @@ warns as torch does, whatever its version. Neither keeps the loader.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import itertools
 import multiprocessing
@@ -88,6 +87,8 @@ class Runtime:
         self.resident: Residents | None = None
         self.page_lock: PageLock | None = None
         """Of the slots of the iteration begun last; None where nothing is copied from slots to a device."""
+        self.no_fusion_told: str | None = None
+        """Why nothing is fused though fuse=True, as the user was warned of it last."""
 
     def __reduce__(self) -> Any:
         return Runtime, ()
@@ -214,9 +215,9 @@ class InlineIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's priv
         self._shard = shard_of(loader, begun, self)
         job, tail = _make_job(loader, decisions, begun, self, self._shard)
         roots = (job.dataset, job.collate_fn) if decisions.seeded else ()
-        self._libraries = LibraryGenerators(*roots, then=seeding.seed_global_generators)
-        self._generators: contextlib.ExitStack | None = None
-        self._fetcher = Fetcher(job, 0, "", self._seed)
+        self._seeder = seeding.VisitingSeeder()
+        self._libraries = LibraryGenerators(*roots, then=self._seeder)
+        self._fetcher = Fetcher(job, 0, "", self._libraries)
         self._counts = loader._runtime.counts
         self._failures = self._counts.failures.begin(begun.epoch, loader.max_errors)
         self._num_loaded = 0
@@ -300,9 +301,7 @@ class InlineIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's priv
         position = self._shard.position(self._first_row)
         self._first_row += num_rows
         self._batches += 1
-        origin = (
-            Origin(self._epoch, self._batches - 1, None) if self._iterable else Origin(self._epoch, position, index)
-        )
+        place, named = (self._batches - 1, None) if self._iterable else (position, index)
         try:
             data = self._fetch(index, position)
             left_out = self._note_failures()
@@ -318,7 +317,7 @@ class InlineIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's priv
                 self._batches -= 1
             raise
         self._counts.count(1 if self._iterable else num_rows - len(left_out), None)
-        return data, origin._replace(left_out=left_out)
+        return data, Origin(self._epoch, place, named, left_out)
 
     def _note_failures(self) -> list[int]:
         """Take down which samples of a batch failed; return the places of those that it goes without.
@@ -343,19 +342,12 @@ class InlineIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's priv
             if watch is not None:
                 watch.end(self._number, self._num_loaded, 0)
             self._libraries.release()
-            if self._generators is not None:
-                self._generators.close()
-                self._generators = None
-            self._counts.count_decoded(self._fetcher.decoded() or {})
+            self._seeder.give_back()
+            decoded = self._fetcher.decoded()
+            if decoded:
+                self._counts.count_decoded(decoded)
         pinned = self._pin_memory and self._ahead is None
         return compat.pin_memory(data, self._pin_memory_device) if pinned else data
-
-    def _seed(self, key: bytes) -> None:
-        """Seed what samples draw from. The user's generators are noted before the first, for the end of the batch."""
-        if self._generators is None:
-            self._generators = contextlib.ExitStack()
-            self._generators.enter_context(seeding.preserved_global_generators())
-        self._libraries.seed(key)
 
     def load_ahead(self) -> Loaded:
         """Return the next batch of the host for the device stage."""
@@ -450,6 +442,8 @@ class WorkerIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's priv
 
     def _start(self, loader: Any, begun: Pass, shard: Shard) -> None:
         decisions = decide(loader)
+        if decisions.seeded:
+            seeding.slow_because()  # forked workers know it then
         runtime = loader._runtime
         job, tail = _make_job(loader, decisions, begun, self, shard)
         window = slots_in_flight(loader.num_workers, loader.prefetch_factor or 0)

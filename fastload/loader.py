@@ -14,6 +14,7 @@ from torch.utils.data import Dataset, IterableDataset, Sampler
 
 from . import compat
 from .adapters import adapt_loaded_libraries
+from .defaults import Defaults
 from .device import Mover, check_count, check_paths
 from .errors import ConfigError
 from .explaining import explain
@@ -35,6 +36,7 @@ from .streams import device_of, streams_of
 from .transforms.base import Transform
 from .transforms.batches import in_turn, on_batches, params_of
 from .transforms.draws import Draws
+from .users_line import warn_at_users_line
 
 T = TypeVar("T", covariant=True)
 
@@ -257,10 +259,7 @@ class DataLoader(compat.TorchDataLoader[T]):
             pin_memory_device=pin_memory_device,
             in_order=in_order,
         )
-        check_can_fuse(self)
-        _check(worker_method, seed, seeding, chunk_size, multiprocessing_context)  # after torch's own checks
-        self._check_device_stage()
-        check_on_error(self)
+        self._check_own_arguments()  # after torch's own checks
         if isinstance(batch_sampler, DistributedBatchSampler):
             # Where torch has the dataset's own order: Lightning shards what is no DistributedSampler.
             vars(self)["sampler"] = batch_sampler.sampler
@@ -275,6 +274,16 @@ class DataLoader(compat.TorchDataLoader[T]):
         twin = type(self).__new__(type(self))
         vars(twin).update(self.__getstate__(), _iterator=None)
         return twin
+
+    def _check_own_arguments(self) -> None:
+        try:
+            check_can_fuse(self)
+            _check(self.worker_method, self.seed, self.seeding, self.chunk_size, self.multiprocessing_context)
+            self._check_device_stage()
+            check_on_error(self)
+        except ConfigError as error:
+            DEFAULTS.explain(error)
+            raise
 
     def _check_device_stage(self) -> None:
         self.prefetch_to_device = check_count("prefetch_to_device", self.prefetch_to_device)
@@ -536,11 +545,10 @@ class DataLoader(compat.TorchDataLoader[T]):
             and (before.finished or before.delivered > 1)
             and resume is None
         ):
-            warnings.warn(
+            warn_at_users_line(
                 f"epoch {owner.epoch} of {type(owner).__name__} begins for the second time, with the order it had "
                 "before; call its set_epoch() before each epoch"
-                + (", or give the DataLoader an integer seed: then epochs advance" if self.seeding == "sample" else ""),
-                stacklevel=5,
+                + (", or give the DataLoader an integer seed: then epochs advance" if self.seeding == "sample" else "")
             )
         epoch = self._epochs.begin(self)
         if resume is not None and epoch != resume.epoch:
@@ -583,3 +591,8 @@ def _check(
             raise ConfigError(f"chunk_size must be None, 'batch' or a positive integer, got {chunk_size=}")
         if seeding == "torch":
             raise ConfigError(f"seeding='torch' keeps whole batches on one worker; leave {chunk_size=} out")
+
+
+DEFAULTS = Defaults(DataLoader)
+"""What :func:`fastload.install` and the environment change: defaults of the arguments that torch's class lacks."""
+DEFAULTS.read_environment()

@@ -1,16 +1,14 @@
 """The plans of loaders as tables: how each works, and what of its dataset is fused, or would be.
 
-In: loaders, or the class whose loaders a script is about to make. Out: tables on standard output. Nothing is loaded.
+In: loaders, or the class whose loaders a script is about to make. Out: tables on standard output, and advice. Samples
+are made for the advice alone, by copies.
 """
 
 from __future__ import annotations
 
-import functools
 import json
 import os
 import sys
-import sysconfig
-import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -25,13 +23,11 @@ from . import caught
 from .explaining import facts
 from .fusing import named_plan, possible_plan
 from .images import native_jpeg
+from .tune.advice import advise
+from .verification.run import told
 
 # Where output is no terminal.
 _COLUMNS = 120
-# Frames of these are none of the script's.
-_INSIDE = tuple(str(Path(file).parent) + os.sep for file in (__file__, torch.utils.data.__file__))
-# Nor these: the standard library's.
-_STANDARD = (sysconfig.get_path("stdlib") + os.sep, "<")
 
 
 def show(*tables: Any) -> None:
@@ -64,7 +60,7 @@ def table_of_loader(loader: Any, place: str = "") -> Group:
         heading = "fused, as fuse=True asks" if isinstance(plan, str) or plan.fused else "fuse=True changes nothing"
     else:
         heading = f"fuse={loader.fuse!r}; what fuse=True would do"
-    title = Text.assemble((_name(loader), "bold cyan"), (f"   {place}" if place else "", "dim"))
+    title = Text.assemble((name_of(loader), "bold cyan"), (f"   {place}" if place else "", "dim"))
     return Group(title, Padding(Group(words, Text(""), *_of_plan(plan, heading)), (0, 0, 1, 2)))
 
 
@@ -89,7 +85,8 @@ def _of_plan(plan: Any, heading: str) -> Iterator[Any]:
         yield Text(f"Files are left to Pillow: {reason}. fastload doctor says more.", "yellow")
 
 
-def _name(loader: Any) -> str:
+def name_of(loader: Any) -> str:
+    """Return a loader's dataset and batches, in words."""
     words = _sized(type(loader.dataset).__name__, loader.dataset)
     if loader.batch_size is not None:
         return f"{words}, batches of {loader.batch_size}"
@@ -111,24 +108,16 @@ def explain_first(loader_class: Any, wanted: str) -> None:
         wanted: what FASTLOAD_EXPLAIN says: JSON of the options; ``result`` is a file that is made when it is done.
     """
     options = json.loads(wanted)
-    made: list[tuple[weakref.ref[Any], str]] = []
-    initialize = loader_class.__init__
-
-    @functools.wraps(initialize)
-    def init(loader: Any, *args: Any, **kwargs: Any) -> None:
-        initialize(loader, *args, **kwargs)
-        made.append((weakref.ref(loader), _maker()))
+    made = caught.MadeLoaders(loader_class)
 
     def act(first: Any) -> None:
-        loader_class.__init__ = initialize
-        _print_all(first, [(loader, place) for reference, place in made if (loader := reference()) is not None])
+        _print_all(first, made.alive(), measured=options["measured"])
         Path(options["result"]).touch()
 
-    loader_class.__init__ = init
     caught.catch_loader(loader_class, options, "FASTLOAD_EXPLAIN", act)
 
 
-def _print_all(first: Any, made: list[tuple[Any, str]]) -> None:
+def _print_all(first: Any, made: list[tuple[Any, str]], *, measured: bool) -> None:
     places = {id(loader): place for loader, place in made}
     others = [loader for loader, _ in made if loader is not first]
     show(
@@ -136,25 +125,35 @@ def _print_all(first: Any, made: list[tuple[Any, str]]) -> None:
         *(table_of_loader(loader, places[id(loader)]) for loader in others),
     )
     show(Text("The script was ended at its first batch; loaders that it makes later are not listed.", "dim"))
+    if measured:
+        show(Text(), advice_for(first))
 
 
-def _maker() -> str:
-    """Return the file and line that is constructing a loader: the user's, else the library's that does it."""
-    places = []
-    frame: Any = sys._getframe(2)
-    while frame is not None:
-        if not frame.f_code.co_filename.startswith(_INSIDE):
-            places.append((frame.f_code.co_filename, frame.f_lineno))
-        frame = frame.f_back
-    own = [place for place in places if not place[0].startswith(_STANDARD) and "-packages" not in place[0]]
-    for file, line in [*own, *places][:1]:
-        near = os.path.relpath(file)
-        return f"{file if near.startswith(os.pardir) else near}:{line}"
-    return ""
+def advice_for(loader: Any) -> Group:
+    """Return what would make a loader's samples cheaper, measured on some of them."""
+    title = Text(f"Advice for {name_of(loader)}", "bold cyan")
+    try:
+        found = advise(loader)
+    except Exception as error:  # of the user's code; the tables are right all the same
+        why = f"none, since a sample cannot be made: {told(error)}"
+        return Group(title, Padding(Text(why, "yellow"), (0, 0, 0, 2)))
+    cost = f"{found.cpu_s * 1e3:.3g} ms of processor time a {found.unit}"
+    lines = [f"{cost}, measured here on {found.number} of them, without workers"]
+    for gain in found.gains:
+        same = "the same batches" if not gain.differs else f"other batches than now, under one seed ({gain.differs})"
+        lines.append(f"{gain.change}: {gain.factor:.1f} times as fast a {found.unit}; {same}")
+    if not found.gains:
+        lines.append("neither fuse nor seeding brings more than a tenth")
+    lines.append("fastload tune tries the rest: processes or threads, how many, chunk_size, resident, prefetch_factor")
+    return Group(title, *(Padding(Text(line), (0, 0, 0, 2)) for line in lines))
 
 
-def print_tables(target: Any) -> None:
+def print_tables(target: Any, *, measured: bool = False) -> None:
     """Print the tables of a loader, a dataset, or what a function without arguments returns.
+
+    Args:
+        target: which.
+        measured: make some samples of a loader, and end with advice.
 
     Raises:
         TypeError: it is none of these.
@@ -164,7 +163,7 @@ def print_tables(target: Any) -> None:
     if isinstance(target, torch.utils.data.DataLoader):
         if not hasattr(target, "fuse"):
             raise TypeError("this loader was made by torch's class before fastload could take its place")
-        show(table_of_loader(target))
+        show(table_of_loader(target), *([advice_for(target)] if measured else []))
     elif hasattr(target, "__getitem__") or isinstance(target, torch.utils.data.IterableDataset):
         show(table_of_dataset(target))
     else:
@@ -174,4 +173,4 @@ def print_tables(target: Any) -> None:
         )
 
 
-__all__ = ["explain_first", "print_tables", "show", "table_of_dataset", "table_of_loader"]
+__all__ = ["explain_first", "name_of", "print_tables", "show", "table_of_dataset", "table_of_loader"]

@@ -102,8 +102,8 @@ def _transformed(
 
 
 def _loaded(loader: Any, seed: int, known: KnownBatches | None, epoch: int, index: Any, position: int) -> Any:
-    libraries = LibraryGenerators(loader.dataset, then=seeding.seed_global_generators)
-    fetcher = Fetcher(_job_of(loader, seed, known), 0, "", libraries.seed)
+    libraries = LibraryGenerators(loader.dataset, then=seeding.GlobalSeeder())
+    fetcher = Fetcher(_job_of(loader, seed, known), 0, "", libraries)
     with seeding.preserved_global_generators(), libraries.adopted():
         if batch_getter(loader.dataset) is None or known is None:
             return _own(fetcher, fetcher.load([index], epoch, position), 0)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -23,6 +22,7 @@ from .passes import Pass, Resume, epoch_owner, seed_of, without_skipping
 from .sampler_generators import generator_states, generators_at, set_own_generators
 from .sampling import DistributedSampler, KeyedSampler
 from .shard import Shard
+from .users_line import warn_at_users_line
 
 
 def shard_of(loader: Any, begun: Pass, iterator: Any) -> Shard:
@@ -80,10 +80,9 @@ def read_again(begun: Pass, load: Callable[[], Any]) -> None:
     resume = begun.resume
     if resume is None or resume.workers is not None or not resume.batches:
         return
-    warnings.warn(
+    warn_at_users_line(
         f"the dataset has no state_dict and load_state_dict, so its first {resume.batches} batches are loaded again "
-        "and dropped; give it both methods to resume at once",
-        stacklevel=6,
+        "and dropped; give it both methods to resume at once"
     )
     from rich.console import Console
     from rich.progress import track

@@ -45,6 +45,11 @@ class TerminalBar:
         if self._bar is not None:
             self._bar.update(self._task, description=what)
 
+    def reach(self, done: float) -> None:
+        """Say how much is done of the total."""
+        if self._bar is not None:
+            self._bar.update(self._task, completed=done)
+
     def advance(self) -> None:
         """Say that one more is done."""
         if self._bar is not None:

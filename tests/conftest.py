@@ -75,12 +75,15 @@ def _shared_memory() -> set[str]:
 
 
 def _belongs_to_a_stranger(name: str) -> bool:
-    """Whether a living process that is neither this one nor its child made the file: torch_<pid>_<number>_<count>."""
-    if name.startswith("sem.mp-"):  # multiprocessing's; they do not say whose, and the engine makes none
-        return True
+    """Whether a file is no library's, or of a living process that is neither this one nor its child.
+
+    torch's are called torch_<pid>_<number>_<count>.
+    """
+    if name.startswith("psm_"):  # multiprocessing's shared memory, which does not say whose it is
+        return False
     parts = name.split("_")
     if parts[0] != "torch" or len(parts) < 3 or not parts[1].isdigit():
-        return False
+        return True  # semaphores, of which the engine makes none, and files that anybody may put there
     pid = int(parts[1])
     return pid != os.getpid() and Path(f"/proc/{pid}").exists() and pid not in _children()
 
@@ -140,6 +143,19 @@ class _State:
             *(f"/dev/shm/{name}" for name in self.shared_memory - before.shared_memory),
             *(f"{count} descriptors of {name}" for name, count in (self.descriptors - before.descriptors).items()),
         ]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """Run the whole suite in several processes, and what is named on the command line in this one.
+
+    A third of the time goes by with one process waiting for another: hence one more than there are cores. Each needs
+    seconds to start, which a few tests would not win back. Tests on a GPU look at memory and overlap, and share it with
+    none.
+    """
+    is_whole = config.args_source == pytest.Config.ArgsSource.TESTPATHS
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(8, cores + 1) if is_whole and not Path("/dev/nvidiactl").exists() else 0
 
 
 def pytest_collection_finish() -> None:

@@ -51,12 +51,15 @@ def run_ranks(
             ranks: a test process that has used a GPU cannot be forked.
     """
     context = multiprocessing.get_context(start)
+    default = multiprocessing.get_start_method()
     meeting = None if store is None else _File(folder) if store == "file" else _Tcp()
     ends, processes = [], []
     for rank in range(num_ranks):
         ours, theirs = context.Pipe()
         inherited = [*ends, ours] if start == "fork" else []
-        process = context.Process(target=_rank, args=(body, rank, num_ranks, meeting, limit_s, theirs, inherited))
+        process = context.Process(
+            target=_rank, args=(body, rank, num_ranks, meeting, limit_s, default, theirs, inherited)
+        )
         process.start()
         theirs.close()
         ends.append(ours)
@@ -136,11 +139,15 @@ def _rank(
     num_ranks: int,
     meeting: _File | _Tcp | None,
     limit_s: float,
+    default: str,
     answer: Connection,
     others: list[Connection],
 ) -> None:
     for end in others:
         end.close()
+    # A rank that a forkserver has forked would start its loaders' workers by servers of its own, each of which imports
+    # torch and the script: seconds, where a user's ranks fork them.
+    multiprocessing.set_start_method(default, force=True)
     torch.set_num_threads(1)
     if meeting is not None:
         made = meeting.make(rank, num_ranks)

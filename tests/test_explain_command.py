@@ -81,7 +81,7 @@ def test_a_script_with_torchs_loaders_is_explained_at_its_first_batch_and_ends_t
     assert lines[0] == "the script's own words ['--epochs', '3']"
     assert "ImageFolder, 3 samples, batches of 2   train.py:30   asked for a batch first" in lines
     assert "ImageFolder, 3 samples, batches of 1   train.py:31" in lines
-    assert lines.count("  fuse is off; what fuse=True would do") == 2
+    assert lines.count("  fuse='auto'; what fuse=True would do") == 2
     first, second = done.stdout.split("train.py:31")
     assert ["RandomResizedCrop(24)", "row"] in [line.split()[:2] for line in first.splitlines()]
     assert ["Mine", "as", "it", "is"] in [line.split()[:4] for line in second.splitlines()]
@@ -123,7 +123,7 @@ batches.get()
 
 def test_a_script_that_waits_for_the_batches_of_a_thread_is_ended_too(folder: Path):
     Path("thread.py").write_text(THREAD)
-    done = explain("thread.py", timeout=60)
+    done = explain("thread.py", timeout=100)
     assert done.returncode == 0, done.stderr
     assert "thread.py:6   asked for a batch first" in done.stdout
 
@@ -284,7 +284,7 @@ def test_files_that_are_left_to_pillow_are_told_with_the_reason(tmp_path: Path, 
     (tmp_path / "one class").mkdir()
     Image.new("RGB", (40, 30)).save(tmp_path / "one class" / "0.jpg")
     data = datasets.ImageFolder(tmp_path, transforms.Compose([transforms.Resize(24), transforms.ToTensor()]))
-    monkeypatch.setattr(native_jpeg, "pillow_order", lambda: None)
+    monkeypatch.setattr(native_jpeg, "why_not", lambda: "PIL 1 resizes to other values than the native library")
     said = words_shown(data, capsys)
     assert "row (Pillow)" in said
     assert "Files are left to Pillow: PIL" in said

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import sys
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -273,7 +274,7 @@ def test_words_of_other_generators_are_not_used_again(monkeypatch):
     seeds = []
     monkeypatch.setattr(cv2, "setRNGSeed", seeds.append)
     keys = []
-    LibraryGenerators(then=keys.append).seed(bytes(range(16)))
+    LibraryGenerators(then=SimpleNamespace(seed=keys.append)).seed(bytes(range(16)))
     assert keys == [bytes(range(16))]
     assert seeds[0] not in seeding.words(bytes(range(16)))
     assert 0 <= seeds[0] < 2**31
@@ -283,6 +284,6 @@ def test_without_the_libraries_only_the_others_are_seeded(monkeypatch):
     monkeypatch.delitem(sys.modules, "cv2")
     monkeypatch.delitem(sys.modules, "albumentations")
     keys = []
-    LibraryGenerators(Augmented(pipeline()), then=keys.append).seed(bytes(16))
+    LibraryGenerators(Augmented(pipeline()), then=SimpleNamespace(seed=keys.append)).seed(bytes(16))
     assert keys == [bytes(16)]
     assert library_generators._transforms_of(Augmented(pipeline()), inside=True) == []

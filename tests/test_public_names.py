@@ -54,7 +54,7 @@ OWN_ARGUMENTS = {
     "channels_last": False,
     "fixed_buffers": False,
     "resident": None,
-    "fuse": False,
+    "fuse": "auto",
     "on_error": "raise",
     "max_errors": 100,
     "decoder": "auto",

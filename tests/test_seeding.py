@@ -16,11 +16,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.data import ChainDataset, ConcatDataset, DataLoader, Dataset, StackDataset, Subset, TensorDataset
 
+import fastload
 from fastload.seeding import (
     BATCH,
     ORDER,
     SAMPLE,
+    GlobalSeeder,
     Keys,
+    VisitingSeeder,
     draws_nothing,
     preserved_global_generators,
     seed_global_generators,
@@ -271,3 +274,107 @@ tensors = TensorDataset(torch.arange(4))
 )
 def test_only_datasets_known_to_draw_nothing_go_unseeded(dataset, expected):
     assert draws_nothing(dataset) is expected
+
+
+def after_each(seeder: GlobalSeeder, keys: Keys, ids: Any) -> list[Any]:
+    """Return the generators' states behind each seeding, with draws in between that keep Gaussians."""
+    found = []
+    with preserved_global_generators():
+        seed_next = seeder.each(keys, ids)
+        for _ in range(20):
+            seed_next()
+            found.append(states())
+            random.gauss()
+            np.random.randn()
+            torch.randn(1)
+    return found
+
+
+@pytest.mark.parametrize("kind", [GlobalSeeder, VisitingSeeder])
+@pytest.mark.parametrize(
+    "ids",
+    [
+        list(range(-3, 40, 2)),
+        range(5, 2**63 - 1, 3),
+        tuple(range(20)),
+        [2**64 + index for index in range(20)],
+        range(2**62, 2**63 - 1, 3),
+        [*map(np.int64, range(20))],
+    ],
+    ids=["indices", "positions", "a tuple", "beyond 64 bits", "far positions", "NumPy's integers"],
+)
+def test_a_run_of_samples_is_seeded_as_one_after_the_other(kind, ids):
+    keys = Keys(1, 2, SAMPLE)
+    with preserved_global_generators():
+        expected = []
+        for place in range(20):
+            seed_global_generators(keys.key(int(ids[place])))
+            expected.append(states())
+    assert after_each(kind(), keys, ids) == expected
+
+
+def test_what_visits_the_users_process_leaves_no_trace_there():
+    draws()
+    random.gauss()
+    before = states()
+    seeder = VisitingSeeder()
+    for _ in range(2):
+        seed_next = seeder.each(Keys(1, 2, SAMPLE), [1, 2, 3])
+        seed_next()
+        draws()
+        seeder.seed(bytes(16))
+        assert states() != before
+        seeder.give_back()
+        assert states() == before
+    seeder.give_back()
+    assert states() == before
+
+
+def test_asking_for_more_samples_than_there_are_is_an_error():
+    with preserved_global_generators():
+        seed_next = GlobalSeeder().each(Keys(1, 2, SAMPLE), [1, 2])
+        seed_next()
+        seed_next()
+        with pytest.raises(IndexError, match="more samples are to be seeded than there are ids"):
+            seed_next()
+
+
+@pytest.mark.parametrize("ids", [list(range(20)), range(20)])
+def test_a_sample_may_give_numpy_another_bit_generator(ids):
+    own, keys, other = np.random.get_bit_generator(), Keys(1, 2, SAMPLE), np.random.PCG64(0)
+    with preserved_global_generators():
+        try:
+            seed_next = GlobalSeeder().each(keys, ids)
+            for _ in range(3):
+                seed_next()
+            np.random.set_bit_generator(other)
+            seed_next()
+            found = random.random(), np.random.rand(), torch.rand(1)
+            seed_global_generators(keys.key(3))
+            assert found == (random.random(), np.random.rand(), torch.rand(1))
+        finally:
+            np.random.set_bit_generator(own)
+
+
+class Nested(Dataset[Any]):
+    """Each sample iterates a loader of its own before it draws."""
+
+    def __init__(self, length: int, inner: bool) -> None:
+        self.length, self.inner = length, inner
+
+    def __getitem__(self, index: int) -> Any:
+        first = random.random()
+        if self.inner:
+            list(fastload.DataLoader(Drawing(), batch_size=2, seed=5))
+        return first, random.gauss(), float(np.random.rand())  # torch's own iterators draw from torch's generator
+
+    def __len__(self) -> int:
+        return self.length
+
+
+def test_a_sample_may_iterate_a_loader_itself():
+    expected, found = (
+        [[column.tolist() for column in batch] for batch in fastload.DataLoader(Nested(40, inner), 20, seed=1)]
+        for inner in (False, True)
+    )
+    assert found == expected

@@ -23,7 +23,7 @@ import argparse
 
 import torch
 import torch.distributed as dist
-from common import joined
+from common import joined, run_rank
 from torch.utils.data import DistributedSampler, TensorDataset
 
 import fastload
@@ -61,4 +61,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_rank(main)

@@ -9,6 +9,7 @@ import datetime
 import itertools
 import os
 import statistics
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,7 +21,13 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+sys.path.append(str(Path(__file__).parents[1]))  # where leaving.py is
+
+from leaving import end_process, leave, run_rank
+
 DIGITS = Path(__file__).parents[1] / "digits.npz"
+
+__all__ = ["DIGITS", "LIMIT", "Rank", "cut", "digits", "end_process", "joined", "leave", "run_rank", "seconds"]
 
 # A rank that waits longer than this for another ends with an error. The first step of a large network may take minutes.
 LIMIT = datetime.timedelta(minutes=5)
@@ -56,26 +63,6 @@ def joined(device: str = "auto") -> Iterator[Rank]:
         dist.init_process_group("nccl" if own_gpu else "gloo", timeout=LIMIT)
     yield Rank(number, count, place)
     leave()
-
-
-# Groups that were left: see leave().
-_left: list[object] = []
-
-
-def leave() -> None:
-    """Leave the process group when all have come so far, and keep it until the process ends; not for ranks that failed.
-
-    NCCL may hang where a rank leaves early. And gloo's threads let go of a step's tensors a moment after the step, for
-    which they need Python's lock; Python 3.13 and older end a thread that waits for the lock of an interpreter that is
-    ending, and C++ then ends the process: "terminate called without an active exception" (seen once, on a busy
-    machine). The barrier takes longer than that moment, and has no tensors of Python's.
-
-    The group's last reference may be a DistributedDataParallel's. Dropping that waits for the group's threads while it
-    holds Python's lock, and a thread that is just letting go of a tensor waits for the lock (seen with torch 2.13).
-    """
-    dist.barrier()
-    _left.append(dist.group.WORLD)
-    dist.destroy_process_group()
 
 
 def digits() -> tuple[Tensor, Tensor, Tensor, Tensor]:

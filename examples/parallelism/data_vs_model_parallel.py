@@ -28,7 +28,7 @@ from collections.abc import Callable
 
 import torch
 import torch.distributed as dist
-from common import Rank, joined, seconds
+from common import Rank, joined, run_rank, seconds
 from pipeline_schedules import Pipeline, batch_of, make_stages
 from send_receive import Piece
 from torch import Tensor, nn
@@ -160,4 +160,4 @@ def _nothing() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_rank(main)

@@ -22,7 +22,7 @@ import argparse
 
 import torch
 import torch.distributed as dist
-from common import Rank, joined
+from common import Rank, joined, run_rank
 from torch import Tensor, nn
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 from torch.nn.parallel import DistributedDataParallel
@@ -121,4 +121,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_rank(main)

@@ -24,7 +24,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
-from common import leave
+from common import end_process, leave
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -84,6 +84,7 @@ def run(rank: int, world_size: int, where: str) -> None:
         from_one = (trained_alone(device) - mine).abs().max().item()
         print(f"{world_size} ranks: {between:.1e} between ranks, {from_one:.1e} from one process", flush=True)
     leave()
+    end_process()
 
 
 def main() -> None:

@@ -67,7 +67,7 @@ def meet(rank: int, methods: tuple[str, ...], world_size: int, ports: tuple[int,
         value = torch.tensor(rank + 1.0)
         dist.all_reduce(value)
         sums[method] = value.item()
-        dist.destroy_process_group()
+        dist.destroy_process_group()  # nothing else refers to the group: this waits for its threads
     if rank == 0:
         for method, total in sums.items():
             print(f"{method}://: {world_size} ranks, sum {total:g}", flush=True)

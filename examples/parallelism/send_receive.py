@@ -26,7 +26,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from common import Rank, cut, joined
+from common import Rank, cut, joined, run_rank
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
@@ -223,4 +223,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_rank(main)

@@ -17,7 +17,7 @@ GPU.
 
 import torch
 import torch.distributed as dist
-from common import leave
+from common import leave, run_rank
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -101,4 +101,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_rank(main)

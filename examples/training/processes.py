@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Any, NoReturn
 
+import leaving
 import numpy as np
 import torch
 import torch.distributed as dist
@@ -26,11 +27,6 @@ from .meeting import meet
 JOIN_TIMEOUT_S = 120.0  # ranks of one job start within seconds of one another, or of minutes on a slow shared disk
 
 SIGNALS = (signal.SIGTERM, signal.SIGUSR1)  # a scheduler's last word, and its word of warning
-
-
-# Groups that were left. The last reference to a group waits for its threads while it holds Python's lock, and a
-# thread that is just letting go of a tensor waits for the lock (seen with torch 2.13): so it is kept until the end.
-_left: list[Any] = []
 
 
 @dataclass(frozen=True)
@@ -174,11 +170,9 @@ def _who() -> tuple[int, int, int, int]:
 
 
 def leave(place: Place) -> None:
-    """Leave the process group when all have come so far: NCCL warns, and may hang, where one leaves early."""
+    """Leave the process group, if there is one, when all ranks have come so far."""
     if place.world_size > 1:
-        dist.barrier(group=place.control)
-        _left.extend([place.control, dist.group.WORLD])
-        dist.destroy_process_group()
+        leaving.leave(place.control)
 
 
 def stop_together(problem: str | None, place: Place, code: int, signals: Signals | None = None) -> None:

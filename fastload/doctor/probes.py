@@ -35,6 +35,7 @@ PROBES = (
         for name in ("torch", "torchvision", "numpy", "rich")
     ),
     Probe("Versions", "together", "versions", "together", needed=True),
+    Probe("Versions", "seeding", "seeding", "probe"),
     Probe("Images", "Pillow", "pillow", "probe", needed=True),
     Probe("Images", "native library", "decoding", "library", needed=True),
     Probe("Images", "torchvision.io", "decoding", "torchvision_io"),

@@ -21,7 +21,8 @@ def _arm() -> None:
 
     after_import("torch.utils.data.dataloader", lambda module: replace_init(module.DataLoader))
     verify, explain = os.environ.get("FASTLOAD_VERIFY"), os.environ.get("FASTLOAD_EXPLAIN")
-    if verify is not None or explain is not None:
+    tune = os.environ.get("FASTLOAD_TUNE")
+    if verify is not None or explain is not None or tune is not None:
 
         def catch(module: ModuleType) -> None:
             if verify is not None:
@@ -32,6 +33,10 @@ def _arm() -> None:
                 from fastload.plan_tables import explain_first
 
                 explain_first(module.DataLoader, explain)
+            if tune is not None:
+                from fastload.tune.script import catch_loaders
+
+                catch_loaders(module.DataLoader, tune)
 
         after_import("fastload.loader", catch)
 

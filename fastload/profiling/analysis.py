@@ -233,6 +233,9 @@ class Simulation:
     trusted: bool
     reason: str
     """Why not; empty if it is."""
+    shared: float | None = None
+    """On a machine whose cores other programs had too: the share of the time that a worker waited for these. Then
+    predictions hold as long as that stays so, and their intervals reach from the best to the worst that it can mean."""
 
 
 @dataclass(slots=True, kw_only=True)

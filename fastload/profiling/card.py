@@ -20,6 +20,7 @@ from .wording import (
     chief,
     ms,
     ms_interval,
+    nothing_in_words,
     observed_ms,
     percent,
     plural,
@@ -274,10 +275,14 @@ def _slow(rank: RankAnalysis, columns: int) -> Iterator[list[Piece]]:
 
 
 def _fixes(analysis: Analysis, rank: RankAnalysis, columns: int) -> Iterator[list[Piece]]:
+    simulation = analysis.simulation
+    trusted = simulation is not None and simulation.trusted
     if not analysis.fixes:
-        reason = "nothing to change" if rank.verdict.cause == "compute" else "no change is predicted to help"
-        untold = analysis.simulation is None or not analysis.simulation.trusted
-        yield from _row("FIX", simulation_in_words(analysis) if untold else reason, columns)
+        if simulation is None or not simulation.trusted:
+            reason = simulation_in_words(analysis)
+        else:
+            reason = "nothing to change" if rank.verdict.cause == "compute" else nothing_in_words(simulation)
+        yield from _row("FIX", reason, columns)
     for number, fix in enumerate(analysis.fixes[:_FIXES_SHOWN]):
         yield from _fix(number, fix, observed_ms(analysis, rank), columns)
     if len(analysis.fixes) > _FIXES_SHOWN:
@@ -285,7 +290,7 @@ def _fixes(analysis: Analysis, rank: RankAnalysis, columns: int) -> Iterator[lis
     if analysis.ceiling_ms is not None:
         words = f"{ms(analysis.ceiling_ms)} ms a step with batches from a cache (measured)"
         yield from _row("ceiling", words, columns)
-    if analysis.fixes:
+    if trusted:
         yield from _row("", simulation_in_words(analysis), columns, "dim")
 
 

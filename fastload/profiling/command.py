@@ -31,7 +31,7 @@ examples:  fastload profile train.py --epochs 3
            fastload profile --steps 500 -m package.train
            fastload profile --full -- torchrun --nproc-per-node=2 train.py
 
-status:    the script's own; 2 if the command was not understood
+status:    the script's own; 2 if the command was not understood, or nothing was recorded
 """
 
 
@@ -84,7 +84,7 @@ def record_script(options: argparse.Namespace, program: Sequence[str], command: 
         paths: changes an environment so that our ``sitecustomize`` is executed first.
 
     Returns:
-        The script's exit status, as a shell has it.
+        The script's exit status, as a shell has it; 2 where that would be 0, and nothing was recorded.
 
     Raises:
         FolderError: the recording's folder cannot be made, or is not empty; or this system has no ``--cold``.
@@ -115,13 +115,19 @@ def record_script(options: argparse.Namespace, program: Sequence[str], command: 
     try:
         add_settings(folder, status=status)
         report(folder)
-    except Exception as error:  # as a full disk, or a mistake of ours: the status is the script's all the same
-        with contextlib.suppress(Exception):  # standard error may be on that disk
-            if isinstance(error, TraceError | OSError):
-                print(f"fastload profile: {error}", file=sys.stderr)
-            else:
-                traceback.print_exception(error)
+    except TraceError as error:
+        _tell(f"fastload profile: {error}\n")
+        return status or 2
+    except OSError as error:  # as a full disk: the status is the script's all the same
+        _tell(f"fastload profile: {error}\n")
+    except Exception:  # a mistake of ours: so too
+        _tell(traceback.format_exc())
     return status
+
+
+def _tell(text: str) -> None:
+    with contextlib.suppress(Exception):  # standard error may be on a full disk
+        print(text, file=sys.stderr, end="")
 
 
 def _folder(wanted: Path | None) -> str:

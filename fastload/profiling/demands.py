@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 from ..errors import TraceError
 from .passing import Costs, costs_of, mean, passes_of
 from .trace import Batch, Rank, Step, Task
+from .trials import Trials
 from .worker_times import UNUSUAL_WORKER, main_loader
 
 _MOST_STEPS = 1_000
@@ -25,7 +26,7 @@ _MOST_STEPS = 1_000
 _MOST_BROKEN = 0.1
 """Share of steps after which another loader has its turn, as for a validation, above which nothing is predicted."""
 _FEWEST_TASKS = 12
-"""Of each worker, to tell whether one is slow."""
+"""Tasks, or samples where these were recorded, of each worker, to tell whether one is slow."""
 _MOST_UNKNOWN = 0.1
 """Share of batches of which nothing was heard, above which nothing is predicted."""
 
@@ -82,9 +83,11 @@ class Demands:
     step_ns: tuple[float, ...]
     """Observed: wait and loop, for each delivered batch; beginning and end of a pass are with its first and last."""
     costs: Costs
+    trials: Trials
+    """What samples cost with other settings."""
     cores: int
     queued_ns: float
-    """Observed: time that workers were ready to run while at tasks, over all batches."""
+    """Observed: time ready to run while others had the cores, at tasks and in the loop, over all batches."""
     paces: tuple[tuple[int, float], ...] = ()
     """Worker -> how many times as long as others it takes for the same; without those that are like others. Batches ask
     for what they would ask of the others."""
@@ -126,8 +129,8 @@ def measure(rank: Rank, warmup: int) -> Demands:
         raise TraceError("its steps took no time")
     loops = _loops(steps)
     paces = _paces(all_steps)
-    filler = _Filler([_batch_demand(step, loop, paces) for step, loop in zip(steps, loops, strict=True)])
-    demands = iter(filler.filled())
+    filled = _filled([_batch_demand(step, loop, paces) for step, loop in zip(steps, loops, strict=True)])
+    demands = iter(filled)
     return Demands(
         loader=loader,
         passes=tuple(tuple(next(demands) for _ in one) for one in passes),
@@ -135,27 +138,33 @@ def measure(rank: Rank, warmup: int) -> Demands:
         steady=tuple(steady),
         step_ns=step_ns,
         costs=costs_of(rank, all_steps),
+        trials=rank.trials.get(steps[0].loader, Trials()),
         cores=rank.cores,
-        queued_ns=float(sum(task.runnable_ns or 0 for step in steps for task in step.batch.tasks)),
+        queued_ns=sum(part.queued for one in filled for part in (one.loop, one.collate, *one.samples)),
         paces=tuple(sorted(paces.items())),
     )
 
 
 def _paces(steps: Sequence[Step]) -> dict[int, float]:
-    """Return by how much workers are slower that are unusually slow; torch binds batches to workers in turn."""
+    """Return by how much workers are slower that are unusually slow.
+
+    A slow worker takes longer for all of its samples. torch hands out batches in turn, so that slow samples at regular
+    places may all be one worker's: that one's quick samples are as quick as those of others, and it is not slow.
+    """
     taken: dict[int, list[float]] = defaultdict(list)
     for step in steps:
         for task in step.batch.tasks:
             if task.worker >= 0:
-                taken[task.worker].append(task.ns / max(1, task.num_samples or len(task.samples)))
+                samples = [float(sample.ns) for sample in task.samples]
+                taken[task.worker] += samples or [task.ns / max(1, task.num_samples)]
     if any(len(times) < _FEWEST_TASKS for times in taken.values()):
         return {}
+    quick = {worker: sorted(times)[len(times) // 10] for worker, times in taken.items()}
     medians = {worker: median(times) for worker, times in taken.items()}
-    usual = median_low(medians.values()) if medians else 0.0
     return {
-        worker: medians[worker] / usual
-        for worker, times in taken.items()
-        if usual and sorted(times)[len(times) // 10] > UNUSUAL_WORKER * usual  # even what it does quickly
+        worker: medians[worker] / median_low(medians.values())
+        for worker in taken
+        if all(found[worker] > UNUSUAL_WORKER * median_low(found.values()) > 0 for found in (quick, medians))
     }
 
 
@@ -284,19 +293,10 @@ class _Split:
         return [part.plus(Part(beside * (1.0 - self._queued), 0.0, beside * self._queued)) for part in found]
 
 
-class _Filler:
-    """Puts the demands of neighbours where none were heard."""
-
-    def __init__(self, found: Sequence[BatchDemand | None]) -> None:
-        self._found = found
-
-    def filled(self) -> list[BatchDemand]:
-        last = next(demand for demand in self._found if demand is not None)
-        made = []
-        for demand in self._found:
-            last = last if demand is None else demand
-            made.append(last)
-        return made
+def _filled(found: Sequence[BatchDemand | None]) -> list[BatchDemand]:
+    """Put the demands of neighbours where none were heard."""
+    last = next(demand for demand in found if demand is not None)
+    return [last := last if demand is None else demand for demand in found]
 
 
 __all__ = ["BatchDemand", "Demands", "Part", "measure"]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-_ARGUMENTS = ("num_workers", "prefetch_factor", "in_order", "persistent_workers", "pin_memory")
-"""Knobs that are arguments of a DataLoader."""
+_ARGUMENTS = ("num_workers", "prefetch_factor", "in_order", "persistent_workers", "pin_memory", "fuse", "seeding")
+"""Knobs that are arguments of a DataLoader: the last ones of fastload's only."""
 _IMPORTS = ("from torch.utils.data import DataLoader", "from fastload import DataLoader")
 _TO_OURS = [f"-{_IMPORTS[0]}", f"+{_IMPORTS[1]}"]
 _FOLDERS = ("torchvision.datasets.folder.ImageFolder", "torchvision.datasets.folder.DatasetFolder")
@@ -51,15 +51,20 @@ def lines_of(
             lines += ["# or without an edit: fastload run SCRIPT (or fastload.install() in it)"]
     named = [knob for knob in _ARGUMENTS if knob in settings]
     values = {knob: loader.get(knob, before.get(knob)) for knob in named}
+    values = {knob: value for knob, value in values.items() if knob not in ("fuse", "seeding") or value is not None}
     if settings.get("uint8"):
         lines += ["-x = x.to(device)", "+x = x.to(device).float().div(255)  # x is uint8: leave it so in the dataset"]
     if settings.get("pin_memory"):
         lines += ["-x = x.to(device)", "+x = x.to(device, non_blocking=True)"]
     if named:
         lines += [
-            f"-DataLoader(..., {_arguments(values)}){which}",
-            f"+DataLoader(..., {_arguments(settings, named)}){which}",
+            f"-DataLoader({_arguments(values)}){which}",
+            f"+DataLoader({_arguments({knob: settings[knob] for knob in named})}){which}",
         ]
+    if settings.get("fuse") is True:
+        lines += ["# what is random in a sample is drawn from its key then, in fewer steps"]
+    if settings.get("seeding") == "torch":
+        lines += ["# samples then depend on the number of workers, as torch's do"]
     if settings.get("cache") is not None:
         lines += _lines_of_cache(str(loader.get("dataset")), settings["cache"])
     if settings.get("decoder_speedup") is not None:
@@ -128,8 +133,8 @@ def _lines_of_device(names: Sequence[str], ours: bool) -> list[str]:
     return lines
 
 
-def _arguments(values: Mapping[str, Any], names: Sequence[str] | None = None) -> str:
-    return ", ".join(f"{name}={values[name]!r}" for name in (values if names is None else names))
+def _arguments(values: Mapping[str, Any]) -> str:
+    return ", ".join(["...", *(f"{name}={value!r}" for name, value in values.items())])
 
 
 __all__ = ["OFFERED", "lines_of"]

@@ -12,12 +12,15 @@ from typing import Any
 from ..errors import ConfigError
 from .demands import BatchDemand, Demands, Part
 from .simulation import Machinery, Order
+from .trials import Ratio, chosen
 
 KNOBS: Mapping[str, str] = {
     "num_workers": "worker processes; 0: none",
     "prefetch_factor": "batches in flight for each worker",
     "in_order": "false: batches come as they are ready",
     "engine": "torch, or fastload: samples go to whichever worker is idle, batches come in order",
+    "fuse": "of fastload's loader: auto, true or false",
+    "seeding": "of fastload's loader: sample or torch",
     "persistent_workers": "true: workers are kept from pass to pass",
     "pin_memory": "true: copies to the device come from page-locked memory, and the loop does not wait for them",
     "uint8": "true: float32 that is copied to the device is copied as bytes",
@@ -98,8 +101,29 @@ def _count(settings: Mapping[str, Any], knob: str, before: int, least: int) -> i
     return value
 
 
-def changed(demands: Demands, settings: Mapping[str, Any]) -> Demands:
+def sample_cost(demands: Demands, settings: Mapping[str, Any]) -> Ratio:
+    """Return how many times the processor time samples and their collation take with settings.
+
+    Raises:
+        ConfigError: as :func:`changed`.
+    """
+    before, after = chosen(demands.loader, settings)
+    if before != after:
+        try:
+            return demands.trials.ratio(before, after)
+        except ConfigError:
+            if "fuse" in settings or "seeding" in settings:
+                raise
+    return Ratio(1.0, 1.0, 1.0)
+
+
+def changed(demands: Demands, settings: Mapping[str, Any], cost: float | None = None) -> Demands:
     """Return the demands as settings change them.
+
+    Args:
+        demands: as they were.
+        settings: the knobs that change.
+        cost: how many times the processor time samples take; None: what :func:`sample_cost` says.
 
     Raises:
         ConfigError: a knob cannot be set so, or needs what the recording does not have.
@@ -121,6 +145,9 @@ def changed(demands: Demands, settings: Mapping[str, Any]) -> Demands:
                 f"on_device must name stages that were recorded: {', '.join(recorded)}; got {unknown[0]!r}"
             )
         demands = _each(demands, lambda batch: _without(batch, names, 1.0))
+    cost = sample_cost(demands, settings).value if cost is None else cost
+    if cost != 1.0:
+        demands = _each(demands, lambda batch: _computing(batch, cost))
     if settings.get("uint8") or settings.get("pin_memory"):
         if not has_copies(demands):
             raise ConfigError("uint8 and pin_memory change copies to a device, and the recording has none that wait")
@@ -129,6 +156,12 @@ def changed(demands: Demands, settings: Mapping[str, Any]) -> Demands:
         if settings.get("pin_memory"):  # copying to page-locked memory is what such a copy does first anyway
             demands = _each(demands, lambda batch: _copying(batch, 0.0, 1.0))
     return demands
+
+
+def _computing(batch: BatchDemand, times: float) -> BatchDemand:
+    """Let samples and their collation take so many times the processor time."""
+    samples = tuple(part._replace(cpu=part.cpu * times) for part in batch.samples)
+    return dataclasses.replace(batch, samples=samples, collate=batch.collate._replace(cpu=batch.collate.cpu * times))
 
 
 def _copying(batch: BatchDemand, loop: float, pinning: float) -> BatchDemand:
@@ -175,4 +208,4 @@ def _without(batch: BatchDemand, stages: Sequence[str], share: float) -> BatchDe
     )
 
 
-__all__ = ["KNOBS", "changed", "configured", "has_copies", "machinery_of"]
+__all__ = ["KNOBS", "changed", "configured", "has_copies", "machinery_of", "sample_cost"]

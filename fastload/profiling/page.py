@@ -24,6 +24,7 @@ from .wording import (
     command_in_words,
     ms,
     ms_interval,
+    nothing_in_words,
     observed_ms,
     percent,
     rank_name,
@@ -252,7 +253,8 @@ def _why(analysis: Analysis, rank: RankAnalysis) -> Iterator[str]:
 
 
 def _fixes(analysis: Analysis, rank: RankAnalysis) -> Iterator[str]:
-    trusted = analysis.simulation is not None and analysis.simulation.trusted
+    simulation = analysis.simulation
+    trusted = simulation is not None and simulation.trusted
     told = text(sentence(simulation_in_words(analysis)))
     yield f"<section><h2>What to change{_of(analysis, rank)}</h2>"
     if not trusted:
@@ -261,8 +263,8 @@ def _fixes(analysis: Analysis, rank: RankAnalysis) -> Iterator[str]:
         yield f'<ol class="fixes">{"".join(_fix(fix, observed_ms(analysis, rank)) for fix in analysis.fixes)}</ol>'
     elif rank.verdict.cause == "compute":
         yield "<p>Nothing in the loader: it keeps up.</p>"
-    elif trusted:
-        yield "<p>No change that was simulated is predicted to help.</p>"
+    elif simulation is not None and simulation.trusted:
+        yield f"<p>{text(sentence(nothing_in_words(simulation)))}</p>"
     if analysis.ceiling_ms is not None:
         words = f"{ms(analysis.ceiling_ms)} ms a step with batches from a cache (measured)."
         yield f"<p><strong>Ceiling:</strong> {words}</p>"

@@ -20,6 +20,7 @@ _FIELDS: Mapping[str, Mapping[str, tuple[type, ...]]] = {
     "rank": {"rank": (int,)},
     "workers": {"iterator": (int,), "processes": (int,)},
     "loader": {"number": (int,)},
+    "trials": {"loader": (int,)},
     "missing": {"signal": (str,), "why": (str,)},
     "costs": dict.fromkeys(("record", "cpu", "clocks", "call"), (int, float)),
     "name": {"number": (int,), "text": (str,)},

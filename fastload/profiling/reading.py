@@ -17,6 +17,7 @@ from .costs import seconds
 from .processes import Heard, Process, has, processes, since, taking_turns
 from .records import Kind, Record
 from .trace import Batch, Copy, Rank, Sample, Span, Stage, Step, Task, Trace
+from .trials import trials_of
 
 SETTINGS = "recording.json"
 """Made by ``fastload profile`` before the script starts: the command, what was asked for."""
@@ -204,6 +205,7 @@ class _Reader:
             ended=max(record.ended for record in all_records),
             ceiling_ns=self._ceiling(),
             probe_ns=[record.ended - record.begun - record.a for record in self._heard.of.get(Kind.PROBE, [])],
+            trials={line["loader"]: trials_of(line) for line in self._main.lines_of("trials")},
             files={line["index"]: line["path"] for process in self._related() for line in process.lines_of("file")},
         )
 

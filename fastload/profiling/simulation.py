@@ -9,13 +9,13 @@ same output. Pure. All times in ns.
 
 from __future__ import annotations
 
-import heapq
 import itertools
 from collections import deque
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
+from .cores import BLOCKED, CPU, PARKED, Cores, Doing, Thread, Wish
 from .demands import BatchDemand, Demands, Part
 from .passing import Costs
 
@@ -33,10 +33,6 @@ _CHUNK_IN_MAIN_NS = 75e3
 _PARTS_PER_TASK = 8
 """A task is played in so many parts at most: in each it is on a core first, then blocked."""
 
-_CPU, _BLOCKED, _PARKED = 0, 1, 2
-_Wish = tuple[int, float]
-_Doing = Generator[_Wish, None, None]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machinery:
@@ -52,6 +48,8 @@ class Machinery:
     persistent: bool = False
     """Workers are started for the first pass only."""
     cores: float = 1.0
+    others: float = 0.0
+    """Threads of other programs that want a core all the time."""
     foreign: float = 0.0
     """Share of the observed waiting for a core that was other programs' doing, and stays; 0 to 1."""
     loop_threads: int = 1
@@ -77,8 +75,8 @@ class Played:
     worker_busy_ns: float = 0.0
     """At tasks, summed over workers; of the same passes."""
     worker_blocked_ns: float = 0.0
-    worker_queued_ns: float = 0.0
-    """Ready to run, at tasks, while other threads of the run had the cores."""
+    queued_ns: float = 0.0
+    """Ready to run, at tasks or in the loop, while other threads of the run had the cores."""
     cpu_ns: float = 0.0
     """Spent on cores, by all threads."""
     elapsed_ns: float = 0.0
@@ -93,91 +91,12 @@ def play(demands: Demands, machinery: Machinery) -> Played:
     played = Played()
     for number, (batches, cut) in enumerate(zip(demands.passes, demands.cut, strict=True)):
         starts = number == 0 or not machinery.persistent
-        cores = _Cores(machinery.cores)
+        cores = Cores(machinery.cores, machinery.others)
         ends = not cut and not machinery.persistent and number < len(demands.passes) - 1  # nothing waits for the last
         _Pass(cores, batches, cut, machinery, demands.costs, starts, ends, played).play()
         played.elapsed_ns += cores.now
         played.cpu_ns += cores.spent
     return played
-
-
-class _Thread:
-    __slots__ = ("doing", "width")
-
-    def __init__(self, doing: _Doing) -> None:
-        self.doing = doing
-        self.width = 1
-        """Cores that it keeps busy when it runs."""
-
-
-class _Cores:
-    """Shares cores among threads: each of n that want one gets min(1, cores / n) of one.
-
-    All that are on the cores advance alike, so how far they have come is one number (``_progress``), and who is done
-    first is told by a heap.
-    """
-
-    def __init__(self, cores: float) -> None:
-        self.now = 0.0
-        self.spent = 0.0
-        self.current: _Thread
-        self._cores = cores
-        self._wanting = 0
-        self._progress = 0.0
-        self._running: list[tuple[float, int, _Thread]] = []
-        self._blocked: list[tuple[float, int, _Thread]] = []
-        self._ready: deque[_Thread] = deque()
-        self._count = 0
-
-    def start(self, doing: _Doing) -> _Thread:
-        """Start a thread."""
-        thread = _Thread(doing)
-        self._ready.append(thread)
-        return thread
-
-    def wake(self, thread: _Thread) -> None:
-        """Let a parked thread go on."""
-        self._ready.append(thread)
-
-    def play(self, main: _Thread) -> None:
-        """Go on until ``main`` ends; the others are left as they are."""
-        ready, running, blocked = self._ready, self._running, self._blocked
-        while True:
-            while ready:
-                self.current = thread = ready.popleft()
-                try:
-                    kind, ns = next(thread.doing)
-                except StopIteration:
-                    if thread is main:
-                        return
-                    continue
-                if kind == _PARKED:
-                    continue
-                self._count += 1
-                if kind == _BLOCKED:
-                    heapq.heappush(blocked, (self.now + ns, self._count, thread))
-                else:
-                    self._wanting += thread.width
-                    self.spent += ns * thread.width
-                    heapq.heappush(running, (self._progress + ns, self._count, thread))
-            self._advance()
-
-    def _advance(self) -> None:
-        running, blocked = self._running, self._blocked
-        if not running and not blocked:
-            raise RuntimeError("every thread of the simulation waits for another one")
-        rate = min(1.0, self._cores / self._wanting) if running else 1.0
-        until = self.now + (running[0][0] - self._progress) / rate if running else float("inf")
-        if blocked and blocked[0][0] < until:
-            ended, _, thread = heapq.heappop(blocked)
-            if running:
-                self._progress += (ended - self.now) * rate
-            self.now = ended
-        else:
-            self._progress, _, thread = heapq.heappop(running)
-            self._wanting -= thread.width
-            self.now = until
-        self._ready.append(thread)
 
 
 class _Task(NamedTuple):
@@ -190,7 +109,7 @@ class _Pass:
 
     def __init__(
         self,
-        cores: _Cores,
+        cores: Cores,
         batches: Sequence[BatchDemand],
         cut: bool,
         machinery: Machinery,
@@ -211,7 +130,7 @@ class _Pass:
         self._shared = machinery.order == "sample"
         common: deque[_Task] = deque()
         self._queues: list[deque[_Task]] = [common if self._shared else deque() for _ in range(workers)]
-        self._idle: dict[int, _Thread] = {}
+        self._idle: dict[int, Thread] = {}
         self._held = [0] * workers
         """Batches that each worker has been handed and that were not delivered."""
         self._turn = 0
@@ -224,9 +143,9 @@ class _Pass:
         self._complete: dict[int, float] = {}
         """When batches that were not delivered could have been taken."""
         self._came: deque[int] = deque()
-        self._parked_main: _Thread | None = None
+        self._parked_main: Thread | None = None
         self._to_pin: deque[int] = deque()
-        self._parked_pinning: _Thread | None = None
+        self._parked_pinning: Thread | None = None
         self._mean_sample_ns = _mean_sample_ns(batches)
 
     def play(self) -> None:
@@ -235,7 +154,7 @@ class _Pass:
 
     # -- the main thread ----------------------------------------------------------------------------------------------
 
-    def _main(self) -> _Doing:
+    def _main(self) -> Doing:
         machinery, cores, played = self._machinery, self._cores, self._played
         me = cores.current
         before = 0.0
@@ -257,72 +176,72 @@ class _Pass:
             played.wait_ns.append(ended - begun)
             played.first.append(number == 0)
             me.width = machinery.loop_threads
-            yield _CPU, batch.loop.cpu
+            yield from self._compute(batch.loop)
             me.width = 1
             if batch.device_ns is None:
-                yield _BLOCKED, self._blocked(batch.loop)
+                yield BLOCKED, self._blocked(batch.loop)
             else:  # what the loop was blocked for was mostly the device, which is played anew
-                yield _BLOCKED, max(0.0, self._blocked(batch.loop) - batch.device_ns)
+                yield BLOCKED, max(0.0, self._blocked(batch.loop) - batch.device_ns)
                 device.append(max(ended, device[-1] if device else 0.0) + batch.device_ns)
                 while len(device) > machinery.device_lag:
-                    yield _BLOCKED, max(0.0, device.popleft() - cores.now)
+                    yield BLOCKED, max(0.0, device.popleft() - cores.now)
             played.loop_ns.append(cores.now - ended)
             if self._ends and number == len(self._batches) - 1:
-                yield _BLOCKED, self._costs.ending_ns * machinery.workers
+                yield BLOCKED, self._costs.ending_ns * machinery.workers
             played.step_ns.append(cores.now - before)
             before = cores.now
 
-    def _begin(self) -> _Doing:
+    def _begin(self) -> Doing:
         machinery = self._machinery
         if machinery.pin:
             self._cores.start(self._pinning())
         for worker in range(machinery.workers):
             if self._starts:
-                yield _BLOCKED, self._costs.forking_ns
+                yield BLOCKED, self._costs.forking_ns
             self._cores.start(self._worker(worker))
         for _ in range(machinery.prefetch * machinery.workers):
             yield from self._hand_out()
 
-    def _fetch(self, batch: BatchDemand) -> _Doing:
+    def _fetch(self, batch: BatchDemand) -> Doing:
         """Make a batch in the main thread."""
-        yield _BLOCKED, batch.draw_ns + self._costs.inline_ns
+        yield BLOCKED, batch.draw_ns + self._costs.inline_ns
         for part in _joined(batch.samples, batch.collate, _PARTS_PER_TASK):
-            yield _CPU, part.cpu
-            yield _BLOCKED, self._blocked(part)
+            yield from self._compute(part)
+            yield BLOCKED, self._blocked(part)
         if self._machinery.pin:
-            yield _BLOCKED, batch.pin_ns
+            yield BLOCKED, batch.pin_ns
 
-    def _take(self, number: int) -> Generator[_Wish, None, int]:
+    def _take(self, number: int) -> Generator[Wish, None, int]:
         """Take results until the batch that is due is complete; return which one it is."""
         receiving = _CHUNK_IN_MAIN_NS if self._shared else self._costs.receiving_ns
         while self._untaken.get(number, 1):
             if not self._came:
                 self._parked_main = self._cores.current
                 begun = self._cores.now
-                yield _PARKED, 0.0
+                yield PARKED, 0.0
                 ended = self._cores.now
                 later = min((at for one, at in self._complete.items() if one != number), default=ended)
                 self._played.overtaken_ns[-1] += ended - max(begun, later)
                 continue
             batch = self._came.popleft()
             self._cores.start(_computing(2 * receiving))
-            yield _BLOCKED, receiving
+            yield BLOCKED, receiving
             self._untaken[batch] -= 1
             if self._machinery.order == "any":
                 number = batch
         del self._untaken[number]
         if self._shared:
-            yield _BLOCKED, self._costs.receiving_ns
+            yield BLOCKED, self._costs.receiving_ns
         return number
 
-    def _hand_out(self) -> _Doing:
+    def _hand_out(self) -> Doing:
         """Draw the next batch and hand it to a worker."""
         number = self._handed
         if number >= len(self._batches) and not self._cut:
             return
         self._handed += 1
         batch = self._batches[number % len(self._batches)]
-        yield _BLOCKED, batch.draw_ns
+        yield BLOCKED, batch.draw_ns
         tasks = self._tasks(number, batch)
         self._unmade[number] = self._untaken[number] = len(tasks)
         self._worker_of[number] = worker = self._next_worker()
@@ -354,42 +273,45 @@ class _Pass:
             _Task(number, _joined(batch.samples[first:last], share, 2)) for first, last in itertools.pairwise(edges)
         ]
 
+    def _compute(self, part: Part) -> Doing:
+        begun = self._cores.now
+        yield CPU, part.cpu
+        self._played.queued_ns += max(0.0, self._cores.now - begun - part.cpu)
+
     def _blocked(self, part: Part) -> float:
         return part.blocked + self._machinery.foreign * part.queued
 
     # -- the others ---------------------------------------------------------------------------------------------------
 
-    def _worker(self, worker: int) -> _Doing:
+    def _worker(self, worker: int) -> Doing:
         costs, cores, played, queue = self._costs, self._cores, self._played, self._queues[worker]
         me, pace = cores.current, dict(self._machinery.paces).get(worker, 1.0)
         if self._starts:
-            yield _BLOCKED, costs.booting_ns
+            yield BLOCKED, costs.booting_ns
         while True:
             if not queue:
                 self._idle[worker] = me
-                yield _PARKED, 0.0
-                yield _BLOCKED, costs.waking_ns
+                yield PARKED, 0.0
+                yield BLOCKED, costs.waking_ns
                 continue
             task = queue.popleft()
             begun = cores.now
             for part in task.parts if pace == 1.0 else [part.times(pace) for part in task.parts]:
-                before = cores.now
-                yield _CPU, part.cpu
-                played.worker_queued_ns += max(0.0, cores.now - before - part.cpu)
+                yield from self._compute(part)
                 if blocked := self._blocked(part):
-                    yield _BLOCKED, blocked
+                    yield BLOCKED, blocked
                     played.worker_blocked_ns += blocked
             played.worker_busy_ns += cores.now - begun
             cores.start(self._send(task.batch, queue[0] if queue else None))
-            yield _BLOCKED, _CHUNK_IN_WORKER_NS if self._shared else costs.turning_ns
+            yield BLOCKED, _CHUNK_IN_WORKER_NS if self._shared else costs.turning_ns
 
-    def _send(self, batch: int, following: _Task | None) -> _Doing:
+    def _send(self, batch: int, following: _Task | None) -> Doing:
         """Bring a result to the main process; its worker is at another task meanwhile, or at none."""
         taking = self._costs.sending_ns
         if following is not None:  # at the latest when that is done, nobody else wants the interpreter
             own = sum(part.cpu + part.blocked for part in following.parts)
             taking = max(taking, min(self._costs.sending_meanwhile_ns, own + taking))
-        yield _BLOCKED, 0.0 if self._shared else taking
+        yield BLOCKED, 0.0 if self._shared else taking
         self._unmade[batch] -= 1
         if self._unmade[batch] == 0:
             del self._unmade[batch]
@@ -411,22 +333,22 @@ class _Pass:
             self._cores.wake(self._parked_main)
             self._parked_main = None
 
-    def _pinning(self) -> _Doing:
+    def _pinning(self) -> Doing:
         me = self._cores.current
         while True:
             if not self._to_pin:
                 self._parked_pinning = me
-                yield _PARKED, 0.0
+                yield PARKED, 0.0
                 continue
             batch = self._to_pin.popleft()
-            yield _BLOCKED, self._batches[batch % len(self._batches)].pin_ns
+            yield BLOCKED, self._batches[batch % len(self._batches)].pin_ns
             self._complete[batch] = self._cores.now
             self._arrive(batch)
 
 
-def _computing(ns: float) -> _Doing:
+def _computing(ns: float) -> Doing:
     """Keep a core busy: passing a batch takes computing on both sides, for which others make room."""
-    yield _CPU, ns
+    yield CPU, ns
 
 
 def _joined(samples: Sequence[Part], collate: Part, most: int) -> list[Part]:

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from .trials import Trials
+
 
 @dataclass(slots=True)
 class Span:
@@ -169,6 +171,8 @@ class Rank:
     """How late a thread that slept got the interpreter again, each time."""
     files: dict[int, str] = field(default_factory=dict)
     """Names of the files of samples that took long, by their index."""
+    trials: dict[int, Trials] = field(default_factory=dict)
+    """What samples cost with other settings, by the number of the loader."""
 
 
 @dataclass(slots=True)

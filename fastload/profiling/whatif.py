@@ -1,33 +1,30 @@
 """What a change would bring: the run is played again with it.
 
 In: a :class:`~.trace.Rank`. Out: predictions, and the changes that bring most, each as the lines to change. First the
-run that was seen is played as it was; if that does not come out alike, nothing is predicted. Pure.
+run that was seen is played as it was; if that does not come out alike, nothing is predicted. On a machine that other
+programs use too, it is played in two ways, and intervals reach over both. Pure.
 
 Settings are a mapping of the knobs of :data:`~.knobs.KNOBS`; those that are not named stay as they were.
 """
 
 from __future__ import annotations
 
-import dataclasses
+import math
 import random
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..errors import TraceError
 from .analysis import Fix, Grid, Interval, Simulation
-from .demands import Demands, measure
+from .demands import measure
 from .edits import lines_of
-from .knobs import changed, configured, has_copies, machinery_of
+from .knobs import changed, configured, has_copies, sample_cost
+from .reproducing import judged, reproduce
 from .simulation import Machinery, Played, play
 from .trace import Rank, Trace
+from .trials import TRIED, chosen
 from .worker_times import loader_in_words
 
-_TOLERANCE = 0.1
-"""The run that was seen must be reproduced so closely."""
-_MOST_OF_INTERPRETER = 0.25
-"""Share of the time that workers that are threads may compute, all together."""
-_MOST_FOREIGN = 0.25
-"""Share of the time that a worker may have waited for cores that other programs had."""
 _WORTH = 0.03
 """A fix must bring so much of a step's time."""
 _AS_GOOD = 0.02
@@ -51,15 +48,11 @@ class WhatIf:
 
     def __init__(self, rank: Rank, warmup: int = 0) -> None:
         self._demands = demands = measure(rank, warmup)
-        self._machinery, self._seen = _reproduced(demands)
-        self._known: dict[Machinery, Played] = {self._machinery: self._seen}
+        self._reproduced = reproduce(demands)
+        self._known = dict(zip(self._reproduced.machineries, self._reproduced.seen, strict=True))
         """Of settings that change nothing of what batches ask for: fixes and the grid ask for many of them twice."""
         self._of = loader_in_words(demands.loader) if len({step.loader for step in rank.steps}) > 1 else None
-        observed, reproduced = demands.observed_ns, _mean(self._steady(self._seen))
-        reason = _doubt(demands, self._machinery, observed, reproduced)
-        self.simulation = Simulation(
-            observed_ms=observed / 1e6, reproduced_ms=reproduced / 1e6, trusted=not reason, reason=reason
-        )
+        self.simulation = judged(demands, self._reproduced, self._step_ns({}))
 
     @property
     def loader(self) -> Mapping[str, Any]:
@@ -69,13 +62,14 @@ class WhatIf:
     @property
     def settings(self) -> dict[str, Any]:
         """The knobs as they were."""
-        machinery = self._machinery
+        machinery = self._reproduced.machineries[0]
         return {
             "num_workers": machinery.workers,
             "prefetch_factor": machinery.prefetch,
             "in_order": machinery.order != "any",
             "engine": "fastload" if machinery.order == "sample" else "torch",
             "persistent_workers": machinery.persistent,
+            **{knob: self.loader.get(knob) for knob in ("fuse", "seeding")},
         }
 
     def predict(self, settings: Mapping[str, Any]) -> Interval:
@@ -86,7 +80,7 @@ class WhatIf:
             TraceError: the run that was seen is not reproduced.
         """
         self._require_trust()
-        return self._interval(self._steady(self._played(settings)))
+        return self._interval(settings)
 
     def fixes(self) -> list[Fix]:
         """Return the changes that bring something, the best first.
@@ -96,9 +90,8 @@ class WhatIf:
         """
         self._require_trust()
         found = [self._fix(title, settings) for title, settings in self._candidates()]
-        return (
-            sorted((fix for fix in found if fix.speedup >= 1 + _WORTH), key=lambda fix: -fix.speedup) or self._spare()
-        )
+        helping = [fix for fix in found if fix.speedup >= 1 + _WORTH and not self._is_open(fix.step_ms)]
+        return sorted(helping, key=lambda fix: -fix.speedup) or self._spare()
 
     def fix(self, title: str, settings: Mapping[str, Any]) -> Fix:
         """Return what certain settings would bring.
@@ -125,8 +118,7 @@ class WhatIf:
             row: list[float | None] = []
             for prefetch in prefetches:
                 if number or not row:
-                    played = self._played({"num_workers": number, "prefetch_factor": prefetch})
-                    row.append(_mean(self._steady(played)) / 1e6)
+                    row.append(self._step_ns({"num_workers": number, "prefetch_factor": prefetch}) / 1e6)
                 else:
                     row.append(row[0])  # without workers nothing is in flight
             rows.append(row)
@@ -138,49 +130,75 @@ class WhatIf:
         if not self.simulation.trusted:
             raise TraceError(self.simulation.reason)
 
-    def _played(self, settings: Mapping[str, Any]) -> Played:
-        demands, machinery = changed(self._demands, settings), configured(self._machinery, settings)
+    def _played(self, settings: Mapping[str, Any], cost: float | None = None) -> list[Played]:
+        """Play the run with settings, with each of what may have made it; ``cost``: see :func:`~.knobs.changed`."""
+        demands = changed(self._demands, settings, cost)
+        machineries = [configured(machinery, settings) for machinery in self._reproduced.machineries]
         if demands is not self._demands:
-            return play(demands, machinery)
-        if machinery not in self._known:
-            self._known[machinery] = play(demands, machinery)
-        return self._known[machinery]
+            return [play(demands, machinery) for machinery in machineries]
+        for machinery in machineries:
+            if machinery not in self._known:
+                self._known[machinery] = play(demands, machinery)
+        return [self._known[machinery] for machinery in machineries]
 
     def _steady(self, played: Played) -> list[float]:
         return [ns for ns, counts in zip(played.step_ns, self._demands.steady, strict=True) if counts]
 
-    def _interval(self, steps_ns: Sequence[float]) -> Interval:
-        """Return the mean with what resampling the steps, and the error of the reproduction, leave open."""
-        value = _mean(steps_ns) / 1e6
-        low, high = _resampled(steps_ns)
+    def _step_ns(self, settings: Mapping[str, Any]) -> float:
+        """Return the time of a step: in the middle of what it may be."""
+        found = [_mean(self._steady(played)) for played in self._played(settings)]
+        return math.prod(found) ** (1 / len(found))
+
+    def _interval(self, settings: Mapping[str, Any]) -> Interval:
+        """Return the mean with what steps, the trials of samples and the error of the reproduction leave open."""
+        cost = sample_cost(self._demands, settings)
+        played = [self._steady(one) for end in {cost.low, cost.high} for one in self._played(settings, end)]
+        value = self._step_ns(settings) / 1e6
         off = self.simulation.observed_ms / self.simulation.reproduced_ms
-        return Interval(
-            value=value, low=min(low / 1e6, value * min(off, 1.0)), high=max(high / 1e6, value * max(off, 1.0))
-        )
+        ends = [end / 1e6 for steps_ns in played for end in _resampled(steps_ns)]
+        return Interval(value=value, low=min(*ends, value * min(off, 1.0)), high=max(*ends, value * max(off, 1.0)))
 
     # -- fixes --------------------------------------------------------------------------------------------------------
 
     def _fix(self, title: str, settings: Mapping[str, Any]) -> Fix:
-        played = self._played(settings)
-        machinery = configured(self._machinery, settings)
-        step = self._interval(self._steady(played))
+        played = self._played(settings)[-1]
+        machinery = configured(self._reproduced.machineries[-1], settings)
+        step = self._interval(settings)
         return Fix(
             title=title,
             change=lines_of(self.settings, self._demands.loader, settings, self._of),
             settings=dict(settings),
             step_ms=step,
             speedup=self.simulation.observed_ms / max(step.value, 1e-6),  # it may all be done in the warm-up
-            then=self._bound(played, machinery) + self._provided(machinery),
+            then=self._bound(played, machinery) + self._provided(machinery, step),
         )
 
-    def _provided(self, machinery: Machinery) -> str:
-        """Return what the prediction takes for granted, in words: nobody has seen more workers read at once."""
-        seen = max(1, self._machinery.workers)
+    def _provided(self, machinery: Machinery, step: Interval) -> str:
+        """Return what the prediction takes for granted, in words.
+
+        Nobody has seen more workers read at once; nor what a worker whose batches all took long does with others.
+        """
+        found = ""
+        before = self._reproduced.machineries[0]
+        seen = max(1, before.workers)
         parts = [part for one in self._demands.passes for batch in one for part in batch.samples]
         blocked = sum(part.blocked for part in parts)
-        if machinery.workers <= seen or blocked <= _MOSTLY_BLOCKED * sum(part.cpu + part.blocked for part in parts):
-            return ""
-        return f", if what they wait for (disk, server, lock) serves {machinery.workers} of them as fast as {seen}"
+        if machinery.workers > seen and blocked > _MOSTLY_BLOCKED * sum(part.cpu + part.blocked for part in parts):
+            found += (
+                f", if what they wait for (disk, server, lock) serves {machinery.workers} of them as fast as {seen}"
+            )
+        if machinery.paces and (machinery.workers, machinery.order) != (seen, before.order):
+            found += f", if worker {machinery.paces[0][0]} is slow itself, and not the samples that it was given"
+        if self._is_open(step) and step.value < self.simulation.observed_ms:
+            found += (
+                ", if the system gives each thread its share of the cores: where it gives it to each job, container or "
+                "session, this brings next to nothing"
+            )
+        return found
+
+    def _is_open(self, step: Interval) -> bool:
+        """Return whether it depends on how a machine's cores are shared if a change brings anything."""
+        return self._reproduced.is_shared and step.high * (1 + _WORTH) > self.simulation.observed_ms
 
     def _candidates(self) -> list[tuple[str, dict[str, Any]]]:
         seen = self.settings
@@ -195,36 +213,57 @@ class WhatIf:
                 found.append((f"prefetch_factor {prefetch} -> {best}", {"prefetch_factor": best}))
             if not seen["persistent_workers"] and len(self._demands.passes) > 1:
                 found.append(("keep the workers between epochs", {"persistent_workers": True}))
-            if seen["engine"] == "torch":
-                if seen["in_order"]:
-                    found.append(("take batches as they are ready", {"in_order": False}))
-                found.append(("fastload's loader", {"engine": "fastload"}))
-        if seen["engine"] == "torch":
-            best = self._least("num_workers", _worker_counts(workers, self._demands.cores), {"engine": "fastload"})
-            if best != workers:
-                named = f"{best} worker{'' if best == 1 else 's'}"
-                found.append((f"fastload's loader with {named}", {"engine": "fastload", "num_workers": best}))
+            if seen["engine"] == "torch" and seen["in_order"]:
+                found.append(("take batches as they are ready", {"in_order": False}))
+        found += self._candidates_of_ours()
         if has_copies(self._demands):
             found.append(("copy pixels as bytes, and convert them on the device", {"uint8": True}))
-            if workers and not self._machinery.pin:
+            if workers and not self._reproduced.machineries[0].pin:
                 found.append(("copy from page-locked memory, beside the loop", {"pin_memory": True}))
         return found
 
+    def _candidates_of_ours(self) -> list[tuple[str, dict[str, Any]]]:
+        """Return what fastload's loader may be set to, as far as it is known what samples cost then."""
+        found: list[tuple[str, dict[str, Any]]] = []
+        workers, is_torch = self.settings["num_workers"], self.settings["engine"] == "torch"
+        engine = {"engine": "fastload"} if is_torch else {}
+        words = ["fastload's loader"] if is_torch else []
+        before, usual = chosen(self.loader, engine)
+        if is_torch:
+            found.append((words[0], engine))
+        for choice in TRIED:
+            changes = {"fuse": choice.fuse, "seeding": choice.seeding}
+            changes = {knob: value for knob, value in changes.items() if value != getattr(usual, knob)}
+            if not changes or not {before, choice} <= self._demands.trials.cpu_ns.keys():
+                continue
+            settings = {**engine, **changes}
+            if sample_cost(self._demands, settings).high * (1 + _WORTH) < sample_cost(self._demands, engine).value:
+                named = [f"{knob}={value!r}" for knob, value in changes.items()]
+                found.append((", ".join(words + named), settings))
+        if not found or self._reproduced.is_shared:  # nobody knows what more workers would get
+            return found
+        title, cheapest = min(found, key=lambda one: sample_cost(self._demands, one[1]).value)
+        best = self._least("num_workers", _worker_counts(workers, self._demands.cores), cheapest)
+        if best != workers:
+            number = f"{best} worker{'' if best == 1 else 's'}"
+            found.append((f"{title} with {number}", {**cheapest, "num_workers": best}))
+        return found if workers else found[-1:]
+
     def _spare(self) -> list[Fix]:
         """Return with how many workers less the loop would still be the bound: they are free for something else."""
-        workers = self._machinery.workers
-        if self._bound(self._seen, self._machinery) != _LOOP:
+        workers = self.settings["num_workers"]
+        if self._bound(self._reproduced.seen[-1], self._reproduced.machineries[-1]) != _LOOP:
             return []
-        enough = _mean(self._steady(self._seen)) * (1 + _AS_GOOD / 2)
+        enough = self._step_ns({}) * (1 + _AS_GOOD / 2)
         for number in (n for n in sorted(_worker_counts(workers, self._demands.cores)) if n < workers):
-            if _mean(self._steady(self._played({"num_workers": number}))) <= enough:
+            if self._step_ns({"num_workers": number}) <= enough:
                 title = f"num_workers {workers} -> {number}: as fast, and {workers - number} given back"
                 return [self._fix(title, {"num_workers": number})]
         return []
 
     def _least(self, knob: str, values: Sequence[int], others: Mapping[str, Any]) -> int:
         """Return the smallest value (the one that was, if it is as good) that comes close to the best."""
-        times = {value: _mean(self._steady(self._played({**others, knob: value}))) for value in values}
+        times = {value: self._step_ns({**others, knob: value}) for value in values}
         enough = min(times.values()) * (1 + _AS_GOOD)
         if times[values[0]] <= enough:
             return values[0]
@@ -238,7 +277,8 @@ class WhatIf:
         if waited < 0.05 * sum(self._steady(played)):
             return _LOOP
         if played.cpu_ns > 0.9 * machinery.cores * played.elapsed_ns:
-            return f"the {machinery.cores:.3g} cores: all are busy"
+            others = "all are busy" if machinery.cores == self._demands.cores else "other programs have the rest"
+            return f"the {_count(machinery.cores)}: {others}"
         if not machinery.workers:
             return "loading in the main process"
         if overtaken > 0.3 * waited:
@@ -270,69 +310,14 @@ def predict(rank: Rank, settings: Mapping[str, Any], warmup: int = 0) -> Interva
     return WhatIf(rank, warmup).predict(settings)
 
 
-# -- reproducing ------------------------------------------------------------------------------------------------------
-
-
-def _reproduced(demands: Demands) -> tuple[Machinery, Played]:
-    """Return what made the batches, as far as that has to be found out by playing, and the run that was seen.
-
-    Two things are: with how many threads the loop computes, since only one of them is recorded; and which share of the
-    waiting for cores the run's own threads do not explain, so that it was other programs' doing, and stays.
-    """
-    machinery = machinery_of(demands)
-    found: list[tuple[float, Machinery, Played]] = []
-    for threads in sorted({1, demands.cores} if _computes(demands) else {1}):
-        made = dataclasses.replace(machinery, loop_threads=threads)
-        played = play(demands, made)
-        if demands.queued_ns > 0:
-            foreign = max(0.0, 1.0 - played.worker_queued_ns / demands.queued_ns)
-            made = dataclasses.replace(made, foreign=foreign)
-            played = play(demands, made)
-        off = abs(sum(played.step_ns) - sum(demands.step_ns))
-        found.append((off + demands.queued_ns * made.foreign, made, played))
-    _, machinery, played = min(found, key=lambda one: one[0])
-    return machinery, played
-
-
-def _computes(demands: Demands) -> bool:
-    loops = sum(batch.loop.cpu for one in demands.passes for batch in one)
-    return loops > 0.3 * sum(demands.step_ns)
-
-
-def _computed(demands: Demands) -> float:
-    """Return the CPU time of all samples and their collation."""
-    batches = [batch for one in demands.passes for batch in one]
-    return sum(batch.collate.cpu + sum(part.cpu for part in batch.samples) for batch in batches)
-
-
-def _doubt(demands: Demands, machinery: Machinery, observed: float, reproduced: float) -> str:
-    """Return why predictions would not be trusted; empty if they are."""
-    if demands.loader.get("worker_method") == "thread" and machinery.workers:
-        computing = _computed(demands) / sum(demands.step_ns)
-        if computing > _MOST_OF_INTERPRETER:
-            return (
-                f"its workers are threads that compute {computing:.0%} of the time, and take turns in the interpreter; "
-                "that is not simulated"
-            )
-    off = reproduced / observed - 1.0
-    if abs(off) > _TOLERANCE:
-        return (
-            f"the run that was seen is not reproduced: {reproduced / 1e6:.3g} ms a step in place of "
-            f"{observed / 1e6:.3g} ms ({off:+.0%})"
-        )
-    lost = machinery.foreign * demands.queued_ns / max(1, machinery.workers) / sum(demands.step_ns)
-    if lost > _MOST_FOREIGN:
-        return (
-            f"workers waited {lost:.0%} of the time for cores that other programs had, and nobody knows what these "
-            "will take next; record again while the machine does nothing else"
-        )
-    return ""
-
-
 def _worker_counts(workers: int, cores: int) -> list[int]:
     """Return numbers of workers to try, the one that was first."""
     found = {1, 2, 3, 4, 6, 8, 12, 16, workers + 1, 2 * workers, cores - 1, cores}
     return [workers, *sorted(n for n in found if 0 < n <= max(16, 2 * cores, 2 * workers) and n != workers)]
+
+
+def _count(cores: float) -> str:
+    return f"{cores:.2g} core{'' if cores == 1 else 's'}"
 
 
 # -- numbers ----------------------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from ..errors import ConfigError, TraceError
 from .command import record_script
 from .hooks.changing import SETTABLE, VARIABLE
 from .reading import read_settings, read_trace
+from .wording import nothing_in_words, shared_in_words
 
 if TYPE_CHECKING:
     from .analysis import Fix, Simulation
@@ -48,6 +49,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     knobs.add_argument("--pin-memory", action="store_true", default=None, help="and copy with non_blocking=True")
     knobs.add_argument("--uint8", action="store_true", default=None, help="copy bytes to the device, not float32")
     knobs.add_argument("--engine", choices=("torch", "fastload"), help="whose loader")
+    knobs.add_argument("--fuse", type=_fuse, metavar="auto|true|false", help="of fastload's loader")
+    knobs.add_argument("--seeding", choices=("sample", "torch"), help="of fastload's loader")
     knobs.add_argument("--cache", choices=("encoded", "decoded"), help="keep files, or decoded images, in memory")
     knobs.add_argument("--decoder-speedup", type=float, metavar="X", help="decoding is X times as fast")
     knobs.add_argument(
@@ -59,6 +62,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--rerun", action="store_true", help="run the script again with the change, and compare (in this folder)"
     )
     parser.add_argument("--out", type=Path, metavar="DIR", help="with --rerun: a new folder for its recording")
+
+
+def _fuse(word: str) -> bool | str:
+    known: dict[str, bool | str] = {"auto": "auto", "true": True, "false": False}
+    if word.lower() not in known:
+        raise argparse.ArgumentTypeError(f"must be auto, true or false, got {word!r}")
+    return known[word.lower()]
 
 
 def what_if(
@@ -188,8 +198,8 @@ def _rerun(
         warmup=trace.warmup,
         ceiling=None,
     )
-    status = record_script(again, program(trace.command), trace.command, prepared)
-    if status:
+    record_script(again, program(trace.command), trace.command, prepared)
+    if status := read_settings(str(folder)).get("status"):
         print(f"fastload whatif: the script ended with status {status}", file=sys.stderr)
     try:
         anew = read_trace(str(folder))
@@ -225,13 +235,15 @@ def _text(rank: Rank, simulation: Simulation, fixes: list[Fix], observed: float 
         f"{name}observed {_ms(simulation.observed_ms)} a step; the simulation of the same run: "
         f"{_ms(simulation.reproduced_ms)} ({off:+.1%})"
     ]
+    if simulation.shared is not None:
+        lines[0] += f"; {shared_in_words(simulation.shared)}"
     for fix in fixes:
         interval = f"{_ms(fix.step_ms.low)} to {_ms(fix.step_ms.high)}"
         lines += ["", f"{fix.title}: {_ms(fix.step_ms.value)} a step ({interval}), {fix.speedup:.2f}x as fast"]
         lines += [f"    {line}" for line in fix.change.splitlines()]
         lines.append(f"    then bound by {fix.then}")
     if not fixes:
-        lines.append("no change that can be predicted brings 3 % or more")
+        lines.append(nothing_in_words(simulation))
     if observed is not None:
         off = fixes[0].step_ms.value / observed - 1
         lines += ["", f"run again: {_ms(observed)} a step; the prediction was off by {off:+.1%}"]

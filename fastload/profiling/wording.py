@@ -12,7 +12,7 @@ import unicodedata
 from collections.abc import Mapping
 from typing import Literal
 
-from .analysis import Analysis, Cause, Interval, RankAnalysis
+from .analysis import Analysis, Cause, Interval, RankAnalysis, Simulation
 
 Group = Literal["storage", "cpu", "cores", "order", "moving", "main"]
 """What a state is about; a colour each."""
@@ -212,9 +212,32 @@ def simulation_in_words(analysis: Analysis) -> str:
     if not simulation.trusted:
         return f"nothing is predicted: {visible(simulation.reason)}"
     error = simulation.reproduced_ms / simulation.observed_ms - 1.0 if simulation.observed_ms else 0.0
-    return (
+    found = (
         f"the simulation gives {ms(simulation.reproduced_ms)} ms for the {ms(simulation.observed_ms)} ms that were "
         f"observed ({error:+.1%})"
+    )
+    return found if simulation.shared is None else f"{found}; {shared_in_words(simulation.shared)}"
+
+
+def shared_in_words(shared: float) -> str:
+    """Return what predictions mean on a machine that other programs use too.
+
+    Args:
+        shared: share of the time that a worker waited for cores that these had.
+    """
+    return (
+        f"workers waited {percent(shared)} of the time for cores that other programs had: predicted from processor "
+        "time, for as long as these take as much; intervals reach over what is not known of how the cores are shared"
+    )
+
+
+def nothing_in_words(simulation: Simulation) -> str:
+    """Return that no change helps."""
+    if simulation.shared is None:
+        return "no change that was simulated brings 3 % or more"
+    return (
+        "no change is sure to bring 3 % or more while other programs have the cores; fastload whatif DIR "
+        "--num-workers N gives the range for other workers"
     )
 
 
@@ -227,11 +250,13 @@ __all__ = [
     "command_in_words",
     "ms",
     "ms_interval",
+    "nothing_in_words",
     "observed_ms",
     "percent",
     "plural",
     "rank_name",
     "share_interval",
+    "shared_in_words",
     "shortened",
     "simulation_in_words",
     "state_group",

@@ -96,7 +96,7 @@ def verify_target(
             status = _verify_object(command[0], wanted)
         else:
             status = _verify_script(script_of(command), command, wanted, inject)
-        _write_json(options.json, json.loads(Path(result).read_text(encoding="utf-8"))["json"])
+        write_json(options.json, json.loads(Path(result).read_text(encoding="utf-8"))["json"])
     return status
 
 
@@ -124,7 +124,12 @@ def _verify_script(
     return status
 
 
-def _write_json(where: str | None, text: str) -> None:
+def write_json(where: str | None, text: str) -> None:
+    """Write JSON to a file, to standard output for "-", or nowhere.
+
+    Raises:
+        TargetError: the file cannot be written.
+    """
     if where == "-":
         print(text)
     elif where is not None:
@@ -134,4 +139,4 @@ def _write_json(where: str | None, text: str) -> None:
             raise TargetError(f"the result cannot be written to {where}: {error}") from error
 
 
-__all__ = ["EPILOG", "VALUED", "TargetError", "add_options", "verify_target"]
+__all__ = ["EPILOG", "VALUED", "TargetError", "add_options", "verify_target", "write_json"]

@@ -55,7 +55,7 @@ def record(
 
     Blocking: until all is loaded; the loader's time limit ends a wait for workers that give nothing.
     """
-    with _undisturbed():
+    with undisturbed():
         if setting.world_size:
             return [_joined(subject, setting, num_batches, edit, by_samples)]
         loader = subject.loader(setting, edit=edit, by_samples=by_samples)
@@ -69,7 +69,8 @@ def record(
 
 
 @contextmanager
-def _undisturbed() -> Iterator[None]:
+def undisturbed() -> Iterator[None]:
+    """Give the global generators their states back at the end, and let nothing warn in between."""
     with preserved_global_generators(), warnings.catch_warnings():
         # More workers than cores, orders that come twice: on purpose.
         warnings.simplefilter("ignore")
@@ -258,7 +259,7 @@ def index_of(subject: Subject, setting: Setting, place: Place) -> tuple[int | No
     if subject.iterable or place.row is None or subject.on_error == "skip":  # a row there is not one of the sampler's
         return None, None
     indices: list[Any] = []
-    with _undisturbed():
+    with undisturbed():
         loader = subject.loader(setting)
         sampler = loader.batch_sampler if loader.batch_sampler is not None else loader.sampler
         seed_global_generators(Keys(subject.seed, place.epoch, ORDER).key(0))
@@ -277,4 +278,4 @@ def index_of(subject: Subject, setting: Setting, place: Place) -> tuple[int | No
     return None, None
 
 
-__all__ = ["Place", "Record", "first_difference", "index_of", "pickled_kinds", "record"]
+__all__ = ["Place", "Record", "first_difference", "index_of", "pickled_kinds", "record", "undisturbed"]

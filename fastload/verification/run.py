@@ -141,7 +141,7 @@ class _Run:
             made = self._record(setting, by_samples=False)
             problem = "" if made[0] else "the loader gives no batch"
         except Exception as error:  # the user's
-            problem = _told(error)
+            problem = told(error)
         if not problem:
             return made
         return Check(
@@ -190,7 +190,7 @@ class _Run:
                 check.verdict = "different"
                 self._explain(check, planned, reference, place, regrouped)
         except Exception as error:  # the user's, or of workers that died
-            check.verdict, check.reason = "error", _told(error)
+            check.verdict, check.reason = "error", told(error)
             if "timed out" in check.reason:  # of our class or torch's
                 self._hung.add(setting.method)
         check.seconds = time.perf_counter() - begun
@@ -252,7 +252,8 @@ class _Run:
         return None
 
 
-def _told(error: Exception) -> str:
+def told(error: Exception) -> str:
+    """Return an error in one line, without what differs from run to run."""
     text = re.sub(r" \(pid\(s\) [\d, ]+\)", "", str(error))
     lines = [line for line in text.strip().splitlines() if line.strip()]
     if not lines:
@@ -263,4 +264,4 @@ def _told(error: Exception) -> str:
     return text if len(text) <= 400 else text[:397] + "..."
 
 
-__all__ = ["verify", "verify_subject"]
+__all__ = ["told", "verify", "verify_subject"]

@@ -127,6 +127,7 @@ class Parts:
     batch_sampler: Any = None
     collate_fn: Any = None
     worker_init_fn: Any = None
+    generator: Any = None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -172,7 +173,7 @@ class Subject:
             return copy.copy(self.parts)
         if self._shared is None:
             try:
-                return _copied(self.parts)
+                return copied(self.parts)
             except Exception as error:  # whatever the user's class raises
                 self._shared = f"{type(error).__name__}: {error}"
                 self.notes.append(
@@ -471,14 +472,19 @@ def _is_plain(value: Any) -> bool:
     return type(value) in _PLAIN or (type(value) is tuple and all(type(one) in _PLAIN for one in value))
 
 
-def _copied(parts: Parts) -> Parts:
+def copied(parts: Parts) -> Parts:
+    """Return copies as the head of this file says: what is large is shared.
+
+    Raises:
+        Exception: whatever a class of the user's raises that cannot be pickled.
+    """
     file, shared = io.BytesIO(), list[Any]()
     _Copier(file, shared).dump(parts)
     file.seek(0)
-    copied: Parts = _Uncopier(file, shared).load()
+    made: Parts = _Uncopier(file, shared).load()
     # Functions are shared, but not the transforms in their closures, which draw from generators of their own.
-    copied.dataset, copied.collate_fn = copies_for_thread(copied.dataset, copied.collate_fn)
-    return copied
+    made.dataset, made.collate_fn = copies_for_thread(made.dataset, made.collate_fn)
+    return made
 
 
-__all__ = ["Edit", "HashedSamples", "Indices", "Parts", "SampleLeaves", "Subject", "take_apart"]
+__all__ = ["Edit", "HashedSamples", "Indices", "Parts", "SampleLeaves", "Subject", "copied", "take_apart"]

@@ -19,6 +19,7 @@ from ..errors import DatasetError
 from ..failures import Failure, NothingLeft
 from ..layout import REFUSED, DoesNotFit, Layout, learn
 from ..plan import WHOLE_BATCH, WorkItem
+from ..seeding import Seeder
 from .samples import Fused, FusedSamples, Job, SampleLoader, batch_getter
 
 # What a Result carries.
@@ -79,10 +80,10 @@ class Fetcher:
         job: what to load.
         worker_id: who loads.
         where: end of the sentence "Caught ... " in errors, as torch words it.
-        seed: seeds from a key what the samples draw from.
+        seeder: seeds what the samples draw from.
     """
 
-    def __init__(self, job: Job, worker_id: int, where: str, seed: Callable[[bytes], None]) -> None:
+    def __init__(self, job: Job, worker_id: int, where: str, seeder: Seeder) -> None:
         self._job = job
         self._dataset = job.dataset
         self._worker_id = worker_id
@@ -90,7 +91,7 @@ class Fetcher:
         heard = observe.listener
         self.watch = None if heard is None else heard.watch(worker_id)
         """Hears what is loaded; None: nobody does."""
-        self._samples = SampleLoader(job, seed, self.watch)
+        self._samples = SampleLoader(job, seeder, self.watch)
         self._collate = job.collate_fn if self.watch is None else self.watch.collate(job.collate_fn)
         self._iterator: Any = None
         self._ended = False

@@ -27,7 +27,7 @@ import os
 import random
 import threading
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -72,6 +72,10 @@ class ThreadGenerators:
         self.random.seed(for_random)
         self._seed_numpy(for_numpy)
         self.torch.manual_seed(for_torch)
+
+    def each(self, keys: seeding.Keys, ids: Sequence[int]) -> Callable[[], None]:
+        """Return a function that seeds for the next sample: see :class:`~fastload.seeding.Seeder`."""
+        return seeding.one_by_one(self.seed, keys, ids)
 
     def seed_as_torch_worker(self, base_seed: int, worker_id: int) -> None:
         """Seed all three with the streams of torch's worker process of this number."""
@@ -265,7 +269,7 @@ class _Table:
         )
         cells = [cell for function in routed for cell in getattr(function, "__closure__", None) or ()]
         methods = [cell.cell_contents for cell in cells]
-        return [globals(), self.pairs, self.originals, *self.pairs, *cells, *methods]
+        return [globals(), vars(seeding), self.pairs, self.originals, *self.pairs, *cells, *methods]
 
 
 class _Routing:

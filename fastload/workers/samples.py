@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import operator
 import reprlib
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -17,12 +18,13 @@ from typing import Any, Protocol
 from torch import Tensor
 from torch.utils.data import Subset
 
+from .. import compat
 from ..errors import DatasetError
 from ..failures import ATTEMPTS, Failure, Tolerance, add_note, failure_of, name_sample
 from ..late import LateSamples
 from ..layout import Layout
 from ..observe import Watch
-from ..seeding import BATCH, SAMPLE, Keys, sample_id
+from ..seeding import BATCH, SAMPLE, Keys, Seeder, sample_id
 
 
 class FusedSamples(Protocol):
@@ -113,12 +115,13 @@ class SampleLoader:
 
     Args:
         job: what to load.
-        seed: seeds from a key what the samples draw from.
+        seeder: seeds what the samples draw from.
         watch: hears it; None: nobody does.
     """
 
-    def __init__(self, job: Job, seed: Callable[[bytes], None], watch: Watch | None = None) -> None:
-        self.seed_generators = seed
+    def __init__(self, job: Job, seeder: Seeder, watch: Watch | None = None) -> None:
+        self.seed_generators = seeder.seed
+        self._seeder = seeder
         self.failures: list[Failure] = []
         """Samples that could not be loaded since the user of this object put an empty list here."""
         self._job = job
@@ -130,6 +133,7 @@ class SampleLoader:
         if watch is not None:
             self._watch(watch)
         self._keys: tuple[int, Keys, Keys] | None = None
+        self._collation_draws = not compat.collates_by_default(job.collate_fn)
         self._late = LateSamples() if job.late else None
 
     def _watch(self, watch: Watch) -> None:
@@ -237,32 +241,21 @@ class SampleLoader:
         return self._fused if self._fused is not None and self._fused.follows(epoch) else None
 
     def _samples(self, indices: Sequence[Any], epoch: int, position: int) -> list[Any]:
-        dataset, subset = self._source, self._subset
+        dataset, places = self._source, None if self._subset is None else self._subset.indices
         late = self._late if self._late is not None and self._late.is_possible else None
-        # All three go on behind a sample that has failed.
-        taken = iter(indices)
-        places: Iterator[Any] = taken
-        if subset is not None:
-            places = map(operator.getitem, itertools.repeat(subset.indices), taken)
+        taken = iter(indices)  # goes on behind a sample that has failed
         keys = self._keys_of(epoch)
-        named = () if keys is None else zip(self._ids(indices, position), places, strict=False)
+        seed_next = None if keys is None else self._seeder.each(keys[0], self._ids(indices, position))
         samples: list[Any] = []
         num_left_out = 0
         while True:
             try:
-                if keys is None and self._job.tolerance is None and late is None:
-                    return [dataset[place] for place in places]
-                if keys is None:
-                    for place in places:
-                        sample = dataset[place]
-                        if late is not None and (late.images or late.outlived):
-                            late.settle(sample)
-                        samples.append(sample)
-                    return samples
-                key = keys[0].key
-                for identity, place in named:
-                    self.seed_generators(key(identity))
-                    sample = dataset[place]
+                if seed_next is None and self._job.tolerance is None and late is None:
+                    return [dataset[index if places is None else places[index]] for index in taken]
+                for index in taken:
+                    if seed_next is not None:
+                        seed_next()
+                    sample = dataset[index if places is None else places[index]]
                     if late is not None and (late.images or late.outlived):
                         late.settle(sample)
                     samples.append(sample)
@@ -339,9 +332,9 @@ class SampleLoader:
             raise
 
     def seed_collation(self, indices: Any, epoch: int, position: int) -> None:
-        """Seed for ``collate_fn``: by a domain of its own, so that nothing hangs on what the last sample drew."""
+        """Seed for ``collate_fn``, if it may draw: by a domain of its own, so that nothing hangs on the last sample."""
         keys = self._keys_of(epoch)
-        if keys is not None:
+        if keys is not None and self._collation_draws:
             self.seed_generators(keys[1].key(self._batch_id(indices, position)))
 
     def ids_of(self, indices: Sequence[Any], position: int) -> list[int]:
@@ -365,12 +358,14 @@ class SampleLoader:
     def _id(self, index: Any, position: int) -> int:
         return sample_id(index, position, self._job.length) if self._job.ids_are_indices else position
 
-    def _ids(self, indices: Sequence[Any], first: int) -> Iterable[int]:
+    def _ids(self, indices: Sequence[Any], first: int) -> Sequence[int]:
+        """Return ids of samples: of positions more than there are samples."""
         job = self._job
-        positions = itertools.count(first, job.stride)
+        positions = range(first, sys.maxsize, job.stride)
         if not job.ids_are_indices:
             return positions
-        return map(sample_id, indices, positions, itertools.repeat(job.length)) if job.length else indices
+        # Our own orders give lists.
+        return list(map(sample_id, indices, positions, itertools.repeat(job.length))) if job.length else indices
 
     def _batch_id(self, indices: Any, position: int) -> int:
         """Id of a batch's first sample. Only our own orders are known to be lists; samplers may give anything."""

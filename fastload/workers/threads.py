@@ -28,6 +28,7 @@ from ..layout import Layout
 from ..library_generators import LibraryGenerators, copies_for_thread, warn_of_shared_transforms
 from ..page_lock import PageLock
 from ..plan import WorkItem
+from ..seeding import Keys, Seeder
 from ..slots import PrivateMemory, SlotPool
 from . import routing
 from .fetch import ERROR, FAILED_START, SKIPPED, START, Fetcher, Job, Result, WriteRows
@@ -70,13 +71,20 @@ def _live(board: _Board, job: Job, worker_id: int, generators: routing.ThreadGen
         routing.uninstall()
 
 
-def _seed_nothing(_: bytes) -> None:
-    """Leave the process's generators, which all threads share, as they are."""
+class _NoSeeder:
+    """Leaves the process's generators, which all threads share, as they are."""
+
+    def seed(self, key: bytes) -> None:
+        """Do nothing."""
+
+    def each(self, keys: Keys, ids: Sequence[int]) -> Callable[[], None]:
+        """Return a function that does nothing."""
+        return lambda: None
 
 
 def _serve(board: _Board, job: Job, worker_id: int, generators: routing.ThreadGenerators | None) -> None:
     where = f"in DataLoader worker thread {worker_id}"
-    seed: Callable[[bytes], None] = _seed_nothing
+    seeder: Seeder = _NoSeeder()
     try:
         if generators is not None:
             dataset, collate_fn = copies_for_thread(job.dataset, job.collate_fn)
@@ -100,11 +108,10 @@ def _serve(board: _Board, job: Job, worker_id: int, generators: routing.ThreadGe
         if job.worker_init_fn is not None:
             job.worker_init_fn(worker_id)
         if generators is not None:
-            libraries = LibraryGenerators(job.dataset, job.collate_fn, then=generators.seed, owned=False)
+            seeder = libraries = LibraryGenerators(job.dataset, job.collate_fn, then=generators, owned=False)
             if job.seed is not None:
                 libraries.adopt()
-            seed = libraries.seed
-        fetcher = Fetcher(job, worker_id, where, seed)
+        fetcher = Fetcher(job, worker_id, where, seeder)
     except BaseException as error:  # an exit would end a process; here nobody would hear of it
         board.results.put(Result(-1, worker_id, FAILED_START, 0, compat.wrap_exception(error, where), 0))
         return

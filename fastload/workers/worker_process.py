@@ -256,12 +256,11 @@ def _live(source: SharedJob | DirectJob, worker_id: int, endpoint: Any, memory: 
     try:
         if job.worker_init_fn is not None:
             job.worker_init_fn(worker_id)
-        seed = seeding.seed_global_generators
+        seeder: seeding.Seeder = seeding.GlobalSeeder()
         if job.seed is not None:
-            libraries = LibraryGenerators(job.dataset, job.collate_fn, then=seed)
+            seeder = libraries = LibraryGenerators(job.dataset, job.collate_fn, then=seeder)
             libraries.adopt()
-            seed = libraries.seed
-        fetcher = Fetcher(job, worker_id, where, seed)
+        fetcher = Fetcher(job, worker_id, where, seeder)
     except Exception as error:
         _send_failed_start(error, sink, worker_id, endpoint, where)
         return

@@ -22,7 +22,7 @@ class Ended(Exception):
 def signalled(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Signals that would have been sent; the end of a process is an error."""
 
-    def end() -> NoReturn:
+    def end(_: object) -> NoReturn:
         raise Ended
 
     sent: list[int] = []
@@ -104,6 +104,11 @@ def test_a_child_that_is_forked_has_all_its_steps_before_it() -> None:
 
 CATCHING = {
     "the loop": """
+        def tell_if_killed(_):
+            signal.signal(signal.SIGTERM, lambda *_: open("killed", "w").close())
+
+        kept = iter(DataLoader(Slow(), batch_size=4, num_workers=1, worker_init_fn=tell_if_killed))
+        next(kept)
         while True:
             try:
                 for batch in DataLoader(Slow(), batch_size=4, num_workers=1):
@@ -142,3 +147,5 @@ def test_a_script_that_catches_everything_ends_with_its_recording_and_what_it_pr
     assert "has had its steps, and the script catches the SystemExit that is to end it; it is ended now" in done.errors
     assert "Traceback" not in done.errors
     assert len(done.trace.ranks[0].steps) == 9
+    # Killed in the midst of a batch, a worker of torch's would leave the batch in /dev/shm.
+    assert not (tmp_path / "killed").exists()

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from fastload.profiling.demands import BatchDemand, Demands, Part
 from fastload.profiling.passing import Costs
 from fastload.profiling.simulation import Machinery, Order, Played, play
+from fastload.profiling.trials import Trials
 
 MS = 1e6
 FREE = Costs(
@@ -61,6 +62,7 @@ def demands(*passes: list[BatchDemand], costs: Costs = FREE) -> Demands:
         steady=(True,) * number,
         step_ns=(0.0,) * number,
         costs=costs,
+        trials=Trials(),
         cores=2,
         queued_ns=0.0,
     )
@@ -237,13 +239,13 @@ def test_all_time_is_accounted_for(run, machinery):
 def test_workers_do_all_the_work_once(run, machinery):
     """In order: what was delivered was made, and nothing was made twice."""
     machinery = dataclasses.replace(machinery, workers=max(1, machinery.workers), order="batch")
-    lasting = dataclasses.replace(run[-1], loop=Part(0.0, 1e12))  # the others are done when the loop ends
-    made = [*run[:-1], lasting]
+    # loops do not compute, and the others are done when the last one ends
+    made = [dataclasses.replace(one, loop=Part(0.0, 1e12 if one is run[-1] else one.loop.blocked)) for one in run]
     played = play(demands(made), machinery)
     cpu = sum(part.cpu for one in made for part in one.samples) + sum(one.collate.cpu for one in made)
     blocked = sum(part.blocked for one in made for part in one.samples)
     assert played.worker_blocked_ns == pytest.approx(blocked, abs=1.0)
-    assert played.worker_busy_ns == pytest.approx(cpu + blocked + played.worker_queued_ns, abs=1.0)
+    assert played.worker_busy_ns == pytest.approx(cpu + blocked + played.queued_ns, abs=1.0)
 
 
 @given(run=runs, machinery=machineries)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from fastload.errors import ConfigError, TraceError
 from fastload.profiling.demands import measure
 from fastload.profiling.trace import Batch, Copy, Rank, Sample, Span, Stage, Step, Task, Trace
+from fastload.profiling.trials import Choice, Trials
 from fastload.profiling.whatif import WhatIf, predict, what_if
 
 MS = 1_000_000
@@ -127,8 +129,10 @@ def test_a_run_is_reproduced(work, workers, prefetch, loop):
     wanted=st.tuples(st.integers(0, 4), st.integers(1, 3)),
 )
 def test_other_numbers_of_workers_and_batches_in_flight_are_predicted(work, loop, seen, wanted):
+    rank = recorded(work, workers=seen[0], prefetch=seen[1], loop_ms=loop)
+    assume(not measure(rank, WARMUP).paces)  # by chance one worker had all that is slow, and counts as slow itself
     predicted = predict(
-        recorded(work, workers=seen[0], prefetch=seen[1], loop_ms=loop),
+        rank,
         {"num_workers": wanted[0], "prefetch_factor": wanted[1]},
         WARMUP,
     )
@@ -179,6 +183,27 @@ def test_one_slow_batch_in_eight_is_helped_by_more_in_flight_or_by_another_order
     by_settings = {tuple(sorted(fix.settings.items())): fix for fix in found}
     assert by_settings[("in_order", False),].step_ms.value == pytest.approx(10.0, rel=0.1)
     assert "+DataLoader(..., in_order=False)" in by_settings[("in_order", False),].change
+
+
+def test_slow_samples_that_one_worker_always_gets_do_not_make_it_a_slow_worker():
+    """Batches of 120 ms, each fourth of 508: 868 ms for four batches, which four workers share evenly if they may."""
+    rank = recorded([508.0 if number % 4 == 3 else 120.0 for number in range(160)], workers=4, loop_ms=20.0)
+    for step in rank.steps:
+        (task,) = step.batch.tasks
+        edges = [task.begun + 12 * MS * place for place in range(10)] + [task.ended]
+        task.samples = [Sample(*span, 0, 0, None, 1) for span in itertools.pairwise(edges)]
+    whatif = WhatIf(rank, WARMUP)
+    fix = whatif.fix("any", {"in_order": False})
+    assert fix.step_ms.value == pytest.approx(868 / 4 / 4, rel=0.06)
+    assert "slow itself" not in fix.then
+
+
+def test_a_worker_whose_samples_are_all_slow_stays_slow_with_other_settings():
+    """Worker 1 takes 400 ms for a batch, the others 100: they make 3 / 100 + 1 / 400 batches a millisecond."""
+    rank = recorded([400.0 if number % 4 == 1 else 100.0 for number in range(160)], workers=4)
+    fix = WhatIf(rank, WARMUP).fix("any", {"in_order": False})
+    assert fix.step_ms.value == pytest.approx(1 / (3 / 100 + 1 / 400), rel=0.06)
+    assert fix.then.endswith(", if worker 1 is slow itself, and not the samples that it was given")
 
 
 def test_keeping_the_workers_saves_their_start():
@@ -246,11 +271,88 @@ def test_a_run_that_is_not_reproduced_predicts_nothing():
         predict(rank, {"num_workers": 4})
 
 
-def test_where_other_programs_have_the_cores_nothing_is_predicted():
-    rank = recorded([40.0] * 40, workers=2, computing=0.4, queued=0.5)
-    found, simulation, _ = what_if(trace_of(rank), rank)
-    assert found == []
-    assert simulation.reason.startswith("workers waited 49% of the time for cores that other programs had")
+def on_a_shared_machine() -> Rank:
+    """Two workers get a quarter of one of four cores each, 100 ms for what takes 25: they make a batch in 50 ms."""
+    rank = recorded([100.0] * 200, workers=2, loop_ms=5.0, computing=0.25, queued=0.75, stages=[("PIL.decode", 0.6)])
+    rank.cores = 4
+    rank.loaders[0] = {**rank.loaders[0], "batches": 10_000}  # the recording ends in the middle of the pass
+    return rank
+
+
+def test_where_other_programs_have_the_cores_intervals_reach_over_both_ways_to_share_them():
+    """2 of 16 threads are ours; of 18, four have 8 / 9 of a core, and take 28 ms. Where the job has half a core: 50."""
+    whatif = WhatIf(on_a_shared_machine(), WARMUP)
+    assert whatif.simulation.trusted, whatif.simulation.reason
+    assert whatif.simulation.shared == pytest.approx(0.75, abs=0.02)
+    assert whatif.simulation.reproduced_ms == pytest.approx(50.0, rel=0.02)
+    fix = whatif.fix("more", {"num_workers": 4})
+    assert (fix.step_ms.low, fix.step_ms.high) == (pytest.approx(28.0, rel=0.1), pytest.approx(50.0, rel=0.1))
+    assert fix.step_ms.value == pytest.approx((28 * 50) ** 0.5, rel=0.05)
+    assert "if the system gives each thread its share of the cores" in fix.then
+    assert whatif.fixes() == []  # nothing is sure to help
+
+
+def test_where_other_programs_have_the_cores_less_to_compute_is_predicted_closely():
+    found = predict(on_a_shared_machine(), {"decoder_speedup": 2.0}, WARMUP)
+    assert found.value == pytest.approx(50 * 0.7, rel=0.03)
+    assert found.high - found.low < 0.1 * found.value
+
+
+def test_a_loop_that_waits_for_cores_which_others_have_is_reproduced():
+    """Without workers: 30 ms of a sample and 20 of the loop, on half a core."""
+    rank = recorded([60.0] * 60, workers=0, loop_ms=40.0, computing=0.5, queued=0.5)
+    for step in rank.steps:
+        step.loop_cpu_ns = step.loop_runnable_ns = 20 * MS
+    whatif = WhatIf(rank, WARMUP)
+    assert whatif.simulation.shared == pytest.approx(0.5, abs=0.02)
+    assert whatif.simulation.reproduced_ms == pytest.approx(100.0, rel=0.03)
+
+
+TORCH, AUTO = Choice("torch", None, None), Choice("fastload", "auto", "sample")
+FUSED, STREAMS = Choice("fastload", True, "sample"), Choice("fastload", "auto", "torch")
+
+
+def tried() -> Rank:
+    """Return a recording of two workers that compute 40 ms a batch, with trials in which fastload takes less."""
+    rank = recorded([40.0] * 80, workers=2, loop_ms=4.0, computing=1.0)
+    costs = {TORCH: 1.0, AUTO: 0.5, FUSED: 0.3, STREAMS: 0.49}
+    rank.trials = {0: Trials({choice: (int(cost * MS), int(2 * cost * MS)) for choice, cost in costs.items()})}
+    return rank
+
+
+def test_what_trials_took_is_what_fastloads_loader_and_its_settings_are_predicted_to_take():
+    rank = tried()
+    assert predict(rank, {"engine": "fastload"}, WARMUP).value == pytest.approx(10.0, rel=0.06)
+    assert predict(rank, {"engine": "fastload", "fuse": True}, WARMUP).value == pytest.approx(6.0, rel=0.06)
+    found = WhatIf(rank, WARMUP).fixes()
+    titles = [fix.title for fix in found]
+    assert "fastload's loader" in titles
+    assert "fastload's loader, fuse=True" in titles
+    assert not any("seeding" in title for title in titles)  # 2 % is too little for torch's streams
+    assert "+DataLoader(..., fuse=True)" in found[titles.index("fastload's loader, fuse=True")].change.splitlines()
+
+
+def test_fuse_is_a_change_of_a_loader_of_fastloads_too():
+    rank = tried()
+    rank.loaders[0] = {**rank.loaders[0], "engine": "fastload", "fuse": "auto", "seeding": "sample"}
+    fix = WhatIf(rank, WARMUP).fix("fused", {"fuse": True})
+    assert fix.step_ms.value == pytest.approx(20 * 0.6, rel=0.06)
+    assert fix.change.splitlines()[:2] == ["-DataLoader(..., fuse='auto')", "+DataLoader(..., fuse=True)"]
+
+
+def test_how_much_trials_differ_is_in_the_interval():
+    rank = tried()
+    rank.trials = {0: Trials({TORCH: (MS,) * 6, AUTO: (MS // 4, MS // 2, MS // 4, MS // 2, MS // 4, MS // 2)})}
+    found = predict(rank, {"engine": "fastload"}, WARMUP)
+    assert found.low < 0.9 * found.value
+    assert found.high > 1.1 * found.value
+
+
+def test_without_trials_fuse_is_refused_with_the_reason_and_samples_cost_what_they_did():
+    rank = recorded([40.0] * 80, workers=2, loop_ms=4.0, computing=1.0)
+    assert predict(rank, {"engine": "fastload"}, WARMUP).value == pytest.approx(20.0, rel=0.06)
+    with pytest.raises(ConfigError, match="engine=torch, fuse=None, seeding=None: what samples cost with other sett"):
+        predict(rank, {"engine": "fastload", "fuse": True}, WARMUP)
 
 
 def test_a_recording_without_workers_tasks_predicts_nothing():

@@ -93,8 +93,9 @@ def test_a_change_that_needs_an_edit_of_the_script_is_not_run_again(recording):
     done = whatif("seen", "--cache", "encoded", "--rerun", folder=recording)
     assert done.returncode == 2
     assert done.stderr == (
-        "fastload whatif: --rerun changes num_workers, prefetch_factor, in_order, persistent_workers, engine from "
-        "outside, and cache takes an edit: make the change in the script, record it again, and see fastload compare\n"
+        "fastload whatif: --rerun changes num_workers, prefetch_factor, in_order, persistent_workers, fuse, "
+        "seeding, engine from outside, and cache takes an edit: make the change in the script, record it again, and "
+        "see fastload compare\n"
     )
 
 

@@ -13,8 +13,8 @@ from .unseen import leave, unseen
 VARIABLE = "FASTLOAD_CHANGE"
 """The environment variable with the change, as JSON: ``settings`` for the loaders that ``match``."""
 
-SETTABLE = ("num_workers", "prefetch_factor", "in_order", "persistent_workers")
-"""Arguments of torch's DataLoader that can be set."""
+SETTABLE = ("num_workers", "prefetch_factor", "in_order", "persistent_workers", "fuse", "seeding")
+"""Arguments of a DataLoader that can be set; torch's takes no notice of those that are fastload's only."""
 
 _OF_WORKERS = ("prefetch_factor", "persistent_workers", "multiprocessing_context", "timeout")
 """Arguments that torch refuses where there are no workers."""

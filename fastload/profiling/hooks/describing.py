@@ -15,7 +15,7 @@ _LIBRARIES = ("torch", "torchvision", "torchdata", "fastload", "numpy", "builtin
 """Packages whose ``__len__`` may be called at any time."""
 _NAMES = (
     *("batch_size", "prefetch_factor", "pin_memory", "persistent_workers", "in_order", "drop_last"),
-    *("timeout", "worker_method"),
+    *("timeout", "worker_method", "fuse", "seeding"),
 )
 
 _NAMED = (FunctionType, MethodType, BuiltinFunctionType, type)

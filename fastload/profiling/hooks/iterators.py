@@ -71,6 +71,21 @@ class Iterators:
             self._loaders[id(loader)] = self._told[number][1], number
         return number
 
+    def living(self) -> list[tuple[int, Any]]:
+        """Return the loaders that are still there, with their numbers."""
+        found = ((number, last()) for number, (_, last) in self._told.items())
+        return [(number, loader) for number, loader in found if loader is not None]
+
+    def end_workers(self) -> None:
+        """End the workers of all iterators as they end after an epoch.
+
+        At Python's own end they are killed, and one that was about to send a batch of torch's would leave it in
+        /dev/shm.
+        """
+        for iterator in list(self._living):
+            if hasattr(iterator, "_shutdown_workers"):
+                iterator._shutdown_workers()
+
     def note_pass(self, iterator: Any, loader: Any, begun: int) -> None:
         """Note that an iterator has begun a pass, which took from ``begun`` until now."""
         number, which = number_of(iterator), self.loader(loader, iterator)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import sys
@@ -24,6 +25,7 @@ from .stages import Stages
 from .stopping import Stopping
 from .tasks import Tasks
 from .torch_loader import TorchLoader
+from .trying import Trying
 from .waits import Waits
 
 
@@ -45,12 +47,15 @@ class Hooks:
         self._waiting: list[object] = []
         stages = Stages(recorder, self._places) if recorder.level == 2 else None
         nesting, iterators = Nesting(), Iterators(recorder, only)
+        self.trying = Trying(iterators.living, recorder.note, self.close)
         if cold:
             Cold(recorder, nesting)
         fetching = Fetching(recorder, nesting, stages)
         self._loop = MainThread(recorder, fetching)
         self._copies = Copies(recorder, self._places)
-        waits = Waits(recorder, iterators, nesting, self._loop, stopping or Stopping(None), self._copies)
+        stopping = stopping or Stopping(None)
+        stopping.end_workers = iterators.end_workers
+        waits = Waits(recorder, iterators, nesting, self._loop, stopping, self._copies)
         tasks = Tasks(recorder, iterators, nesting, fetching)
         loader = TorchLoader(self._places, waits, tasks, Pinning(recorder, iterators, nesting))
         observe.listener = FastloadLoader(recorder, fetching, iterators, waits)
@@ -94,7 +99,9 @@ def start(wanted: str) -> None:
     options: dict[str, Any] = json.loads(wanted)
     recorder = Recorder(options["folder"], options["level"])
     stopping = Stopping(options["stop_after"], cached=options.get("cached", 0), again=options.get("again", 0))
-    Hooks(recorder, stopping, cold=options.get("cold", False))
+    hooks = Hooks(recorder, stopping, cold=options.get("cold", False))
+    stopping.at_end = hooks.trying.run
+    atexit.register(hooks.trying.run)
     if (change := os.environ.get(VARIABLE)) is not None:
         changing = Changing(change, recorder)
         after_import("torch.utils.data.dataloader", changing.hook)

@@ -10,6 +10,7 @@ import sys
 import threading
 import weakref
 from collections import deque
+from collections.abc import Callable
 from types import FrameType
 from typing import Any, NoReturn
 
@@ -41,6 +42,10 @@ class Stopping:
         self._limit = limit
         self._cached = cached
         self._again_at_first = again if cached else 0
+        self.at_end: Callable[[], None] | None = None
+        """Called before the script is ended for the first time."""
+        self.end_workers: Callable[[], None] = lambda: None
+        """Ends the workers of all loaders; the hooks, which know the loaders, set it."""
         self._begin()
         in_children(self._begin)
         if limit is not None and _SIGNAL is not None and signal.getsignal(_SIGNAL) is signal.SIG_DFL:
@@ -83,13 +88,15 @@ class Stopping:
         has_returned = here in self._ended or (self._before is not None and here not in self._before)
         self._returns += has_returned
         if self._returns > _PATIENCE:
-            _end_process()
+            _end_process(self.end_workers)
+        if not self._ended and self.at_end is not None:
+            self.at_end()
         self._ended.add(here)
         if here is main or has_returned or self._before is None:
             self._before = weakref.WeakSet(threading.enumerate())
             if here is not main and main.is_alive() and main.ident is not None:
                 if _SIGNAL is None or signal.getsignal(_SIGNAL) is not _end:
-                    _end_process()  # it may wait for a batch for ever
+                    _end_process(self.end_workers)  # it may wait for a batch for ever
                 signal.pthread_kill(main.ident, _SIGNAL)
         raise SystemExit(0)
 
@@ -98,10 +105,10 @@ def _end(_: int, __: FrameType | None) -> None:
     raise SystemExit(0)
 
 
-def _end_process() -> NoReturn:
-    """End this process whatever the script does, with status 0, after what it has registered with atexit.
+def _end_process(end_workers: Callable[[], None]) -> NoReturn:
+    """End this process whatever the script does, with status 0, after its workers and what atexit has registered.
 
-    What it has printed is written; its workers end as they do when their parent is gone.
+    What it has printed is written.
     """
     with contextlib.suppress(Exception):
         print(
@@ -113,6 +120,8 @@ def _end_process() -> NoReturn:
     watchdog.daemon = True
     watchdog.start()
     try:
+        with contextlib.suppress(Exception):
+            end_workers()
         atexit._run_exitfuncs()
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(Exception):

@@ -1,0 +1,301 @@
+"""States of ``random``, NumPy and torch for a run of samples: computed by the native library, installed by a copy.
+
+In: three generators, and what the keys of the samples are made of. Out: at each step the generators are in the state
+that seeding them with the next sample's key gives.
+
+NOTE [Where states are]: NumPy gives the address of a bit generator's state in public. That of a ``random.Random`` lies
+behind the object's header, a ``RandomState`` keeps a second Gaussian somewhere in itself, and torch's generator, whose
+``set_state`` takes 0.5 µs and displaces half of a first-level cache, has its state near its beginning.
+:func:`_offsets` looks for them in objects of its own, within their sizes. Nothing is written unless what is there is
+what ``getstate()`` and ``get_state()`` say; and :mod:`fastload.seeding`, which uses this module, compares all that is
+written with slow seeding before it touches a generator of the user's. Other versions are seeded slowly.
+"""
+
+from __future__ import annotations
+
+import array
+import ctypes
+import functools
+import random
+import struct
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from .. import native
+
+# The 624 words of a Mersenne Twister, and its place among them.
+_STATE_BYTES = 2500
+_WORDS = struct.Struct("<625I")
+# Of torch's state, as set_state takes it: where 32 bits of Gaussian and a flag are.
+_TORCH_FLOAT = 5048
+# In memory, the first of its two Gaussians, in bytes from the seed.
+_TORCH_GAUSS = 2520
+_MARK = 0x9E3779B97F4A7C15
+_ENDLESS = 2**63 - 1
+_LEVELS = len(native.LEVELS)
+
+
+class _States(ctypes.Structure):
+    """``struct states`` of generators.c."""
+
+    _fields_ = [
+        ("random", ctypes.c_void_p),
+        ("numpy", ctypes.c_void_p),
+        ("gauss", ctypes.c_void_p),
+        ("torch", ctypes.c_void_p),
+        ("interpreter", ctypes.c_void_p),
+        ("first_thread", ctypes.c_void_p),
+        ("next_thread", ctypes.c_void_p),
+    ]
+
+
+class _Run(ctypes.Structure):
+    """``struct run`` of generators.c."""
+
+    _fields_ = [
+        ("states", ctypes.POINTER(_States)),
+        ("room", ctypes.c_void_p),
+        ("ids", ctypes.c_void_p),
+        ("first", ctypes.c_int64),
+        ("stride", ctypes.c_int64),
+        ("num", ctypes.c_int64),
+        ("done", ctypes.c_int64),
+        ("level", ctypes.c_int64),
+        ("prefix", ctypes.c_uint8 * 32),
+    ]
+
+
+@functools.cache
+def why_not() -> str | None:
+    """Return why states cannot be installed by a copy; None if they can, as far as reading them shows."""
+    found = _offsets()
+    return found if isinstance(found, str) else None
+
+
+@functools.cache
+def _offsets() -> tuple[int, int, int] | str:
+    """Return where states are; or why that is not known. See NOTE [Where states are].
+
+    Returns:
+        Of the state of a ``random.Random`` and the Gaussian of a ``RandomState``, in bytes from their ``id()``; and of
+        the state of a ``torch.Generator``, from its ``_cdata``.
+    """
+    if not native.available():
+        return f"the native library cannot be used: {native.why_not()}"
+    if sys.implementation.name != "cpython" or not getattr(sys, "_is_gil_enabled", lambda: True)():
+        return "this Python may run several threads at once, or has its objects elsewhere than at their id()"
+    if sys.byteorder != "little":
+        return "this processor is big-endian"
+    try:
+        offsets = _random_offset(), _gauss_offset(), _torch_offset()
+    except Exception as error:  # whatever other versions raise
+        return f"looking for the states of this Python's, NumPy's or torch's generators failed: {error!r}"
+    if None in offsets:
+        return "the states of this Python's, NumPy's or torch's generators are not laid out as in the versions known"
+    return offsets  # type: ignore[return-value]  # none is None
+
+
+def _random_offset() -> int | None:
+    probe = random.Random(1)
+    offset = object.__basicsize__
+    size = random.Random.__base__.__basicsize__  # type: ignore[union-attr]  # it has one
+    words = probe.getstate()[1]
+    if size < offset + _STATE_BYTES or len(words) != 625:
+        return None
+    return offset if _at(id(probe) + offset, _STATE_BYTES) == _WORDS.pack(words[-1], *words[:-1]) else None
+
+
+def _gauss_offset() -> int | None:
+    probe: Any = np.random.RandomState(1)
+    _, words, place, *_ = probe.get_state(legacy=True)
+    if _at(probe._bit_generator.ctypes.state_address, _STATE_BYTES) != _WORDS.pack(*words, place):
+        return None
+    mark = 0.123456789012345678
+    memories = []
+    for kept in (0, 1):
+        probe.set_state(("MT19937", words, place, kept, mark))
+        memories.append(_at(id(probe), np.random.RandomState.__basicsize__))
+    found = memories[1].find(struct.pack("<d", mark)) - 8
+    if found < 0 or [memory[found : found + 4] for memory in memories] != [struct.pack("<i", kept) for kept in (0, 1)]:
+        return None
+    # No other byte hangs on it.
+    return found if sum(one != other for one, other in zip(*memories, strict=True)) == 1 else None
+
+
+def _torch_offset() -> int | None:
+    probe: Any = torch.Generator().manual_seed(_MARK)
+    state = probe.get_state()
+    words = state[24 : 24 + 8 * 624].view(torch.int64).to(torch.int32).numpy().tobytes()
+    # Each look is within the object, if that has 624 words: up to where they are found, no more is read than precedes.
+    mark = struct.pack("<Q", _MARK)
+    found = next((place for place in range(16, 256, 8) if _at(probe._cdata + place, 8) == mark), None)
+    if found is None or _at(probe._cdata + found + 8, 5) != struct.pack("<i?", 1, True):
+        return None
+    if _at(probe._cdata + found + 16, 4 + len(words)) != bytes(4) + words:
+        return None
+    torch.randn(1, generator=probe)  # makes two and keeps one
+    state = probe.get_state()
+    state[_TORCH_FLOAT : _TORCH_FLOAT + 5] = torch.tensor([*struct.pack("<f?", 0.25, True)], dtype=torch.uint8)
+    probe.set_state(state)
+    kept = struct.pack("<f?", 0.25, True), state[24 + 8 * 625 : 24 + 8 * 626].numpy().tobytes() + b"\1"
+    places = found + _TORCH_GAUSS, found + _TORCH_GAUSS + 8
+    return (
+        found
+        if all(_at(probe._cdata + place, len(one)) == one for place, one in zip(places, kept, strict=True))
+        else None
+    )
+
+
+def _at(address: int, num_bytes: int) -> bytes:
+    return ctypes.string_at(address, num_bytes)
+
+
+class States:
+    """The states of three generators, as memory.
+
+    Args:
+        for_random: exactly a ``random.Random``. The caller keeps it as long as this is used, and the others too.
+        for_numpy: exactly a ``RandomState``, of an ``MT19937``.
+        for_torch: of the CPU.
+
+    Raises:
+        TypeError: these are others.
+        RuntimeError: it cannot be done here: see :func:`why_not`.
+
+    Ownership: of one thread at a time. It holds no reference to the generators, since workers/routing.py replaces
+    those that it finds.
+    """
+
+    def __init__(self, for_random: random.Random, for_numpy: np.random.RandomState, for_torch: Any) -> None:
+        offsets = _offsets()
+        if isinstance(offsets, str):
+            raise RuntimeError(offsets)
+        self.bits: Any = for_numpy._bit_generator
+        """Of NumPy. While the user has given ``for_numpy`` another, its state is elsewhere."""
+        kinds = type(for_random), type(for_numpy), type(self.bits)
+        if kinds != (random.Random, np.random.RandomState, np.random.MT19937):
+            raise TypeError(f"generators must be a random.Random and a RandomState of an MT19937, got {kinds}")
+        self.lock = self.bits.lock
+        """To be held while states are read or written: NumPy draws many numbers at once without the GIL."""
+        python = ctypes.pythonapi
+        python.PyInterpreterState_Get.restype = ctypes.c_void_p
+        self.places = _States(
+            random=id(for_random) + offsets[0],
+            numpy=self.bits.ctypes.state_address,
+            gauss=id(for_numpy) + offsets[1],
+            torch=for_torch._cdata + offsets[2],
+            interpreter=python.PyInterpreterState_Get(),
+            first_thread=ctypes.cast(python.PyInterpreterState_ThreadHead, ctypes.c_void_p),
+            next_thread=ctypes.cast(python.PyThreadState_Next, ctypes.c_void_p),
+        )
+        """Their addresses."""
+        self._address = ctypes.byref(self.places)
+
+    def read(self) -> Any:
+        """Return the states, but for the Gaussian that ``random`` keeps."""
+        library = _library()
+        memory = library.memory()
+        with self.lock:
+            library.read(self._address, memory)
+        return memory
+
+    def write(self, memory: Any) -> None:
+        """Write what :meth:`read` has returned."""
+        with self.lock:
+            _library().write(self._address, memory)
+
+
+class Run:
+    """Seeds generators for one sample after the other.
+
+    Args:
+        states: of the generators.
+        level: at most this one of ``native.LEVELS`` is used; all give the same bits.
+
+    Ownership: of one thread at a time, and for one run at a time.
+
+    Attributes:
+        step: a function that gives the generators the states of the next sample, but for the Gaussian that ``random``
+            keeps. To be called with :attr:`handle`. Returns 0; -1 if there is no next sample; 1, and nothing was
+            done, if other threads are there: then :attr:`step_locked` is to be called, with the states' lock held.
+        step_locked: likewise. It never returns 1.
+        handle: what they are to be called with.
+    """
+
+    def __init__(self, states: States, level: int = _LEVELS - 1) -> None:
+        library = _library()
+        self.states = states
+        self._room = np.empty(library.room, dtype=np.uint8)
+        self._run = _Run(states=ctypes.pointer(states.places), room=self._room.ctypes.data, level=level)
+        self.step, self.step_locked, self.handle = library.step, library.step_locked, ctypes.byref(self._run)
+        library.prepare(self.handle)
+        self._ids: Any = None
+        self._prefix = b""
+        self._goes_on = False
+
+    def begin(self, prefix: bytes, ids: Sequence[int]) -> bool:
+        """Begin with a first sample.
+
+        Args:
+            prefix: 32 bytes, which the keys are hashes of, each with an id behind it.
+            ids: a list, or a range, whose end is not looked at.
+
+        Returns:
+            False if an id needs more than 64 bits: it cannot be done then.
+        """
+        run = self._run
+        if type(ids) is range:
+            # States are made for some samples at once. Those left from the run before may be these samples'.
+            going_on = self._goes_on and prefix == self._prefix and ids.step == run.stride
+            if going_on and ids.start == run.first + run.done * run.stride:
+                return True
+            if max(abs(ids.start), abs(ids.step)) >= 2**62:
+                return False
+            run.ids, run.first, run.stride, run.num = None, ids.start, ids.step, _ENDLESS
+        else:
+            try:
+                self._ids = array.array("q", ids)
+            except OverflowError:
+                return False
+            run.ids, run.num = self._ids.buffer_info()
+        self._goes_on = type(ids) is range
+        if prefix != self._prefix:
+            ctypes.memmove(run.prefix, prefix, len(run.prefix))
+            self._prefix = prefix
+        run.done = 0
+        return True
+
+    def left(self, ids: Sequence[int]) -> Sequence[int]:
+        """Return those of the ids given to :meth:`begin` that no step was made for."""
+        run = self._run
+        if type(ids) is range:
+            return range(run.first + run.done * run.stride, _ENDLESS, run.stride)
+        return ids[run.done :]
+
+
+class _Library:
+    """The functions of generators.c. They keep the GIL, so that no other thread draws from ``random`` meanwhile."""
+
+    def __init__(self) -> None:
+        functions = ctypes.PyDLL(str(native.LIBRARY))
+        # Types of arguments are not declared: converting them would take longer than a step's call.
+        self.prepare = functions["fastload_generators_prepare"]
+        self.read, self.write = functions["fastload_generators_read"], functions["fastload_generators_write"]
+        self.step, self.step_locked = (
+            functions["fastload_generators_next"],
+            functions["fastload_generators_next_locked"],
+        )
+        self.room = int(native.function("fastload_generators_room", ctypes.c_int64)())
+        self.memory = ctypes.c_char * int(native.function("fastload_generators_bytes", ctypes.c_int64)())
+
+
+@functools.cache
+def _library() -> _Library:
+    return _Library()
+
+
+__all__ = ["Run", "States", "why_not"]

@@ -1,0 +1,91 @@
+"""What would make a loader's samples cheaper, measured on a few of them: the end of ``fastload explain``.
+
+In: a loader. Out: changes with their gains. Samples are made without workers, on copies, and their processor time is
+taken: it takes a second or so, and other work on the machine disturbs it little. What only shows in workers (threads,
+their number) is for ``fastload tune``.
+"""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import dataclass
+from typing import Any
+
+from ..errors import ConfigError
+from .runner import Runner, refused, setting_of
+from .settings import STAGES, Machine, Setting, candidates
+
+SAMPLES = 64
+"""That are measured in each round (whole batches of a stream)."""
+_ROUNDS = 2
+# Below this nothing is said.
+_WORTH = 1.1
+# Samples that take longer than this together are not measured to the end.
+_LONGEST_S = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class Gain:
+    """What a change brings."""
+
+    change: str
+    """As an argument: ``fuse=True``."""
+    factor: float
+    """Processor time a sample before, over that after."""
+    differs: str
+    """Where its batches differ from the present ones; empty: nowhere."""
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """What was measured."""
+
+    unit: str
+    """``sample``, or ``batch`` where samples cannot be counted."""
+    number: int
+    """That were measured."""
+    cpu_s: float
+    """Processor time of one, as the loader is now."""
+    gains: tuple[Gain, ...]
+    """Those worth it, the largest first."""
+
+
+def advise(loader: Any) -> Advice:
+    """Measure what changes of ``fuse`` and ``seeding`` bring.
+
+    Args:
+        loader: a :class:`fastload.DataLoader`; it stays as it is, and copies of it make the samples.
+
+    Raises:
+        Exception: what the dataset raises.
+
+    Blocking: while a few hundred samples are made, or for some seconds at most.
+    """
+    runner = Runner(loader, slice_s=_LONGEST_S, check_s=0.0, read_s=0.0)
+    present = setting_of(loader).having(num_workers=0, resident=None)
+    machine = Machine(processors=1, left_out=frozenset(refused(loader)))
+    live = [present, *(one for one in candidates(STAGES[0], present, machine) if one.resident is None)]
+    times: dict[Setting, list[float]] = {one: [] for one in live}
+    differ: dict[Setting, str] = {}
+    for number in range(_ROUNDS):
+        for setting in live if number % 2 == 0 else live[::-1]:
+            try:
+                cpu_s, made, differs = runner.processor_time(setting, SAMPLES)
+            except ConfigError:
+                if setting == present:
+                    raise
+                continue
+            times[setting].append(cpu_s)
+            differ[setting] = differ.get(setting) or differs
+    before = times.pop(present)
+    gains = []
+    for setting, found in times.items():
+        if found and 0.0 < _WORTH * max(found) <= min(before):  # in each round
+            (name, value), *_ = setting.changes(present).items()
+            factor = statistics.median(before) / statistics.median(found)
+            gains.append(Gain(f"{name}={value!r}", factor, differ[setting]))
+    gains.sort(key=lambda gain: -gain.factor)
+    return Advice("sample" if runner.unit == "samples" else "batch", made, statistics.median(before), tuple(gains))
+
+
+__all__ = ["SAMPLES", "Advice", "Gain", "advise"]

@@ -1,0 +1,217 @@
+"""What a search found, as a table, as text and as JSON.
+
+In: an outcome. Out: text. rich is imported when a table is asked for.
+
+Pure.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from .intervals import Interval
+from .search import Outcome, Trial
+from .settings import as_call, as_options
+
+VERSION = 1
+"""Of what ``--json`` prints."""
+
+
+@dataclass(slots=True, kw_only=True)
+class TuneReport:
+    """What ``fastload tune`` found."""
+
+    subject: str
+    """The loader, in words."""
+    outcome: Outcome
+    unit: str
+    """What is counted: ``samples``, or ``batches``."""
+    processors: int
+    seconds: float
+    """That it took."""
+    notes: list[str] = field(default_factory=list)
+    command: str = ""
+    """The script and its arguments, as ``fastload run`` would get them; empty for an object."""
+    run_options: Sequence[str] = ()
+    """The arguments that ``fastload run`` has options for."""
+
+    def recommended(self) -> dict[str, Any]:
+        """Return the arguments to change, and their values; none where all is best as it is."""
+        best = self.outcome.best
+        return best.setting.changes(self.outcome.present.setting) if best is not None else {}
+
+    def without_an_edit(self) -> str | None:
+        """Return the command that makes the recommended changes without an edit; None if there is none."""
+        changes = self.recommended()
+        options = as_options(changes, self.run_options) if changes and self.command else None
+        return None if options is None else f"fastload run {options} {self.command}"
+
+    def to_json(self) -> str:
+        """Return everything as JSON."""
+        outcome = self.outcome
+        found = {
+            "version": VERSION,
+            "subject": self.subject,
+            "unit": self.unit,
+            "processors": self.processors,
+            "seconds": self.seconds,
+            "present": self._as_data(outcome.present),
+            "trials": [self._as_data(trial) for trial in outcome.trials],
+            "recommended": self.recommended(),
+            "gain": asdict(outcome.best.gain) if outcome.best is not None and outcome.best.gain is not None else None,
+            "line": as_call(self.recommended()) if outcome.best is not None else None,
+            "command": self.without_an_edit(),
+            "verdict": self.verdict(),
+            "notes": self.all_notes(),
+        }
+        return json.dumps(found, indent=1, allow_nan=False)
+
+    def _as_data(self, trial: Trial) -> dict[str, Any]:
+        rate = trial.rate
+        return {
+            "setting": asdict(trial.setting),
+            "words": trial.setting.in_words(self.outcome.present.setting),
+            "rate": None if rate is None else asdict(rate),
+            "slices": [asdict(one) for one in trial.slices],
+            "speedup": trial.speedup if trial.slices else None,
+            "gain": None if trial.gain is None else asdict(trial.gain),
+            "differs": trial.differs,
+            "failed": trial.failed,
+        }
+
+    def verdict(self) -> str:
+        """Return the result in one sentence."""
+        outcome = self.outcome
+        if outcome.best is not None and outcome.best.gain is not None:
+            return f"{_times(outcome.best.gain)} as fast as now, with the same batches"
+        if outcome.present.differs:
+            return (
+                "nothing is recommended: the loader gives other batches each time, under one seed too "
+                f"({outcome.present.differs}), so nothing can be compared; fastload verify finds the stage"
+            )
+        runner_up = outcome.runner_up
+        if runner_up is None:
+            return "nothing is recommended: no setting with the same batches is faster than the present one"
+        words = runner_up.setting.in_words(outcome.present.setting)
+        if runner_up.differs or runner_up.failed:
+            why = f"gives other batches ({runner_up.differs})" if runner_up.differs else f"failed ({runner_up.failed})"
+            return f"nothing is recommended: {words} {why}, at last"
+        if outcome.too_short or runner_up.gain is None:
+            return f"nothing is recommended: the time did not suffice to tell {words} from the present setting"
+        return f"nothing is recommended: {words} was {_times(runner_up.gain)} as fast, which may be noise"
+
+    def all_notes(self) -> list[str]:
+        """Return what a reader should know of how it was done."""
+        made = list(self.notes)
+        runner_up = self.outcome.runner_up
+        if self.outcome.not_tried or (runner_up is not None and runner_up.eligible):
+            left = f"{self.outcome.not_tried} settings were not tried; " if self.outcome.not_tried else ""
+            made.append(f"{left}give it more time: --seconds {_more(self.seconds)}")
+        best = self.outcome.best or self.outcome.present
+        faster = [trial for trial in self.outcome.trials if trial.differs and trial.speedup > 1.05 * best.speedup]
+        made += [
+            f"{trial.setting.in_words(self.outcome.present.setting)} is faster still, but its batches are others "
+            f"({trial.differs}), as where random draws come from elsewhere; choose it if that does not matter to you"
+            for trial in sorted(faster, key=lambda trial: -trial.speedup)[:2]
+        ]
+        return made
+
+    # -- the table ----------------------------------------------------------------------------------------------------
+
+    def table(self) -> Any:
+        """Return a rich renderable: a row for each setting, and below it what is recommended."""
+        from rich import box
+        from rich.console import Group
+        from rich.padding import Padding
+        from rich.table import Table
+        from rich.text import Text
+
+        outcome = self.outcome
+        rows = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 2, 0, 0))
+        rows.add_column("", no_wrap=True, width=1)
+        rows.add_column("setting", overflow="fold")
+        for name in (f"{self.unit}/s", "", "x", "first batch", "CPU", "memory"):
+            rows.add_column(name, justify="right", no_wrap=True)
+        rows.add_column("batches", no_wrap=True)
+        for trial in self._rows():
+            mark, style = self._mark(trial)
+            rows.add_row(
+                Text(mark, style),
+                Text(trial.setting.in_words(outcome.present.setting) + self._remark(trial), style),
+                *(Text(word, style) for word in self._numbers(trial)),
+            )
+        parts: list[Any] = [
+            Text(self.subject, "bold"),
+            Text(f"{self.processors} processors, {self.seconds:.0f} s", "dim"),
+            Text(""),
+            rows,
+            Text(""),
+            Text(self.verdict(), "bold green" if outcome.best is not None else "bold"),
+        ]
+        if outcome.best is not None:
+            parts.append(Padding(Text(as_call(self.recommended()), "cyan"), (0, 0, 0, 4)))
+            command = self.without_an_edit()
+            if command is not None:
+                parts += [Text("without an edit:"), Padding(Text(command, "cyan"), (0, 0, 0, 4))]
+        for title, lines in (("could not be run", self._failures()), ("notes", self.all_notes())):
+            if lines:
+                parts += [Text(""), Text(title, "bold"), *(Padding(Text(line), (0, 0, 0, 2)) for line in lines)]
+        return Group(*parts)
+
+    def _rows(self) -> Iterator[Trial]:
+        """Yield what was measured: the same batches first, the fastest before the others."""
+        measured = [trial for trial in [self.outcome.present, *self.outcome.trials] if trial.slices]
+        yield from sorted(measured, key=lambda trial: (not trial.eligible, -trial.speedup))
+
+    def _mark(self, trial: Trial) -> tuple[str, str]:
+        if trial is self.outcome.best:
+            return "▶", "bold green"
+        return (" ", "bold") if trial is self.outcome.present else (" ", "" if trial.eligible else "dim")
+
+    def _remark(self, trial: Trial) -> str:
+        return "  (present)" if trial is self.outcome.present else ""
+
+    def _numbers(self, trial: Trial) -> Iterator[str]:
+        rate = trial.rate
+        assert rate is not None
+        yield _rate(rate.value)
+        yield f"[{_rate(rate.low)} - {_rate(rate.high)}]" if len(trial.slices) > 1 else ""
+        yield f"{trial.speedup:.2f}"
+        yield _duration(statistics.median(one.first_s for one in trial.slices))
+        cpu = [one.cpu_s for one in trial.slices if one.cpu_s is not None]
+        yield _duration(statistics.median(cpu)) if cpu else "-"
+        held = [one.memory for one in trial.slices if one.memory is not None]
+        yield f"{max(held) / 2**20:,.0f} MiB" if held else "-"
+        yield "others" if trial.differs else "same"
+
+    def _failures(self) -> list[str]:
+        present = self.outcome.present.setting
+        return [f"{trial.setting.in_words(present)}: {trial.failed}" for trial in self.outcome.trials if trial.failed]
+
+
+def _times(gain: Interval) -> str:
+    return f"{gain.value:.2f} times [{gain.low:.2f} - {gain.high:.2f}]"
+
+
+def _rate(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def _duration(seconds: float) -> str:
+    """Return a time with three digits."""
+    for unit, scale in (("s", 1.0), ("ms", 1e3), ("µs", 1e6)):
+        if seconds * scale >= 1 or unit == "µs":
+            break
+    return f"{seconds * scale:.3g} {unit}"
+
+
+def _more(seconds: float) -> int:
+    return max(60, math.ceil(0.3 * seconds) * 10)
+
+
+__all__ = ["VERSION", "TuneReport"]

@@ -1,0 +1,256 @@
+"""The search for the fastest setting: which candidate is measured when, what is dropped, what is recommended.
+
+In: what measures a setting for a slice of time, and a clock. Out: trials, and the verdict. A stage measures its
+candidates in turns with the best setting so far, drops those that fall behind after each round, and keeps one only if
+it is faster in each of them. What remains in the end is compared at length with the present setting: first
+its batches, then its speed, in pairs of slices. Only these pairs decide, so that a lucky slice among many recommends
+nothing.
+
+Pure: the clock is given.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from ..errors import ConfigError
+from .intervals import Interval, median_interval
+from .settings import STAGES, Machine, Setting, candidates
+
+# Parts of the time by whose ends each stage, and at last all, is done.
+_ENDS = (0.30, 0.42, 0.56, 0.66)
+_ROUNDS = 3
+# After a round: candidates this much slower than the fastest of the stage are dropped, and of the rest the slower half.
+_FAR_BEHIND = 0.85
+# The gain that is worth a recommendation; that a stage believes, which has few rounds; and after a single round.
+_WORTH = 1.05
+_STEP = 1.08
+_AT_ONCE = 1.25
+_LEAST_PAIRS = 3
+# The pairs of the end may take this much longer than was asked for, so that there are enough.
+_GRACE = 1.25
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slice:
+    """What was measured of one setting in one go."""
+
+    rate: float
+    """Samples a second (batches, where samples cannot be counted)."""
+    first_s: float
+    """From ``iter()`` to the first batch."""
+    cpu_s: float | None = None
+    """Processor time a sample, of this process and the workers; None where the system does not say."""
+    memory: int | None = None
+    """Bytes that this process and the workers hold more than this process did before; None as above."""
+    differs: str = ""
+    """Where its batches differ from the present ones; empty: nowhere."""
+
+
+@dataclass(slots=True)
+class Trial:
+    """A setting, and what is known of it."""
+
+    setting: Setting
+    slices: list[Slice] = field(default_factory=list)
+    differs: str = ""
+    failed: str = ""
+    speedup: float = 1.0
+    """Its speed over that of the present setting, each against what was measured in turns with it."""
+    gain: Interval | None = None
+    """Its speed over that of the present setting, from slices that were measured in pairs."""
+
+    @property
+    def rate(self) -> Interval | None:
+        """Samples a second; None if it could not be measured."""
+        return median_interval([one.rate for one in self.slices]) if self.slices else None
+
+    @property
+    def eligible(self) -> bool:
+        """Whether it can be recommended, if it is fast enough."""
+        return bool(self.slices) and not self.differs and not self.failed
+
+
+class Measure(Protocol):
+    """What makes measurements."""
+
+    def measure(self, setting: Setting) -> Slice:
+        """Run a loader with a setting for a short while. Raises what the loader raises."""
+
+    def check(self, setting: Setting) -> str:
+        """Compare more of its batches with the present ones; return where they differ, empty if nowhere."""
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What a search found."""
+
+    present: Trial
+    trials: list[Trial]
+    """All others."""
+    best: Trial | None = None
+    """What is recommended; None: to leave all as it is."""
+    runner_up: Trial | None = None
+    """What seemed fastest where nothing is recommended; its ``gain`` says why not."""
+    not_tried: int = 0
+    """Candidates that the time did not suffice for."""
+    too_short: bool = False
+    """Whether the time did not suffice for comparing the fastest setting with the present one."""
+
+
+def search(
+    present: Setting,
+    runner: Measure,
+    machine: Machine,
+    seconds: float,
+    clock: Callable[[], float],
+    tell: Callable[[Setting, float], object] = lambda setting, part: None,
+) -> Outcome:
+    """Search for the fastest setting.
+
+    Args:
+        present: the setting that the loader has.
+        runner: what measures.
+        machine: what the candidates depend on.
+        seconds: that it may take, about.
+        clock: says how many seconds it is.
+        tell: hears which setting is measured next, and which part of the time is over.
+
+    Raises:
+        Exception: what the loader raises with its present setting.
+    """
+    return _Search(present, runner, machine, seconds, clock, tell).run()
+
+
+@dataclass
+class _Search:
+    present: Setting
+    runner: Measure
+    machine: Machine
+    seconds: float
+    clock: Callable[[], float]
+    tell: Callable[[Setting, float], object]
+
+    def run(self) -> Outcome:
+        self._begun = self.clock()
+        first = Trial(self.present)
+        self._outcome = outcome = Outcome(first, [])
+        self._known = {self.present: first}
+        self.runner.measure(self.present)  # what is done once, and files that are read for the first time
+        chain = [first]  # each faster than the one before
+        for stage, end in zip(STAGES, _ENDS, strict=True):
+            found = [one for one in candidates(stage, chain[-1].setting, self.machine) if one not in self._known]
+            winner = self._stage(chain[-1], [Trial(one) for one in found], end)
+            if winner is not None:
+                chain.append(winner)
+        if not first.slices:
+            self._measure(first)
+        while len(chain) > 1:
+            try:
+                chain[-1].differs = self.runner.check(chain[-1].setting)
+            except Exception as error:  # as in a slice
+                chain[-1].failed = _in_a_line(error)
+            if chain[-1].eligible:
+                break
+            chain.pop()
+        if len(chain) > 1:
+            self._decide(chain[-1])
+        return outcome
+
+    def _left(self, end: float) -> float:
+        return self._begun + end * self.seconds - self.clock()
+
+    def _measure(self, trial: Trial) -> Slice | None:
+        """Measure a slice; None if it cannot be."""
+        self.tell(trial.setting, min(1.0, (self.clock() - self._begun) / self.seconds))
+        try:
+            slice_ = self.runner.measure(trial.setting)
+        except Exception as error:  # of the user's code, or of a check of arguments
+            if trial.setting == self.present:
+                raise
+            trial.failed = _in_a_line(error)
+            return None
+        trial.slices.append(slice_)
+        trial.differs = trial.differs or slice_.differs
+        return slice_
+
+    def _stage(self, best: Trial, trials: list[Trial], end: float) -> Trial | None:
+        """Measure candidates in turns with the best so far; return the one that is faster, if one is."""
+        live, rates = list(trials), {id(trial): list[float]() for trial in [best, *trials]}
+        for number in range(_ROUNDS):
+            if not live or (number and self._left(end) <= 0):
+                break
+            for trial in [best, *live] if number % 2 == 0 else [*reversed(live), best]:
+                # At least one candidate of each stage has its turn.
+                if number == 0 and trial is not best and trial is not live[0] and self._left(end) <= 0:
+                    self._outcome.not_tried += 1
+                    continue
+                self._know(trial)
+                slice_ = self._measure(trial)
+                if slice_ is not None:
+                    rates[id(trial)].append(slice_.rate)
+            live = self._kept([trial for trial in live if trial.eligible], rates)
+        middle = {key: statistics.median(found) for key, found in rates.items() if found}
+        for trial in trials:
+            if trial.slices:
+                trial.speedup = best.speedup * middle[id(trial)] / middle[id(best)]
+        fastest = max(live, key=lambda trial: middle[id(trial)], default=None)
+        if fastest is None:
+            return None
+        rounds = zip(rates[id(fastest)], rates[id(best)], strict=False)
+        return fastest if _is_faster([one / other for one, other in rounds]) else None
+
+    def _know(self, trial: Trial) -> None:
+        if trial.setting not in self._known:
+            self._known[trial.setting] = trial
+            self._outcome.trials.append(trial)
+
+    @staticmethod
+    def _kept(live: list[Trial], rates: dict[int, list[float]]) -> list[Trial]:
+        ordered = sorted(live, key=lambda trial: -statistics.median(rates[id(trial)]))
+        if not ordered:
+            return []
+        least = _FAR_BEHIND * statistics.median(rates[id(ordered[0])])
+        near = [trial for trial in ordered if statistics.median(rates[id(trial)]) >= least]
+        return near[: max(1, (len(ordered) + 1) // 2)]
+
+    def _decide(self, best: Trial) -> None:
+        """Compare a setting with the present one, in pairs of slices; recommend it, or say why not."""
+        outcome, ratios = self._outcome, list[float]()
+        while not best.failed and not best.differs:
+            left = self._left(1.0 if len(ratios) >= _LEAST_PAIRS else _GRACE)
+            if left <= 0:
+                break
+            both = [outcome.present, best] if len(ratios) % 2 == 0 else [best, outcome.present]
+            rates = {id(trial): slice_.rate for trial in both if (slice_ := self._measure(trial)) is not None}
+            if len(rates) == 2:
+                ratios.append(rates[id(best)] / rates[id(outcome.present)])
+        outcome.runner_up = best
+        if ratios:
+            best.gain = median_interval(ratios)
+            best.speedup = best.gain.value
+        outcome.too_short = len(ratios) < _LEAST_PAIRS
+        if best.gain is None or not best.eligible or outcome.too_short:
+            return
+        if best.gain.low > 1.0 and best.gain.value >= _WORTH:
+            outcome.best, outcome.runner_up = best, None
+
+
+def _is_faster(ratios: list[float]) -> bool:
+    """Whether what was measured in turns with another is faster by more than what chance does often."""
+    gain = statistics.median(ratios)
+    return min(ratios) > 1.0 and gain >= (_STEP if len(ratios) > 1 else _AT_ONCE)
+
+
+def _in_a_line(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    # A worker's error has its traceback in the message; what it says stands in the last line.
+    said = (lines[-1] if "Traceback" in str(error) else lines[0]) if lines else ""
+    # What is to be done about it does not matter here.
+    return said.partition(". ")[0] if isinstance(error, ConfigError) else f"{type(error).__name__}: {said}"
+
+
+__all__ = ["Measure", "Outcome", "Slice", "Trial", "search"]

@@ -1,0 +1,137 @@
+"""What can be chosen about a loader, and which choices are tried.
+
+In: the present setting, and the machine. Out: candidates, stage by stage: each stage changes the best setting of the
+stage before in one respect, so that tens of combinations take the time of ten.
+
+Pure.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+PREFETCH = 2
+"""torch's ``prefetch_factor`` where none is given."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """Arguments of a loader that are tried."""
+
+    num_workers: int
+    worker_method: str
+    prefetch_factor: int | None
+    fuse: bool | str
+    seeding: str
+    chunk_size: int | str | None
+    resident: str | None
+
+    def having(self, **changes: Any) -> Setting:
+        """Return the setting with other arguments; ``prefetch_factor`` is there exactly if workers are."""
+        changed = dataclasses.replace(self, **changes)
+        if not changed.num_workers:
+            return dataclasses.replace(changed, prefetch_factor=None)
+        return changed if changed.prefetch_factor else dataclasses.replace(changed, prefetch_factor=PREFETCH)
+
+    def changes(self, present: Setting) -> dict[str, Any]:
+        """Return the arguments that differ from the present ones, in the order of the fields."""
+        before, after = dataclasses.asdict(present), dataclasses.asdict(self)
+        changed = {name: value for name, value in after.items() if value != before[name]}
+        if not (self.num_workers and present.num_workers) and changed.get("prefetch_factor") in (None, PREFETCH):
+            changed.pop("prefetch_factor", None)  # it comes and goes with the workers
+        return changed
+
+    def in_words(self, present: Setting) -> str:
+        """Return the workers, and what else differs from the present setting."""
+        kind = "thread" if self.worker_method == "thread" else "process"
+        plural = "es" if kind == "process" else "s"
+        words = [f"{self.num_workers} {kind}{plural if self.num_workers > 1 else ''}" if self.num_workers else "inline"]
+        words += [
+            f"{name}={_quoted(value)}"
+            for name, value in self.changes(present).items()
+            if name not in ("num_workers", "worker_method")
+        ]
+        return ", ".join(words)
+
+
+def as_call(changes: Mapping[str, Any]) -> str:
+    """Return the line to paste."""
+    return f"DataLoader(..., {', '.join(f'{name}={_quoted(value)}' for name, value in changes.items())})"
+
+
+def _quoted(value: Any) -> str:
+    return f'"{value}"' if isinstance(value, str) else repr(value)
+
+
+def as_options(changes: Mapping[str, Any], known: Sequence[str]) -> str | None:
+    """Return the options of ``fastload run`` that make the same changes; None if it has none for one of them."""
+    if not all(name in known and value is not None for name, value in changes.items()):
+        return None
+    words = []
+    for name, value in changes.items():
+        option = f"--{name.replace('_', '-')}"
+        words.append(option if value is True else f"{option}={'false' if value is False else value}")
+    return " ".join(words)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """What the candidates depend on beside the present setting."""
+
+    processors: int
+    has_device: bool = False
+    """Whether batches go to a device, where data can be resident."""
+    left_out: frozenset[tuple[str, Any]] = frozenset()
+    """Arguments with values that are not to be tried."""
+
+
+Stage = Callable[[Setting, Machine], list[Setting]]
+
+
+def _making(best: Setting, machine: Machine) -> list[Setting]:
+    """How samples are made: the largest gains, so they come first."""
+    made = [best.having(fuse=level) for level in ("auto", True)]
+    made.append(best.having(seeding="torch" if best.seeding == "sample" else "sample"))
+    made.append(best.having(resident="device" if machine.has_device else "host"))
+    return made
+
+
+def _kind(best: Setting, machine: Machine) -> list[Setting]:
+    """By processes or threads; or by workers at all. Without them nothing is loaded beside the training step."""
+    number = best.num_workers or machine.processors
+    return [best.having(num_workers=number, worker_method=method) for method in ("thread", "multiprocessing")]
+
+
+def _number(best: Setting, machine: Machine) -> list[Setting]:
+    """How many workers."""
+    if not best.num_workers:
+        return []
+    half, all_of_them = max(1, machine.processors // 2), machine.processors
+    return [best.having(num_workers=number) for number in (all_of_them, 2 * all_of_them, half)]
+
+
+def _flow(best: Setting, machine: Machine) -> list[Setting]:
+    """Tasks and batches in flight."""
+    if not best.num_workers:
+        return []
+    made = [best.having(prefetch_factor=2 * (best.prefetch_factor or PREFETCH))]
+    if best.seeding == "sample":
+        made.append(best.having(chunk_size=None if best.chunk_size == "batch" else "batch"))
+    return made
+
+
+STAGES: tuple[Stage, ...] = (_making, _kind, _number, _flow)
+
+
+def candidates(stage: Stage, best: Setting, machine: Machine) -> list[Setting]:
+    """Return what a stage tries beside the best setting so far; each once."""
+    if best.resident is not None and stage is not _making:
+        return []  # batches are gathered inside of next(), whatever the workers are
+    found = dict.fromkeys(stage(best, machine))
+    return [one for one in found if one != best and not machine.left_out & {*one.changes(best).items()}]
+
+
+__all__ = ["STAGES", "Machine", "Setting", "Stage", "as_call", "as_options", "candidates"]

@@ -1,0 +1,247 @@
+"""The native library gives generators the states that their own seeding gives them, bit for bit."""
+
+from __future__ import annotations
+
+import ctypes
+import random
+import subprocess
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jpeg_files import SOURCES, compiler
+
+from fastload import native, seeding
+from fastload.native import generators
+from fastload.native.generators import Run, States
+from fastload.seeding import BATCH, SAMPLE, Keys, words
+
+IDS = st.lists(st.integers(-(2**63), 2**63 - 1), max_size=35)
+KEYS = st.builds(Keys, st.integers(-(2**127), 2**127 - 1), st.integers(0, 2**40), st.sampled_from([SAMPLE, BATCH]))
+
+
+class Three:
+    """Three generators of our own, and what seeds them quickly."""
+
+    def __init__(self, level: int = len(native.LEVELS) - 1) -> None:
+        self.random, self.numpy, self.torch = random.Random(0), np.random.RandomState(0), torch.Generator()
+        self.states = States(self.random, self.numpy, self.torch)
+        self.run = Run(self.states, level)
+
+    def step(self) -> int:
+        with self.states.lock:
+            status: int = self.run.step_locked(self.run.handle)
+        self.random.gauss_next = None  # type: ignore[attr-defined]  # as seeding.py does
+        return status
+
+    def seed(self, key: bytes) -> Three:
+        """Seed by the generators' own functions."""
+        for_random, for_numpy, for_torch = words(key)
+        self.random.seed(for_random)
+        self.numpy.seed(for_numpy)
+        self.torch.manual_seed(for_torch)
+        return self
+
+    def draw(self) -> None:
+        """Draw odd numbers of Gaussians, so that each generator keeps one."""
+        self.random.gauss()
+        self.numpy.standard_normal()
+        torch.randn(1, generator=self.torch)
+
+    def now(self) -> tuple[Any, ...]:
+        kind, numbers, *rest = self.numpy.get_state()
+        return self.random.getstate(), (kind, numbers.tolist(), *rest), self.torch.get_state().tolist()
+
+
+@pytest.fixture(params=range(len(native.LEVELS)), ids=native.LEVELS)
+def level(request):
+    return request.param
+
+
+@pytest.fixture(autouse=True)
+def _usable():
+    assert seeding.slow_because() is None, "states cannot be installed here"
+
+
+@settings(max_examples=20)
+@given(keys=KEYS, ids=IDS)
+@pytest.mark.parametrize("level", range(len(native.LEVELS)))
+def test_each_sample_has_the_state_of_its_key(level, keys, ids):
+    three, slow = Three(level), Three()
+    assert three.run.begin(keys.prefix, ids)
+    for identity in ids:
+        assert three.step() == 0
+        assert three.now() == slow.seed(keys.key(identity)).now()
+        three.draw()
+    assert three.step() == -1
+
+
+_MADE = """
+#include "generators.c"
+FASTLOAD_EXPORT void made(const uint64_t digests[2][LANES], int64_t level, uint32_t rows[LANES][ROW])
+{
+    static struct room room;
+    struct run run = {.room = &room, .level = level};
+    fastload_generators_prepare(&run);
+    memcpy(room.digests, digests, sizeof room.digests);
+    make_states(&room, run.level);
+    memcpy(rows, room.rows, sizeof room.rows);
+}
+"""
+
+
+def test_a_seed_of_random_that_fits_32_bits_is_an_array_of_one_word(level, tmp_path):
+    # One key in four billions has such a seed, so it is given to the function that makes states of keys.
+    source, library = tmp_path / "made.c", tmp_path / "made.so"
+    source.write_text(_MADE)
+    subprocess.run([compiler(), "-O1", "-shared", "-fPIC", f"-I{SOURCES}", source, "-o", library], check=True)
+    digests = np.random.default_rng(0).integers(0, 2**64, (2, 16), dtype=np.uint64)
+    short = {0: 0, 3: 1, 7: 2**32 - 1, 8: 2**32, 15: 5}
+    digests[0, list(short)] = list(short.values())
+    rows = np.zeros((16, 3, 624), dtype=np.uint32)
+    ctypes.CDLL(str(library)).made(digests.ctypes, ctypes.c_int64(level), rows.ctypes)
+    for lane, row in enumerate(rows):
+        three = Three().seed(digests[:, lane].tobytes())
+        for_torch = three.torch.get_state()[24 : 24 + 8 * 624].view(torch.int64)
+        assert list(three.random.getstate()[1][:-1]) == row[0].tolist()
+        assert three.numpy.get_state()[1].tolist() == row[1].tolist()
+        assert for_torch.tolist() == row[2].tolist()
+
+
+@settings(max_examples=20)
+@given(start=st.integers(0, 2**61), step=st.integers(1, 2**40), lengths=st.lists(st.integers(0, 20), max_size=6))
+def test_a_range_goes_on_where_the_one_before_it_has_ended(start, step, lengths):
+    keys = Keys(1, 2, SAMPLE)
+    three, slow, place = Three(), Three(), start
+    for length in lengths:
+        assert three.run.begin(keys.prefix, range(place, 2**62, step))
+        for _ in range(length):
+            assert three.step() == 0
+            assert three.now() == slow.seed(keys.key(place)).now()
+            place += step
+
+
+def test_another_epoch_or_another_place_begins_anew():
+    three, slow = Three(), Three()
+    first, second = Keys(1, 2, SAMPLE), Keys(1, 3, SAMPLE)
+    for keys, ids in (
+        (first, range(9)),
+        (second, range(1, 9)),
+        (second, range(1, 9)),
+        (second, [2, 2]),
+        (second, range(9)),
+    ):
+        assert three.run.begin(keys.prefix, ids)
+        assert three.step() == 0
+        assert three.now() == slow.seed(keys.key(ids[0])).now()
+
+
+@pytest.mark.parametrize("ids", [[0, 2**63], [-(2**63) - 1, 0], range(2**62, 2**63), range(0, 2**63, 2**62)])
+def test_ids_that_need_more_than_64_bits_are_left_to_others(ids):
+    assert not Three().run.begin(Keys(1, 2, SAMPLE).prefix, ids)
+
+
+def test_the_ids_that_are_left_are_those_without_a_step():
+    three, prefix = Three(), Keys(1, 2, SAMPLE).prefix
+    for ids, left in (([5, 6, 7], [7]), (range(5, 99, 3), range(11, 2**63 - 1, 3)), (range(11, 99, 3), None)):
+        assert three.run.begin(prefix, ids)
+        if left is not None:
+            assert three.step() == three.step() == 0
+            assert three.run.left(ids) == left
+    assert three.run.left(range(11, 99, 3))[0] == 11
+
+
+def test_without_the_lock_nothing_is_written_while_another_thread_is_there():
+    three, stop = Three(), threading.Event()
+    before = three.now()
+    thread = threading.Thread(target=stop.wait)
+    thread.start()
+    try:
+        three.run.begin(Keys(1, 2, SAMPLE).prefix, [7])
+        assert three.run.step(three.run.handle) == 1
+        assert three.now() == before
+        assert three.step() == 0
+        assert three.now() == Three().seed(Keys(1, 2, SAMPLE).key(7)).now()
+    finally:
+        stop.set()
+        thread.join()
+
+
+def test_states_are_given_back_with_the_gaussians_that_were_kept():
+    three = Three().seed(bytes(range(16)))
+    three.draw()
+    before, memory = three.now(), three.states.read()
+    gauss_next = three.random.gauss_next  # type: ignore[attr-defined]
+    three.seed(bytes(16)).draw()
+    three.draw()
+    three.states.write(memory)
+    three.random.gauss_next = gauss_next  # type: ignore[attr-defined]
+    assert three.now() == before
+
+
+class MyRandom(random.Random):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("for_random", "for_numpy"),
+    [
+        (MyRandom(0), np.random.RandomState(0)),
+        (random.SystemRandom(), np.random.RandomState(0)),
+        (random.Random(0), np.random.RandomState(np.random.PCG64(0))),
+    ],
+)
+def test_generators_of_other_classes_are_refused(for_random, for_numpy):
+    with pytest.raises(TypeError, match=r"must be a random\.Random and a RandomState of an MT19937"):
+        States(for_random, for_numpy, torch.Generator())
+
+
+@pytest.fixture
+def unknown():
+    """Forget what was found, before and after."""
+    found = generators._offsets, generators.why_not, seeding.slow_because
+    for function in found:
+        function.cache_clear()
+    yield
+    for function in found:
+        function.cache_clear()
+    seeding._known_states = None
+
+
+@pytest.mark.parametrize("name", ["_random_offset", "_gauss_offset", "_torch_offset"])
+def test_generators_that_are_laid_out_in_another_way_are_seeded_slowly(unknown, monkeypatch, name):
+    monkeypatch.setattr(generators, name, lambda: None)
+    monkeypatch.setattr(seeding, "_known_states", None)
+    reason = seeding.slow_because()
+    assert reason is not None
+    assert "not laid out as in the versions known" in reason
+    with pytest.raises(RuntimeError, match="not laid out"):
+        States(random.Random(0), np.random.RandomState(0), torch.Generator())
+    _seeds_as_ever()
+
+
+def test_states_that_differ_from_those_of_seeding_are_noticed_before_any_is_installed(unknown, monkeypatch):
+    monkeypatch.setattr(seeding, "words", lambda key: (1, 2, 3))
+    monkeypatch.setattr(seeding, "_known_states", None)
+    assert seeding.slow_because() == (
+        "the states that the native library installs are not those of this Python, NumPy or torch"
+    )
+    monkeypatch.undo()
+    seeding._known_states = None
+    _seeds_as_ever()
+
+
+def _seeds_as_ever() -> None:
+    keys = Keys(1, 2, SAMPLE)
+    with seeding.preserved_global_generators():
+        seed_next = seeding.GlobalSeeder().each(keys, [3, 4])
+        assert type(seed_next).__name__ == "partial"  # one by one
+        for identity in (3, 4):
+            seed_next()
+            found = random.getstate(), np.random.rand(), torch.rand(1)
+            seeding.seed_global_generators(keys.key(identity))
+            assert found == (random.getstate(), np.random.rand(), torch.rand(1))

@@ -1,0 +1,113 @@
+"""The advice at the end of ``fastload explain``: what it measures, and what it leaves alone."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.data import Dataset, IterableDataset
+from torchvision import datasets, transforms
+
+import fastload
+from fastload import cli, plan_tables
+from fastload.tune.advice import SAMPLES, advise
+
+
+class Counting(Dataset[Any]):
+    def __init__(self, length: int = 500) -> None:
+        self.length, self.made = length, 0
+
+    def __getitem__(self, index: int) -> Any:
+        self.made += 1
+        return torch.tensor(index)
+
+    def __len__(self) -> int:
+        return self.length
+
+
+def test_cheap_samples_that_draw_nothing_are_advised_to_do_without_seeding() -> None:
+    found = advise(fastload.DataLoader(Counting(), batch_size=256, num_workers=2))
+    (gain,) = found.gains
+    assert (gain.change, gain.differs) == ("seeding='torch'", "")
+    assert gain.factor > 1.1
+    assert found.unit == "sample"
+    assert 0 < found.cpu_s < 0.01
+
+
+def test_where_a_sample_is_work_seeding_is_not_worth_a_word() -> None:
+    class Busy(Counting):
+        def __getitem__(self, index: int) -> Any:
+            end = time.process_time() + 0.002
+            while time.process_time() < end:
+                pass
+            return index
+
+    found = advise(fastload.DataLoader(Busy(), batch_size=16))
+    assert found.gains == ()
+    assert found.cpu_s == pytest.approx(0.002, rel=0.5)
+
+
+def test_fusion_of_torchvisions_transforms_is_measured() -> None:
+    steps = [transforms.RandomCrop(32, padding=4), transforms.RandomHorizontalFlip(), transforms.ToTensor()]
+    data = datasets.FakeData(2, (3, 32, 32))
+    images = torch.stack([transforms.functional.pil_to_tensor(data[0][0])] * 256)
+    cifar = datasets.CIFAR10.__new__(datasets.CIFAR10)
+    cifar.data, cifar.targets, cifar.train = images.permute(0, 2, 3, 1).numpy(), [0] * 256, True
+    cifar.transform, cifar.target_transform = transforms.Compose(steps), None
+    gains = {gain.change: gain for gain in advise(fastload.DataLoader(cifar, batch_size=32)).gains}
+    assert gains["fuse=True"].factor > 1.5
+    assert gains["fuse=True"].differs.startswith("the values differ")
+
+
+def test_the_loader_and_its_dataset_stay_as_they_are() -> None:
+    loader = fastload.DataLoader(data := Counting(), batch_size=16, shuffle=True)
+    before, threads = torch.get_rng_state(), torch.get_num_threads()
+    advise(loader)
+    assert data.made == 0
+    assert torch.equal(torch.get_rng_state(), before)
+    assert torch.get_num_threads() == threads
+    assert loader.statistics().batches == 0
+
+
+class Stream(IterableDataset[int]):
+    def __iter__(self) -> Any:
+        return iter(range(1000))
+
+
+@pytest.mark.parametrize("arguments", [{"batch_size": 8}, {"batch_size": None}])
+def test_streams_get_advice_too(arguments: dict[str, Any]) -> None:
+    assert advise(fastload.DataLoader(Stream(), **arguments)).cpu_s > 0
+
+
+def test_a_dataset_smaller_than_a_round_is_measured_as_far_as_it_goes() -> None:
+    assert advise(fastload.DataLoader(Counting(20), batch_size=4)).cpu_s > 0
+
+
+def test_what_cannot_be_loaded_is_told_below_the_tables(capsys: pytest.CaptureFixture[str]) -> None:
+    class Failing(Counting):
+        def __getitem__(self, index: int) -> Any:
+            raise OSError("no such file")
+
+    plan_tables.print_tables(fastload.DataLoader(Failing()), measured=True)
+    said = capsys.readouterr().out
+    assert "Failing, 500 samples" in said
+    assert "none, since a sample cannot be made: OSError: no such file" in said
+
+
+@pytest.mark.parametrize(("option", "advice"), [([], True), (["--no-samples"], False)])
+def test_explain_makes_samples_unless_it_is_told_not_to(
+    option: list[str], advice: bool, tmp_path: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    name = f"explained_{'with' if advice else 'without'}"
+    text = (
+        "import torch\nfrom torch.utils.data import DataLoader\nloader = DataLoader(torch.arange(100), batch_size=8)\n"
+    )
+    (tmp_path / f"{name}.py").write_text(text)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert cli.main(["explain", *option, f"{name}.py:loader"]) == 0
+    said = capsys.readouterr().out
+    assert (f"measured here on {SAMPLES} of them" in said) == advice
+    assert "Tensor, 100 samples, batches of 8" in said

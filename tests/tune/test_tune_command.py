@@ -1,0 +1,171 @@
+"""``fastload tune``, end to end: scripts and objects as they are, in a second or two."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from fastload import cli
+
+TRAIN = """
+import sys, time
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+class Waiting(Dataset):
+    def __getitem__(self, index):
+        time.sleep(0.004)
+        return index + torch.rand(2)
+    def __len__(self):
+        return 10_000
+
+class BrokenByThreads(Waiting):
+    def __getitem__(self, index):
+        self.current = index
+        time.sleep(0.002)
+        return torch.tensor(self.current)
+
+def fail():
+    raise ValueError("no data today")
+
+class Failing(Waiting):
+    def __getitem__(self, index):
+        raise OSError("no such file")
+
+loaders = {name: DataLoader(data, batch_size=8) for name, data in [("a", Waiting()), ("b", BrokenByThreads())]}
+failing = DataLoader(Failing())
+
+def make():
+    return loaders["b"]
+
+if __name__ == "__main__":
+    print("the script's own words", sys.argv[1:])
+    del loaders, failing
+    train_loader = DataLoader(Waiting(), batch_size=8, shuffle=True)
+    if "--several" in sys.argv:
+        test_loader = DataLoader(Waiting(), batch_size=16)
+    try:
+        for batch in train_loader:
+            print("trained")
+    except BaseException:  # such scripts exist
+        print("caught")
+    list(train_loader)
+    print("went on")
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    (tmp_path / "train.py").write_text(textwrap.dedent(TRAIN))
+    sys.modules.pop("train", None)
+    yield tmp_path
+    sys.modules.pop("train", None)
+
+
+def tune(*words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "fastload.cli", "tune", *words]
+    return subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+
+
+@pytest.mark.timeout(240)
+def test_a_script_is_tuned_at_its_first_batch_and_trains_nothing(folder: Path) -> None:
+    done = tune("--seconds", "3", "--json", "-", "train.py", "--epochs", "3")
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    assert found["subject"] == "train_loader, Waiting, 10,000 samples, batches of 8, train.py:35"
+    assert "the script's own words ['--epochs', '3']" in done.stderr
+    assert not {"trained", "went on"} & {*done.stderr.splitlines()}
+    assert found["present"]["differs"] == ""
+    by_words = {one["words"]: one for one in found["trials"]}
+    assert by_words['inline, seeding="torch"']["differs"].startswith("the values differ: batch 0")
+    assert by_words["2 threads"]["differs"] == ""
+    # How fast they are is the machine's business; what is recommended was faster each time, or as good as.
+    assert (found["gain"] is None) == (found["recommended"] == {})
+    assert found["gain"] is None or found["gain"]["low"] > 1.0
+
+
+def test_of_several_loaders_without_a_terminal_all_are_listed_with_status_2(folder: Path) -> None:
+    done = tune("train.py", "--several")
+    assert done.returncode == 2
+    assert done.stderr.splitlines() == [
+        "fastload tune: there are 2 loaders; say which with --loader NAME or a number:",
+        "  1  train_loader, Waiting, 10,000 samples, batches of 8, train.py:35",
+        "  2  test_loader, Waiting, 10,000 samples, batches of 16, train.py:37",
+    ]
+
+
+@pytest.mark.timeout(240)
+def test_threads_are_not_recommended_where_they_break_the_dataset(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["tune", "--seconds", "4", "--json", "found.json", "train.py:make"]) == 0
+    found = json.loads(Path("found.json").read_text())
+    threads = [one for one in found["trials"] if one["setting"]["worker_method"] == "thread"]
+    assert threads
+    assert all(one["differs"] for one in threads)
+    assert found["recommended"].get("worker_method") is None
+    assert found["command"] is None
+    said = capsys.readouterr().out
+    assert said.splitlines()[0] == "make(), BrokenByThreads, 10,000 samples, batches of 8"
+    assert found["verdict"] in " ".join(said.split())
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "message"),
+    [
+        (["train.py:failing"], 1, "the loader as it is fails: OSError: no such file"),
+        (
+            ["train.py:loaders"],
+            2,
+            "there are 2 loaders; say which with --loader NAME or a number:\n  1  loaders['a']",
+        ),
+        (["--loader", "c", "train.py:loaders"], 2, "'c' is no loader of this script; there are:"),
+        (["train.py:fail"], 2, "train.py:fail() raised ValueError: no data today"),
+        (
+            ["train.py:Waiting"],
+            2,
+            "train.py:Waiting is no DataLoader, holds none that was made",
+        ),
+        (["missing.py"], 2, "no such script: missing.py"),
+        ([], 2, "a script, -m MODULE or MODULE:NAME is missing; see fastload tune --help"),
+        (
+            ["--", "torchrun", "train.py"],
+            2,
+            "it takes a script, -m MODULE or MODULE:NAME, and no program; name",
+        ),
+    ],
+)
+def test_what_cannot_be_tuned_is_told(
+    folder: Path, words: list[str], status: int, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = torch.utils.data.DataLoader.__init__
+    assert cli.main(["tune", "--seconds", "1", *words]) == status
+    assert torch.utils.data.DataLoader.__init__ is before
+    said = capsys.readouterr().err
+    assert said.startswith("fastload tune: ")
+    assert message in said
+
+
+def test_a_script_without_a_loader_ends_with_status_2(folder: Path) -> None:
+    Path("idle.py").write_text("import torch; print('idle')")
+    done = tune("idle.py")
+    assert done.returncode == 2
+    assert done.stderr.startswith("fastload tune: idle.py did not iterate over a DataLoader; ")
+
+
+@pytest.mark.parametrize("word", ["0", "-1", "soon", "nan", "inf"])
+def test_seconds_that_are_none_are_refused(word: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["tune", f"--seconds={word}", "train.py"])
+    assert ended.value.code == 2
+    assert f"must be a number of seconds above 0, got '{word}'" in capsys.readouterr().err

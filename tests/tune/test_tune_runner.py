@@ -1,0 +1,159 @@
+"""Slices of real loaders: what they compare, what they leave alone, and what they count."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.data import Dataset, IterableDataset
+
+import fastload
+from fastload.errors import ConfigError
+from fastload.tune.runner import Runner, setting_of
+
+
+class Noisy(Dataset[Any]):
+    """Adds what it draws from the global generators, and remembers what it was asked for."""
+
+    def __init__(self, length: int = 200) -> None:
+        self.length = length
+        self.asked: list[int] = []
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        self.asked.append(index)
+        return torch.full((4,), index + random.random()) + torch.rand(4)
+
+    def __len__(self) -> int:
+        return self.length
+
+
+class BrokenByThreads(Noisy):
+    """Keeps the sample that it makes where all threads see it."""
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        self.current = index
+        time.sleep(0.001)
+        return torch.tensor([self.current])
+
+
+def runner_of(loader: Any, **arguments: float) -> Runner:
+    return Runner(loader, **{"slice_s": 0.05, "check_s": 0.2, "read_s": 10.0, **arguments})
+
+
+def test_other_workers_give_the_same_batches_and_seeding_by_torch_others():
+    loader = fastload.DataLoader(Noisy(), batch_size=8, shuffle=True, num_workers=1)
+    runner, present = runner_of(loader), setting_of(loader)
+    runner.measure(present)
+    for same in (present, present.having(worker_method="thread", num_workers=2), present.having(num_workers=0)):
+        found = runner.measure(same)
+        assert found.differs == ""
+        assert found.rate > 0
+        assert found.first_s > 0
+    assert runner.measure(present.having(seeding="torch")).differs.startswith("the values differ: batch 0, sample 0")
+    assert runner.check(present.having(chunk_size="batch")) == ""
+
+
+def test_a_dataset_that_threads_break_is_seen():
+    loader = fastload.DataLoader(BrokenByThreads(), batch_size=8)
+    runner, present = runner_of(loader), setting_of(loader)
+    assert runner.measure(present).differs == ""
+    threads = present.having(num_workers=4, worker_method="thread", chunk_size=1)
+    assert runner.measure(threads).differs or runner.check(threads)
+
+
+def test_the_loader_its_dataset_its_samplers_and_the_global_generators_stay_as_they_are():
+    data = Noisy()
+    generator = torch.Generator().manual_seed(3)
+    loader = fastload.DataLoader(data, batch_size=8, shuffle=True, generator=generator)
+    before = generator.get_state(), torch.get_rng_state(), random.getstate()
+    runner = runner_of(loader)
+    runner.measure(setting_of(loader))
+    assert data.asked == []
+    assert torch.equal(generator.get_state(), before[0])
+    assert torch.equal(torch.get_rng_state(), before[1])
+    assert random.getstate() == before[2]
+    assert loader.statistics().batches == 0
+    assert runner.notes == []
+
+
+def test_a_dataset_that_cannot_be_copied_is_shared_and_a_note_says_so():
+    class Kept(Noisy):
+        def __reduce_ex__(self, protocol: Any) -> Any:
+            raise TypeError("not to be pickled")
+
+    data = Kept()
+    loader = fastload.DataLoader(data, batch_size=8)
+    runner = runner_of(loader)
+    runner.measure(setting_of(loader))
+    assert data.asked
+    assert "cannot be copied (TypeError: not to be pickled), so all runs share it" in runner.notes[0]
+
+
+def test_epochs_of_two_batches_are_measured_whole():
+    loader = fastload.DataLoader(Noisy(8), batch_size=4, num_workers=1)
+    found = runner_of(loader).measure(setting_of(loader))
+    assert 0 < found.rate < 8 / 0.001  # a worker is started for each epoch
+
+
+class Stream(IterableDataset[int]):
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(50))
+
+
+def test_streams_are_measured_too():
+    loader = fastload.DataLoader(Stream(), batch_size=4)
+    found = runner_of(loader).measure(setting_of(loader))
+    assert found.rate > 0
+    assert found.differs == ""
+
+
+def test_resident_data_are_read_once_and_give_the_same_batches_in_each_slice():
+    loader = fastload.DataLoader(torch.arange(400.0).reshape(100, 4), batch_size=8, shuffle=True, seed=1)
+    runner, present = runner_of(loader), setting_of(loader)
+    runner.measure(present)
+    resident = present.having(resident="host")
+    assert [runner.measure(resident).differs for _ in range(2)] == ["", ""]
+    assert len(runner._kept) == 1
+    runner.close()
+    assert not runner._kept
+
+
+def test_a_dataset_that_takes_long_to_read_is_not_read_for_resident():
+    loader = fastload.DataLoader(Noisy(100_000), batch_size=8)
+    runner, present = runner_of(loader, read_s=0.001), setting_of(loader)
+    runner.measure(present)
+    with pytest.raises(ConfigError, match="reading the whole dataset once would take about"):
+        runner.measure(present.having(resident="host"))
+
+
+def test_what_the_loader_refuses_is_raised_as_it_says_it():
+    loader = fastload.DataLoader(Noisy(), batch_size=8, seed=1)
+    with pytest.raises(ConfigError, match="cannot be combined with seed=1"):
+        runner_of(loader).measure(setting_of(loader).having(seeding="torch"))
+
+
+def test_an_empty_loader_is_an_error():
+    loader = fastload.DataLoader([], batch_size=8)
+    with pytest.raises(ConfigError, match="gives no batch"):
+        runner_of(loader).measure(setting_of(loader))
+
+
+def test_processor_time_and_memory_are_those_of_all_processes():
+    class Busy(Noisy):
+        def __getitem__(self, index: int) -> torch.Tensor:
+            end = time.process_time() + 0.01
+            while time.process_time() < end:
+                pass
+            return torch.ones(250_000)  # a megabyte
+
+    loader = fastload.DataLoader(Busy(1000), batch_size=4, num_workers=2)
+    found = runner_of(loader, slice_s=0.5).measure(setting_of(loader))
+    if found.cpu_s is None:
+        pytest.skip("this system does not say")
+    assert 0.005 < found.cpu_s < 0.1
+    assert found.memory is not None
+    assert 8 << 20 < found.memory < 500 << 20
