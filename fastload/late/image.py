@@ -158,13 +158,13 @@ class _Late:
         state = None if view is None else self._state(method)
         if state is None or view is None:
             return None
-        new = LateImage.__new__(LateImage)
-        Image.Image.__init__(new)
-        new.__dict__.pop(CORE, None)
+        new: Any = Image.Image()
+        del new.__dict__[CORE]
         new._mode = mode or self._mode
         new._size = view.shown_size
         new.info = {name: value.copy() if isinstance(value, list) else value for name, value in self.info.items()}
-        new.__dict__["_late"] = _State(state.source, view)
+        new._late = _State(state.source, view)
+        new.__class__ = LateImage
         note(new)
         return new
 
