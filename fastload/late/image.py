@@ -18,6 +18,7 @@ import weakref
 from array import array
 from collections.abc import Callable
 from functools import partial
+from types import NoneType
 from typing import Any
 
 import numpy as np
@@ -64,13 +65,15 @@ def _is_replaced(owner: type, name: str) -> bool:
 class _State:
     """What a late image is."""
 
-    __slots__ = ("sample", "source", "view")
+    __slots__ = ("access", "sample", "source", "view")
 
     def __init__(self, source: Source, view: View) -> None:
         self.source = source
         self.view = view
         self.sample: object = None
         """The sample that used the image; None: none has."""
+        self.access: weakref.ref[_LateAccess] | None = None
+        """What ``load`` returned."""
 
 
 def _same(view: View) -> View:
@@ -93,6 +96,8 @@ def _cropped(view: View, box: Any) -> View | None:
 
 
 def _resized(view: View, size: Any, resample: Any, box: Any) -> View | None:
+    if not isinstance(size, (tuple, list)) or not isinstance(box, (tuple, list, NoneType)):
+        return None  # versions of Pillow differ in what they make of others
     width, height = view.shown_size
     try:
         columns, rows = map(operator.index, size)
@@ -153,13 +158,13 @@ class _Late:
         state = None if view is None else self._state(method)
         if state is None or view is None:
             return None
-        new = LateImage.__new__(LateImage)
-        Image.Image.__init__(new)
-        new.__dict__.pop(CORE, None)
+        new: Any = Image.Image()
+        del new.__dict__[CORE]
         new._mode = mode or self._mode
         new._size = view.shown_size
         new.info = {name: value.copy() if isinstance(value, list) else value for name, value in self.info.items()}
-        new.__dict__["_late"] = _State(state.source, view)
+        new._late = _State(state.source, view)
+        new.__class__ = LateImage
         note(new)
         return new
 
@@ -198,9 +203,14 @@ class _Late:
 
     def load(self) -> Any:
         """See :meth:`PIL.Image.Image.load`; the pixels stay late until the access object is used."""
-        if "_late" in self.__dict__ and thread.scope is not None:
-            return _LateAccess(self)
-        return make_real(self).load()
+        state: _State | None = self.__dict__.get("_late")
+        if state is None or thread.scope is None:
+            return make_real(self).load()
+        access = None if state.access is None else state.access()
+        if access is None:
+            access = _LateAccess(self)
+            state.access = weakref.ref(access)
+        return access
 
     def tobytes(self, encoder_name: str = "raw", *args: Any) -> bytes:
         """See :meth:`PIL.Image.Image.tobytes`."""
@@ -261,8 +271,11 @@ def _core(image: Any) -> Any:
 
 
 def _set_core(image: Any, core: Any) -> None:
+    state = image.__dict__.get("_late")
+    if state is not None and state.access is not None:
+        make_real(image)
     image.__dict__[CORE] = core
-    if core is not None:
+    if core is not None and is_late(image):
         image.__dict__.pop("_late", None)
         object.__setattr__(image, "__class__", image._plain)
 
@@ -307,18 +320,28 @@ class LateJpeg(JpegImagePlugin.JpegImageFile):
 
 
 class _LateAccess:
-    """What ``load`` returns of a late image: decodes it when it is used."""
+    """What ``load`` returns of a late image: decodes it when it is used.
 
-    __slots__ = ("_image",)
+    As Pillow's, it goes on with the pixels that the image had, if the image is closed or given others.
+    """
+
+    __slots__ = ("__weakref__", "_image", "_real")
 
     def __init__(self, image: Any) -> None:
         self._image = image
+        self._real: Any = None
+
+    def real(self) -> Any:
+        """Return Pillow's own."""
+        if self._real is None:
+            self._real = make_real(self._image).load()
+        return self._real
 
     def __getitem__(self, place: Any) -> Any:
-        return make_real(self._image).load()[place]
+        return self.real()[place]
 
     def __setitem__(self, place: Any, color: Any) -> None:
-        make_real(self._image).load()[place] = color
+        self.real()[place] = color
 
 
 def is_late(found: Any) -> bool:
@@ -341,6 +364,9 @@ def make_real(image: Any) -> Any:
         image.__dict__.pop("_late", None)
     if is_late(image):
         object.__setattr__(image, "__class__", image._plain)
+    access = None if state is None or state.access is None else state.access()
+    if access is not None:
+        access.real()
     return image
 
 
