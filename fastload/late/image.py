@@ -18,6 +18,7 @@ import weakref
 from array import array
 from collections.abc import Callable
 from functools import partial
+from types import NoneType
 from typing import Any
 
 import numpy as np
@@ -34,8 +35,6 @@ from .view import View
 
 CORE = "_im" if "_im" in vars(Image.Image()) else "im"
 """The attribute that holds an image's pixel memory."""
-MODE = "_mode" if "_mode" in vars(Image.Image()) else "mode"
-"""The attribute that holds an image's mode: before Pillow 10.1 ``mode`` was no property."""
 
 _INTERPOLATIONS = {int(Image.Resampling[name.upper()]): name for name in FILTERS}
 
@@ -66,13 +65,15 @@ def _is_replaced(owner: type, name: str) -> bool:
 class _State:
     """What a late image is."""
 
-    __slots__ = ("sample", "source", "view")
+    __slots__ = ("access", "sample", "source", "view")
 
     def __init__(self, source: Source, view: View) -> None:
         self.source = source
         self.view = view
         self.sample: object = None
         """The sample that used the image; None: none has."""
+        self.access: weakref.ref[_LateAccess] | None = None
+        """What ``load`` returned."""
 
 
 def _same(view: View) -> View:
@@ -95,6 +96,8 @@ def _cropped(view: View, box: Any) -> View | None:
 
 
 def _resized(view: View, size: Any, resample: Any, box: Any) -> View | None:
+    if not isinstance(size, (tuple, list)) or not isinstance(box, (tuple, list, NoneType)):
+        return None  # versions of Pillow differ in what they make of others
     width, height = view.shown_size
     try:
         columns, rows = map(operator.index, size)
@@ -122,7 +125,7 @@ class _Late:
 
     # Pillow's attributes that are used here.
     _size: tuple[int, int]
-    mode: str
+    _mode: str
     info: dict[Any, Any]
 
     def _state(self, method: str) -> _State | None:
@@ -155,13 +158,13 @@ class _Late:
         state = None if view is None else self._state(method)
         if state is None or view is None:
             return None
-        new = LateImage.__new__(LateImage)
-        Image.Image.__init__(new)
-        new.__dict__.pop(CORE, None)
-        new.__dict__[MODE] = mode or self.mode
+        new: Any = Image.Image()
+        del new.__dict__[CORE]
+        new._mode = mode or self._mode
         new._size = view.shown_size
         new.info = {name: value.copy() if isinstance(value, list) else value for name, value in self.info.items()}
-        new.__dict__["_late"] = _State(state.source, view)
+        new._late = _State(state.source, view)
+        new.__class__ = LateImage
         note(new)
         return new
 
@@ -174,7 +177,7 @@ class _Late:
 
     def convert(self, mode: str | None = None, *args: Any, **options: Any) -> Any:
         """See :meth:`PIL.Image.Image.convert`; to the same mode, and from L to RGB, it is recorded."""
-        known = mode in (None, self.mode) or (self.mode == "L" and mode == "RGB")
+        known = mode in (None, self._mode) or (self._mode == "L" and mode == "RGB")
         plain = not args and not options and "transparency" not in self.info
         made = self._recorded("convert", _same, mode) if known and plain else None
         return make_real(self).convert(mode, *args, **options) if made is None else made
@@ -200,9 +203,14 @@ class _Late:
 
     def load(self) -> Any:
         """See :meth:`PIL.Image.Image.load`; the pixels stay late until the access object is used."""
-        if "_late" in self.__dict__ and thread.scope is not None:
-            return _LateAccess(self)
-        return make_real(self).load()
+        state: _State | None = self.__dict__.get("_late")
+        if state is None or thread.scope is None:
+            return make_real(self).load()
+        access = None if state.access is None else state.access()
+        if access is None:
+            access = _LateAccess(self)
+            state.access = weakref.ref(access)
+        return access
 
     def tobytes(self, encoder_name: str = "raw", *args: Any) -> bytes:
         """See :meth:`PIL.Image.Image.tobytes`."""
@@ -231,7 +239,7 @@ class _Late:
         # Small pixels take the place of their file. And who reads an image twice shall not decode it twice.
         if state is None or not fresh or _is_small(self, state):
             return None
-        return _pixels_of(state, "L" if self.mode == "L" else "RGB")
+        return _pixels_of(state, "L" if self._mode == "L" else "RGB")
 
     def putpalette(self, *args: Any, **options: Any) -> None:
         """See :meth:`PIL.Image.Image.putpalette`: it changes the mode before it reads the pixels."""
@@ -246,7 +254,7 @@ class _Late:
 
     def __repr__(self) -> str:
         return (
-            f"<{self._plain.__module__}.{self._plain.__name__} image mode={self.mode} "
+            f"<{self._plain.__module__}.{self._plain.__name__} image mode={self._mode} "
             f"size={self._size[0]}x{self._size[1]} at 0x{id(self):X}>"
         )
 
@@ -267,8 +275,11 @@ def _core(image: Any) -> Any:
 
 
 def _set_core(image: Any, core: Any) -> None:
+    state = image.__dict__.get("_late")
+    if state is not None and state.access is not None:
+        make_real(image)
     image.__dict__[CORE] = core
-    if core is not None:
+    if core is not None and is_late(image):
         image.__dict__.pop("_late", None)
         object.__setattr__(image, "__class__", image._plain)
 
@@ -313,18 +324,28 @@ class LateJpeg(JpegImagePlugin.JpegImageFile):
 
 
 class _LateAccess:
-    """What ``load`` returns of a late image: decodes it when it is used."""
+    """What ``load`` returns of a late image: decodes it when it is used.
 
-    __slots__ = ("_image",)
+    As Pillow's, it goes on with the pixels that the image had, if the image is closed or given others.
+    """
+
+    __slots__ = ("__weakref__", "_image", "_real")
 
     def __init__(self, image: Any) -> None:
         self._image = image
+        self._real: Any = None
+
+    def real(self) -> Any:
+        """Return Pillow's own."""
+        if self._real is None:
+            self._real = make_real(self._image).load()
+        return self._real
 
     def __getitem__(self, place: Any) -> Any:
-        return make_real(self._image).load()[place]
+        return self.real()[place]
 
     def __setitem__(self, place: Any, color: Any) -> None:
-        make_real(self._image).load()[place] = color
+        self.real()[place] = color
 
 
 def is_late(found: Any) -> bool:
@@ -343,10 +364,13 @@ def make_real(image: Any) -> Any:
     state = image.__dict__.get("_late")
     if state is not None:
         # Another thread may have been faster: what it made may have been changed since.
-        image.__dict__.setdefault(CORE, _to_core(state, image.mode))
+        image.__dict__.setdefault(CORE, _to_core(state, image._mode))
         image.__dict__.pop("_late", None)
     if is_late(image):
         object.__setattr__(image, "__class__", image._plain)
+    access = None if state is None or state.access is None else state.access()
+    if access is not None:
+        access.real()
     return image
 
 
@@ -359,7 +383,7 @@ def make_real_if_small(image: Any) -> None:
 
 def _is_small(image: Any, state: _State) -> bool:
     width, height = image._size
-    return bool(width * height * (1 if image.mode == "L" else 4) <= state.source.num_bytes)
+    return bool(width * height * (1 if image._mode == "L" else 4) <= state.source.num_bytes)
 
 
 def _pixels_of(state: _State, layout: str) -> Pixels:
@@ -389,7 +413,7 @@ def tensor_of(image: Any, table: Tensor, channels_last: bool) -> Tensor | None:
         table: [3, 256].
         channels_last: the order of the result in memory.
     """
-    state = image._state("__array_interface__") if image.mode == "RGB" else None
+    state = image._state("__array_interface__") if image._mode == "RGB" else None
     if state is None or state.view.transposed:
         return None
     width, height = state.view.upright_size

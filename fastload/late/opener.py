@@ -17,6 +17,8 @@ from .scope import thread
 
 def why_not() -> str | None:
     """Return why no file is decoded late in this process; None where files are."""
+    if "_mode" not in vars(Image.Image()):
+        return "Pillow is older than 10.1"
     if is_patched():
         return "methods of Pillow's images were replaced"
     return jpeg.why_not_as_pillow()

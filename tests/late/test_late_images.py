@@ -286,6 +286,31 @@ def test_only_within_a_sample_is_an_image_a_subclass():
     assert [type(one).__name__ for one in made] == ["JpegImageFile", "Image"]
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda image: None,
+        lambda image: image.close(),
+        lambda image: image.thumbnail((10, 10)),
+        lambda image: image.putpixel((3, 4), (1, 2, 3)),
+        lambda image: (image.rotate(3), image.close()),
+        lambda image: ImageOps.exif_transpose(image, in_place=True),
+    ],
+)
+def test_what_load_returned_stays_with_the_pixels_that_the_image_had(change):
+    def make() -> Any:
+        found: list[Any] = []
+        for image in (opened(_files()[0]), opened(_files()[0]).crop((0, 0, 31, 30)), opened(_files()[-2])):
+            places = image.load()
+            change(image)
+            found.append(places[3, 4])
+            places[3, 4] = 9, 8, 7
+            found += [places[3, 4], places[30, 20], image]
+        return found
+
+    assert_equal(make)
+
+
 def test_an_image_becomes_one_of_another_class():
     class Own(Image.Image):
         pass
