@@ -76,9 +76,11 @@ class Order(enum.IntEnum):
     """Which axis is resized first. Levels are rounded in between, so the two differ."""
 
     COLUMNS_FIRST = 0
-    """Always the columns: Pillow before 13."""
+    """Always the columns: Pillow before 12.2."""
     TALL_ROWS_FIRST = 1
     """The rows where more than twice as many of them go as columns: Pillow 13."""
+    STRIPS_ROWS_FIRST = 2
+    """The rows where they become fewer, of an image more than 100 times as tall as wide: Pillow 12.2 and 12.3."""
 
 
 class Cut(NamedTuple):
@@ -351,18 +353,20 @@ def row_of_image(
 def pillow_order() -> Order | None:
     """Return the order in which the installed Pillow resizes, found by trying; None if its results are none of ours.
 
-    Each filter is tried with both axes smaller (tall and wide), both larger, and one of them.
+    Each filter is tried with both axes smaller (tall and wide), both larger, and one of them; and a strip.
     """
     from PIL import Image
 
     noise = np.random.Generator(np.random.PCG64(0)).integers(0, 256, (48, 40, 3), dtype=np.uint8)
+    strip = np.ascontiguousarray(noise.reshape(-1, 4, 3))
+    tries = [(noise, size) for size in ((12, 30), (30, 8), (20, 60), (70, 20), (61, 53))]
     agreed = set(Order)
-    for size in ((12, 30), (30, 8), (20, 60), (70, 20), (61, 53)):
+    for pixels, size in [*tries, (strip, (20, 3)), (strip, (479, 2))]:
         for name in FILTERS:
-            expected = np.asarray(Image.fromarray(noise).resize(size[::-1], Image.Resampling[name.upper()]))
-            cut = Cut((0, 0, 48, 40), size, name, (0, 0, *size), (False, False))
+            expected = np.asarray(Image.fromarray(pixels).resize(size[::-1], Image.Resampling[name.upper()]))
+            cut = Cut((0, 0, *pixels.shape[:2]), size, name, (0, 0, *size), (False, False))
             for order in Order:
-                if not np.array_equal(pixels_of_image(noise, cut, order=order), expected):
+                if not np.array_equal(pixels_of_image(pixels, cut, order=order), expected):
                     agreed.discard(order)
     return agreed.pop() if len(agreed) == 1 else None
 

@@ -78,7 +78,7 @@ int check_request(const struct fastload_request *q, int image_height, int image_
                       q->size[1] <= FASTLOAD_MAX_SIDE;
     const int known = q->filter >= 0 && q->filter < FASTLOAD_NUM_FILTERS && q->flips >= 0 &&
                       q->flips <= (FASTLOAD_LEFT_RIGHT | FASTLOAD_UPSIDE_DOWN) &&
-                      (q->order == FASTLOAD_COLUMNS_FIRST || q->order == FASTLOAD_TALL_ROWS_FIRST);
+                      q->order >= FASTLOAD_COLUMNS_FIRST && q->order <= FASTLOAD_STRIPS_ROWS_FIRST;
     return lies_inside(q->box, image_height, image_width) && sourced && sized &&
                    lies_inside(q->window, q->size[0], q->size[1]) && known && is_target(&q->target)
                ? FASTLOAD_DONE
@@ -105,8 +105,9 @@ int resizer_begin(struct resizer *r, struct fastload_scratch *scratch, const str
     if (!is_copy(&rows) && plan_axis(&r->rows, &scratch->axes[1], &rows, q->filter, 0))
         return FASTLOAD_NO_MEMORY;
     /* The order is that of the whole request, whatever part of it is wanted. */
-    r->rows_first = q->order == FASTLOAD_TALL_ROWS_FIRST && !r->copies_columns && r->rows.taps &&
-                    rows.in > rows.out && rows.in - rows.out > 2 * (columns.in - columns.out);
+    const int is_tall = q->order == FASTLOAD_TALL_ROWS_FIRST && rows.in - rows.out > 2 * (columns.in - columns.out);
+    const int is_strip = q->order == FASTLOAD_STRIPS_ROWS_FIRST && rows.in > 100.0 * columns.in;
+    r->rows_first = !r->copies_columns && r->rows.taps && rows.in > rows.out && (is_tall || is_strip);
     r->kept_width = r->rows_first ? r->columns.in : r->columns.out;
     r->kept_stride = padded(r->kept_width);
     const size_t line = padded(r->columns.out);

@@ -35,8 +35,9 @@ enum fastload_flip { FASTLOAD_LEFT_RIGHT = 1, FASTLOAD_UPSIDE_DOWN = 2 };
 
 /* Which axis is resized first. Rounding in between makes the two differ. */
 enum fastload_order {
-    FASTLOAD_COLUMNS_FIRST = 0,   /* always: Pillow before 13 */
+    FASTLOAD_COLUMNS_FIRST = 0,   /* always: Pillow before 12.2 */
     FASTLOAD_TALL_ROWS_FIRST = 1, /* the rows where more than twice as many of them go as columns: Pillow 13 */
+    FASTLOAD_STRIPS_ROWS_FIRST = 2, /* the rows where they become fewer, if 100 columns are less: Pillow 12.2 */
 };
 
 /* Where results go. Strides are in bytes. Callers fill it in by these offsets: fastload/native/rows.py. */
