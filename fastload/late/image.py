@@ -241,6 +241,10 @@ class _Late:
             return None
         return _pixels_of(state, "L" if self._mode == "L" else "RGB")
 
+    def putpalette(self, *args: Any, **options: Any) -> None:
+        """See :meth:`PIL.Image.Image.putpalette`: it changes the mode before it reads the pixels."""
+        make_real(self).putpalette(*args, **options)
+
     def __eq__(self, other: object) -> bool:
         if is_late(other):
             make_real(other)

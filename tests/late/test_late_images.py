@@ -102,6 +102,8 @@ _FIXED: dict[str, Step] = {
     "paste itself": _in_place(lambda image: image.paste(image.crop((0, 0, 2, 1)), (1, 0))),
     "draw": _in_place(lambda image: ImageDraw.Draw(image).rectangle((0, 0, 5, 5), fill=7)),
     "alpha": _in_place(lambda image: image.putalpha(9)),
+    "palette": _in_place(lambda image: image.putpalette(bytes(range(255, -1, -1)) * 3)),
+    "palette in another order": _in_place(lambda image: image.putpalette(bytes(range(255, -1, -1)) * 3, "BGR")),
     "a note": _in_place(lambda image: image.info.update(note=1)),
     "compare": lambda image: image if image == image.copy() and image != picture(3, 3) else None,
     "exif_transpose": ImageOps.exif_transpose,
@@ -231,6 +233,22 @@ def test_odd_arguments_do_what_they_do_with_pillow(name):
     for data in (_files()[0], _files()[1]):
         assert_equal(lambda data=data: ODD_ARGUMENTS[name](opened(data)))
         assert_equal(lambda data=data: ODD_ARGUMENTS[name](opened(data).copy()))
+
+
+@pytest.mark.parametrize("raw_mode", ["RGB", "BGR"])
+@pytest.mark.parametrize("first", ["open", "load", "copy", "crop"])
+def test_a_palette_that_is_put_on_a_grey_image_is_there_at_once(first, raw_mode):
+    def make() -> Any:
+        image = opened(jpeg(mode="L"))
+        if first == "load":
+            image.load()
+        elif first != "open":
+            image = getattr(image, first)()
+        image.putpalette(bytes(range(256)) * 3, raw_mode)
+        palette = None if image.palette is None else image.palette.palette
+        return [palette, image.getpalette(), image.crop((1, 1, 9, 9)).convert("RGB"), image]
+
+    assert_equal(make)
 
 
 def test_an_image_changed_in_place_leaves_what_was_derived_from_it_before():
