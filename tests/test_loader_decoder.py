@@ -129,7 +129,10 @@ def test_images_that_lie_in_memory_need_no_decoder():
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"decoder": "pillow"}, r"decoder='pillow' is what fuse=True decodes .*got fuse=False; add fuse=True, or give"),
+        (
+            {"decoder": "pillow"},
+            r"decoder='pillow' is what fuse=True decodes .*got fuse='auto'; use fuse=True, or give",
+        ),
         ({"decoder": "Pillow", "fuse": True}, r"one of 'native', 'torchvision', 'pillow', got decoder='Pillow'"),
         ({"decoder": None}, "got decoder=None"),
         ({"decoder": "nvjpeg", "fuse": True}, r"use fastload\.images\.decode_batch"),

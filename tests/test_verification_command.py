@@ -152,7 +152,8 @@ def test_an_option_that_is_not_understood_ends_with_status_2(words: list[str], c
 def test_the_values_of_options_are_not_taken_for_the_script():
     own, command = cli.split_command(["verify", "--batches", "3", "--json", "-", "train.py", "--seed", "4"])
     assert (own, command) == (["verify", "--batches", "3", "--json", "-"], ["train.py", "--seed", "4"])
-    assert cli.split_command(["run", "--seed", "4"]) == (["run", "--seed"], ["4"])
+    assert cli.split_command(["run", "--seed", "4", "train.py"]) == (["run", "--seed", "4"], ["train.py"])
+    assert cli.split_command(["run", "--report", "train.py"]) == (["run", "--report"], ["train.py"])
 
 
 def test_the_help_imports_nothing_that_takes_time():

@@ -26,6 +26,8 @@ SETTINGS: list[dict[str, Any]] = [
     {"cache": "decoded"},
     {"decoder_speedup": 2.0},
     {"on_device": ["Normalize", "Mine"]},
+    {"fuse": True},
+    {"seeding": "torch"},
 ]
 
 
