@@ -131,7 +131,7 @@ def test_images_that_lie_in_memory_need_no_decoder():
     [
         (
             {"decoder": "pillow"},
-            r"decoder='pillow' is what fuse=True decodes .*got fuse='auto'; use fuse=True, or give",
+            r"is what fuse=True decodes .*got fuse='auto'; use fuse=True, or give",
         ),
         ({"decoder": "Pillow", "fuse": True}, r"one of 'native', 'torchvision', 'pillow', got decoder='Pillow'"),
         ({"decoder": None}, "got decoder=None"),
