@@ -7,6 +7,13 @@
 A program makes a tile of one sample's result: some rows, and of each some consecutive numbers as they lie in memory.
 What belongs to a row or to a column is computed once for the tile, so that hardly more than an addition, a load and the
 arithmetic is left for each number, and a warp writes consecutive bytes.
+
+NOTE [The layout of loads]
+Triton gives each load and store of a tile the layout that suits its addresses. Those of the source are consecutive in
+no dimension that Triton can see: then 3.6 lays a warp along the rows and 3.7 along the columns. The store needs the
+columns, so with 3.6 every number would go through shared memory, and the kernel would need twice the registers.
+Therefore the addresses are said to be consecutive in pairs along the columns, and to be multiples of one byte alone:
+the first decides the layout, the second keeps Triton from loading two numbers at once, which would be wrong.
 """
 
 # Triton's decorators have no types, and what is in a kernel has types of Triton's.
@@ -152,7 +159,9 @@ def transformed(
         source_row = tl.minimum(tl.maximum(source_row, 0), source_height - 1)
         if wide:
             source_row, row = source_row.to(tl.int64), row.to(tl.int64)
-        bits = tl.load(column[None, :] + (source_row * strides[2])[:, None])
+        # See NOTE [The layout of loads].
+        places = tl.max_contiguous(column[None, :] + (source_row * strides[2])[:, None], (1, 2))
+        bits = tl.load(tl.multiple_of(places, (1, 1)))
         if filled:
             # By bits, not by booleans, of which a thread has more than predicates: two instructions for each number.
             if bits.dtype != tl.int64:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -368,8 +369,17 @@ class Pretended:
         return 0
 
 
-@pytest.fixture(params=[80, 90])
-def compiled(request, monkeypatch, tmp_path):
+@pytest.fixture
+def target():
+    """The compute capability that kernels are compiled for; tests that take several have it as a parameter."""
+    return 90
+
+
+EVERY_TARGET = pytest.mark.parametrize("target", [80, 90, 100])
+
+
+@pytest.fixture
+def compiled(target, monkeypatch, tmp_path):
     """Have launches compile the kernel for a GPU, and do nothing else; return what was compiled."""
     from fastload.transforms import fused_kernel
 
@@ -388,8 +398,8 @@ def compiled(request, monkeypatch, tmp_path):
     monkeypatch.setattr(fused, "_kernels", lambda: Compiling)
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     fused_kernel.transformed.device_caches.clear()
-    monkeypatch.setattr(driver, "_active", Pretended(request.param))
-    yield request.param, made
+    monkeypatch.setattr(driver, "_active", Pretended(target))
+    yield made
     fused_kernel.transformed.device_caches.clear()
 
 
@@ -399,20 +409,22 @@ def code_of(made, target):
     assert f".target sm_{target}" in code
     assert kernel.asm["cubin"][:4] == b"\x7fELF"
     assert kernel.metadata.shared == 0, "numbers stay with their threads"
+    assert "ld.global.v" not in code, "nothing says that numbers of the source lie together"
     return code
 
 
+@EVERY_TARGET
 @pytest.mark.parametrize("memory", ["channels_last", "contiguous"])
-def test_the_usual_chain_compiles_to_wide_stores_and_one_rounding(compiled, memory):
-    target, made = compiled
+def test_the_usual_chain_compiles_to_wide_stores_and_one_rounding(compiled, target, memory):
     Compose([RandomCrop(32, 4), *CHAIN[1:]])(made_images(0, (4, 3, 32, 32), memory=memory))
-    code = code_of(made, target)
+    code = code_of(compiled, target)
     assert "st.global.v" in code
     assert "fma.rn.f32" in code
     assert "cvt.rn.bf16" in code
     assert ".ftz" not in code
 
 
+@EVERY_TARGET
 @pytest.mark.parametrize(
     ("dtype", "members", "instruction"),
     [
@@ -424,28 +436,34 @@ def test_the_usual_chain_compiles_to_wide_stores_and_one_rounding(compiled, memo
         (torch.uint8, [ToNormalized([0.4], [0.3], torch.float16)], "cvt.rn.f16"),
     ],
 )
-def test_other_chains_compile(compiled, dtype, members, instruction):
-    target, made = compiled
+def test_other_chains_compile(compiled, target, dtype, members, instruction):
     Compose(members)(made_images(0, (2, 3, 9, 11), dtype))
-    assert instruction in code_of(made, target)
+    assert instruction in code_of(compiled, target)
+
+
+def test_pixels_far_apart_are_loaded_one_by_one(compiled, target):
+    # Strides that are multiples of 16 let Triton join loads, where it believes them to be consecutive.
+    images = torch.zeros(2, 3, 70, 16 * 70, dtype=torch.uint8)[..., ::16]
+    Compose([RandomCrop(64), RandomHorizontalFlip(), ToNormalized([0.4], [0.3])])(images)
+    code = code_of(compiled, target)
+    assert code.count("ld.global.b8") > 16, "numbers and the flips"
+    assert not re.search(r"ld\.global\.(b16|b32)", code)
 
 
 # Triton makes constants of arguments that are 1.
 @pytest.mark.parametrize("members", [[RandomCrop(1, 1, fill=1)], [CenterCrop(1)], [Resize(1, "nearest")]])
 @pytest.mark.parametrize("values", [[], [ToNormalized([1.0], [1.0])], [Normalize([1.0], [1.0])]])
 @pytest.mark.parametrize("memory", ["channels_last", "contiguous"])
-def test_sizes_of_one_compile(compiled, members, values, memory):
-    target, made = compiled
+def test_sizes_of_one_compile(compiled, target, members, values, memory):
     for channels in (1, 2):
         Compose([*members, *values])(made_images(0, (1, channels, 1, 1), torch.float32, memory))
-        code_of(made, target)
-        made.clear()
+        code_of(compiled, target)
+        compiled.clear()
 
 
 @pytest.mark.parametrize("shape", [(1, 3, 40, 50), (1, 40, 3, 50), (1, 50, 3, 40)])
-def test_large_samples_compile(compiled, shape):
-    target, made = compiled
+def test_large_samples_compile(compiled, target, shape):
     images = torch.empty(2**31 + 100, dtype=torch.uint8)  # not touched
     far = [2**31 // (side - 1) if side == 3 else 1 for side in shape]
     Compose([RandomCrop(3, 1), ToNormalized([0.4], [0.3])])(images.as_strided(shape, far))
-    code_of(made, target)
+    code_of(compiled, target)
