@@ -337,11 +337,17 @@ def _magnitudes(
     table = np.zeros((len(OPERATIONS), num_bins))
     highest = (shear, shear, *translate, rotate, enhance, enhance, enhance, enhance)
     for operation, last in enumerate(highest, start=SHEAR_X):
-        table[operation] = torch.linspace(0.0, last, num_bins).numpy()  # float32, with torch's rounding
+        table[operation] = _line(0.0, last, num_bins)
     most, fewest = bits
-    table[_POSTERIZE] = (most - torch.arange(num_bins) / ((num_bins - 1) / (most - fewest))).round().numpy()
-    table[_SOLARIZE] = torch.linspace(1.0, 0.0, num_bins).numpy()
+    bins = torch.arange(num_bins, dtype=torch.float32, device="cpu")
+    table[_POSTERIZE] = (most - bins / ((num_bins - 1) / (most - fewest))).round().numpy()
+    table[_SOLARIZE] = _line(1.0, 0.0, num_bins)
     return table
+
+
+def _line(first: float, last: float, num_bins: int) -> Any:
+    """Return evenly spaced magnitudes, [num_bins], float32, with torch's rounding."""
+    return torch.linspace(first, last, num_bins, dtype=torch.float32, device="cpu").numpy()
 
 
 def _signs(stream: Stream, operations: Integers) -> Floats:

@@ -12,6 +12,7 @@ a tensor is read on the host. So the CPU is the reference for every other device
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import math
 from typing import Any, Literal, NamedTuple, TypeAlias
@@ -153,10 +154,21 @@ class Transform(nn.Module):
         return (changed, params) if return_params else changed
 
     def applied(self, images: Tensor, params: Any) -> Tensor:
-        """Return the transformed images, in whatever layout they lie, given parameters on their device."""
-        if self.layout == "NHWC":
-            return self.transform(images.permute(0, 3, 1, 2), params).permute(0, 2, 3, 1)
-        return self.transform(images, params)
+        """Return the transformed images, in whatever layout they lie, given parameters on their device.
+
+        Not in the caller's ``torch.autocast``: a transform says itself in which dtypes it computes.
+        """
+        with without_autocast(images.device):
+            if self.layout == "NHWC":
+                return self.transform(images.permute(0, 3, 1, 2), params).permute(0, 2, 3, 1)
+            return self.transform(images, params)
+
+
+def without_autocast(device: torch.device) -> contextlib.AbstractContextManager[Any]:
+    """Return a context in which ``torch.autocast``, where the caller has it on, changes no dtype on a device."""
+    if not torch.amp.is_autocast_available(device.type) or not torch.is_autocast_enabled(device.type):
+        return contextlib.nullcontext()
+    return torch.autocast(device.type, enabled=False)
 
 
 def shape_of(images: Tensor, layout: Layout) -> BatchShape:
@@ -259,4 +271,5 @@ __all__ = [
     "check_size",
     "shape_of",
     "tensor_of",
+    "without_autocast",
 ]

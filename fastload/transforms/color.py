@@ -152,7 +152,7 @@ def _to_rgb(hue: Tensor, saturation: Tensor, value: Tensor) -> Tensor:
     lowest = rest.mul_(value).clamp_(0.0, 1.0)
     # Red is the value in sectors 5 and 0, the middle in 1 and 4, the lowest in 2 and 3: by the distance from 2.5. The
     # others likewise. In sector 6 the middle is the lowest.
-    out = torch.empty((len(value), 3, *value.shape[1:]), device=value.device)
+    out = value.new_empty((len(value), 3, *value.shape[1:]))
     for channel, (centre, inner, outer) in enumerate(
         ((2.5, lowest, value), (1.5, value, lowest), (3.5, value, lowest))
     ):

@@ -60,7 +60,7 @@ class Draws:
 
         The generator is asked for 64 bits, whatever the transforms draw.
         """
-        bits = torch.randint(-(2**63), 2**63 - 1, (), dtype=torch.int64, generator=generator).item()
+        bits = torch.randint(-(2**63), 2**63 - 1, (), dtype=torch.int64, device="cpu", generator=generator).item()
         return cls(int(bits).to_bytes(8, "little", signed=True), np.arange(num_samples, dtype=np.int64))
 
     @classmethod

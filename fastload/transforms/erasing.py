@@ -168,7 +168,7 @@ def _boxes(top: Integers, left: Integers, height: Integers, width: Integers) -> 
 def _erase_each(images: Tensor, params: Params, values: Tensor | None) -> Tensor:
     """Return the images with the boxes erased one by one, on the CPU, where they can be read."""
     found = images.clone()
-    places = torch.arange(images[0].numel()).view(images.shape[1:])
+    places = torch.arange(images[0].numel(), device=images.device).view(images.shape[1:])
     boxes = (params[name].tolist() for name in ("top", "left", "height", "width"))
     for sample, (top, left, height, width) in enumerate(zip(*boxes, strict=True)):
         if height and width:

@@ -184,7 +184,7 @@ def _plain(values: Tensor | None, num: int) -> Tensor | None:
 
 @functools.cache  # as many as there are fill values
 def _bits(numbers: tuple[Any, ...], dtype: torch.dtype) -> tuple[int, ...]:
-    return tuple(torch.tensor(numbers, dtype=dtype).view(INTEGERS[dtype.itemsize]).tolist())
+    return tuple(torch.tensor(numbers, dtype=dtype, device="cpu").view(INTEGERS[dtype.itemsize]).tolist())
 
 
 def _tiles(size: tuple[int, int], pixel: int, planes: int) -> tuple[tuple[int, int], int, int]:

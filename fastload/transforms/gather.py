@@ -193,7 +193,9 @@ def _runs(places: npt.NDArray[np.int64]) -> _Runs | None:
 
 def _copy_runs(images: Tensor, rows: _Runs, cols: _Runs, size: tuple[int, int], fill: Fill | None) -> Tensor:
     bits = INTEGERS[images.element_size()]
-    found = torch.empty((*images.shape[:2], *size), dtype=images.dtype, memory_format=memory_format_of(images))
+    found = torch.empty(
+        (*images.shape[:2], *size), dtype=images.dtype, device="cpu", memory_format=memory_format_of(images)
+    )
     source: npt.NDArray[Any] = images.view(bits).numpy()
     target: npt.NDArray[Any] = found.view(bits).numpy()
     outside = None if fill is None else fill_values("fill", fill, images).view(bits).numpy()

@@ -80,7 +80,7 @@ class ColorJitter(Transform):
         """Return the changed images."""
         _check_channels(self, images)
         order = params["order"]
-        none = torch.ones(len(images), device=images.device)
+        none = torch.ones(len(images), dtype=torch.float32, device=images.device)
         factors = torch.stack([params.get(name, none) for name in _BLENDS], dim=1).gather(1, order)
         if "hue" not in params:
             return color.blend(images, order, factors)
@@ -242,7 +242,7 @@ class RandomSolarize(_Sometimes):
         """Return the solarised images."""
         if images.dtype != torch.uint8 and self.threshold > 1:
             raise TypeError(f"threshold must be at most 1 for images of floats, got threshold={self.threshold}")
-        return color.solarize(images, torch.full((len(images),), self.threshold, device=images.device))
+        return color.solarize(images, _same(images, self.threshold))
 
 
 class RandomPosterize(_Sometimes):
@@ -265,7 +265,7 @@ class RandomPosterize(_Sometimes):
 
     def change(self, images: Tensor) -> Tensor:
         """Return the posterised images."""
-        return color.posterize(images, torch.full((len(images),), self.bits, device=images.device))
+        return color.posterize(images, _same(images, self.bits))
 
 
 class RandomAdjustSharpness(_Sometimes):
@@ -288,7 +288,12 @@ class RandomAdjustSharpness(_Sometimes):
 
     def change(self, images: Tensor) -> Tensor:
         """Return the sharpened images."""
-        return color.adjust_sharpness(images, torch.full((len(images),), self.sharpness_factor, device=images.device))
+        return color.adjust_sharpness(images, _same(images, self.sharpness_factor))
+
+
+def _same(images: Tensor, value: float) -> Tensor:
+    """Return a factor for each sample, all the same."""
+    return torch.full((len(images),), value, dtype=torch.float32, device=images.device)
 
 
 def _range(

@@ -90,7 +90,7 @@ class Mix(Transform):
         """Return the mixed labels, [N, num_classes], given the parameters on their device."""
         if labels.ndim == 1:
             assert self.num_classes is not None  # checked
-            soft = torch.zeros((len(labels), self.num_classes), device=labels.device)
+            soft = torch.zeros((len(labels), self.num_classes), dtype=torch.float32, device=labels.device)
             soft.scatter_(1, labels.long()[:, None], 1.0)
         else:
             soft = labels if labels.is_floating_point() else labels.float()

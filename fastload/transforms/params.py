@@ -51,7 +51,7 @@ def params_to(params: Any, device: torch.device) -> Any:
     """
     if device.type != "cuda":
         return _mapped(params, lambda leaf: leaf.to(device, non_blocking=True))
-    waiting = [leaf for leaf in _leaves(params) if leaf.device.type == "cpu"]
+    waiting = [leaf for leaf in leaves_of(params) if leaf.device.type == "cpu"]
     if not waiting:
         return _mapped(params, lambda leaf: leaf.to(device, non_blocking=True))
     moved = iter(_in_one_copy(waiting, device))
@@ -69,7 +69,7 @@ def _in_one_copy(tensors: Sequence[Tensor], device: torch.device) -> list[Tensor
 
 
 def _page_locked(size: int) -> Tensor:
-    return torch.empty(size, dtype=torch.uint8, pin_memory=True)
+    return torch.empty(size, dtype=torch.uint8, device="cpu", pin_memory=True)
 
 
 def _sent(buffer: Tensor, device: torch.device) -> Tensor:
@@ -176,15 +176,16 @@ def _mapped(params: Any, function: Callable[[Tensor], Tensor]) -> Any:
     return params
 
 
-def _leaves(params: Any) -> Iterator[Tensor]:
+def leaves_of(params: Any) -> Iterator[Tensor]:
+    """Yield the tensors of a nest, in its order."""
     if isinstance(params, Tensor):
         yield params
     elif isinstance(params, Mapping):
         for value in params.values():
-            yield from _leaves(value)
+            yield from leaves_of(value)
     elif isinstance(params, (list, tuple)):
         for value in params:
-            yield from _leaves(value)
+            yield from leaves_of(value)
 
 
-__all__ = ["Params", "check_params", "pack", "params_to", "places_of", "unpack"]
+__all__ = ["Params", "check_params", "leaves_of", "pack", "params_to", "places_of", "unpack"]

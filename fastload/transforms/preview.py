@@ -55,7 +55,10 @@ def preview(
         columns.append(_shown(images_of(made)[:num_samples], transform, before=False))
     height, width = columns[0].shape[2:]
     rows = torch.full(
-        (len(columns[0]) * (height + _GAP) + _GAP, len(columns) * (width + _GAP) + _GAP, 3), _WHITE, dtype=torch.uint8
+        (len(columns[0]) * (height + _GAP) + _GAP, len(columns) * (width + _GAP) + _GAP, 3),
+        _WHITE,
+        dtype=torch.uint8,
+        device="cpu",
     )
     for column, images in enumerate(columns):
         for row, image in enumerate(_sized(images, height, width)):
@@ -83,7 +86,10 @@ def _shown(images: Tensor, transform: Transform, *, before: bool) -> Tensor:
 def _denormalized(images: Tensor, transform: Transform) -> Tensor:
     for member in reversed(list(transform.modules())):
         if isinstance(member, (Normalize, ToNormalized)):
-            std, mean = (torch.tensor(values).view(1, -1, 1, 1) for values in (member.std, member.mean))
+            std, mean = (
+                torch.tensor(values, dtype=torch.float32, device="cpu").view(1, -1, 1, 1)
+                for values in (member.std, member.mean)
+            )
             images = images.float() * std + mean
             break
     return images

@@ -91,7 +91,9 @@ def resize_boxes(
     Cost:
         0.25 ms for 224 x 224 x 3 of uint8, antialiased, on one core; no memory but the result's.
     """
-    found = torch.empty((*images.shape[:2], *size), dtype=images.dtype, memory_format=memory_format_of(images))
+    found = torch.empty(
+        (*images.shape[:2], *size), dtype=images.dtype, device="cpu", memory_format=memory_format_of(images)
+    )
     flips = [False] * len(images) if flip is None else flip.tolist()
     sides = (values.expand(len(images)).tolist() for values in boxes)
     for sample, (top, left, height, width, flipped) in enumerate(zip(*sides, flips, strict=True)):
@@ -182,7 +184,7 @@ def weights(
         dtype: float32 or float64.
         flip: [N], bool: which results run backwards.
     """
-    places = torch.arange(size, device=start.device).expand(len(start), -1)
+    places = torch.arange(size, dtype=dtype, device=start.device).expand(len(start), -1)
     if flip is not None:
         places = torch.where(flip[:, None], size - 1 - places, places)
     length = length[:, None, None]

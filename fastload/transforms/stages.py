@@ -95,7 +95,7 @@ class OnePass(Stage):
         known = self._table
         if known is None or known[0] != (channels, arithmetic):
             assert self._values is not None
-            levels = torch.arange(256, dtype=torch.uint8).expand(1, channels, 1, 256).contiguous()
+            levels = torch.arange(256, dtype=torch.uint8, device="cpu").expand(1, channels, 1, 256).contiguous()
             made = self._values.transform(levels, [{} for _ in self._values])
             self._table = known = (channels, arithmetic), made.view(channels, 256)
         return known[1]

@@ -163,7 +163,9 @@ def _line_of_bytes(images: Tensor, scales: Sequence[float], shifts: Sequence[flo
     wide = torch.float64 if dtype == torch.float64 else torch.float32
     out = torch.empty_like(images, dtype=dtype)
     source, target = images, out
-    factors, summands = (torch.tensor(values, dtype=wide).view(-1, 1, 1) for values in (scales, shifts))
+    factors, summands = (
+        torch.tensor(values, dtype=wide, device=images.device).view(-1, 1, 1) for values in (scales, shifts)
+    )
     if memory_format_of(images) == torch.channels_last:
         # Channels side by side are a row of numbers, each with its factor: a broadcast of three of them is slow.
         num, channels, height, width = images.shape
