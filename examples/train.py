@@ -46,8 +46,9 @@ from rich.progress import BarColumn, Progress, TimeRemainingColumn
 from torch import nn
 from torch.distributed.elastic.multiprocessing.errors import record
 from torch.nn.parallel import DistributedDataParallel
-from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from training import checkpoint
+from training.average import Average
+from training.backends import set_backends
 from training.data import (
     DATASETS,
     DECODERS,
@@ -85,7 +86,7 @@ from training.schedule import image_size, lr_factor, pieces
 from fastload import FastloadError
 
 RECIPES = {**OWN_RECIPES, **cifar10.RECIPES, **imagenet.RECIPES}
-DTYPES = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
+DTYPES = {"fp32": None, "tf32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 def main() -> None:
@@ -107,10 +108,7 @@ def train(args: argparse.Namespace, recipe: Recipe, place: Place, signals: Signa
         usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         cores = usable // place.local_ranks
         torch.set_num_threads(args.threads or max(1, cores - args.workers))
-    if args.deterministic:
-        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-        torch.use_deterministic_algorithms(True)
-        torch.backends.cudnn.benchmark = False
+    set_backends(device, precision=args.precision, deterministic=args.deterministic)
 
     # Data. Where there is something to download, rank 0 does it, then one process of each other machine, which finds it
     # there if they share a disk; the others wait.
@@ -142,6 +140,8 @@ def train(args: argparse.Namespace, recipe: Recipe, place: Place, signals: Signa
         data = data or load(download=False)
         loading.check(args.dataset, recipe)
         check_sizes(recipe, len(data.train), world_size)  # type: ignore[arg-type]
+        if args.precision == "tf32" and device.type != "cuda":
+            raise UsageError("--precision tf32 works on GPUs only, and this run is on the CPU; take fp32")
         if args.sync_bn and device.type != "cuda":
             raise UsageError("--sync-bn works on GPUs only, and this run is on the CPU; leave it out")
         torch.manual_seed(args.seed)  # the same first weights everywhere
@@ -176,9 +176,7 @@ def train(args: argparse.Namespace, recipe: Recipe, place: Place, signals: Signa
         network = nn.SyncBatchNorm.convert_sync_batchnorm(network)
     if isinstance(network, Whitened) and first and found is None:
         network.whiten(plain_images(data, recipe, 2000).to(device))  # the other ranks get rank 0's weights below
-    average = None
-    if recipe.ema_decay:
-        average = AveragedModel(network, multi_avg_fn=get_ema_multi_avg_fn(recipe.ema_decay), use_buffers=True)
+    average = Average(network, recipe.ema_decay) if recipe.ema_decay else None
     wrapped: nn.Module = network
     stop_together(None, place, 1, signals)  # all are still there: where one is lost, NCCL would wait for it
     if world_size > 1:
@@ -196,7 +194,7 @@ def train(args: argparse.Namespace, recipe: Recipe, place: Place, signals: Signa
     groups = parameter_groups(network, recipe)
     optimizer = torch.optim.SGD(groups, recipe.lr, momentum=recipe.momentum, nesterov=recipe.nesterov)
     autocast = functools.partial(
-        torch.autocast, device.type, dtype=DTYPES[args.precision], enabled=args.precision != "fp32"
+        torch.autocast, device.type, dtype=DTYPES[args.precision], enabled=DTYPES[args.precision] is not None
     )
     scaler = torch.amp.GradScaler(device.type, enabled=args.precision == "fp16")  # bfloat16 has float32's range
 
@@ -218,7 +216,7 @@ def train(args: argparse.Namespace, recipe: Recipe, place: Place, signals: Signa
             scaler.load_state_dict(saved["scaler"]) if scaler.is_enabled() else None
             if average is not None:
                 average.module.load_state_dict(saved["average"])
-                average.n_averaged.fill_(step)  # or the next update would begin it anew
+                average.begun = step > 0  # or the next update would begin it anew
             if lookahead is not None:
                 lookahead.load_state_dict(saved["lookahead"])
             train_batches.load_state_dict(saved["loader"])
@@ -253,7 +251,7 @@ def train(args: argparse.Namespace, recipe: Recipe, place: Place, signals: Signa
             "model": network.state_dict(),
             "optimizer": optimizer.state_dict(),
             "scaler": scaler.state_dict(),
-            "average": None if average is None else average.module.state_dict(),  # without its "module." in the names
+            "average": None if average is None else average.module.state_dict(),
             "lookahead": None if lookahead is None else lookahead.state_dict(),
             "loader": train_batches.state_dict(),  # what the loop was given, not what was loaded ahead
             "loss_sum": mean,
@@ -354,7 +352,7 @@ def train(args: argparse.Namespace, recipe: Recipe, place: Place, signals: Signa
                 if lookahead is not None:
                     lookahead.update(step, end)
                 if average is not None:
-                    average.update_parameters(network)
+                    average.update()
                 loss_sum += step_loss  # stays on the device: reading it here would be a sync point in each step
 
                 if first and (got - drawn > 0.1 or step % args.log_every == 0):
@@ -562,7 +560,7 @@ def parse_arguments() -> tuple[argparse.Namespace, Recipe]:
     group.add_argument("--max-errors", type=count, default=100, help="of each process in an epoch, if replaced")
     group = parser.add_argument_group("speed and memory")
     group.add_argument("--micro-batch-size", type=positive, help="images of a process that are in the network at once")
-    group.add_argument("--precision", choices=list(DTYPES), default="fp32")
+    group.add_argument("--precision", choices=list(DTYPES), default="fp32", help="default: %(default)s")
     group.add_argument("--channels-last", action="store_true", help="the memory format that GPUs like for convolutions")
     group.add_argument("--compile", nargs="?", const="inductor", metavar="BACKEND", help="torch.compile")
     group.add_argument("--sync-bn", action="store_true", help="batch statistics of all GPUs, for small batches on each")

@@ -49,10 +49,11 @@ class Lookahead:
 
     @torch.no_grad()
     def _meet(self, kept: float) -> None:
-        for name, quick in self._quick().items():
-            slow = self._slow[name]
-            slow.lerp_(quick, 1 - kept)
-            quick.copy_(slow)
+        quick = self._quick()
+        weights = list(quick.values())
+        slow = [self._slow[name] for name in quick]
+        torch._foreach_lerp_(slow, weights, 1 - kept)
+        torch._foreach_copy_(weights, slow)
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return the slow weights, by the network's names."""

@@ -35,7 +35,7 @@ def peak_flops(device: torch.device, precision: str, given_tflops: float | None)
     """Return what the device can do at most, in FLOP/s; None where that is not known: nothing is shown then."""
     if given_tflops is not None:
         return given_tflops * 1e12
-    if device.type != "cuda" or precision == "fp32":
+    if device.type != "cuda" or precision in ("fp32", "tf32"):
         return None
     name = torch.cuda.get_device_name(device)
     return next((peak for part, peak in PEAKS.items() if part in name), None)

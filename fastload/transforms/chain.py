@@ -35,6 +35,9 @@ class Stage(Transform):
     A stage is itself a transform. Its parameters are a list: those of each member.
     """
 
+    where = ""
+    """How several stages are one, for ``print``."""
+
     def __init__(self, members: Sequence[Transform]) -> None:
         super().__init__(layout=members[0].layout)
         self.members = nn.ModuleList(members)

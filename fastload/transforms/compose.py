@@ -142,17 +142,17 @@ class Compose(Transform):
     def extra_repr(self) -> str:
         """Return what is done in one pass."""
         names = iter(self._names)
-        everywhere, together = [], []
+        everywhere: list[str] = []
+        together: dict[str, list[str]] = {}
         for stage in self._stages:
             parts = [list(islice(names, len(part))) for part in parts_of(stage)]
             everywhere += [" + ".join(part) for part in parts if len(part) > 1]
             if len(parts) > 1:
-                together.append(" + ".join(chain.from_iterable(parts)))
+                together.setdefault(stage.where, []).append(" + ".join(chain.from_iterable(parts)))
         lines = []
         if everywhere:
             lines.append(f"in one pass: {'; '.join(everywhere)}")
-        if together:
-            lines.append(f"in one launch with Triton, or one native call from uint8: {'; '.join(together)}")
+        lines += [f"{where}: {'; '.join(chains)}" for where, chains in together.items()]
         return "\n".join(lines)
 
 

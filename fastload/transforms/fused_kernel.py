@@ -195,3 +195,140 @@ def _spread(value, many: tl.constexpr, channels_last: tl.constexpr, tile_rows: t
     if channels_last and many > 1:
         value = value[None, :]
     return tl.broadcast_to(value, (tile_rows, tile_cols))
+
+
+@triton.jit
+def _within(value, least, most):
+    """Return a number of pixels that was drawn: between bounds, so that nothing else is read or looped over."""
+    return tl.minimum(tl.maximum(value, least), most).to(tl.int32)
+
+
+@triton.jit
+def _share(pixel, middle, length, narrow, cubic: tl.constexpr):
+    """Return how much of a box's pixels is in the result's, but for the sum; see :func:`.resampling.weights`."""
+    distance = tl.abs((pixel - middle + 0.5) * narrow)
+    if cubic:
+        near = (1.5 * distance - 2.5) * distance * distance + 1.0
+        far = ((distance - 5.0) * distance + 8.0) * distance * -0.5 + 2.0
+        share = tl.where(distance < 1.0, near, tl.where(distance < 2.0, far, 0.0))
+    else:
+        share = tl.maximum(1.0 - distance, 0.0)
+    return tl.where((pixel >= 0) & (pixel < length), share, 0.0)
+
+
+@triton.jit
+def _level(value):
+    """Return the nearest level of uint8, halves upwards."""
+    return tl.minimum(tl.maximum(tl.floor(value + 0.5), 0.0), 255.0)
+
+
+@triton.jit
+def resized(
+    images,  # uint8
+    out,
+    tops,  # of the boxes, as the next three: [N], int64
+    lefts,
+    box_heights,
+    box_widths,
+    flips,  # [N], uint8, or None
+    strides,  # of the images: sample, channel, row, column
+    source_height,
+    source_width,
+    height,
+    width,
+    factors,  # one, or one for each channel, as the next
+    summands,
+    line: tl.constexpr,  # whether levels are multiplied and added to
+    cubic: tl.constexpr,
+    channels: tl.constexpr,
+    channels_last: tl.constexpr,  # of the result
+    wide: tl.constexpr,  # a sample of the source or of the result spans 2**31 numbers or more
+    tile_rows: tl.constexpr,
+    tile_cols: tl.constexpr,
+):
+    """Make tile_rows rows of the same tile_cols numbers: of each row of the box, weigh its columns, then the row.
+
+    The sums along a row are rounded to levels, and belong to all rows of the tile.
+    """
+    program = tl.program_id(0)
+    if channels_last:
+        length = width * channels
+    else:
+        length = width
+    across = (length + tile_cols - 1) // tile_cols
+    down = (height + tile_rows - 1) // tile_rows
+    at = program % across * tile_cols + tl.arange(0, tile_cols)
+    program = program // across
+    first_row = program % down * tile_rows
+    row = first_row + tl.arange(0, tile_rows)
+    program = program // down
+    if channels_last:
+        sample = program.to(tl.int64)
+        channel = at % channels
+        col = at // channels
+    else:
+        sample = (program // channels).to(tl.int64)
+        channel = program % channels
+        col = at
+    start = program.to(tl.int64) * height * length
+
+    top = _within(tl.load(tops + sample), 0, source_height - 1)
+    left = _within(tl.load(lefts + sample), 0, source_width - 1)
+    box_height = _within(tl.load(box_heights + sample), 1, source_height - top)
+    box_width = _within(tl.load(box_widths + sample), 1, source_width - left)
+    # Rows and columns behind the last are as the last, so that no sum is 0; they are not stored.
+    col = tl.minimum(col, width - 1)
+    if flips is not None:
+        col = tl.where(tl.load(flips + sample) != 0, width - 1 - col, col)
+    reach: tl.constexpr = 2.0 if cubic else 1.0
+
+    # Where the middle of each column is in the box, the first pixel that is in it, and how many may be.
+    col_scale = box_width.to(tl.float32) / width
+    col_spread = tl.maximum(col_scale, 1.0)
+    col_middle = col_scale * (col.to(tl.float32) + 0.5)
+    col_narrow = 1.0 / col_spread
+    first = tl.floor(col_middle - reach * col_spread + 0.5).to(tl.int32)
+    taps = tl.ceil(2.0 * reach * col_spread).to(tl.int32) + 1
+    col_sum = tl.full((tile_cols,), 0.0, tl.float32)
+    for tap in range(taps):
+        col_sum += _share(first + tap, col_middle, box_width, col_narrow, cubic)
+    by_sum = 1.0 / col_sum
+
+    # Likewise the rows; and which of the box are in any of the tile.
+    row_scale = box_height.to(tl.float32) / height
+    row_spread = tl.maximum(row_scale, 1.0)
+    row_narrow = 1.0 / row_spread
+    row_middle = row_scale * (tl.minimum(row, height - 1).to(tl.float32) + 0.5)
+    begin = tl.floor(row_scale * (first_row + 0.5) - reach * row_spread).to(tl.int32)
+    end = tl.ceil(row_scale * (first_row + tile_rows - 0.5) + reach * row_spread).to(tl.int32) + 1
+    row_sum = tl.full((tile_rows,), 0.0, tl.float32)
+    total = tl.full((tile_rows, tile_cols), 0.0, tl.float32)
+
+    if wide:
+        channel = channel.to(tl.int64)
+    box = images + sample * strides[0] + left.to(tl.int64) * strides[3]
+    for place in range(tl.maximum(begin, 0), tl.minimum(end, box_height)):
+        pixels = box + (top + place).to(tl.int64) * strides[2] + channel * strides[1]
+        along = tl.full((tile_cols,), 0.0, tl.float32)
+        for tap in range(taps):
+            share = _share(first + tap, col_middle, box_width, col_narrow, cubic)
+            pixel = tl.minimum(tl.maximum(first + tap, 0), box_width - 1)
+            if wide:
+                pixel = pixel.to(tl.int64)
+            along += share * tl.load(pixels + pixel * strides[3]).to(tl.int32).to(tl.float32)
+        row_share = _share(place, row_middle, box_height, row_narrow, cubic)
+        row_sum += row_share
+        total += row_share[:, None] * _level(along * by_sum)[None, :]
+
+    number = _level(total * (1.0 / row_sum)[:, None])
+    if line:
+        by = _spread(_of_channel(factors, channel), len(factors), channels_last, tile_rows, tile_cols)
+        more = _spread(_of_channel(summands, channel), len(summands), channels_last, tile_rows, tile_cols)
+        number = tl.fma(number, by, more)
+    elif out.dtype.element_ty == tl.uint8:
+        number = number.to(tl.int32)
+    target = out + start + at
+    if wide:
+        row = row.to(tl.int64)
+    there = (row < height)[:, None] & (at < length)[None, :]
+    tl.store(target[None, :] + (row * length)[:, None], number.to(out.dtype.element_ty), mask=there)

@@ -15,10 +15,12 @@ import torch
 from torch import Tensor
 
 from ..errors import ConfigError
+from . import fused
 from .arguments import check_interpolation, check_range
 from .base import BatchShape, Layout, Params, check_flag, check_size, shape_of, tensor_of
 from .draws import Floats, Integers, Stream, to_integers
 from .gather import IndexMap, Moving, on_host
+from .recipe import Arithmetic
 from .resampling import Boxes, nearest_places, resample, resize_boxes, resize_natively, whole_box
 
 _NEAREST = ("nearest", "nearest-exact")
@@ -37,6 +39,18 @@ class _Resizing(Moving):
 
     def _boxes(self, params: Params, shape: BatchShape, device: torch.device) -> Boxes:
         raise NotImplementedError
+
+    def launches(self, images: Tensor) -> bool:
+        """Whether these images are resized by :func:`fused.resized`."""
+        return self.antialias and images.dtype == torch.uint8 and fused.takes(images)
+
+    def launched(
+        self, images: Tensor, params: Params, flip: Tensor | None = None, arithmetic: Arithmetic = fused.LEVELS
+    ) -> Tensor:
+        """Return the resized images, some flipped left to right, and their levels changed, in one launch."""
+        shape = shape_of(images, "NCHW")
+        boxes, size = self._boxes(params, shape, images.device), self.shape_after(shape)[2:]
+        return fused.resized(images, boxes, size, self.interpolation, flip, arithmetic)
 
     def index_map(self, params: Params, shape: BatchShape, device: torch.device) -> IndexMap:
         """Return where the result's pixels come from; for an interpolation to the nearest."""
@@ -97,6 +111,8 @@ class Resize(_Resizing):
             return super().transform(images, params)
         shape = shape_of(images, "NCHW")
         size = self.shape_after(shape)[2:]
+        if self.launches(images):
+            return self.launched(images, params)
         if on_host(images):
             resized = resize_natively(images, size, self.interpolation, self.antialias)
             return resized.clone() if resized is images else resized
@@ -237,6 +253,8 @@ class RandomResizedCrop(_Resizing):
             flip: [N], bool: which; None: none.
             host: resize sample by sample on the CPU; None: where that is possible.
         """
+        if host is None and self.launches(images):
+            return self.launched(images, params, flip)
         boxes = self._boxes(params, shape_of(images, "NCHW"), images.device)
         each = on_host(images) if host is None else host
         way = resize_boxes if each else resample

@@ -12,7 +12,7 @@ In: transforms in their order. Out: stages in the same order.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -21,9 +21,10 @@ from ..native import arrays
 from . import fused
 from .arguments import fill_numbers
 from .base import Transform, shape_of
-from .chain import Gathered, Stage, compose
+from .chain import FlippedResizedCrop, Gathered, Stage, compose
 from .gather import Moving, memory_format_of
 from .recipe import Arithmetic, Operation
+from .resize import RandomResizedCrop, Resize
 from .values import Normalize, ToDtype, ToNormalized
 
 # What the kernel computes with; float64 it only copies.
@@ -57,6 +58,8 @@ class OnePass(Stage):
     Args:
         stages: at most one that moves pixels, and behind it at most one that changes values.
     """
+
+    where = "in one launch with Triton, or one native call from uint8"
 
     def __init__(self, stages: Sequence[Stage]) -> None:
         super().__init__([member for stage in stages for member in stage])
@@ -108,9 +111,33 @@ class OnePass(Stage):
         found = Arithmetic(Operation.COPY, dtype) if self._values is None else _arithmetic(self._values, dtype)
         if found is None or (found.operation == Operation.COPY and not self._moving):
             return None
-        if len(found.factors) not in (1, channels) or len(found.factors) > fused.MOST_CHANNELS:
-            return None
-        return found
+        return found if _suits(found, channels) else None
+
+
+class OneResize(Stage):
+    """A resize, a flip behind it and what changes values, in one launch where :func:`fused.resized` can; else in turn.
+
+    Args:
+        resizing: of one that resizes, and a flip if it is a FlippedResizedCrop.
+        values: what changes values.
+    """
+
+    where = "in one launch with Triton"
+
+    def __init__(self, resizing: Stage, values: Stage) -> None:
+        super().__init__([*resizing, *values])
+        self.stages = [resizing, OnePass([values])]
+        self._values = values
+
+    def transform(self, images: Tensor, params: Any) -> Tensor:
+        """See :class:`Stage`."""
+        resizing, behind = self.stages
+        [first, *flips] = resizing
+        arithmetic = _arithmetic(self._values, images.dtype) if first.launches(images) else None
+        if arithmetic is None or not _suits(arithmetic, images.shape[1]):
+            images = resizing.transform(images, params[: len(resizing)])
+            return behind.transform(images, params[len(resizing) :])
+        return cast(Tensor, first.launched(images, params[0], params[1]["flip"] if flips else None, arithmetic))
 
 
 def stages_of(members: Sequence[Transform]) -> list[Stage]:
@@ -120,6 +147,8 @@ def stages_of(members: Sequence[Transform]) -> list[Stage]:
         last = found[-1] if found else None
         if _changes_values(stage) and isinstance(last, OnePass) and not any(map(_changes_values, last.stages)):
             found[-1] = OnePass([*last.stages, stage])
+        elif _changes_values(stage) and last is not None and _resizes(last):
+            found[-1] = OneResize(last, stage)
         elif _changes_values(stage) or _moves(stage):
             found.append(OnePass([stage]))
         else:
@@ -129,7 +158,7 @@ def stages_of(members: Sequence[Transform]) -> list[Stage]:
 
 def parts_of(stage: Stage) -> list[Stage]:
     """Return the stages that are done one after the other where the kernel is not used."""
-    return stage.stages if isinstance(stage, OnePass) else [stage]
+    return stage.stages if isinstance(stage, (OnePass, OneResize)) else [stage]
 
 
 def _normalized(stages: Sequence[Stage]) -> list[Stage]:
@@ -160,6 +189,12 @@ def _moves(stage: Stage) -> bool:
     return isinstance(stage, Gathered) or (isinstance(first, Moving) and first.only_moves and not more)
 
 
+def _resizes(stage: Stage) -> bool:
+    [first, *more] = stage
+    alone = isinstance(first, (Resize, RandomResizedCrop)) and not more
+    return (alone or isinstance(stage, FlippedResizedCrop)) and first.antialias
+
+
 def _changes_values(stage: Stage) -> bool:
     [first, *more] = stage
     return isinstance(stage, Normalized) or (isinstance(first, (ToDtype, Normalize, ToNormalized)) and not more)
@@ -183,4 +218,9 @@ def _arithmetic(stage: Stage, dtype: torch.dtype) -> Arithmetic | None:
     return Arithmetic(Operation.CAST, target)
 
 
-__all__ = ["Normalized", "OnePass", "parts_of", "stages_of"]
+def _suits(arithmetic: Arithmetic, channels: int) -> bool:
+    """Whether the kernels compute this for images of so many channels."""
+    return len(arithmetic.factors) in (1, channels) and len(arithmetic.factors) <= fused.MOST_CHANNELS
+
+
+__all__ = ["Normalized", "OnePass", "OneResize", "parts_of", "stages_of"]

@@ -109,13 +109,17 @@ def test_one_launch_gives_what_several_give(device, monkeypatch, name, dtype, me
     expected = composed(images, params=params)
     monkeypatch.setenv("FASTLOAD_TRITON", "1")
     launches = []
-    launch = fused.transformed
-    monkeypatch.setattr(fused, "transformed", lambda *args: launches.append(None) or launch(*args))
+    for kernel in ("transformed", "resized"):
+        launch = getattr(fused, kernel)
+        monkeypatch.setattr(fused, kernel, lambda *args, launch=launch: launches.append(None) or launch(*args))
     found = composed(images, params=params)
     assert len(launches) == 1
     if name in ("moved", "symmetric"):
         assert torch.equal(found, expected)
-    check_close(found, expected)
+    if name == "imagenet" and dtype == torch.uint8:  # sums in another order: one level of 255
+        assert (found - expected).abs().max() <= 1.01 / 255 / min(STD)
+    else:
+        check_close(found, expected)
     assert torch.equal(images, before)
 
 

@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
-import os
-import re
-import sys
-from pathlib import Path
-from types import ModuleType
-from typing import Any
-
-import numpy as np
 import pytest
 import torch
 from geometry_references import batches, keyed, made_images
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from triton_kernels import CHAIN, MEAN, STD, VALUES, allow, check_close, interpreted
 
 from fastload.transforms import fused, gather
 from fastload.transforms.base import DTYPES, BatchShape
@@ -25,53 +17,6 @@ from fastload.transforms.gather import IndexMap
 from fastload.transforms.recipe import Arithmetic, Kind, Operation, Step
 from fastload.transforms.resize import RandomResizedCrop, Resize
 from fastload.transforms.values import Normalize, ToDtype, ToNormalized
-
-driver = pytest.importorskip("triton.runtime.driver", reason="Triton is there on Linux only").driver
-interpreter = pytest.importorskip("triton.runtime.interpreter", reason="Triton is there on Linux only")
-GPUTarget = pytest.importorskip("triton.backends.compiler").GPUTarget
-
-
-def interpreted() -> ModuleType:
-    """Return the kernel's module once more, for the interpreter: Triton decides when the kernel is defined."""
-    name = "fastload.transforms.fused_kernel_interpreted"
-    if name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(name, Path(fused.__file__).with_name("fused_kernel.py"))
-        module = importlib.util.module_from_spec(spec)
-        os.environ["TRITON_INTERPRET"] = "1"
-        try:
-            spec.loader.exec_module(module)
-        finally:
-            del os.environ["TRITON_INTERPRET"]
-        sys.modules[name] = module
-    return sys.modules[name]
-
-
-def converted(numbers: Any, source: Any, target: Any, rounding: Any) -> Any:
-    """Return bfloat16's bits as float32, or float32 rounded to them. Triton's interpreter would cut off."""
-    if str(source) == "bf16":
-        return (numbers.astype(np.uint32) << 16).view(np.float32)
-    assert (str(source), str(target)) == ("fp32", "bf16")
-    return torch.from_numpy(numbers).to(torch.bfloat16).view(torch.int16).numpy().view(np.uint16)
-
-
-@pytest.fixture
-def on_cpu(monkeypatch):
-    """Have the kernel take images of the CPU, and count its launches."""
-    return allow(monkeypatch)
-
-
-def allow(monkeypatch: Any) -> list[Any]:
-    launches: list[Any] = []
-    module = interpreted()
-
-    def kernels() -> Any:
-        launches.append(None)
-        return module
-
-    monkeypatch.setattr(fused, "_kernels", kernels)
-    monkeypatch.setattr(interpreter, "_convert_float", converted)
-    monkeypatch.setattr(fused, "available", lambda device: True)
-    return launches
 
 
 def pixel_by_pixel(images, steps, length, axis):
@@ -176,16 +121,6 @@ MOVING = {
     "nearest": lambda channels: Resize((7, 5), "nearest"),
     "resized": lambda channels: RandomResizedCrop((6, 5), interpolation="nearest"),
 }
-MEAN, STD = (0.485, -0.456, 0.406, 0.1), (0.229, 0.224, 0.225, 1.5)
-VALUES = {
-    "nothing": lambda channels, dtype: [],
-    "to": lambda channels, dtype: [ToDtype(dtype)],
-    "scaled": lambda channels, dtype: [ToDtype(dtype, scale=True)],
-    "normalized": lambda channels, dtype: [ToDtype(dtype, scale=True), Normalize(MEAN[:channels], STD[:channels])],
-    "alike": lambda channels, dtype: [ToDtype(dtype, scale=True), Normalize([0.4], [0.3])],
-    "together": lambda channels, dtype: [ToNormalized(MEAN[:channels], STD[:channels], dtype)],
-    "floats": lambda channels, dtype: [Normalize(MEAN[:channels], STD[:channels])],
-}
 
 
 @settings(max_examples=120)
@@ -219,21 +154,6 @@ def test_a_compose_gives_what_it_gives_elsewhere(images, moving, values, dtype):
     assert torch.equal(images, before)
     if moving and torch.float64 not in (images.dtype, dtype):
         assert launches
-
-
-def check_close(found, expected, source):
-    """Normalised uint8 as the docstring of ToNormalized says; all else bit for bit."""
-    if source != torch.uint8 or expected.dtype == torch.uint8 or torch.equal(found, expected):
-        assert torch.equal(found, expected)
-        return
-    limit = max(1e-6 * (1 + abs(mean)) / std for mean, std in zip(MEAN, STD, strict=True))
-    if expected.dtype != torch.float32:
-        limit += torch.finfo(expected.dtype).eps * expected.abs().max().item()
-    assert (found.double() - expected.double()).abs().max() <= limit
-
-
-CHAIN = [RandomCrop(8, 2, fill=(1, 2, 3)), RandomHorizontalFlip(), ToDtype(torch.bfloat16, scale=True)]
-CHAIN += [Normalize(MEAN[:3], STD[:3])]
 
 
 def test_the_usual_chain_is_one_launch_in_either_layout(on_cpu):
@@ -351,119 +271,3 @@ def test_tiles_cover_the_result_once(size, pixel, planes):
     across, down = -(-size[1] * pixel // cols), -(-size[0] // (rows * strips))
     assert programs == planes * across * down
     assert rows & (rows - 1) == cols & (cols - 1) == 0
-
-
-class Pretended:
-    """A GPU that Triton compiles for, and that is not there."""
-
-    def __init__(self, capability: int) -> None:
-        self._target = GPUTarget("cuda", capability, 32)
-
-    def get_current_target(self) -> Any:
-        return self._target
-
-    def get_current_device(self) -> int:
-        return 0
-
-    def get_current_stream(self, device: int) -> int:
-        return 0
-
-
-@pytest.fixture
-def target():
-    """The compute capability that kernels are compiled for; tests that take several have it as a parameter."""
-    return 90
-
-
-EVERY_TARGET = pytest.mark.parametrize("target", [80, 90, 100])
-
-
-@pytest.fixture
-def compiled(target, monkeypatch, tmp_path):
-    """Have launches compile the kernel for a GPU, and do nothing else; return what was compiled."""
-    from fastload.transforms import fused_kernel
-
-    made: list[Any] = []
-
-    class Compiling:
-        TYPES = fused_kernel.TYPES
-        transformed: Any
-
-    class Launcher:
-        def __getitem__(self, grid: Any) -> Any:
-            return lambda *args, **kwargs: made.append(fused_kernel.transformed.warmup(*args, grid=grid, **kwargs))
-
-    Compiling.transformed = Launcher()
-    monkeypatch.setattr(fused, "available", lambda device: True)
-    monkeypatch.setattr(fused, "_kernels", lambda: Compiling)
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
-    fused_kernel.transformed.device_caches.clear()
-    monkeypatch.setattr(driver, "_active", Pretended(target))
-    yield made
-    fused_kernel.transformed.device_caches.clear()
-
-
-def code_of(made, target):
-    [kernel] = made
-    code = kernel.asm["ptx"]
-    assert f".target sm_{target}" in code
-    assert kernel.asm["cubin"][:4] == b"\x7fELF"
-    assert kernel.metadata.shared == 0, "numbers stay with their threads"
-    assert "ld.global.v" not in code, "nothing says that numbers of the source lie together"
-    return code
-
-
-@EVERY_TARGET
-@pytest.mark.parametrize("memory", ["channels_last", "contiguous"])
-def test_the_usual_chain_compiles_to_wide_stores_and_one_rounding(compiled, target, memory):
-    Compose([RandomCrop(32, 4), *CHAIN[1:]])(made_images(0, (4, 3, 32, 32), memory=memory))
-    code = code_of(compiled, target)
-    assert "st.global.v" in code
-    assert "fma.rn.f32" in code
-    assert "cvt.rn.bf16" in code
-    assert ".ftz" not in code
-
-
-@EVERY_TARGET
-@pytest.mark.parametrize(
-    ("dtype", "members", "instruction"),
-    [
-        (torch.float32, [RandomCrop(6, 2), Normalize(MEAN[:3], STD[:3])], "div.rn.f32"),
-        (torch.float16, [ToDtype(torch.bfloat16, scale=True), Normalize(MEAN[:3], STD[:3])], "div.rn.f32"),
-        (torch.bfloat16, [RandomCrop(6, 2, padding_mode="reflect"), ToDtype(torch.float16)], "cvt.rn.f16"),
-        (torch.uint8, [Resize(7, "nearest"), RandomCrop(6, 1), CenterCrop(5), RandomVerticalFlip()], "ld.global"),
-        (torch.float64, [RandomCrop(6, 2, fill=(0.1, 0.2, 0.3)), RandomHorizontalFlip()], "ld.global.b64"),
-        (torch.uint8, [ToNormalized([0.4], [0.3], torch.float16)], "cvt.rn.f16"),
-    ],
-)
-def test_other_chains_compile(compiled, target, dtype, members, instruction):
-    Compose(members)(made_images(0, (2, 3, 9, 11), dtype))
-    assert instruction in code_of(compiled, target)
-
-
-def test_pixels_far_apart_are_loaded_one_by_one(compiled, target):
-    # Strides that are multiples of 16 let Triton join loads, where it believes them to be consecutive.
-    images = torch.zeros(2, 3, 70, 16 * 70, dtype=torch.uint8)[..., ::16]
-    Compose([RandomCrop(64), RandomHorizontalFlip(), ToNormalized([0.4], [0.3])])(images)
-    code = code_of(compiled, target)
-    assert code.count("ld.global.b8") > 16, "numbers and the flips"
-    assert not re.search(r"ld\.global\.(b16|b32)", code)
-
-
-# Triton makes constants of arguments that are 1.
-@pytest.mark.parametrize("members", [[RandomCrop(1, 1, fill=1)], [CenterCrop(1)], [Resize(1, "nearest")]])
-@pytest.mark.parametrize("values", [[], [ToNormalized([1.0], [1.0])], [Normalize([1.0], [1.0])]])
-@pytest.mark.parametrize("memory", ["channels_last", "contiguous"])
-def test_sizes_of_one_compile(compiled, target, members, values, memory):
-    for channels in (1, 2):
-        Compose([*members, *values])(made_images(0, (1, channels, 1, 1), torch.float32, memory))
-        code_of(compiled, target)
-        compiled.clear()
-
-
-@pytest.mark.parametrize("shape", [(1, 3, 40, 50), (1, 40, 3, 50), (1, 50, 3, 40)])
-def test_large_samples_compile(compiled, target, shape):
-    images = torch.empty(2**31 + 100, dtype=torch.uint8)  # not touched
-    far = [2**31 // (side - 1) if side == 3 else 1 for side in shape]
-    Compose([RandomCrop(3, 1), ToNormalized([0.4], [0.3])])(images.as_strided(shape, far))
-    code_of(compiled, target)

@@ -1,0 +1,129 @@
+"""The kernels compile for GPUs that need not be there, and to the code that is meant."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+import torch
+from geometry_references import made_images
+from triton_kernels import CHAIN, MEAN, STD
+
+from fastload.transforms.compose import Compose
+from fastload.transforms.crop import CenterCrop, RandomCrop, RandomHorizontalFlip, RandomVerticalFlip
+from fastload.transforms.resize import RandomResizedCrop, Resize
+from fastload.transforms.values import Normalize, ToDtype, ToNormalized
+
+EVERY_TARGET = pytest.mark.parametrize("target", [80, 90, 100])
+
+
+def code_of(made, target):
+    [kernel] = made
+    code = kernel.asm["ptx"]
+    assert f".target sm_{target}" in code
+    assert kernel.asm["cubin"][:4] == b"\x7fELF"
+    assert kernel.metadata.shared == 0, "numbers stay with their threads"
+    assert "ld.global.v" not in code, "nothing says that numbers of the source lie together"
+    return code
+
+
+@EVERY_TARGET
+@pytest.mark.parametrize("memory", ["channels_last", "contiguous"])
+def test_the_usual_chain_compiles_to_wide_stores_and_one_rounding(compiled, target, memory):
+    Compose([RandomCrop(32, 4), *CHAIN[1:]])(made_images(0, (4, 3, 32, 32), memory=memory))
+    code = code_of(compiled, target)
+    assert "st.global.v" in code
+    assert "fma.rn.f32" in code
+    assert "cvt.rn.bf16" in code
+    assert ".ftz" not in code
+
+
+@EVERY_TARGET
+@pytest.mark.parametrize(
+    ("dtype", "members", "instruction"),
+    [
+        (torch.float32, [RandomCrop(6, 2), Normalize(MEAN[:3], STD[:3])], "div.rn.f32"),
+        (torch.float16, [ToDtype(torch.bfloat16, scale=True), Normalize(MEAN[:3], STD[:3])], "div.rn.f32"),
+        (torch.bfloat16, [RandomCrop(6, 2, padding_mode="reflect"), ToDtype(torch.float16)], "cvt.rn.f16"),
+        (torch.uint8, [Resize(7, "nearest"), RandomCrop(6, 1), CenterCrop(5), RandomVerticalFlip()], "ld.global"),
+        (torch.float64, [RandomCrop(6, 2, fill=(0.1, 0.2, 0.3)), RandomHorizontalFlip()], "ld.global.b64"),
+        (torch.uint8, [ToNormalized([0.4], [0.3], torch.float16)], "cvt.rn.f16"),
+    ],
+)
+def test_other_chains_compile(compiled, target, dtype, members, instruction):
+    Compose(members)(made_images(0, (2, 3, 9, 11), dtype))
+    assert instruction in code_of(compiled, target)
+
+
+def test_pixels_far_apart_are_loaded_one_by_one(compiled, target):
+    # Strides that are multiples of 16 let Triton join loads, where it believes them to be consecutive.
+    images = torch.zeros(2, 3, 70, 16 * 70, dtype=torch.uint8)[..., ::16]
+    Compose([RandomCrop(64), RandomHorizontalFlip(), ToNormalized([0.4], [0.3])])(images)
+    code = code_of(compiled, target)
+    assert code.count("ld.global.b8") > 16, "numbers and the flips"
+    assert not re.search(r"ld\.global\.(b16|b32)", code)
+
+
+# Triton makes constants of arguments that are 1.
+@pytest.mark.parametrize("members", [[RandomCrop(1, 1, fill=1)], [CenterCrop(1)], [Resize(1, "nearest")]])
+@pytest.mark.parametrize("values", [[], [ToNormalized([1.0], [1.0])], [Normalize([1.0], [1.0])]])
+@pytest.mark.parametrize("memory", ["channels_last", "contiguous"])
+def test_sizes_of_one_compile(compiled, target, members, values, memory):
+    for channels in (1, 2):
+        Compose([*members, *values])(made_images(0, (1, channels, 1, 1), torch.float32, memory))
+        code_of(compiled, target)
+        compiled.clear()
+
+
+@pytest.mark.parametrize("memory", ["channels_last", "contiguous"])
+@pytest.mark.parametrize(
+    ("target", "dtype", "instruction"),
+    [
+        (80, torch.bfloat16, "cvt.rn.bf16"),
+        (90, torch.bfloat16, "cvt.rn.bf16"),
+        (100, torch.bfloat16, "cvt.rn.bf16"),
+        (90, torch.float16, "cvt.rn.f16"),
+        (90, torch.float32, "fma.rn"),
+    ],
+)
+def test_the_imagenet_chain_compiles(compiled, target, memory, dtype, instruction):
+    crop = RandomResizedCrop(224, interpolation="bilinear" if memory == "contiguous" else "bicubic")
+    values = [ToDtype(dtype, scale=True), Normalize(MEAN[:3], STD[:3])]
+    Compose([crop, RandomHorizontalFlip(), *values])(made_images(0, (4, 3, 256, 240), memory=memory))
+    [kernel] = compiled
+    code = kernel.asm["ptx"]
+    assert f".target sm_{target}" in code
+    assert instruction in code
+    assert "st.global.v4" in code
+    assert not re.search(r"ld\.global\.(v|b16|b32)", code), "bytes are loaded one by one"
+    # Columns stay with their threads from the first load to the last sum; the tile is turned once, for the stores.
+    layouts = kernel.asm["ttgir"]
+    [parent] = re.findall(r"convert_layout .*tensor<256xf32.*parent = (#\w+)", layouts)
+    lying = "sizePerThread = [1, 1], threadsPerWarp = [1, 32], warpsPerCTA = [1, 4]"
+    assert f"{parent} = #ttg.blocked<{{{lying}" in layouts
+    assert kernel.metadata.shared <= 8 * 256 * 4
+
+
+@pytest.mark.parametrize("size", [1, (1, 7), (7, 1)])
+@pytest.mark.parametrize("channels", [1, 2])
+def test_resizing_to_one_pixel_compiles(compiled, target, size, channels):
+    for side in (1, 5):
+        Compose([Resize((size, size) if size == 1 else size)])(made_images(0, (1, channels, side, side)))
+        assert compiled.pop().asm["cubin"][:4] == b"\x7fELF"
+
+
+@pytest.mark.parametrize("shape", [(1, 3, 40, 50), (1, 40, 3, 50), (1, 50, 3, 40)])
+def test_large_samples_compile(compiled, target, shape):
+    images = torch.empty(2**31 + 100, dtype=torch.uint8)  # not touched
+    far = [2**31 // (side - 1) if side == 3 else 1 for side in shape]
+    Compose([RandomCrop(3, 1), ToNormalized([0.4], [0.3])])(images.as_strided(shape, far))
+    code_of(compiled, target)
+
+
+@pytest.mark.parametrize("shape", [(1, 3, 40, 50), (1, 40, 3, 50), (1, 50, 3, 40)])
+def test_resizing_large_samples_compiles(compiled, target, shape):
+    images = torch.empty(2**31 + 100, dtype=torch.uint8)  # not touched
+    far = [2**31 // (side - 1) if side == 3 else 1 for side in shape]
+    Compose([Resize((5, 6)), ToNormalized([0.4], [0.3])])(images.as_strided(shape, far))
+    [kernel] = compiled
+    assert kernel.asm["cubin"][:4] == b"\x7fELF"

@@ -1,0 +1,85 @@
+"""The kernels of Triton on the CPU, run by its interpreter; chains to run them with, and what their results may be."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from fastload.transforms import fused
+from fastload.transforms.crop import RandomCrop, RandomHorizontalFlip
+from fastload.transforms.values import Normalize, ToDtype, ToNormalized
+
+interpreter = pytest.importorskip("triton.runtime.interpreter", reason="Triton is there on Linux only")
+
+
+def interpreted() -> ModuleType:
+    """Return the kernel's module once more, for the interpreter: Triton decides when the kernel is defined."""
+    name = "fastload.transforms.fused_kernel_interpreted"
+    if name not in sys.modules:
+        spec = importlib.util.spec_from_file_location(name, Path(fused.__file__).with_name("fused_kernel.py"))
+        module = importlib.util.module_from_spec(spec)
+        os.environ["TRITON_INTERPRET"] = "1"
+        try:
+            spec.loader.exec_module(module)
+        finally:
+            del os.environ["TRITON_INTERPRET"]
+        sys.modules[name] = module
+    return sys.modules[name]
+
+
+def converted(numbers: Any, source: Any, target: Any, rounding: Any) -> Any:
+    """Return bfloat16's bits as float32, or float32 rounded to them. Triton's interpreter would cut off."""
+    if str(source) == "bf16":
+        return (numbers.astype(np.uint32) << 16).view(np.float32)
+    assert (str(source), str(target)) == ("fp32", "bf16")
+    return torch.from_numpy(numbers).to(torch.bfloat16).view(torch.int16).numpy().view(np.uint16)
+
+
+def allow(monkeypatch: Any) -> list[Any]:
+    """Have the kernels take images of the CPU; return a list that grows with their launches."""
+    launches: list[Any] = []
+    module = interpreted()
+
+    def kernels() -> Any:
+        launches.append(None)
+        return module
+
+    monkeypatch.setattr(fused, "_kernels", kernels)
+    monkeypatch.setattr(interpreter, "_convert_float", converted)
+    monkeypatch.setattr(fused, "available", lambda device: True)
+    return launches
+
+
+MEAN, STD = (0.485, -0.456, 0.406, 0.1), (0.229, 0.224, 0.225, 1.5)
+VALUES = {
+    "nothing": lambda channels, dtype: [],
+    "to": lambda channels, dtype: [ToDtype(dtype)],
+    "scaled": lambda channels, dtype: [ToDtype(dtype, scale=True)],
+    "normalized": lambda channels, dtype: [ToDtype(dtype, scale=True), Normalize(MEAN[:channels], STD[:channels])],
+    "alike": lambda channels, dtype: [ToDtype(dtype, scale=True), Normalize([0.4], [0.3])],
+    "together": lambda channels, dtype: [ToNormalized(MEAN[:channels], STD[:channels], dtype)],
+    "floats": lambda channels, dtype: [Normalize(MEAN[:channels], STD[:channels])],
+}
+
+
+def check_close(found, expected, source):
+    """Normalised uint8 as the docstring of ToNormalized says; all else bit for bit."""
+    if source != torch.uint8 or expected.dtype == torch.uint8 or torch.equal(found, expected):
+        assert torch.equal(found, expected)
+        return
+    limit = max(1e-6 * (1 + abs(mean)) / std for mean, std in zip(MEAN, STD, strict=True))
+    if expected.dtype != torch.float32:
+        limit += torch.finfo(expected.dtype).eps * expected.abs().max().item()
+    assert (found.double() - expected.double()).abs().max() <= limit
+
+
+CHAIN = [RandomCrop(8, 2, fill=(1, 2, 3)), RandomHorizontalFlip(), ToDtype(torch.bfloat16, scale=True)]
+CHAIN += [Normalize(MEAN[:3], STD[:3])]
