@@ -80,7 +80,8 @@ def test_a_loader_that_fuses_is_verified_fusing(monkeypatch):
 
 
 def test_a_loader_with_resident_data_is_verified_with_them():
-    report = verify(fastload.DataLoader(in_memory(v1.ToTensor()), 4, shuffle=True, resident="host", fuse=True))
+    resident = fastload.DataLoader(in_memory(v1.ToTensor()), 4, shuffle=True, resident="host", fuse=True)
+    report = verify(resident, "inline")
     assert report.ok, report.to_text()
     random_crops = in_memory(v1.Compose([v1.RandomCrop(32, 4), v1.ToTensor()]))
     report = verify(fastload.DataLoader(random_crops, 4, shuffle=True, resident="device", device="cpu"))

@@ -41,10 +41,8 @@ _INTERPOLATIONS = {int(Image.Resampling[name.upper()]): name for name in FILTERS
 _ORIGINALS: dict[tuple[type, str], Any] = {
     (owner, name): original_of(getattr(owner, name))
     for owner, names in (
-        (
-            Image.Image,
-            ("__array_interface__", "_crop", "_new", "convert", "copy", "crop", "load", "resize", "tobytes", "transpose"),
-        ),
+        (Image.Image, ("__array_interface__", "_crop", "_new", "convert", "copy", "crop", "load", "resize")),
+        (Image.Image, ("tobytes", "transpose")),
         (JpegImagePlugin.JpegImageFile, ("load", "load_end", "load_prepare", "load_read")),
     )
     for name in names

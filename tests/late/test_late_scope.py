@@ -283,7 +283,7 @@ def test_replaced_methods_of_pillow_are_used(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "owner, name",
+    ("owner", "name"),
     [
         (Image.Image, "_new"),
         (Image.Image, "_crop"),
