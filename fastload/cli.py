@@ -24,10 +24,7 @@ import signal
 import sys
 import textwrap
 from collections.abc import Callable, MutableMapping, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn
-
-if TYPE_CHECKING:
-    from .targets import Starter
+from typing import Any, NoReturn
 
 # A verb reads its own options, then the command that comes after them, and returns the exit status.
 Handler = Callable[[argparse.Namespace, list[str]], int]
@@ -377,7 +374,8 @@ def doctor(options: argparse.Namespace, command: list[str]) -> int:
     return examine_and_print(as_json=options.json)
 
 
-def _starter() -> Starter:
+def _starter() -> Any:
+    """Return what starts the scripts of verify, explain and tune."""
     from .targets import Starter
 
     return Starter(_script, injected_environment)

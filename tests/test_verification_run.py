@@ -19,6 +19,7 @@ from torchvision.transforms import v2
 import fastload
 from fastload.fusion import FusedDataset
 from fastload.iteration import WorkerIterator
+from fastload.loader import DEFAULTS
 from fastload.testing import assert_deterministic
 from fastload.verification.plan import Setting
 from fastload.verification.report import NotDeterministic
@@ -95,6 +96,18 @@ def test_a_loader_is_rebuilt_with_its_fuse(fuse: Any):
     subject = take_apart(fastload.DataLoader(range(9), fuse=fuse), seed=None, batch_size=1, timeout=9.0, name=None)
     assert subject.loader(Setting()).fuse == fuse
     assert subject.loader(Setting(seeding="torch")).fuse == fuse
+
+
+def test_other_defaults_do_not_reach_the_loaders_that_are_compared(monkeypatch):
+    loader = fastload.DataLoader(TensorDataset(torch.arange(24)), 4)
+    monkeypatch.setenv("FASTLOAD_LOADER", "seed=3,chunk_size=2,fuse=true")
+    try:
+        DEFAULTS.read_environment()
+        report = verify(loader, "inline")
+    finally:
+        monkeypatch.undo()
+        DEFAULTS.read_environment()
+    assert report.ok, report.to_text()
 
 
 class ByFunction:

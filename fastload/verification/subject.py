@@ -221,15 +221,16 @@ class Subject:
             arguments["generator"] = torch.Generator().manual_seed(self.seed % (1 << 63))
         if setting.engine == "torch":
             return _torchs(dataset, **arguments)
+        # All of them are given, since defaults may be others: see defaults.py.
+        arguments |= {"seed": None, "chunk_size": None, "on_error": "raise", "decoder": "auto", "device": None}
+        # True does not go with torch's streams.
+        arguments["fuse"] = "auto" if self.fuse is True else self.fuse
+        arguments["resident"] = None if by_samples or setting.indices_only else self.resident
         if setting.seeding == "sample":
             arguments |= {"seed": self.seed, "chunk_size": setting.chunk_size}
             if not setting.indices_only:
                 arguments |= {"on_error": self.on_error, "max_errors": self.max_errors}
                 arguments |= {"fuse": self.fuse, "decoder": self.decoder}
-        elif self.fuse is False:
-            arguments["fuse"] = False  # True does not go with torch's streams
-        if not (by_samples or setting.indices_only):
-            arguments["resident"] = self.resident
         return DataLoader(
             dataset,
             worker_method="thread" if num_workers and setting.method == "thread" else "multiprocessing",
