@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -18,6 +19,11 @@ _SENDING_NS = 150_000.0
 _TURNING_NS = 500_000.0
 _FORKING_NS = 10_000_000.0
 _BOOTING_NS = 10_000_000.0
+
+# What a worker thread's costs. TODO
+_THREAD_WAKING_NS = 100_000.0
+_THREAD_RECEIVING_NS = 100_000.0
+_THREAD_STARTING_NS = 300_000.0
 
 _READY_NS = 1_000_000
 """A main thread that is blocked for longer than this, as it receives, has come before the batch."""
@@ -45,6 +51,36 @@ class Costs:
     """From a worker's start to its first task."""
     ending_ns: float
     """From the last batch to the end of a pass, for each worker."""
+
+
+def in_threads(costs: Costs) -> Costs:
+    """Return what passing a batch costs where workers are threads: nothing is sent, and no process is started."""
+    return dataclasses.replace(
+        costs,
+        waking_ns=min(costs.waking_ns, _THREAD_WAKING_NS),
+        turning_ns=min(costs.turning_ns, _THREAD_WAKING_NS),
+        sending_ns=0.0,
+        sending_meanwhile_ns=0.0,
+        receiving_ns=min(costs.receiving_ns, _THREAD_RECEIVING_NS),
+        forking_ns=_THREAD_STARTING_NS,
+        booting_ns=0.0,
+        ending_ns=min(costs.ending_ns, _THREAD_STARTING_NS),
+    )
+
+
+def in_processes(costs: Costs) -> Costs:
+    """Return what passing a batch costs where workers, which were threads, are processes."""
+    return dataclasses.replace(
+        costs,
+        waking_ns=max(costs.waking_ns, _WAKING_NS),
+        turning_ns=max(costs.turning_ns, _TURNING_NS),
+        sending_ns=_SENDING_NS,
+        sending_meanwhile_ns=_SENDING_NS,
+        receiving_ns=max(costs.receiving_ns, _RECEIVING_NS),
+        forking_ns=_FORKING_NS,
+        booting_ns=_BOOTING_NS,
+        ending_ns=max(costs.ending_ns, _FORKING_NS),
+    )
 
 
 def passes_of(steps: Sequence[Step]) -> list[list[Step]]:
@@ -209,4 +245,4 @@ def mean(values: Iterable[float], otherwise: float = 0.0) -> float:
     return sum(found) / len(found) if found else otherwise
 
 
-__all__ = ["Costs", "costs_of", "mean", "passes_of"]
+__all__ = ["Costs", "costs_of", "in_processes", "in_threads", "mean", "passes_of"]

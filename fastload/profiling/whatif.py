@@ -22,7 +22,7 @@ from .knobs import changed, configured, has_copies, sample_cost
 from .reproducing import judged, reproduce
 from .simulation import Machinery, Played, play
 from .trace import Rank, Trace
-from .trials import TRIED, chosen
+from .trials import TRIED, Cost, chosen
 from .worker_times import loader_in_words
 
 _WORTH = 0.03
@@ -69,7 +69,7 @@ class WhatIf:
             "in_order": machinery.order != "any",
             "engine": "fastload" if machinery.order == "sample" else "torch",
             "persistent_workers": machinery.persistent,
-            **{knob: self.loader.get(knob) for knob in ("fuse", "seeding")},
+            **{knob: self.loader.get(knob) for knob in ("fuse", "seeding", "worker_method")},
         }
 
     def predict(self, settings: Mapping[str, Any]) -> Interval:
@@ -130,7 +130,7 @@ class WhatIf:
         if not self.simulation.trusted:
             raise TraceError(self.simulation.reason)
 
-    def _played(self, settings: Mapping[str, Any], cost: float | None = None) -> list[Played]:
+    def _played(self, settings: Mapping[str, Any], cost: Cost | None = None) -> list[Played]:
         """Play the run with settings, with each of what may have made it; ``cost``: see :func:`~.knobs.changed`."""
         demands = changed(self._demands, settings, cost)
         machineries = [configured(machinery, settings) for machinery in self._reproduced.machineries]
@@ -215,7 +215,7 @@ class WhatIf:
                 found.append(("keep the workers between epochs", {"persistent_workers": True}))
             if seen["engine"] == "torch" and seen["in_order"]:
                 found.append(("take batches as they are ready", {"in_order": False}))
-        found += self._candidates_of_ours()
+        found += self._candidates_of_ours() + self._threads()
         if has_copies(self._demands):
             found.append(("copy pixels as bytes, and convert them on the device", {"uint8": True}))
             if workers and not self._reproduced.machineries[0].pin:
@@ -234,20 +234,46 @@ class WhatIf:
         for choice in TRIED:
             changes = {"fuse": choice.fuse, "seeding": choice.seeding}
             changes = {knob: value for knob, value in changes.items() if value != getattr(usual, knob)}
-            if not changes or not {before, choice} <= self._demands.trials.cpu_ns.keys():
+            if not changes or not {before._replace(threads=0), choice} <= self._demands.trials.cpu_ns.keys():
                 continue
             settings = {**engine, **changes}
-            if sample_cost(self._demands, settings).high * (1 + _WORTH) < sample_cost(self._demands, engine).value:
+            cost, usual_cost = (sample_cost(self._demands, these) for these in (settings, engine))
+            if cost.high.cpu * (1 + _WORTH) < usual_cost.value.cpu:
                 named = [f"{knob}={value!r}" for knob, value in changes.items()]
                 found.append((", ".join(words + named), settings))
         if not found or self._reproduced.is_shared:  # nobody knows what more workers would get
             return found
-        title, cheapest = min(found, key=lambda one: sample_cost(self._demands, one[1]).value)
+        title, cheapest = min(found, key=lambda one: sample_cost(self._demands, one[1]).value.cpu)
         best = self._least("num_workers", _worker_counts(workers, self._demands.cores), cheapest)
         if best != workers:
             number = f"{best} worker{'' if best == 1 else 's'}"
             found.append((f"{title} with {number}", {**cheapest, "num_workers": best}))
         return found if workers else found[-1:]
+
+    def _threads(self) -> list[tuple[str, dict[str, Any]]]:
+        """Return worker threads, where they are expected to be faster than as many processes."""
+        is_torch, workers = self.settings["engine"] == "torch", self.settings["num_workers"]
+        engine = {"engine": "fastload"} if is_torch else {}
+        _, usual = chosen(self.loader, engine)
+        if usual.threads:
+            return []
+        found = {}
+        for number in self._demands.trials.numbers(usual):
+            if number != workers and self._reproduced.is_shared:  # nobody knows what they would get
+                continue
+            processes = {**engine, "num_workers": number}
+            threads = {**processes, "worker_method": "thread"}
+            step_ns = self._step_ns(threads)
+            if step_ns * (1 + _WORTH) < self._step_ns(processes):
+                found[number] = step_ns
+        if not found:
+            return []
+        best = min(number for number in found if found[number] <= min(found.values()) * (1 + _AS_GOOD))
+        title = ", ".join([*(["fastload's loader"] if is_torch else []), "worker_method='thread'"])
+        if best == workers:
+            return [(title, {**engine, "worker_method": "thread"})]
+        title += f" with {best} worker{'' if best == 1 else 's'}"
+        return [(title, {**engine, "worker_method": "thread", "num_workers": best})]
 
     def _spare(self) -> list[Fix]:
         """Return with how many workers less the loop would still be the bound: they are free for something else."""

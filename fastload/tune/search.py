@@ -44,6 +44,11 @@ class Slice:
     """From ``iter()`` to the first batch."""
     cpu_s: float | None = None
     """Processor time a sample, of this process and the workers; None where the system does not say."""
+    blocked_s: float | None = None
+    """Time a sample in which the thread that makes it neither ran nor was ready to: blocked, or waiting for Python's
+    interpreter. None with worker processes, for short epochs, and where the system does not say."""
+    queued_s: float | None = None
+    """The same, ready to run while others had the processors."""
     memory: int | None = None
     """Bytes that this process and the workers hold more than this process did before; None as above."""
     differs: str = ""
