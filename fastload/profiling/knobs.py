@@ -170,7 +170,10 @@ def _computing(batch: BatchDemand, cost: Cost) -> BatchDemand:
     def with_cost(part: Part) -> Part:
         return part._replace(cpu=part.cpu * cost.cpu, blocked=max(0.0, part.blocked + part.cpu * cost.waiting))
 
-    return dataclasses.replace(batch, samples=tuple(map(with_cost, batch.samples)), collate=with_cost(batch.collate))
+    samples, collate = tuple(map(with_cost, batch.samples)), with_cost(batch.collate)
+    computed = collate.cpu + sum(part.cpu for part in samples)  # nobody waits for longer than the others compute
+    loop = batch.loop._replace(blocked=batch.loop.blocked + min(batch.loop.cpu * cost.loop, computed))
+    return dataclasses.replace(batch, samples=samples, collate=collate, loop=loop)
 
 
 def _copying(batch: BatchDemand, loop: float, pinning: float) -> BatchDemand:

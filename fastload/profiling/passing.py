@@ -20,10 +20,10 @@ _TURNING_NS = 500_000.0
 _FORKING_NS = 10_000_000.0
 _BOOTING_NS = 10_000_000.0
 
-# What a worker thread's costs. TODO
-_THREAD_WAKING_NS = 100_000.0
-_THREAD_RECEIVING_NS = 100_000.0
-_THREAD_STARTING_NS = 300_000.0
+# The same of worker threads of fastload's loader, of four recordings (benchmarks/profiling/README.md).
+_THREAD_WAKING_NS = 200_000.0
+_THREAD_RECEIVING_NS = 250_000.0
+_THREAD_STARTING_NS = 1_000_000.0
 
 _READY_NS = 1_000_000
 """A main thread that is blocked for longer than this, as it receives, has come before the batch."""
@@ -63,7 +63,7 @@ def in_threads(costs: Costs) -> Costs:
         sending_meanwhile_ns=0.0,
         receiving_ns=min(costs.receiving_ns, _THREAD_RECEIVING_NS),
         forking_ns=_THREAD_STARTING_NS,
-        booting_ns=0.0,
+        booting_ns=min(costs.booting_ns, _BOOTING_NS),
         ending_ns=min(costs.ending_ns, _THREAD_STARTING_NS),
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import median
 from typing import Any, NamedTuple, TypeVar
 
 from ..errors import ConfigError, TraceError
@@ -50,6 +51,8 @@ class Cost(NamedTuple):
     cpu: float = 1.0
     waiting: float = 0.0
     """Blocked beside what they were blocked before: threads wait for the interpreter. Below 0 where they did before."""
+    loop: float = 0.0
+    """The same of the loop, in multiples of the loop's processor time: it waits for worker threads."""
 
 
 class Ratio(NamedTuple):
@@ -61,10 +64,11 @@ class Ratio(NamedTuple):
 
 
 class Round(NamedTuple):
-    """What a sample took in threads, in ns, and without workers just before or after."""
+    """What a sample took in threads, in ns, and in as many processes just before or after."""
 
-    inline_cpu: int
     inline_blocked: int
+    """Without workers: what it waits for is no interpreter."""
+    process_cpu: int
     cpu: int
     blocked: int
     queued: int
@@ -100,7 +104,9 @@ class Trials:
             seen, wanted = self._in_threads(before), self._in_threads(after)
 
         def end(times: float, cost: Cost) -> Cost:
-            return Cost(times * cost.cpu / seen.value.cpu, (times * cost.waiting - seen.value.waiting) / seen.value.cpu)
+            was = seen.value
+            waiting = (times * cost.waiting - was.waiting) / was.cpu
+            return Cost(times * cost.cpu / was.cpu, waiting, max(0.0, cost.loop - was.loop))
 
         return Ratio(*(end(*both) for both in zip(made, wanted, strict=True)))
 
@@ -119,35 +125,38 @@ class Trials:
         return value, min(low, value), max(high, value)
 
     def _in_threads(self, choice: Choice) -> Ratio:
-        """Return what samples cost in threads, against the same without workers."""
+        """Return what samples cost in threads, against the same in processes."""
         if not choice.threads:
             return AS_BEFORE
         rounds = self.rounds.get(choice)
         if rounds is None:
-            tried = ", ".join(map(str, self.numbers(choice._replace(threads=0))))
+            tried = " and ".join(map(str, self.numbers(choice._replace(threads=0))))
             reason = f"{tried} threads were tried, and not {choice.threads}" if tried else self.reason
             raise ConfigError(f"{choice.in_words()}: {self.reasons.get(choice, reason)}")
-        all_of_them = [_threads_cost(rounds, choice.threads, hidden) for hidden in (0.0, 0.5, 1.0)]
-        ends = []
-        for hidden, end in ((0.0, 0), (1.0, 1)):
-            found = [_threads_cost(some, choice.threads, hidden) for some in _resampled(rounds)]
-            ends.append(Cost(*(_interval(list(values))[end] for values in zip(*found, strict=True))))
-        return Ratio(all_of_them[1], Cost(*map(min, ends[0], all_of_them[1])), Cost(*map(max, ends[1], all_of_them[1])))
+        low, value, high = (
+            [_threads_cost(some, choice.threads, unknown) for some in [rounds, *_resampled(rounds)]]
+            for unknown in (0.0, 0.5, 1.0)
+        )
+        ends = [_interval(list(each)) for each in (*zip(*low, strict=True), *zip(*high, strict=True))]
+        return Ratio(value[0], Cost(*(end[0] for end in ends[:3])), Cost(*(end[1] for end in ends[3:])))
 
 
-def _threads_cost(rounds: Sequence[Round], threads: int, hidden: float) -> Cost:
-    """Return the mean cost of samples in threads.
+def _threads_cost(rounds: Sequence[Round], threads: int, unknown: float) -> Cost:
+    """Return the cost of samples in threads: medians of rounds.
 
-    A thread that waits for the interpreter wakes up now and then, and where other programs have the cores it looks
-    most of the time as if it waited for one of these. ``hidden`` is the share of that time that is taken for waiting
-    for the interpreter; which is never longer than all other threads compute.
+    Two things are not known, and ``unknown`` is the share of them that is taken to be so. A thread that waits for the
+    interpreter wakes up now and then, and while other programs have the cores it looks most of the time as if it waited
+    for one of these; but it never waits for the interpreter for longer than all other threads compute. And of the
+    loop's computing nobody has seen how much needs the interpreter; what does waits as samples do.
     """
-    spent = sum(one.inline_cpu for one in rounds)
-    waited = 0.0
+    cpu, waiting = [], []
     for one in rounds:
-        seen = max(0, one.blocked - one.inline_blocked)
-        waited += seen + hidden * min(one.queued, max(0, (threads - 1) * one.cpu - seen))
-    return Cost(sum(one.cpu for one in rounds) / spent, waited / spent)
+        seen = float(max(0, one.blocked - one.inline_blocked))
+        seen += unknown * min(one.queued, max(0, (threads - 1) * one.cpu - seen))
+        cpu.append(one.cpu / one.process_cpu)
+        waiting.append(seen / one.process_cpu)
+    # one thread waits for no other, but the loop for it
+    return Cost(median(cpu), median(waiting), unknown * (median(waiting) if threads > 1 else 1.0))
 
 
 def _resampled(values: Sequence[_T]) -> list[list[_T]]:
@@ -182,7 +191,9 @@ def trials_of(note: Mapping[str, Any]) -> Trials:
         ) from None
     if len({len(times) for times in cpu_ns.values()}) > 1 or not all(cpu_ns.values()):
         raise TraceError("the recording is damaged: its trials are of different lengths; record again")
-    if not all(found and all(one.inline_cpu > 0 and min(one) >= 0 for one in found) for found in rounds.values()):
+    if not all(
+        found and all(min(one.process_cpu, one.cpu) > 0 and min(one) >= 0 for one in found) for found in rounds.values()
+    ):
         raise TraceError("the recording is damaged: its trials of threads took no time; record again")
     return Trials(cpu_ns, rounds, reasons, str(note.get("reason", "it was not tried")))
 

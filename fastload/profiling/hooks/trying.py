@@ -30,7 +30,7 @@ _BATCH_CPU_SECONDS, _BATCH_SECONDS = 0.05, 0.2
 """A batch has so few samples that it takes no longer: on the CPU, and by the clock."""
 _MOST_ROUNDS, _FEWEST_ROUNDS = 12, 3
 _MOST_LOADERS = 2
-_THREADS_SECONDS, _SLICE_SECONDS, _CHECK_SECONDS = 4.0, 0.15, 0.5
+_THREADS_SECONDS, _SLICE_SECONDS, _CHECK_SECONDS = 4.0, 0.2, 0.4
 """For all trials with threads; for one of them; and for comparing samples that threads made, each of both sides."""
 _MOST_THREADS = 16
 _THREADS_BATCHES, _THREADS_SAMPLES = 1_000, 200_000
@@ -190,13 +190,13 @@ class _Threads:
     """
 
     def __init__(self, loader: Any, choice: Choice, size: int) -> None:
+        from ...cgroups import processors
+
         self._loader = loader
         self._choice = choice
         self._size = size
-        own = loader.num_workers
-        self._numbers = sorted(
-            {1, min(os.cpu_count() or 1, _MOST_THREADS), *([own] if 0 < own <= _MOST_THREADS else [])}
-        )
+        numbers = {min(processors(), _MOST_THREADS), loader.num_workers}
+        self._numbers = [number for number in sorted(numbers) if 0 < number <= _MOST_THREADS]
 
     def tried(self) -> dict[str, Any]:
         """Return what a sample takes in threads, in ns, round by round; or reasons."""
@@ -212,11 +212,13 @@ class _Threads:
         return self._choice._replace(threads=number)
 
     def _tried(self) -> list[dict[str, Any]]:
+        import multiprocessing
         import random
 
         from ...loader import DataLoader
         from ...tune.runner import Runner, setting_of
 
+        multiprocessing.set_start_method("fork", force=True)  # others take longer to start than a trial
         length, number = len(self._loader.dataset), min(_THREADS_BATCHES * self._size, _THREADS_SAMPLES)
         settings: Any = {"fuse": self._choice.fuse, "seeding": self._choice.seeding}
         made: Any = DataLoader(
@@ -228,23 +230,24 @@ class _Threads:
             **settings,
         )
         runner, inline = Runner(made, _SLICE_SECONDS, _CHECK_SECONDS, 0.0), setting_of(made)
-        runner.measure(inline)  # its samples are those that the others' are compared with
-        many = {one: inline.having(num_workers=one, worker_method="thread") for one in self._numbers}
-        if differs := runner.check(many[self._numbers[-1]]):
+        alone = runner.measure(inline)  # its samples are those that the others' are compared with
+        threads = {one: inline.having(num_workers=one, worker_method="thread") for one in self._numbers}
+        if differs := runner.check(threads[self._numbers[-1]]):
             raise ValueError(f"threads make other samples: {differs}")
-        rounds: dict[int, list[tuple[int, ...]]] = {one: [] for one in many}
+        rounds: dict[int, list[list[int]]] = {one: [] for one in threads}
         begun = time.perf_counter()
         for place in range(_MOST_ROUNDS):
-            before = runner.measure(inline)
-            for one in self._numbers if place % 2 else self._numbers[::-1]:
-                slice_ = runner.measure(many[one])
-                if slice_.differs:
-                    raise ValueError(f"{one} threads make other samples: {slice_.differs}")
-                times = (before.cpu_s, before.blocked_s, slice_.cpu_s, slice_.blocked_s, slice_.queued_s)
+            for one, setting in threads.items():
+                same = setting.having(worker_method="multiprocessing")
+                slices = {each: runner.measure(each) for each in ((setting, same) if place % 2 else (same, setting))}
+                in_threads, in_processes = slices[setting], slices[same]
+                if in_threads.differs:
+                    raise ValueError(f"threads make other samples: {in_threads.differs}")
+                times = alone.blocked_s, in_processes.cpu_s, in_threads.cpu_s, in_threads.blocked_s, in_threads.queued_s
                 known = [round(1e9 * each) for each in times if each is not None]
                 if len(known) < len(times):
                     raise ValueError("this system does not say how long a thread waits for a core (schedstat)")
-                rounds[one].append(tuple(known))
+                rounds[one].append(known)
             if place + 1 >= _FEWEST_ROUNDS and time.perf_counter() - begun > _THREADS_SECONDS:
                 break
         return [{**self._with(one)._asdict(), "rounds": found} for one, found in rounds.items()]
