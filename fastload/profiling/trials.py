@@ -100,7 +100,7 @@ class Trials:
         """
         made = self._without_workers(before._replace(threads=0), after._replace(threads=0))
         seen, wanted = AS_BEFORE, AS_BEFORE
-        if before.threads != after.threads:
+        if bool(before.threads) != bool(after.threads):
             seen, wanted = self._in_threads(before), self._in_threads(after)
 
         def end(times: float, cost: Cost) -> Cost:

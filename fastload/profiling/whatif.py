@@ -90,7 +90,7 @@ class WhatIf:
         """
         self._require_trust()
         found = [self._fix(title, settings) for title, settings in self._candidates()]
-        helping = [fix for fix in found if fix.speedup >= 1 + _WORTH and not self._is_open(fix.step_ms)]
+        helping = [fix for fix in found if fix.speedup >= 1 + _WORTH and not self._is_open(fix.step_ms, fix.settings)]
         return sorted(helping, key=lambda fix: -fix.speedup) or self._spare()
 
     def fix(self, title: str, settings: Mapping[str, Any]) -> Fix:
@@ -170,10 +170,10 @@ class WhatIf:
             settings=dict(settings),
             step_ms=step,
             speedup=self.simulation.observed_ms / max(step.value, 1e-6),  # it may all be done in the warm-up
-            then=self._bound(played, machinery) + self._provided(machinery, step),
+            then=self._bound(played, machinery) + self._provided(settings, machinery, step),
         )
 
-    def _provided(self, machinery: Machinery, step: Interval) -> str:
+    def _provided(self, settings: Mapping[str, Any], machinery: Machinery, step: Interval) -> str:
         """Return what the prediction takes for granted, in words.
 
         Nobody has seen more workers read at once; nor what a worker whose batches all took long does with others.
@@ -189,16 +189,27 @@ class WhatIf:
             )
         if machinery.paces and (machinery.workers, machinery.order) != (seen, before.order):
             found += f", if worker {machinery.paces[0][0]} is slow itself, and not the samples that it was given"
-        if self._is_open(step) and step.value < self.simulation.observed_ms:
+        loops = sum(batch.loop.cpu for one in self._demands.passes for batch in one)
+        turns = sample_cost(self._demands, settings).high.loop * loops
+        if turns > _WORTH * sum(self._demands.step_ns):
+            found += (
+                "; worker threads and the loop take turns in the interpreter: the interval is from a loop that "
+                "never needs it to one that always does"
+            )
+        if self._is_open(step, {}) and step.value < self.simulation.observed_ms:
             found += (
                 ", if the system gives each thread its share of the cores: where it gives it to each job, container or "
                 "session, this brings next to nothing"
             )
         return found
 
-    def _is_open(self, step: Interval) -> bool:
-        """Return whether it depends on how a machine's cores are shared if a change brings anything."""
-        return self._reproduced.is_shared and step.high * (1 + _WORTH) > self.simulation.observed_ms
+    def _is_open(self, step: Interval, settings: Mapping[str, Any]) -> bool:
+        """Return whether it depends on what nobody has seen if a change brings anything.
+
+        That is how a machine's cores are shared, and how long worker threads and the loop wait for each other.
+        """
+        is_sure = not self._reproduced.is_shared and settings.get("worker_method") != "thread"
+        return not is_sure and step.high * (1 + _WORTH) > self.simulation.observed_ms
 
     def _candidates(self) -> list[tuple[str, dict[str, Any]]]:
         seen = self.settings

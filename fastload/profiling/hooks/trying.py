@@ -95,7 +95,7 @@ class Trying:
             try:
                 found, threads = _try(loader)
             except Exception as error:
-                found, threads = {"reason": _in_words(error)}, None
+                found, threads = {"reason": f"{type(error).__name__}: {error}"[:200]}, None
             os.write(writing, json.dumps(found).encode() + b"\n")  # less than a pipe holds
             tried = {} if threads is None else threads.tried()  # which may hang, or end the process
             os.write(writing, json.dumps(tried).encode() + b"\n")
@@ -118,10 +118,6 @@ def _answer(reading: int) -> dict[str, Any]:
         said = json.loads(line)
         found.update({**said, "reasons": found.get("reasons", []) + said.get("reasons", [])})
     return found if len(lines) > 1 else {"reason": reason, **found}
-
-
-def _in_words(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"[:200]
 
 
 def _try(loader: Any) -> tuple[dict[str, Any], _Threads | None]:
@@ -200,13 +196,16 @@ class _Threads:
 
     def tried(self) -> dict[str, Any]:
         """Return what a sample takes in threads, in ns, round by round; or reasons."""
+        from ...errors import ConfigError
+        from ...tune.search import in_a_line
+
         try:
             if self._choice.seeding == "torch":
-                raise ValueError('with seeding="torch" samples depend on the workers: fastload tune tries it')
+                raise ConfigError('with seeding="torch" samples depend on the workers: fastload tune tries it')
             return {"rounds": self._tried()}
         except Exception as error:
-            reason = str(error)[:200] if isinstance(error, ValueError) else _in_words(error)
-            return {"reasons": [{**self._with(number)._asdict(), "reason": reason} for number in self._numbers]}
+            reasons = [{**self._with(one)._asdict(), "reason": in_a_line(error)[:200]} for one in self._numbers]
+            return {"reasons": reasons}
 
     def _with(self, number: int) -> Choice:
         return self._choice._replace(threads=number)
@@ -215,6 +214,7 @@ class _Threads:
         import multiprocessing
         import random
 
+        from ...errors import ConfigError
         from ...loader import DataLoader
         from ...tune.runner import Runner, setting_of
 
@@ -233,7 +233,7 @@ class _Threads:
         alone = runner.measure(inline)  # its samples are those that the others' are compared with
         threads = {one: inline.having(num_workers=one, worker_method="thread") for one in self._numbers}
         if differs := runner.check(threads[self._numbers[-1]]):
-            raise ValueError(f"threads make other samples: {differs}")
+            raise ConfigError(f"threads make other samples: {differs}")
         rounds: dict[int, list[list[int]]] = {one: [] for one in threads}
         begun = time.perf_counter()
         for place in range(_MOST_ROUNDS):
@@ -242,11 +242,11 @@ class _Threads:
                 slices = {each: runner.measure(each) for each in ((setting, same) if place % 2 else (same, setting))}
                 in_threads, in_processes = slices[setting], slices[same]
                 if in_threads.differs:
-                    raise ValueError(f"threads make other samples: {in_threads.differs}")
+                    raise ConfigError(f"threads make other samples: {in_threads.differs}")
                 times = alone.blocked_s, in_processes.cpu_s, in_threads.cpu_s, in_threads.blocked_s, in_threads.queued_s
                 known = [round(1e9 * each) for each in times if each is not None]
                 if len(known) < len(times):
-                    raise ValueError("this system does not say how long a thread waits for a core (schedstat)")
+                    raise ConfigError("this system does not say how long a thread waits for a core (schedstat)")
                 rounds[one].append(known)
             if place + 1 >= _FEWEST_ROUNDS and time.perf_counter() - begun > _THREADS_SECONDS:
                 break
