@@ -20,7 +20,7 @@ _TURNING_NS = 500_000.0
 _FORKING_NS = 10_000_000.0
 _BOOTING_NS = 10_000_000.0
 
-# The same of worker threads of fastload's loader, of four recordings (benchmarks/profiling/README.md).
+# The same of worker threads of fastload's loader: medians of recordings of benchmarks.profiling.threads, there too.
 _THREAD_WAKING_NS = 200_000.0
 _THREAD_RECEIVING_NS = 250_000.0
 _THREAD_STARTING_NS = 1_000_000.0
@@ -54,16 +54,13 @@ class Costs:
 
 
 def in_threads(costs: Costs) -> Costs:
-    """Return what passing a batch costs where workers are threads: nothing is sent, and no process is started."""
+    """Return what passing a batch costs where workers of fastload's loader, which were processes, are threads."""
     return dataclasses.replace(
         costs,
-        waking_ns=min(costs.waking_ns, _THREAD_WAKING_NS),
-        turning_ns=min(costs.turning_ns, _THREAD_WAKING_NS),
-        sending_ns=0.0,
-        sending_meanwhile_ns=0.0,
-        receiving_ns=min(costs.receiving_ns, _THREAD_RECEIVING_NS),
+        waking_ns=_THREAD_WAKING_NS,
+        receiving_ns=_THREAD_RECEIVING_NS,
         forking_ns=_THREAD_STARTING_NS,
-        booting_ns=min(costs.booting_ns, _BOOTING_NS),
+        booting_ns=_BOOTING_NS,
         ending_ns=min(costs.ending_ns, _THREAD_STARTING_NS),
     )
 
@@ -72,14 +69,13 @@ def in_processes(costs: Costs) -> Costs:
     """Return what passing a batch costs where workers, which were threads, are processes."""
     return dataclasses.replace(
         costs,
-        waking_ns=max(costs.waking_ns, _WAKING_NS),
-        turning_ns=max(costs.turning_ns, _TURNING_NS),
+        waking_ns=_WAKING_NS,
+        turning_ns=_TURNING_NS,
         sending_ns=_SENDING_NS,
         sending_meanwhile_ns=_SENDING_NS,
-        receiving_ns=max(costs.receiving_ns, _RECEIVING_NS),
+        receiving_ns=_RECEIVING_NS,
         forking_ns=_FORKING_NS,
         booting_ns=_BOOTING_NS,
-        ending_ns=max(costs.ending_ns, _FORKING_NS),
     )
 
 
