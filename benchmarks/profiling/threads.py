@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -23,6 +22,12 @@ from typing import Any
 import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset, TensorDataset
+
+from fastload.profiling.analysis import Interval
+from fastload.profiling.demands import Demands, measure
+from fastload.profiling.knobs import sample_cost
+from fastload.profiling.reading import read_trace
+from fastload.profiling.report_command import load_analysis
 
 _ME = "benchmarks.profiling.threads"
 _COMMAND = [sys.executable, "-m", "fastload.cli"]
@@ -134,10 +139,11 @@ def run(name: str, data: str) -> None:
 
 
 def compared(name: str, data: str, steps: int, folder: str) -> str:
-    """Return a row: recorded, predicted, measured, all in ms a step, with 90 % intervals; and other programs' load."""
-    from fastload.profiling.analysis import Interval
-    from fastload.profiling.report_command import load_analysis
+    """Return a row: processor time of samples with threads, over that with processes, predicted and measured; steps.
 
+    Steps are recorded, predicted and measured, in ms, with 90 % intervals. And how many times as long a worker wanted a
+    core as it had one, with processes and with threads.
+    """
     seen, again = f"{folder}/seen", f"{folder}/again"
     script = ["-m", _ME, "--run", name, "--data", data]
     ended = ["--steps", str(steps), "--warmup", "20", "--out", seen]
@@ -147,14 +153,30 @@ def compared(name: str, data: str, steps: int, folder: str) -> str:
     if done.returncode:
         return f"{name} | {done.stderr.strip()}"
     said = json.loads(done.stdout)
-    (fix,) = said["fixes"]
+    predicted = Interval(**said["fixes"][0]["step_ms"])
     before, after = (load_analysis(where).ranks[0].step_ms for where in (seen, again))
-    shared = "0" if said["simulation"]["shared"] is None else f"{said['simulation']['shared']:.0%}"
-    predicted = Interval(**fix["step_ms"])
     measured = dataclasses.replace(after, value=said["rerun_ms"])
-    spans = [f"{one.value:.3g} [{one.low:.3g}-{one.high:.3g}]" for one in (before, predicted, measured)]
-    off = predicted.value / said["rerun_ms"] - 1
-    return " | ".join([name, *spans, f"{off:+.0%}", shared, f"{os.getloadavg()[0]:.1f}"])
+    demands = [measure(trace.ranks[0], trace.warmup) for trace in map(read_trace, (seen, again))]
+    cost = sample_cost(demands[0], {"engine": "fastload", "worker_method": "thread"})
+    cpu, slowed = zip(*map(computed, demands), strict=True)
+    return " | ".join(
+        [
+            name,
+            f"{cost.value.cpu:.2f} [{cost.low.cpu:.2f}-{cost.high.cpu:.2f}]",
+            f"{cpu[1] / cpu[0]:.2f}",
+            *(f"{one.value:.3g} [{one.low:.3g}-{one.high:.3g}]" for one in (before, predicted, measured)),
+            f"{predicted.value / measured.value - 1:+.0%}",
+            f"{slowed[0]:.1f}, {slowed[1]:.1f}",
+        ]
+    )
+
+
+def computed(demands: Demands) -> tuple[float, float]:
+    """Return the processor time of a sample in ns, and how many times as long its thread wanted a core."""
+    parts = [part for one in demands.passes for batch in one for part in (*batch.samples, batch.collate)]
+    samples = sum(len(batch.samples) for one in demands.passes for batch in one)
+    cpu, queued = sum(part.cpu for part in parts), sum(part.queued for part in parts)
+    return cpu / samples, (cpu + queued) / cpu
 
 
 def main() -> None:
