@@ -12,9 +12,6 @@ from ..native import jpeg
 from ..native.rows import MOST_SIDE, Status
 from .source import Source
 
-_END = b"\xff\xd9"
-"""The marker at the end of an image; thumbnails have it too."""
-
 
 def read(image: Any) -> Source | str:
     """Read and close the file of an opened image as Pillow's ``load`` does.
@@ -52,17 +49,16 @@ def _read(file: Any, block_bytes: int) -> Source | str:
         block = file.read(block_bytes)
         if type(block) is not bytes or not block:
             return "truncated"
-        blocks.append(block)
-        # Joined only where the end of the image may have come: joining is a copy of all that was read.
-        if len(blocks) > 1 and _END not in block and not block.startswith(_END[1:]):
-            continue
-        data = b"".join(blocks) if len(blocks) > 1 else block
-        blocks = [data]
-        status = waiting.look_at(data)
+        if not waiting.has_header:
+            block = b"".join((*blocks, block))
+            blocks = []
+        status = waiting.look_at(block)
         if status is Status.DONE:
-            return Source(data[: waiting.end], waiting.width, waiting.height, waiting.components == 1)
+            blocks.append(block[: waiting.end])
+            return Source(b"".join(blocks), waiting.width, waiting.height, waiting.components == 1)
         if status is not Status.INCOMPLETE:
             return status.name.lower().replace("_", " ")
+        blocks.append(block)
 
 
 __all__ = ["read"]

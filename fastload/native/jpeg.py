@@ -163,54 +163,47 @@ def row_of_jpeg(
 @functools.cache
 def _can_wait() -> Any:
     return function(
-        "fastload_jpeg_can_wait", ctypes.c_int, ctypes.c_char_p, ctypes.c_size_t, *[_POINTER] * 2, part="jpeg"
+        "fastload_jpeg_can_wait", ctypes.c_int, ctypes.c_char_p, ctypes.c_size_t, ctypes.POINTER(Waiting), part="jpeg"
     )
 
 
-class Waiting:
+class Waiting(ctypes.Structure):
     """Whether the decoding of a file may be put off, found while the file is read.
 
     It may where libjpeg cannot fail on it any more: its own reading of the header and its start succeed, the image is
     a single scan, and up to its end there are no markers but restarts.
     """
 
-    __slots__ = ("_progress", "_size")
+    _fields_ = (
+        ("end", ctypes.c_int64),
+        ("width", ctypes.c_int32),
+        ("height", ctypes.c_int32),
+        ("components", ctypes.c_int32),
+        ("has_header", ctypes.c_int32),
+        ("_is_marked", ctypes.c_int32),
+    )
 
-    def __init__(self) -> None:
-        self._progress = ctypes.c_int64()
-        self._size = (ctypes.c_int32 * 3)()
+    end: int
+    """How many bytes of the data given last belong to the image; set when the end was found."""
+    width: int
+    """Of the image, in pixels."""
+    height: int
+    """In pixels."""
+    components: int
+    """1 or 3."""
+    has_header: int
+    """Whether all before the coded data was read."""
 
     def look_at(self, data: bytes) -> Status:
-        """Look at what was read so far.
+        """Look at what was read.
 
         Args:
-            data: the file from its beginning: what was given before, and more.
+            data: the file from its beginning; as soon as :attr:`has_header` is set, what follows the data given before.
 
         Returns:
             DONE: decoding may be put off. INCOMPLETE: call again with more. Others: it is to be decoded at once.
         """
-        status = _can_wait()(data, len(data), ctypes.byref(self._progress), self._size)
-        return Status(status)
-
-    @property
-    def end(self) -> int:
-        """The file's length up to the end of its image."""
-        return self._progress.value
-
-    @property
-    def width(self) -> int:
-        """Of the image, in pixels."""
-        return self._size[0]
-
-    @property
-    def height(self) -> int:
-        """Of the image, in pixels."""
-        return self._size[1]
-
-    @property
-    def components(self) -> int:
-        """1 or 3."""
-        return self._size[2]
+        return Status(_can_wait()(data, len(data), self))
 
 
 @functools.cache

@@ -12,6 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from jpeg_files import (
     SAMPLINGS,
     Maker,
@@ -405,3 +407,38 @@ def test_a_pillow_that_decodes_otherwise_is_noticed(monkeypatch):
     convert = Image.Image.convert
     monkeypatch.setattr(Image.Image, "convert", lambda self, mode: convert(self, mode).point(lambda level: level ^ 1))
     assert not jpeg.pillow_agrees.__wrapped__()
+
+
+def verdict_of(data, cuts):
+    """Return the last status of a file that is read in pieces, its size, and how many bytes belong to its image."""
+    waiting, begin, start = jpeg.Waiting(), 0, 0
+    for end in [*cuts, len(data)]:
+        begin = start if waiting.has_header else 0
+        status, start = waiting.look_at(data[begin:end]), end
+        if status is not Status.INCOMPLETE:
+            return status, waiting.width, waiting.height, waiting.components, begin + waiting.end
+    return Status.INCOMPLETE, 0, 0, 0, 0
+
+
+WAITING_FILES = [
+    saved(picture(np.random.default_rng(0), 40, 50)),
+    saved(picture(np.random.default_rng(0), 40, 50), restart_marker_blocks=2) + b"\xff\xd9 a trailer \xff\xff\xd9",
+    saved(picture(np.random.default_rng(0), 40, 50), progressive=True),
+    saved(picture(np.random.default_rng(0), 40, 50)).replace(b"\xff\x00", b"\xff\x01", 1),
+    saved(picture(np.random.default_rng(0), 40, 50), exif=b"Exif\x00\x00" + b"\xff\xd9" * 300)[:-2],
+]
+
+
+@settings(deadline=None, max_examples=300)
+@given(st.sampled_from(WAITING_FILES), st.lists(st.floats(0, 1), max_size=6))
+def test_a_file_may_wait_or_not_in_whatever_pieces_it_is_read(data, places):
+    cuts = sorted(4 + int(place * (len(data) - 4)) for place in places)  # fewer bytes are no JPEG file
+    assert verdict_of(data, cuts) == verdict_of(data, [])
+
+
+def test_a_file_waits_if_it_is_one_scan_up_to_the_end_of_its_image():
+    found = [verdict_of(data, []) for data in WAITING_FILES]
+    end_of_second = len(WAITING_FILES[1]) - len(b"\xff\xd9 a trailer \xff\xff\xd9")
+    assert found[0] == (Status.DONE, 50, 40, 3, len(WAITING_FILES[0]))
+    assert found[1] == (Status.DONE, 50, 40, 3, end_of_second)
+    assert [status for status, *_ in found[2:]] == [Status.CODING, Status.DAMAGED, Status.INCOMPLETE]

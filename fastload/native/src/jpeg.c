@@ -193,64 +193,84 @@ FASTLOAD_EXPORT int fastload_jpeg_row(struct fastload_scratch *scratch, const ui
     return decode_or_leave(&job, scratch, bytes, length, &header, request->box);
 }
 
-static int start_or_leave(struct job *job, const uint8_t *bytes, size_t length, const int32_t size[3])
+static int start_or_leave(struct job *job, const uint8_t *bytes, size_t length, const struct jpeg_header *header)
 {
     if (setjmp(job->leave) == 0) {
         const j_decompress_ptr cinfo = &job->cinfo;
         jpeg_create_decompress(cinfo);
         jpeg_mem_src(cinfo, bytes, (unsigned long)length);
         jpeg_read_header(cinfo, TRUE);
-        cinfo->out_color_space = cinfo->num_components == 1 ? JCS_GRAYSCALE : JCS_RGB;
-        jpeg_start_decompress(cinfo);
-        if ((int32_t)cinfo->image_width != size[0] || (int32_t)cinfo->image_height != size[1] ||
-            cinfo->num_components != size[2] || jpeg_has_multiple_scans(cinfo))
+        /* Starting a decompressor of several scans reads them all. */
+        if (jpeg_has_multiple_scans(cinfo)) {
             job->status = FASTLOAD_DAMAGED;
+        } else {
+            cinfo->out_color_space = cinfo->num_components == 1 ? JCS_GRAYSCALE : JCS_RGB;
+            jpeg_start_decompress(cinfo);
+            if ((int32_t)cinfo->image_width != header->width || (int32_t)cinfo->image_height != header->height ||
+                cinfo->num_components != header->components)
+                job->status = FASTLOAD_DAMAGED;
+        }
     }
     jpeg_destroy_decompress(&job->cinfo);
     return job->status;
 }
 
+/* What is known of a file that is being read. All zeros before its first byte. */
+struct fastload_waiting {
+    int64_t end;  /* in the bytes given last: behind the end of the image */
+    int32_t size[3]; /* width, height, components */
+    int32_t has_header;
+    int32_t is_marked; /* whether the last byte was 0xFF */
+};
+
 /* Whether decoding may be put off: libjpeg will not fail on this file, whatever its coded data are.
  *
- * bytes, length   the file from its beginning, as far as it was read
- * progress        in: 0 at first, then what the last call left. Out: the file's length up to the end of its image
- * size            width, height and components
+ * bytes, length   the file from its beginning; once the header is read, what comes behind the bytes given before
  *
  * FASTLOAD_DONE: libjpeg's own reading of the header and its start succeed, there is one scan, and between it and the
  * end of the image there are no markers but restarts. FASTLOAD_INCOMPLETE: right so far, call again with more of the
  * file. Others: decode at once. Tried with 123,000 damaged scans that pass: libjpeg warns of them, and does not fail. */
-FASTLOAD_EXPORT int fastload_jpeg_can_wait(const uint8_t *bytes, size_t length, int64_t *progress, int32_t size[3])
+FASTLOAD_EXPORT int fastload_jpeg_can_wait(const uint8_t *bytes, size_t length, struct fastload_waiting *waiting)
 {
-    if (*progress == 0) {
+    size_t at = 0;
+    if (!waiting->has_header) {
         struct jpeg_header header;
         const int status = read_jpeg_header(bytes, length, &header);
-        size[0] = header.width;
-        size[1] = header.height;
-        size[2] = header.components;
+        waiting->size[0] = header.width;
+        waiting->size[1] = header.height;
+        waiting->size[2] = header.components;
         if (status != FASTLOAD_DONE)
             return header.incomplete ? FASTLOAD_INCOMPLETE : status;
         if (header.progressive)
             return FASTLOAD_CODING;
-        *progress = (int64_t)header.scan;
+        struct job job;
+        memset(&job, 0, sizeof job);
+        prepare_errors(&job);
+        const int started = start_or_leave(&job, bytes, length, &header);
+        if (started != FASTLOAD_DONE)
+            return started;
+        waiting->has_header = 1;
+        at = header.scan;
     }
-    for (size_t at = (size_t)*progress;; at += 2) {
-        const uint8_t *found = at < length ? memchr(bytes + at, 0xFF, length - at) : NULL;
-        at = found ? (size_t)(found - bytes) : length;
-        if (at + 1 >= length) {
-            *progress = (int64_t)at;
+    for (;;) {
+        if (!waiting->is_marked) {
+            const uint8_t *found = at < length ? memchr(bytes + at, 0xFF, length - at) : NULL;
+            if (!found)
+                return FASTLOAD_INCOMPLETE;
+            at = (size_t)(found - bytes) + 1;
+            waiting->is_marked = 1;
+        }
+        if (at >= length)
             return FASTLOAD_INCOMPLETE;
+        const int marker = bytes[at++];
+        waiting->is_marked = 0;
+        if (marker == JPEG_EOI) {
+            waiting->end = (int64_t)at;
+            return FASTLOAD_DONE;
         }
-        if (bytes[at + 1] == JPEG_EOI) {
-            *progress = (int64_t)at + 2;
-            break;
-        }
-        if (bytes[at + 1] != 0 && (bytes[at + 1] < JPEG_RST0 || bytes[at + 1] > JPEG_RST0 + 7))
+        if (marker != 0 && (marker < JPEG_RST0 || marker > JPEG_RST0 + 7))
             return FASTLOAD_DAMAGED;
     }
-    struct job job;
-    memset(&job, 0, sizeof job);
-    prepare_errors(&job);
-    return start_or_leave(&job, bytes, (size_t)*progress, size);
 }
 
 #else
