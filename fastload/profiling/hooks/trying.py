@@ -30,7 +30,7 @@ _BATCH_CPU_SECONDS, _BATCH_SECONDS = 0.05, 0.2
 """A batch has so few samples that it takes no longer: on the CPU, and by the clock."""
 _MOST_ROUNDS, _FEWEST_ROUNDS = 12, 3
 _MOST_LOADERS = 2
-_THREADS_SECONDS, _SLICE_SECONDS, _CHECK_SECONDS = 4.0, 0.2, 0.4
+_THREADS_SECONDS, _SLICE_SECONDS, _CHECK_SECONDS = 2.5, 0.2, 0.4
 """For all trials with threads; for one of them; and for comparing samples that threads made, each of both sides."""
 _MOST_THREADS = 16
 _THREADS_BATCHES, _THREADS_SAMPLES = 1_000, 200_000
