@@ -14,8 +14,8 @@ _T = TypeVar("_T")
 
 _RESAMPLINGS = 200
 _UNTRIED = (
-    "what samples cost with other settings was not tried: fastload profile does so as it ends a script, and with "
-    "--full if the loader is still there then; record again"
+    "what samples cost with other settings was not tried: fastload profile does so as it ends a script, if the loader "
+    "is still there then; keep it in a variable, and record again"
 )
 
 
