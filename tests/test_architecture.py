@@ -282,6 +282,9 @@ MAY_IMPORT_LATER = {
     ("inject.sitecustomize", "profiling.hooks.start"),
     ("profiling.hooks.trying", "fusing"),
     ("profiling.hooks.trying", "loader"),
+    ("profiling.hooks.trying", "tune.runner"),
+    ("profiling.hooks.trying", "tune.search"),
+    ("profiling.hooks.trying", "cgroups"),
 }
 
 # Plain data and functions: tested with thousands of random cases, so without threads, clocks, processes or sockets.
