@@ -18,5 +18,5 @@ def set_backends(device: torch.device, *, precision: str, deterministic: bool) -
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.use_deterministic_algorithms(True)
     torch.backends.cudnn.benchmark = device.type == "cuda" and not deterministic
-    if precision == "tf32":
+    if precision == "tf32" and device.type == "cuda":  # on the CPU the run is refused
         torch.set_float32_matmul_precision("high")

@@ -78,7 +78,7 @@ def test_few_levels_of_a_photograph_are_one_apart(on_cpu, monkeypatch):
     expected = crop.resized(images, params, host=True)
     apart = (found.int() - expected.int()).abs()
     assert apart.max() <= 1
-    assert (apart > 0).float().mean() < 0.01
+    assert (apart > 0).float().mean() < 0.02
     assert len(on_cpu) == 1
 
 
