@@ -23,8 +23,8 @@ class Compose(Transform):
     Each member draws what it would draw alone, under its own name, so that adding or leaving out one changes no
     parameter of another. Neighbours that can be one are: see :func:`fastload.transforms.chain.compose`; and ``ToDtype``
     from uint8 with ``Normalize`` behind it, which is :class:`ToNormalized` then, with its tolerance. On CUDA, with
-    Triton, crops and flips and what converts or normalises behind them are one launch: see
-    :class:`fastload.transforms.stages.OnePass`.
+    Triton, crops and flips and what converts or normalises behind them are one launch, and so are resized crops: see
+    :class:`fastload.transforms.stages.OnePass` and :class:`fastload.transforms.stages.OneResize`.
 
     Args:
         transforms: at least one; of this package; another Compose counts as what it is made of. Mixing ones

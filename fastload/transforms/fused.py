@@ -1,8 +1,9 @@
-"""Crops, flips, conversion and normalisation in one launch, on CUDA: each pixel is read once and written once.
+"""Crops, resizing, flips, conversion and normalisation in one launch, on CUDA.
 
-In: images, the steps that say where each row and column of the result comes from, a fill value, and what becomes of a
-value (:mod:`fastload.transforms.recipe`). Out: the images that torch's operations, one after the other, would give.
-The kernel is written in Triton, which torch's builds for CUDA bring with them; it is imported when it is first needed.
+In: images, the steps that say where each row and column of the result comes from, or boxes to resize; a fill value, and
+what becomes of a value (:mod:`fastload.transforms.recipe`). Out: the images that torch's operations, one after the
+other, would give. The kernels are written in Triton, which torch's builds for CUDA bring with them; they are imported
+when they are first needed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The kernel behind :mod:`fastload.transforms.fused`; the only module that imports Triton, and only where it is used.
+"""The kernels behind :mod:`fastload.transforms.fused`; the only module that imports Triton, and only where it is used.
 
 ::
 

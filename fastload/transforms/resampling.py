@@ -4,7 +4,8 @@ In: images and boxes, [N] each of top, left, height and width. Out: what is in t
 
 On the CPU torch's own kernel resizes one box after the other; the loop reads the boxes, which are there. On other
 devices, and where ``torch.compile`` records, nothing may be read: two matrices of weights are made from each box, and
-two batched products with them resize the batch.
+two batched products with them resize the batch. For antialiased uint8 on CUDA there is a kernel that makes no matrices:
+:func:`fastload.transforms.fused.resized`.
 """
 
 # N samples, C channels, H and W of the source, h and w of the result.
