@@ -240,6 +240,20 @@ def test_an_asynchronous_copy_of_pageable_memory_blocks():
     assert (waits.blocked_us, waits.by_name) == (5.0, {"cudaMemcpyAsync (pageable)": 1})
 
 
+def test_waiting_for_a_device_that_has_enough_to_do_is_not_counted():
+    from benchmarks.gpu.trace import BEHIND, waits_of
+
+    events = [
+        call("loop", 0.0, 100.0, "user_annotation"),
+        call(BEHIND, 10.0, 20.0, "user_annotation"),
+        call("cudaEventSynchronize", 11.0, 18.0),
+        call("cudaEventSynchronize", 29.0, 5.0),  # not within it
+        {**call("cudaEventSynchronize", 12.0, 3.0), "tid": 2},  # of another thread
+    ]
+    waits = waits_of({"traceEvents": events}, "loop")
+    assert (waits.blocked_us, waits.by_name) == (8.0, {"cudaEventSynchronize": 2})
+
+
 def test_the_profiler_of_this_torch_writes_such_a_trace(tmp_path):
     import torch
     from torch.profiler import ProfilerActivity, profile, record_function

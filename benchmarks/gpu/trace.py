@@ -26,6 +26,9 @@ _BLOCKING = re.compile(
     """,
     re.VERBOSE,
 )
+# The name of a record_function around a wait that is meant: the device is so many batches behind that the host is not to
+# run further ahead. Such a wait costs nothing, since the device has enough to do.
+BEHIND = "fastload: the device is behind"
 _LAUNCHES = ("cudaLaunchKernel", "cuLaunchKernel", "cudaGraphLaunch", "cuGraphLaunch")
 
 
@@ -35,7 +38,7 @@ class Waits(NamedTuple):
     wall_us: float
     """How long the loop took on the host."""
     blocked_us: float
-    """How long blocking calls took, of all threads together."""
+    """How long blocking calls took, of all threads together; but for those within :data:`BEHIND`."""
     by_name: dict[str, int]
     """How many calls of each name blocked; copies that are asynchronous by name have " (pageable)" behind it."""
     num_launches: int
@@ -59,6 +62,11 @@ def waits_of(trace: Mapping[str, Any], loop: str) -> Waits:
         raise ValueError(f"the trace must have one record_function named {loop!r}, got {len(loops)}")
     begin = float(loops[0]["ts"])
     end = begin + float(loops[0]["dur"])
+    behind = [
+        (event["tid"], float(event["ts"]), float(event["ts"]) + float(event["dur"]))
+        for event in events
+        if event["name"] == BEHIND and event.get("cat") == "user_annotation"
+    ]
     pageable = _pageable_copies(events)
     blocked_us = 0.0
     by_name: dict[str, int] = {}
@@ -69,6 +77,8 @@ def waits_of(trace: Mapping[str, Any], loop: str) -> Waits:
         name, start = str(event["name"]), float(event["ts"])
         stop = start + float(event["dur"])
         if stop < begin or start > end:
+            continue
+        if any(event["tid"] == thread and first <= start and stop <= last for thread, first, last in behind):
             continue
         num_launches += name.startswith(_LAUNCHES)
         if _correlation(event) in pageable and "Async" in name:

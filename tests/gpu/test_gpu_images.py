@@ -47,14 +47,23 @@ def test_files_of_all_kinds_come_back_in_order():
             np.testing.assert_array_equal(image.permute(1, 2, 0).cpu().numpy(), expected, name)
 
 
-@pytest.mark.parametrize("options", [{"subsampling": 0}, {"subsampling": 2}, {"subsampling": 2, "progressive": True}])
-def test_smooth_images_are_pillows_within_some_levels(options):
+# Where colours are stored at half the size, nvJPEG's way to enlarge them is its own.
+@pytest.mark.parametrize(
+    ("options", "mean", "most"),
+    [
+        ({"subsampling": 0}, 1.5, 12),
+        ({"subsampling": 2}, 4, 48),
+        ({"subsampling": 2, "progressive": True}, 4, 48),
+    ],
+    ids=["4:4:4", "4:2:0", "4:2:0, progressive"],
+)
+def test_smooth_images_are_pillows_within_some_levels(options, mean, most):
     data = [smooth(120 + 7 * place, 200 - 9 * place, **options) for place in range(8)]
     counts: dict[str, int] = {}
     for one, image in zip(data, decode_batch(data, "cuda", counts=counts), strict=True):
         apart = np.abs(image.permute(1, 2, 0).cpu().numpy().astype(int) - by_pillow(one))
-        assert apart.mean() < 1.5
-        assert apart.max() <= 12
+        assert apart.mean() < mean
+        assert apart.max() <= most
     assert counts == {"nvjpeg": 8}
 
 
