@@ -26,7 +26,7 @@ _BLOCKING = re.compile(
     """,
     re.VERBOSE,
 )
-# The name of a record_function around a wait that is meant: the device is so many batches behind that the host is not to
+# The name of a record_function around a wait that is meant: the device is so far behind that the host is not to
 # run further ahead. Such a wait costs nothing, since the device has enough to do.
 BEHIND = "fastload: the device is behind"
 _LAUNCHES = ("cudaLaunchKernel", "cuLaunchKernel", "cudaGraphLaunch", "cuGraphLaunch")
