@@ -15,7 +15,8 @@
 #   COMMIT  what the results name as commit; default: git's answer, or "unknown".
 #   TESTS   folder of the tests; default tests/gpu.
 #
-# The status is 0 if every part ended well and every goal is met.
+# The status is 0 if every part ended well and every goal is met. A signal (INT, TERM) ends the part that runs and leads to
+# the verdict.
 set -uo pipefail
 
 python=${PYTHON:-python3}
@@ -119,8 +120,8 @@ if part machine 60 390 "$python" -m benchmarks.gpu.machine --device "$device" --
     quick=()
     [ "$device" != cpu ] || quick=(--quick)
     # It ends itself before the part's time is over, with the tables of what it has.
-    part benchmarks 570 10 "$python" -m benchmarks.gpu --device "$device" "${quick[@]}" --commit "$commit" \
-        --limit "$(room 22)" --json "$out/benchmarks.jsonl" --rows "$out/rows.md" "$@"
+    part benchmarks 570 20 "$python" -m benchmarks.gpu --device "$device" "${quick[@]}" --commit "$commit" \
+        --limit "$(room 32)" --json "$out/benchmarks.jsonl" --rows "$out/rows.md" "$@"
 fi
 say "== verdict, at $SECONDS s"
 # Not a part: it reads files for a moment, and is due even when time is up.

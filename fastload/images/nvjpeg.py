@@ -17,6 +17,7 @@ from __future__ import annotations
 import functools
 import io
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import PIL.Image
@@ -58,7 +59,8 @@ def decode_batch(
     reason = why_not()
     if reason is not None:
         raise ConfigError(f"nvJPEG is not available: {reason}; decode on the CPU, with fastload.images.decode()")
-    if device.index is None:
+    index: Any = device.index  # None where it was not given
+    if index is None:
         device = torch.device("cuda", torch.cuda.current_device())
     return _batch(files, device, {} if counts is None else counts)
 
