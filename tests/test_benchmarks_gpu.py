@@ -240,18 +240,26 @@ def test_an_asynchronous_copy_of_pageable_memory_blocks():
     assert (waits.blocked_us, waits.by_name) == (5.0, {"cudaMemcpyAsync (pageable)": 1})
 
 
-def test_waiting_for_a_device_that_has_enough_to_do_is_not_counted():
-    from benchmarks.gpu.trace import BEHIND, waits_of
+def test_waiting_for_an_event_counts_only_if_the_device_has_nothing_else_to_do():
+    from benchmarks.gpu.trace import waits_of
+
+    def launched(at: float, begin: float, duration: float, correlation: int) -> list[dict[str, Any]]:
+        launch = call("cudaLaunchKernel", at, 1.0, correlation=correlation)
+        return [launch, call("a kernel", begin, duration, "kernel", correlation)]
 
     events = [
-        call("loop", 0.0, 100.0, "user_annotation"),
-        call(BEHIND, 10.0, 20.0, "user_annotation"),
-        call("cudaEventSynchronize", 11.0, 18.0),
-        call("cudaEventSynchronize", 29.0, 5.0),  # not within it
-        {**call("cudaEventSynchronize", 12.0, 3.0), "tid": 2},  # of another thread
+        call("loop", 0.0, 1000.0, "user_annotation"),
+        *launched(10.0, 20.0, 80.0, 1),
+        *launched(15.0, 100.0, 100.0, 2),
+        call("cudaEventSynchronize", 30.0, 70.0),  # for the first kernel, while the second is queued
+        call("cudaEventSynchronize", 110.0, 92.0),  # for the second, behind which there is nothing
+        *launched(300.0, 310.0, 100.0, 3),
+        call("cudaEventSynchronize", 295.0, 7.0),  # launched after the wait began, by another thread
+        call("cudaStreamSynchronize", 320.0, 5.0),  # for all there is
     ]
     waits = waits_of({"traceEvents": events}, "loop")
-    assert (waits.blocked_us, waits.by_name) == (8.0, {"cudaEventSynchronize": 2})
+    assert waits.by_name == {"cudaEventSynchronize": 2, "cudaStreamSynchronize": 1}
+    assert waits.blocked_us == 92.0 + 7.0 + 5.0
 
 
 def test_the_profiler_of_this_torch_writes_such_a_trace(tmp_path):

@@ -4,6 +4,8 @@ In: the JSON of ``export_chrome_trace``, and the name of a ``record_function`` a
 Imports nothing of this project, so that a test can load it by its path.
 """
 
+import bisect
+import itertools
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
@@ -26,9 +28,8 @@ _BLOCKING = re.compile(
     """,
     re.VERBOSE,
 )
-# The name of a record_function around a wait that is meant: the device is so far behind that the host is not to
-# run further ahead. Such a wait costs nothing, since the device has enough to do.
-BEHIND = "fastload: the device is behind"
+# The one that is asked to wait for some of the work that is queued, and not for all of it.
+_PARTIAL = "cudaEventSynchronize"
 _LAUNCHES = ("cudaLaunchKernel", "cuLaunchKernel", "cudaGraphLaunch", "cuGraphLaunch")
 
 
@@ -38,7 +39,11 @@ class Waits(NamedTuple):
     wall_us: float
     """How long the loop took on the host."""
     blocked_us: float
-    """How long blocking calls took, of all threads together; but for those within :data:`BEHIND`."""
+    """How long blocking calls took, of all threads together.
+
+    A wait for an event does not count if the device had been given work that it had not done when the wait was over:
+    the host is far enough ahead then, and the device was not kept waiting.
+    """
     by_name: dict[str, int]
     """How many calls of each name blocked; copies that are asynchronous by name have " (pageable)" behind it."""
     num_launches: int
@@ -62,11 +67,7 @@ def waits_of(trace: Mapping[str, Any], loop: str) -> Waits:
         raise ValueError(f"the trace must have one record_function named {loop!r}, got {len(loops)}")
     begin = float(loops[0]["ts"])
     end = begin + float(loops[0]["dur"])
-    behind = [
-        (event["tid"], float(event["ts"]), float(event["ts"]) + float(event["dur"]))
-        for event in events
-        if event["name"] == BEHIND and event.get("cat") == "user_annotation"
-    ]
+    queue = _Queue(events)
     pageable = _pageable_copies(events)
     blocked_us = 0.0
     by_name: dict[str, int] = {}
@@ -78,16 +79,37 @@ def waits_of(trace: Mapping[str, Any], loop: str) -> Waits:
         stop = start + float(event["dur"])
         if stop < begin or start > end:
             continue
-        if any(event["tid"] == thread and first <= start and stop <= last for thread, first, last in behind):
-            continue
         num_launches += name.startswith(_LAUNCHES)
         if _correlation(event) in pageable and "Async" in name:
             name += " (pageable)"
-        elif not _BLOCKING.fullmatch(name):
+        elif not _BLOCKING.fullmatch(name) or (name == _PARTIAL and queue.outlasts(start, stop)):
             continue
         blocked_us += min(stop, end) - max(start, begin)
         by_name[name] = by_name.get(name, 0) + 1
     return Waits(end - begin, blocked_us, by_name, num_launches)
+
+
+class _Queue:
+    """What the device had been given to do, and when it had done it."""
+
+    def __init__(self, events: Iterable[Any]) -> None:
+        ended: dict[Any, float] = {}
+        for event in events:
+            if event.get("cat") == "kernel":
+                key = _correlation(event)
+                ended[key] = max(ended.get(key, 0.0), float(event["ts"]) + float(event["dur"]))
+        launched = sorted(
+            (float(event["ts"]), ended[_correlation(event)])
+            for event in events
+            if event.get("cat") in ("cuda_runtime", "cuda_driver") and ended.get(_correlation(event))
+        )
+        self._launched = [launch for launch, _ in launched]
+        self._done = list(itertools.accumulate((end for _, end in launched), max))
+
+    def outlasts(self, start: float, stop: float) -> bool:
+        """Return whether kernels that were launched before ``start`` ended after ``stop``."""
+        before = bisect.bisect_left(self._launched, start)
+        return before > 0 and self._done[before - 1] > stop
 
 
 def _pageable_copies(events: Iterable[Any]) -> set[Any]:

@@ -98,12 +98,12 @@ class Impatient(DeviceStreams):
         pass
 
 
-def read_behind_a_slow_side(streams: DeviceStreams, number: int = 6) -> list[float]:
-    """Read batches that the side stream makes slowly, and return what was read."""
+def read_behind_a_slow_side(streams: DeviceStreams, more: int, number: int = 6) -> list[float]:
+    """Read batches that the side stream makes slowly, ``more`` than the host's, and return what was read."""
 
     def slowly(batch: Tensor, _: Any) -> Tensor:
         torch.cuda._sleep(CYCLES)
-        return batch + 1
+        return batch + more
 
     ahead = DeviceAhead(Recycled(number), Mover(streams.device, streams, transform=slowly), 2, patient=True)
     seen = [ahead.next().double().mean() for _ in range(number)]
@@ -113,12 +113,13 @@ def read_behind_a_slow_side(streams: DeviceStreams, number: int = 6) -> list[flo
 
 
 def test_a_batch_is_read_when_the_side_stream_has_made_it(device):
-    assert read_behind_a_slow_side(DeviceStreams(device)) == [float(i + 1) for i in range(6)]
+    assert read_behind_a_slow_side(DeviceStreams(device), 1) == [float(i + 1) for i in range(6)]
 
 
 def test_a_stage_that_does_not_wait_for_the_side_stream_is_caught_by_these_tests(device):
     torch.cuda.empty_cache()
-    assert read_behind_a_slow_side(Impatient(device)) != [float(i + 1) for i in range(6)]
+    # Numbers that memory which was used before cannot hold by chance.
+    assert read_behind_a_slow_side(Impatient(device), 1000) != [float(i + 1000) for i in range(6)]
 
 
 @pytest.mark.parametrize("transform", [None, lambda batch, _: batch + 1], ids=["copies", "transforms"])
