@@ -106,7 +106,7 @@ def test_a_side_that_fails_is_left_out_and_the_others_go_on_in_a_new_process():
     asked: list[str] = []
 
     async def measure() -> Measured:
-        found = Measured()
+        found = Measured(measurements={side.name: [] for side in sides})
         async with Runner("cpu", asked.append) as runner:
             arguments = {**case.arguments, **case.tiny}
             await runner.measure(dataclasses.replace(case, sides=sides), arguments, 2, found)

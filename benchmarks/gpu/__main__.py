@@ -69,7 +69,8 @@ async def _run(chosen: Sequence[Case], options: argparse.Namespace, advance: Cal
     surroundings = look_around(sys.argv[1:], module="benchmarks.gpu")
     if options.commit is not None:
         surroundings = dataclasses.replace(surroundings, commit=options.commit)
-    deadline = asyncio.get_running_loop().time() + options.limit
+    clock = asyncio.get_running_loop().time
+    deadline = clock() + options.limit
     outcomes: list[Outcome] = []
     async with Runner(options.device, advance) as runner:
         try:
@@ -84,11 +85,12 @@ async def _run(chosen: Sequence[Case], options: argparse.Namespace, advance: Cal
             for case in chosen:
                 arguments = _arguments(case, options)
                 before = read_cpu()
-                measured = Measured()
+                measured = Measured(measurements={side.name: [] for side in case.sides})
+                repetitions = min(options.repetitions, case.most_repetitions)
                 try:
-                    async with asyncio.timeout_at(deadline):
-                        repetitions = min(options.repetitions, case.most_repetitions)
-                        await runner.measure(case, arguments, repetitions, measured)
+                    if clock() < deadline:
+                        async with asyncio.timeout_at(deadline):
+                            await runner.measure(case, arguments, repetitions, measured)
                 except TimeoutError:
                     await runner.leave_child()
                 finally:

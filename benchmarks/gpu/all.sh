@@ -113,9 +113,12 @@ if part machine 60 390 "$python" -m benchmarks.gpu.machine --device "$device" --
     part "tests one by one" 110 285 "${pytest[@]}" --junitxml="$out/serial.xml" "${serial[@]}"
     if [ "$device" = cpu ]; then
         say "== tests under the sanitizer: not started: it needs a GPU"
-    else # without the tests of broken stages: the sanitizer stops those before they show that they are broken
-        part "tests under the sanitizer" 45 240 env TORCH_CUDA_SANITIZER=1 "${pytest[@]}" -k "not caught_by" \
-            --junitxml="$out/sanitizer.xml" "$tests/test_gpu_device.py"
+    else
+        # Without the tests of broken stages, which the sanitizer stops before they show that they are broken, and those of
+        # fixed buffers: it does not know that a buffer is free when the host has seen its event.
+        part "tests under the sanitizer" 45 240 env TORCH_CUDA_SANITIZER=1 "${pytest[@]}" \
+            -k "not caught_by and not fixed and not num_buffers" --junitxml="$out/sanitizer.xml" \
+            "$tests/test_gpu_device.py"
     fi
     quick=()
     [ "$device" != cpu ] || quick=(--quick)

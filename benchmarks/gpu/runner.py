@@ -75,9 +75,8 @@ class Runner:
             case: what to measure.
             arguments: of its measuring function.
             repetitions: of each side.
-            found: gets what is measured, as it comes; whoever ends this early settles it.
+            found: with an empty list for each side; gets what is measured, as it comes, and is to be settled after it.
         """
-        found.measurements.update({side.name: [] for side in case.sides})
         self._warm.clear()
         for number in range(repetitions):
             for side in case.sides[:: 1 if number % 2 == 0 else -1]:

@@ -22,7 +22,8 @@ from torchvision import tv_tensors
 
 from ..errors import ConfigError
 from ..failures import name_sample
-from ..images import Data, Decoder
+from ..images import Decoder
+from ..images.base import Data
 from ..images.pillow import PillowDecoder
 from ..layout import Layout, Row, TensorLeaf
 from ..pack.dataset import PackedImages

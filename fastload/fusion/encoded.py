@@ -22,7 +22,8 @@ from torch import Tensor
 
 from ..errors import ConfigError, DatasetError
 from ..failures import name_sample
-from ..images import Cut, Data, nvjpeg
+from ..images import Cut, nvjpeg
+from ..images.base import Data
 from ..layout import Layout
 from ..transforms.resampling import resize_natively
 from .dataset import FusedDataset, Loaded

@@ -13,14 +13,13 @@ What a decoder cannot do (CMYK, 16 bits, PNG, damaged files) is done by Pillow, 
 """
 
 from ..pack.dataset import PackedImages
-from .base import Box, Cut, Data, Decoder, Levels, Pixels, Tally, whole
+from .base import Box, Cut, Decoder, Levels, Pixels, Tally, whole
 from .choice import DecoderInfo, Loader, chosen, decode, decoders, make_decoder
 from .nvjpeg import decode_batch
 
 __all__ = [
     "Box",
     "Cut",
-    "Data",
     "Decoder",
     "DecoderInfo",
     "Levels",

@@ -42,9 +42,11 @@ def _cuda_has_begun() -> None:
     """Open what CUDA keeps open to the end, so that no test seems to leave it behind."""
     if torch.cuda.is_available():
         for number in range(torch.cuda.device_count()):
-            torch.ones(2, 2, device=torch.device("cuda", number)).mm(
-                torch.ones(2, 2, device=torch.device("cuda", number))
-            )
+            with torch.cuda.device(number), torch.cuda.stream(torch.cuda.Stream()):
+                torch.ones(2, 2, pin_memory=True).cuda(non_blocking=True).mm(torch.ones(2, 2, device="cuda"))
+                event = torch.cuda.Event(blocking=True)
+                event.record()
+                event.synchronize()
         torch.cuda.synchronize()
 
 

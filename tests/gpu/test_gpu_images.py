@@ -19,6 +19,14 @@ CYCLES = 20_000_000  # of torch.cuda._sleep: some 10 ms
 FILES = files()
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _nvjpeg_has_begun() -> None:
+    """Let nvJPEG open what it keeps open to the end, so that no test seems to leave it behind."""
+    if torch.cuda.is_available() and nvjpeg.why_not() is None:
+        for progressive in (False, True):  # by its hardware, and without
+            decode_batch([smooth(256, 256, subsampling=2, progressive=progressive)] * 4, "cuda")
+
+
 @pytest.fixture(autouse=True)
 def _nvjpeg() -> None:
     reason = nvjpeg.why_not()
