@@ -168,8 +168,10 @@ def made(image: Tensor, cut: Cut) -> Tensor:
     """Return what a cut makes of an image, [3, H, W] of uint8, on its device. The host does not wait for it."""
     part = _part(image, cut.box)
     if cut.size != cut.box[2:]:
-        # As Pillow: first the columns, then the rows, whole levels in between.
-        for size in ((part.shape[1], cut.size[1]), cut.size):
+        # As Pillow 13: one direction after the other, whole levels in between; first the rows of what is tall.
+        (height, width), (rows, columns) = cut.box[2:], cut.size
+        rows_first = height - rows > max(0, 2 * (width - columns))
+        for size in ((rows, width) if rows_first else (height, columns), cut.size):
             part = _resized(part, size, cut.interpolation)
     part = _part(part, cut.window)
     dims = [dim for dim, flipped in zip((2, 1), cut.flips, strict=True) if flipped]
