@@ -228,10 +228,9 @@ def test_parts_for_which_no_time_is_left_are_not_started(script, monkeypatch):
     monkeypatch.setenv("LIMIT", "1")
     status, verdict = script()
     assert status == 1
-    assert script.called() == [line for line in script.called() if "benchmarks.gpu.verdict" in line]
-    assert {line.rpartition(" | ")[2] for line in verdict[3:]} == {
-        "not measured: machine: not started: no time was left"
-    }
+    assert {line.split()[1] for line in script.called() if line.startswith("-m ")} == {"benchmarks.gpu.verdict"}
+    assert not any("setup.py" in line for line in script.called())
+    assert all(line.endswith("benchmarks: not started: no time was left") for line in verdict[3:])
 
 
 def test_a_signal_ends_the_part_that_runs_and_leads_to_the_verdict(script, monkeypatch):
@@ -269,6 +268,14 @@ def test_results_of_an_earlier_run_are_not_taken_for_this_ones(script, monkeypat
     _, verdict = script()
     assert "no report" in verdict[0]
     assert all("not measured: machine" in line for line in verdict[3:])
+
+
+def test_a_description_of_the_machine_that_fails_in_another_way_stops_nothing(script, monkeypatch):
+    monkeypatch.setenv("MACHINE", "124")  # as a command whose time is over
+    status, verdict = script()
+    assert status == 1
+    assert verdict[0] == "tests in parallel: 1 passed, 0 failed, 0 skipped, in 0 s"
+    assert verdict[3:] == GOALS
 
 
 def test_on_the_cpu_nothing_is_judged_and_nothing_fails(script, monkeypatch, tmp_path):
