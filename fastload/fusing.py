@@ -39,18 +39,41 @@ def check_can_fuse(loader: Any) -> None:
         return
     from .images import chosen
 
-    chosen(loader.decoder)
+    if loader.decoder != "nvjpeg":
+        chosen(loader.decoder)
     if loader.fuse is not True:
         raise ConfigError(
             f"decoder={loader.decoder!r} is what fuse=True decodes files with, got fuse={loader.fuse!r}; use "
             f"fuse=True, or give the dataset loader=fastload.images.Loader({loader.decoder!r})"
         )
+    if loader.decoder == "nvjpeg":
+        _check_nvjpeg(loader)
+
+
+def _check_nvjpeg(loader: Any) -> None:
+    """Check that the device can decode for a loader.
+
+    Raises:
+        ConfigError: it cannot.
+    """
+    from .images import nvjpeg
+
+    if loader.device is None or not decodes(device_of(loader.device)):
+        reason: str | None = f"it decodes on a CUDA device, got device={loader.device!r}; give device='cuda'"
+    elif loader.on_error != "raise":
+        reason = f"that a file is damaged shows when its batch is made; use on_error='raise', got {loader.on_error!r}"
+    else:
+        reason = why_not_there(loader) or nvjpeg.why_not()
+    if reason is not None:
+        raise ConfigError(f"decoder='nvjpeg' cannot be used: {reason}, or decoder='auto'")
 
 
 def decoder_of(loader: Any) -> str:
     """Return what decodes files for a loader that fuses, in words."""
     from .images import chosen
 
+    if loader.decoder == "nvjpeg":
+        return f"nvjpeg: whole batches on {loader.device}; what it cannot decode, Pillow does"
     name, library = chosen(loader.decoder)
     return f"{name}: {library}"
 
@@ -72,10 +95,12 @@ def named_plan(dataset: Any, decoder: str = "auto") -> Plan:
     from .fusion import recognise
 
     named = {name: maker.name for name, maker in _makers(decoder).items()}
+    if decoder == "nvjpeg":
+        named["rows"] = "nvJPEG, on the device"
     return replace(recognise(dataset), **named)
 
 
-def fused_of(loader: Any, seed: int, *, split: bool = True) -> tuple[FusedDataset | None, FusedTail | None]:
+def fused_of(loader: Any, seed: int, *, split: bool = True) -> tuple[FusedDataset | None, Any]:
     """Return what loads the samples in the dataset's place, and what the device does with whole batches of them.
 
     Args:
@@ -84,8 +109,11 @@ def fused_of(loader: Any, seed: int, *, split: bool = True) -> tuple[FusedDatase
         split: leave a part to the device, where there is one. Else the first does all.
 
     Returns:
-        None, None where the dataset loads its samples itself. The second is the same object as before, as long as it
-        does the same.
+        None, None where the dataset loads its samples itself. The second, a transform of batches or None, is the same
+        object as before, as long as it does the same.
+
+    Raises:
+        ConfigError: ``decoder="nvjpeg"``, and the device cannot decode this dataset's files.
 
     Warns:
         UserWarning: nothing of the dataset can be fused; once for each reason.
@@ -93,6 +121,8 @@ def fused_of(loader: Any, seed: int, *, split: bool = True) -> tuple[FusedDatase
     if loader.fuse is not True:
         return None, None
     plan, tail = _planned(loader, split=split)
+    if loader.decoder == "nvjpeg" and split:
+        return _decoded_there(loader, plan, tail, seed)
     if not plan.fused:
         if loader._runtime.no_fusion_told != plan.reason:
             loader._runtime.no_fusion_told = plan.reason
@@ -109,6 +139,26 @@ def fused_of(loader: Any, seed: int, *, split: bool = True) -> tuple[FusedDatase
             loader._runtime.tail = known = plan.tails, tail
         tail = known[1]
     return FusedDataset(loader.dataset, plan, seed, **_makers(loader.decoder)), tail
+
+
+def _decoded_there(loader: Any, plan: Plan, tail: FusedTail | None, seed: int) -> tuple[FusedDataset, Any]:
+    """Return what reads the files of samples, and what decodes batches of them on the device."""
+    from .fusion.encoded import DeviceDecoding, EncodedDataset
+
+    dataset = EncodedDataset(loader.dataset, plan, seed, **_makers(loader.decoder))
+    known = loader._runtime.tail
+    if known is None or known[0] != plan:
+        assert plan.yields is not None
+        assert plan.yields.shape is not None
+        decoding = DeviceDecoding(
+            plan.yields.shape[1:],
+            device_of(loader.device),
+            loader.channels_last,
+            tail,
+            loader._runtime.counts.count_decoded,
+        )
+        loader._runtime.tail = known = plan, decoding
+    return dataset, known[1]
 
 
 def decodes_late(loader: Any, fused: FusedDataset | None) -> bool:
@@ -172,12 +222,20 @@ def does_steps(device: torch.device) -> bool:
     return device.type != "cpu"
 
 
+def decodes(device: torch.device) -> bool:
+    """Whether nvJPEG decodes on a device."""
+    return device.type == "cuda"
+
+
 def _makers(decoder: str) -> dict[str, Any]:
-    """Return what makes rows of files, and blocks of arrays where that is not torch, by the argument's name."""
+    """Return what makes rows of files, and blocks of arrays where that is not torch, by the argument's name.
+
+    With nvJPEG the workers read no more than headers, and a sample that is replayed is made on the CPU.
+    """
     from .fusion.native_makers import NativeBlocks
     from .images import make_decoder
 
-    made: dict[str, Any] = {"rows": make_decoder(decoder)}
+    made: dict[str, Any] = {"rows": make_decoder("auto" if decoder == "nvjpeg" else decoder)}
     if native.available("arrays"):
         made["blocks"] = NativeBlocks()
     return made
@@ -186,6 +244,7 @@ def _makers(decoder: str) -> dict[str, Any]:
 __all__ = [
     "check_can_fuse",
     "decoder_of",
+    "decodes",
     "decodes_late",
     "does_steps",
     "fused_of",

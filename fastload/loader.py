@@ -44,7 +44,7 @@ WorkerMethod = Literal["multiprocessing", "thread"]
 Seeding = Literal["sample", "torch"]
 Resident = Literal["device", "host", "auto"]
 OnError = Literal["raise", "skip", "replace"]
-Decoder = Literal["auto", "native", "torchvision", "pillow"]
+Decoder = Literal["auto", "native", "torchvision", "pillow", "nvjpeg"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,7 +150,9 @@ class DataLoader(compat.TorchDataLoader[T]):
             it is, with images decoded late; :meth:`explain` says what is done, and why not more. ``False``: neither.
         decoder: what ``fuse`` decodes files with, all to the same pixels: ``"native"`` (fastload's own library),
             ``"torchvision"``, ``"pillow"``, or ``"auto"``: native where it is available, else Pillow. What a decoder
-            cannot do is left to Pillow; :meth:`statistics` counts it.
+            cannot do is left to Pillow; :meth:`statistics` counts it. Or ``"nvjpeg"``, with ``device="cuda"``: workers
+            read files and draw crops, and the device decodes whole batches. Its pixels are close to Pillow's, and not
+            the same. Not verified: no GPU.
 
     Where it differs from torch, on purpose:
 

@@ -92,11 +92,15 @@ def arguments(transform: Any, images: Tensor) -> list[Tensor]:
     return [images, torch.arange(len(images), device=images.device) % 5] if transform.mixes else [images]
 
 
+def draws_of(num: int) -> T.Draws:
+    """Return what so many samples draw from, always the same, with epochs, as a loader with a seed gives it."""
+    key = bytes(range(16))
+    return T.Draws(key, np.arange(num, dtype=np.int64), epochs=(1, key))
+
+
 def params_of(transform: Any, images: Tensor) -> Any:
     """Return parameters, drawn on the CPU and always the same."""
-    key = bytes(range(16))
-    draws = T.Draws(key, np.arange(len(images), dtype=np.int64), epochs=(1, key))
-    return transform.draw_for(draws, shape_of(images, transform.layout))
+    return transform.draw_for(draws_of(len(images)), shape_of(images, transform.layout))
 
 
 def check(found: Any, expected: Any, case: Case, dtype: torch.dtype) -> None:

@@ -204,6 +204,7 @@ ORDER = [
     "fusion.parameters",
     "fusion.runner",
     "fusion.dataset",
+    "fusion.encoded",
     "fusion",
     "fusion.native_makers",
     "fusing",

@@ -6,8 +6,10 @@ import asyncio
 import dataclasses
 import importlib.util
 import json
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -59,9 +61,9 @@ def test_all_cases_run_on_the_cpu_and_leave_json_rows_and_a_table(tmp_path):
         # On the CPU no goal is judged.
         assert {one["reached"] for one in line["comparisons"]} <= {None}
         assert case.name in result.stdout
-    last = found[-1]
-    assert (last["benchmark"], last["n"]) == ("host-blocked", 0)
-    assert all("not applicable" in reason for reason in last["skipped"].values())
+    blocked = next(line for line in found if line["benchmark"] == "host-blocked")
+    assert blocked["n"] == 0
+    assert all("not applicable" in reason for reason in blocked["skipped"].values())
     rows = rows_file.read_text().splitlines()
     assert len(rows) == sum(len(case.sides) for case in ALL)
     assert {row.count(" | ") for row in rows} == {9}
@@ -104,8 +106,12 @@ def test_a_side_that_fails_is_left_out_and_the_others_go_on_in_a_new_process():
     asked: list[str] = []
 
     async def measure() -> Measured:
+        found = Measured(measurements={side.name: [] for side in sides})
         async with Runner("cpu", asked.append) as runner:
-            return await runner.measure(dataclasses.replace(case, sides=sides), {**case.arguments, **case.tiny}, 2)
+            arguments = {**case.arguments, **case.tiny}
+            await runner.measure(dataclasses.replace(case, sides=sides), arguments, 2, found)
+        found.settle("no reason")
+        return found
 
     found = asyncio.run(measure())
     assert {name: len(values) for name, values in found.measurements.items()} == {"copy": 2, "fastload": 2}
@@ -117,8 +123,59 @@ def test_a_side_that_fails_is_left_out_and_the_others_go_on_in_a_new_process():
     ]  # fmt: skip
 
 
-def call(name: str, start: float, duration: float, category: str = "cuda_runtime") -> dict[str, Any]:
-    return {"ph": "X", "cat": category, "name": name, "ts": start, "dur": duration, "tid": 1}
+def test_what_was_measured_when_time_is_up_is_settled_in_whole_rounds():
+    from benchmarks.gpu.runner import Measured
+
+    found = Measured(
+        measurements={"a": [{"x": 1}, {"x": 2}], "b": [{"x": 3}], "c": [], "d": [{"x": 4}, {"x": 5}], "e": []},
+        failed={"d": "broken"},
+        skipped={"e": "not here"},
+    )
+    for _ in range(2):
+        found.settle("time was up")
+        assert found.measurements == {"a": [{"x": 1}], "b": [{"x": 3}]}
+        assert found.skipped == {"c": "time was up", "e": "not here"}
+        assert found.failed == {"d": "broken"}
+
+
+def test_a_run_whose_time_is_up_prints_what_it_has_and_leaves_no_process(tmp_path):
+    file = tmp_path / "results.jsonl"
+    result = run("--device", "cpu", "--limit", "3", "--repetitions", "100", "--json", str(file), "resident", "step")
+    assert result.returncode == 0, result.stderr
+    found = [json.loads(line) for line in file.read_text().splitlines()]
+    assert [line["benchmark"] for line in found] == ["resident", "step"]
+    assert found[1]["sides"] == {}
+    assert all("time was up: 3 s" in reason for reason in found[1]["skipped"].values())
+    assert "resident" in result.stdout
+    assert "time was up" in result.stdout
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_run_that_somebody_ends_prints_what_it_has(number, tmp_path):
+    file = tmp_path / "results.jsonl"
+    arguments = ["--device", "cpu", "--quick", "--repetitions", "1000", "--json", str(file), "host-to-device"]
+    with subprocess.Popen(
+        [sys.executable, "-m", "benchmarks.gpu", *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stderr is not None
+        for line in process.stderr:  # until the last side is measured for the first time
+            if "threads" in line:
+                break
+        time.sleep(1)
+        process.send_signal(number)
+        printed, _ = process.communicate(timeout=60)
+    assert process.returncode == 128 + number
+    assert "plain copy" in printed
+    (found,) = [json.loads(line) for line in file.read_text().splitlines()]
+    assert found["benchmark"] == "host-to-device"
+    assert len({len(side["GB/s"]["values"]) for side in found["sides"].values()}) <= 1
+
+
+def call(
+    name: str, start: float, duration: float, category: str = "cuda_runtime", correlation: int | None = None
+) -> dict[str, Any]:
+    args = {} if correlation is None else {"args": {"correlation": correlation}}
+    return {"ph": "X", "cat": category, "name": name, "ts": start, "dur": duration, "tid": 1, **args}
 
 
 def test_waiting_is_what_lies_within_the_loop():
@@ -144,6 +201,65 @@ def test_waiting_is_what_lies_within_the_loop():
     assert sum(waits.by_name.values()) == 4
     with pytest.raises(ValueError, match="one record_function named 'other', got 0"):
         waits_of({"traceEvents": events}, "other")
+
+
+BLOCKING = """
+    cudaHostRegister cudaHostUnregister cudaHostAlloc cudaMallocHost cudaFreeHost cudaMalloc cudaFree cudaMemcpy
+    cudaMemcpy2D cuMemHostRegister_v2 cuMemHostUnregister cuMemAlloc_v2 cuMemFree_v2 cuMemcpyDtoH_v2 cuMemcpyHtoD_v2
+    cuMemcpyHtoD_v2_ptds cuMemMap cuMemUnmap cuCtxSynchronize cudaEventSynchronize cudaStreamSynchronize_ptsz
+""".split()  # noqa: SIM905  (as a list it would be a page)
+NOT_BLOCKING = """
+    cudaMallocAsync cudaFreeAsync cudaMemcpyAsync cudaMemcpy2DAsync cuMemcpyHtoDAsync_v2 cudaMemsetAsync cudaEventQuery
+    cudaHostGetDevicePointer cudaStreamWaitEvent cudaEventRecord cudaLaunchKernel cudaFuncGetAttributes
+    cuMemAllocAsync cuMemFreeAsync cudaStreamIsCapturing cudaHostGetFlags
+""".split()  # noqa: SIM905  (as a list it would be a page)
+
+
+def test_allocating_and_page_locking_block_and_what_is_asynchronous_does_not():
+    from benchmarks.gpu.trace import waits_of
+
+    calls = [call(name, 10.0 * place, 1.0) for place, name in enumerate([*BLOCKING, *NOT_BLOCKING])]
+    waits = waits_of({"traceEvents": [call("loop", 0.0, 1000.0, "user_annotation"), *calls]}, "loop")
+    assert waits.by_name == dict.fromkeys(BLOCKING, 1)
+    assert waits.blocked_us == len(BLOCKING)
+
+
+def test_an_asynchronous_copy_of_pageable_memory_blocks():
+    from benchmarks.gpu.trace import waits_of
+
+    events = [
+        call("loop", 0.0, 100.0, "user_annotation"),
+        call("cudaMemcpyAsync", 10.0, 5.0, correlation=7),
+        call("Memcpy HtoD (Pageable -> Device)", 12.0, 2.0, "gpu_memcpy", correlation=7),
+        call("cudaMemcpyAsync", 20.0, 3.0, correlation=8),
+        call("Memcpy HtoD (Pinned -> Device)", 22.0, 50.0, "gpu_memcpy", correlation=8),
+        call("cudaMemcpyAsync", 30.0, 3.0),
+        call("cudaLaunchKernel", 40.0, 3.0, correlation=9),
+    ]
+    waits = waits_of({"traceEvents": events}, "loop")
+    assert (waits.blocked_us, waits.by_name) == (5.0, {"cudaMemcpyAsync (pageable)": 1})
+
+
+def test_waiting_for_an_event_counts_only_if_the_device_has_nothing_else_to_do():
+    from benchmarks.gpu.trace import waits_of
+
+    def launched(at: float, begin: float, duration: float, correlation: int) -> list[dict[str, Any]]:
+        launch = call("cudaLaunchKernel", at, 1.0, correlation=correlation)
+        return [launch, call("a kernel", begin, duration, "kernel", correlation)]
+
+    events = [
+        call("loop", 0.0, 1000.0, "user_annotation"),
+        *launched(10.0, 20.0, 80.0, 1),
+        *launched(15.0, 100.0, 100.0, 2),
+        call("cudaEventSynchronize", 30.0, 70.0),  # for the first kernel, while the second is queued
+        call("cudaEventSynchronize", 110.0, 92.0),  # for the second, behind which there is nothing
+        *launched(300.0, 310.0, 100.0, 3),
+        call("cudaEventSynchronize", 295.0, 7.0),  # launched after the wait began, by another thread
+        call("cudaStreamSynchronize", 320.0, 5.0),  # for all there is
+    ]
+    waits = waits_of({"traceEvents": events}, "loop")
+    assert waits.by_name == {"cudaEventSynchronize": 2, "cudaStreamSynchronize": 1}
+    assert waits.blocked_us == 92.0 + 7.0 + 5.0
 
 
 def test_the_profiler_of_this_torch_writes_such_a_trace(tmp_path):

@@ -135,7 +135,12 @@ def test_images_that_lie_in_memory_need_no_decoder():
         ),
         ({"decoder": "Pillow", "fuse": True}, r"one of 'native', 'torchvision', 'pillow', got decoder='Pillow'"),
         ({"decoder": None}, "got decoder=None"),
-        ({"decoder": "nvjpeg", "fuse": True}, r"use fastload\.images\.decode_batch"),
+        (
+            {"decoder": "nvjpeg", "fuse": True},
+            r"on a CUDA device, got device=None; give device='cuda', or decoder='auto'",
+        ),
+        ({"decoder": "nvjpeg", "fuse": True, "device": "cpu"}, "on a CUDA device, got device='cpu'"),
+        ({"decoder": "nvjpeg"}, r"is what fuse=True decodes .*got fuse='auto'"),
     ],
     ids=str,
 )

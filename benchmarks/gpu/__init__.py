@@ -10,12 +10,14 @@ Read the files in this order, which is the order a measurement goes through them
     peers.py           the same by torchvision and kornia
     resident.py        data that lie on the device against airbench's way
     step.py            a training step with data against one without
-    trace.py           how long the host waited, from a profiler's trace
+    trace.py           how long the host was blocked, from a profiler's trace
     host_blocked.py    the share of such waiting in a training loop
     runner.py          lets the sides alternate in one child process, which is replaced when a side fails
     report.py          JSON lines, the table, rows for README.md
     __main__.py        the command
-    all.sh             the tests that need a GPU, and then the command
+    machine.py         what machine this is, and what is missing on it
+    verdict.py         one line for each goal, from the JSON lines and the reports of the tests
+    all.sh             builds, runs the tests that need a GPU and the command, and prints the verdict
 
 With ``--device cpu`` the same code runs at smaller sizes; its numbers say nothing of a GPU.
 """

@@ -1,7 +1,7 @@
 """Measure what a GPU gets of the data: ``python -m benchmarks.gpu``, from the repository's root.
 
-Progress goes to standard error. Standard output gets a table at the end; ``--json`` appends a line for each case as
-soon as it is done, so that a run that is ended leaves what it had.
+Progress goes to standard error. Standard output gets a table at the end, also when time is up or somebody ends the run;
+``--json`` appends a line for each case as soon as it is done.
 """
 
 import argparse
@@ -10,11 +10,10 @@ import dataclasses
 import json
 import signal
 import sys
-import time
 from collections.abc import Callable, Sequence
 from types import FrameType
 
-from benchmarks.gpu.catalogue import ALL, SUBJECTS, Case
+from benchmarks.gpu.catalogue import ALL, SUBJECTS, Case, chosen_cases
 from benchmarks.gpu.report import Outcome, markdown_rows, print_table
 from benchmarks.gpu.runner import Measured, Runner
 from benchmarks.neighbours import cores_used_by_others, read_cpu
@@ -27,13 +26,14 @@ from benchmarks.runner import MeasurementFailed
 def main() -> int:
     """Run the cases that the command line names; return 1 if a side failed, 2 if there is no such device."""
     options = _parse(sys.argv[1:])
-    chosen = [case for case in ALL if not options.names or case.name.startswith(tuple(options.names))]
+    chosen = chosen_cases(options.names)
     if options.list:
         for case in chosen:
             print(case.name)
         return 0
     # The child has a session of its own, so that whoever ends this process alone would leave it running.
-    signal.signal(signal.SIGTERM, _end)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, _end)
     with progress(sum(len(case.sides) for case in chosen) * options.repetitions) as advance:
         return asyncio.run(_run(chosen, options, advance))
 
@@ -50,7 +50,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--device", default="cuda", help="cuda, cuda:1, ..., or cpu (default: cuda)")
     parser.add_argument("--quick", action="store_true", help="tiny sizes, two repetitions: to try it, not to quote")
     parser.add_argument("--repetitions", type=int, metavar="N", help="measurements of each side (default: 5)")
-    parser.add_argument("--limit", type=float, default=300, metavar="S", help="begin no case after S seconds (300)")
+    parser.add_argument("--limit", type=float, default=300, metavar="S", help="stop after S seconds (default: 300)")
     parser.add_argument("--commit", help="commit to name, where the tree is no repository")
     add_outputs(parser)
     options = parser.parse_args(arguments)
@@ -69,8 +69,9 @@ async def _run(chosen: Sequence[Case], options: argparse.Namespace, advance: Cal
     surroundings = look_around(sys.argv[1:], module="benchmarks.gpu")
     if options.commit is not None:
         surroundings = dataclasses.replace(surroundings, commit=options.commit)
-    start = time.monotonic()
-    outcomes = []
+    clock = asyncio.get_running_loop().time
+    deadline = clock() + options.limit
+    outcomes: list[Outcome] = []
     async with Runner(options.device, advance) as runner:
         try:
             hardware = await runner.describe()
@@ -80,27 +81,35 @@ async def _run(chosen: Sequence[Case], options: argparse.Namespace, advance: Cal
         if "missing" in hardware:
             complain(f"--device {options.device}: {hardware['missing']}")
             return 2
-        for case in chosen:
-            arguments = _arguments(case, options)
-            before = read_cpu()
-            if time.monotonic() - start > options.limit:
-                reason = f"not begun: {options.limit:.0f} s were over (--limit)"
-                measured = Measured(skipped={side.name: reason for side in case.sides})
-            else:
-                measured = await runner.measure(case, arguments, min(options.repetitions, case.most_repetitions))
-            outcome = Outcome(
-                case=case,
-                measured=measured,
-                arguments=arguments,
-                hardware=hardware,
-                cores_used_by_others=cores_used_by_others(before, read_cpu()),
-            )
-            outcomes.append(outcome)
-            for message in measured.failed.values():
-                complain(f"failed: {message}")
-            append_lines(options.json, [json.dumps(outcome.as_json(surroundings))])
-            append_lines(options.rows, markdown_rows(outcome, surroundings))
-    print_table(outcomes, surroundings)
+        try:
+            for case in chosen:
+                arguments = _arguments(case, options)
+                before = read_cpu()
+                measured = Measured(measurements={side.name: [] for side in case.sides})
+                repetitions = min(options.repetitions, case.most_repetitions)
+                try:
+                    if clock() < deadline:
+                        async with asyncio.timeout_at(deadline):
+                            await runner.measure(case, arguments, repetitions, measured)
+                except TimeoutError:
+                    await runner.leave_child()
+                finally:
+                    measured.settle(f"time was up: {options.limit:.0f} s (--limit), or somebody ended the run")
+                    outcome = Outcome(
+                        case=case,
+                        measured=measured,
+                        arguments=arguments,
+                        hardware=hardware,
+                        cores_used_by_others=cores_used_by_others(before, read_cpu()),
+                    )
+                    outcomes.append(outcome)
+                    for message in measured.failed.values():
+                        complain(f"failed: {message}")
+                    append_lines(options.json, [json.dumps(outcome.as_json(surroundings))])
+                    append_lines(options.rows, markdown_rows(outcome, surroundings))
+        finally:
+            if outcomes:
+                print_table(outcomes, surroundings)
     return 1 if any(outcome.measured.failed for outcome in outcomes) else 0
 
 

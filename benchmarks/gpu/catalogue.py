@@ -1,6 +1,6 @@
-"""All cases, in the order in which they run. Plain values: nothing here imports torch."""
+"""All cases, in the order in which they run, and their goals. Plain values: nothing here imports torch."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from benchmarks.spec import Metric, Side
@@ -97,9 +97,11 @@ def _transforms(recipe: str, size: int, crop: int, *, num: int = 256, goal: floa
     )
 
 
-_TRANSFORMS = (
-    _transforms("pad-crop", 32, 32, num=4096, goal=0.8),
+_CROPS = (
     _transforms("crop", 256, 224, goal=0.8),
+    _transforms("pad-crop", 32, 32, num=4096, goal=0.8),
+)
+_OTHER_TRANSFORMS = (
     _transforms("resized-crop", 256, 224),
     _transforms("jitter", 224, 224),
     _transforms("randaugment", 224, 224),
@@ -148,5 +150,51 @@ _TRAINING = (
     ),
 )
 
-ALL: tuple[Case, ...] = (_HOST_TO_DEVICE, *_TRANSFORMS, _RESIDENT, *_TRAINING)
+# Those with a goal first, by weight: a run may end before the last.
+ALL: tuple[Case, ...] = (_HOST_TO_DEVICE, *_CROPS, _RESIDENT, *_TRAINING, *_OTHER_TRANSFORMS)
 SUBJECTS = ("host-to-device", "transforms", "resident", "step", "host-blocked")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Goal:
+    """What one side of fastload's has to reach in a case."""
+
+    case: Case
+    """Where it is measured."""
+    side: str
+    """Of the case."""
+    comparison: Comparison | None = None
+    """The comparison with another side whose ratio is to be reached; or None:"""
+    metric: Metric | None = None
+    """the metric whose bound is to be kept."""
+
+    @property
+    def name(self) -> str:
+        """What it is called in the verdict."""
+        against = f" against {self.comparison.theirs}" if self.comparison else f", {self.metric.name}"
+        return f"{self.case.name}: {self.side}{against}"
+
+    @property
+    def text(self) -> str:
+        """The goal itself."""
+        return f">= {self.comparison.least_ratio:g}" if self.comparison else f"<= {self.metric.most_value:g}"
+
+
+def chosen_cases(names: Sequence[str]) -> list[Case]:
+    """Return the cases whose names begin with one of these; all if there are none."""
+    return [case for case in ALL if not names or case.name.startswith(tuple(names))]
+
+
+def goals_of(case: Case) -> list[Goal]:
+    """Return the goals of a case: of comparisons, and of metrics on fastload's sides."""
+    compared = [
+        Goal(case=case, side=one.ours, comparison=one) for one in case.comparisons if one.least_ratio is not None
+    ]
+    bounded = [
+        Goal(case=case, side=side.name, metric=metric)
+        for metric in case.metrics
+        if metric.most_value is not None
+        for side in case.sides
+        if side.package == "fastload"
+    ]
+    return compared + bounded

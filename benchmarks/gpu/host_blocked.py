@@ -1,9 +1,10 @@
-"""The share of a training loop in which the host waits for the device, from a trace of torch's profiler.
+"""The share of a training loop in which the device or its driver blocks the host, from a trace of torch's profiler.
 
 Claim: below 1 %, whether the images lie on the device or come from workers.
 
-The loop and its sides are those of ``step.py``. Counted are the calls that wait: see ``trace.py``. A host that waits
-because its queue of launches is full is not counted: it is far enough ahead. "one batch" shows what the step itself
+The loop and its sides are those of ``step.py``. Counted are the calls that block: see ``trace.py``. A host that waits
+because its queue of launches is full, or because the device is several batches behind, is not counted: it is far enough
+ahead. "one batch" shows what the step itself
 does. The profiler makes the loop slower, on the host; its time is part of the loop's.
 
 Meaningless if: the trace tells of no launches ("launches" in the JSON line), which is an error here.

@@ -28,6 +28,21 @@ class Measured:
     failed: dict[str, str] = field(default_factory=dict)
     """Side -> the error."""
 
+    def settle(self, reason: str) -> None:
+        """Keep what can be compared: whole rounds of the sides that were measured.
+
+        Args:
+            reason: why a side has no measurement, if it neither failed nor was skipped.
+        """
+        for name in (*self.skipped, *self.failed):
+            self.measurements.pop(name, None)
+        for name in [name for name, values in self.measurements.items() if not values]:
+            self.skipped[name] = reason
+            del self.measurements[name]
+        rounds = min(map(len, self.measurements.values()), default=0)
+        for values in self.measurements.values():
+            del values[rounds:]
+
 
 class Runner:
     """Measures cases; an asynchronous context, at whose end no process is left.
@@ -47,28 +62,31 @@ class Runner:
         return self
 
     async def __aexit__(self, *raised: object) -> None:
-        await self._leave_child()
+        await self.leave_child()
 
     async def describe(self) -> Measurement:
         """Return what the device is. Raises :class:`MeasurementFailed`."""
         return await self._ask("benchmarks.gpu.measuring:describe", {}, _NOBODY, "the device")
 
-    async def measure(self, case: Case, arguments: Mapping[str, object], repetitions: int) -> Measured:
-        """Measure every side of a case ``repetitions`` times."""
-        found = Measured(measurements={side.name: [] for side in case.sides})
+    async def measure(self, case: Case, arguments: Mapping[str, object], repetitions: int, found: Measured) -> None:
+        """Measure every side of a case ``repetitions`` times.
+
+        Args:
+            case: what to measure.
+            arguments: of its measuring function.
+            repetitions: of each side.
+            found: with an empty list for each side; gets what is measured, as it comes, and is to be settled after it.
+        """
         self._warm.clear()
         for number in range(repetitions):
             for side in case.sides[:: 1 if number % 2 == 0 else -1]:
                 if side.name not in found.skipped and side.name not in found.failed:
                     await self._measure_side(case, arguments, side, found)
-        for name in (*found.skipped, *found.failed):
-            del found.measurements[name]
         if self._child is not None:
             try:
                 await self._ask("benchmarks.gpu.measuring:forget", {}, _NOBODY, f"the end of {case.name}")
             except MeasurementFailed:
-                await self._leave_child()
-        return found
+                await self.leave_child()
 
     async def _measure_side(self, case: Case, arguments: Mapping[str, object], side: Side, found: Measured) -> None:
         what = f"{case.name}: {side.name}"
@@ -83,7 +101,7 @@ class Runner:
             answer = await self._ask(case.measure, arguments, side, what)
         except MeasurementFailed as error:
             found.failed[side.name] = str(error)
-            await self._leave_child()
+            await self.leave_child()
         else:
             found.measurements[side.name].append(answer)
 
@@ -93,7 +111,8 @@ class Runner:
         self._child.ask(measure, {"device": self._device, **arguments}, [side])
         return await self._child.answer(what, _SECONDS_PER_MEASUREMENT)
 
-    async def _leave_child(self) -> None:
+    async def leave_child(self) -> None:
+        """End the child process, whatever it does; the next measurement starts another one."""
         child, self._child = self._child, None
         self._warm.clear()
         if child is not None:

@@ -23,6 +23,7 @@ from torchvision import tv_tensors
 from ..errors import ConfigError
 from ..failures import name_sample
 from ..images import Decoder
+from ..images.base import Data
 from ..images.pillow import PillowDecoder
 from ..layout import Layout, Row, TensorLeaf
 from ..pack.dataset import PackedImages
@@ -33,7 +34,7 @@ from .parameters import draws_of
 from .plan import Plan, recognise
 from .runner import Given, Runner
 from .sources import Router, leaves
-from .step import Kind
+from .step import Drawn, Kind, Sizes
 
 # So many files are in memory at once.
 _FILES = 16
@@ -200,18 +201,7 @@ class FusedDataset:
             raw = runner.raw(places, names)
             sizes = runner.sizes(raw, names)
             drawn = runner.drawing.draw(draws.of(_at_once(rows)), sizes)
-            if self._direct:
-                together = isinstance(rows, range)
-                into = images[_at_once(rows)] if together else images.new_empty((len(rows), *images.shape[1:]))
-                runner.write(places, names, raw, sizes, drawn, into)
-                if not together:
-                    images[rows] = into
-            else:
-                given = runner.drawing.given(drawn, len(places))
-                for place, row in enumerate(rows):
-                    data = None if raw is None else raw[place]
-                    size = int(sizes.height[place]), int(sizes.width[place])
-                    images[row] = runner.each(places[place], names[place], data, size, given[place])
+            self._make_images((runner, places, rows), names, raw, sizes, drawn, images)
             found = runner.reader.targets(places)
             if isinstance(rows, range):
                 targets[_at_once(rows)] = found
@@ -221,6 +211,39 @@ class FusedDataset:
         if self._calls_user_code:
             self._finish(indices, ids, epoch, images, targets, seed, failed)
         return Loaded(images, targets, kind)
+
+    def _make_images(
+        self,
+        part: _Part,
+        names: Sequence[Any],
+        raw: Sequence[Data] | None,
+        sizes: Sizes,
+        drawn: list[Drawn],
+        images: Any,
+    ) -> None:
+        """Make the images of samples of a leaf, and put them into their rows.
+
+        Args:
+            part: which samples.
+            names: their indices in the whole dataset.
+            raw: their files; None: they lie in memory.
+            sizes: of their images.
+            drawn: their parameters, for each step.
+            images: of all samples of the chunk.
+        """
+        runner, places, rows = part
+        if self._direct:
+            together = isinstance(rows, range)
+            into = images[_at_once(rows)] if together else images.new_empty((len(rows), *images.shape[1:]))
+            runner.write(places, names, raw, sizes, drawn, into)
+            if not together:
+                images[rows] = into
+        else:
+            given = runner.drawing.given(drawn, len(places))
+            for place, row in enumerate(rows):
+                data = None if raw is None else raw[place]
+                size = int(sizes.height[place]), int(sizes.width[place])
+                images[row] = runner.each(places[place], names[place], data, size, given[place])
 
     def fits(self, layout: Layout) -> bool:
         """Whether images can be written into rows of this layout."""
@@ -285,7 +308,7 @@ class FusedDataset:
             image = step.apply(image, values)
         return self._finished(runner, image, runner.reader.targets([place])[0])
 
-    def _room(self, count: int, out: Tensor | None) -> Tensor:
+    def _room(self, count: int, out: Tensor | None) -> Any:
         yields = self._yields
         assert yields is not None
         assert yields.shape is not None

@@ -14,6 +14,7 @@ but for DALI's arithmetic. DALI is imported when a :class:`DALILoader` is made, 
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -25,7 +26,7 @@ from ..device import check_count
 from ..errors import ConfigError
 from ..fusion.plan import recognise
 from ..loader import DataLoader, Statistics, WorkerMethod
-from ..streams import device_of
+from ..streams import Streams, device_of, streams_of
 from .dali_feeding import Files, Scheduling
 from .dali_recipe import Recipe, Scaling, recipe_of
 from .dali_running import Pipelines, Ticket, import_dali, source
@@ -120,6 +121,7 @@ class DALILoader:
             },
             reseeded=pipeline is not None,
         )
+        self._streams = streams_of(self.device)
         files = Files(dataset)
         self.loader: DataLoader[Any] = DataLoader(
             files,
@@ -142,7 +144,7 @@ class DALILoader:
 
     def __iter__(self) -> Iterator[list[Any]]:
         self._pipelines.begin()
-        return _Iteration(iter(self.loader), self._pipelines, self._recipe, self.device)
+        return _Iteration(iter(self.loader), self._pipelines, self._recipe, self._streams)
 
     def __len__(self) -> int:
         return len(self.loader)
@@ -191,11 +193,15 @@ class DALILoader:
 class _Iteration:
     """One pass."""
 
-    def __init__(self, tickets: Iterator[Ticket], pipelines: Pipelines, recipe: Recipe | None, device: Any) -> None:
+    def __init__(
+        self, tickets: Iterator[Ticket], pipelines: Pipelines, recipe: Recipe | None, streams: Streams | None
+    ) -> None:
         self._tickets = tickets
         self._pipelines = pipelines
         self._tail = None if recipe is None else recipe.tail
-        self._device = device
+        self._streams = streams
+        self._read: deque[tuple[Any, list[Tensor]]] = deque()
+        """Outputs in DALI's memory that torch's stream may still be reading, and the events behind."""
 
     def __iter__(self) -> _Iteration:
         return self
@@ -203,12 +209,30 @@ class _Iteration:
     def __next__(self) -> list[Any]:
         ticket = next(self._tickets)
         outputs: list[Any] = self._pipelines.finish(ticket)
+        if self._streams is not None:
+            outputs = self._owned(outputs, self._streams)
         targets, draws = ticket.rest
         if self._tail is not None:
             outputs = [self._tail(outputs[0], draws=draws)]
-        if self._device.type != "cpu" and isinstance(targets, Tensor):
-            targets = targets.to(self._device)
+        if self._streams is not None and isinstance(targets, Tensor):
+            targets = self._streams.to_device(targets)  # through page-locked memory: the host does not wait
         return [*outputs, targets]
+
+    def _owned(self, outputs: list[Tensor], streams: Streams) -> list[Tensor]:
+        """Return copies of outputs in memory of torch's.
+
+        DALI knows nothing of torch's streams: it uses the memory of an output again as soon as nobody holds it, though
+        kernels that read it are still queued. So outputs are held until the event behind their copies has come.
+        """
+        while self._read and self._read[0][0].query():
+            self._read.popleft()
+        copies = [output.clone() for output in outputs]
+        self._read.append((streams.mark_compute(), outputs))
+        return copies
+
+    def __del__(self) -> None:
+        for event, _ in self._read:
+            event.synchronize()
 
 
 def built_in(recipe: Recipe | None, device: torch.device) -> Callable[..., Any]:

@@ -2,6 +2,14 @@
 
 In: files. Out: uint8 tensors on the device, in the same order. nvJPEG's pixels are its own: close to Pillow's, and not
 the same.
+
+NOTE [nvJPEG and streams]
+torchvision allocates the images on the current stream, and lets nvJPEG write them on a stream of its own that waits for
+nobody; nvJPEG's hardware engine does not even wait for the stream that it is given (pytorch/vision 9606,
+meta-pytorch/torchcodec 1634). Memory that kernels on the current stream are still to read would be overwritten. So the
+current stream is one that does nothing else while torchvision allocates: what the allocator has for that stream, nobody
+reads any more, for each image is recorded on the stream of its reader (``record_stream``), and given back when that has
+passed. The reader's stream waits for ours, which waits for nvJPEG.
 """
 
 from __future__ import annotations
@@ -9,6 +17,7 @@ from __future__ import annotations
 import functools
 import io
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import PIL.Image
@@ -50,6 +59,9 @@ def decode_batch(
     reason = why_not()
     if reason is not None:
         raise ConfigError(f"nvJPEG is not available: {reason}; decode on the CPU, with fastload.images.decode()")
+    index: Any = device.index  # None where it was not given
+    if index is None:
+        device = torch.device("cuda", torch.cuda.current_device())
     return _batch(files, device, {} if counts is None else counts)
 
 
@@ -64,7 +76,7 @@ def _batch(files: Sequence[Data], device: torch.device, counts: dict[str, int]) 
         image, by = found.get(index), "nvjpeg"
         if image is None:
             by = f"pillow ({reasons[index] or 'nvJPEG refused it'})"
-            image = torch.from_numpy(_by_pillow(index, data)).permute(2, 0, 1).contiguous().to(device)
+            image = _copied(torch.from_numpy(_by_pillow(index, data)).permute(2, 0, 1).contiguous(), device)
         counts[by] = counts.get(by, 0) + 1
         images.append(image)
     return images
@@ -117,9 +129,31 @@ def _decoded(files: list[Data], device: torch.device) -> list[Tensor | None]:
 
 
 def _on_device(files: list[Data], device: torch.device) -> list[Tensor]:
+    """Return the images of files, for the current stream. See NOTE [nvJPEG and streams]."""
     tensors = [torch.from_numpy(np.frombuffer(bytearray(data), dtype=np.uint8)) for data in files]
-    images: list[Tensor] = decode_jpeg(tensors, mode=ImageReadMode.RGB, device=device)
+    reader = torch.cuda.current_stream(device)
+    own = _own_stream(device)
+    try:
+        with torch.cuda.stream(own):
+            images: list[Tensor] = decode_jpeg(tensors, mode=ImageReadMode.RGB, device=device)
+    except BaseException:
+        torch.cuda.synchronize(device)  # what has begun writes to memory that has been given back
+        raise
+    reader.wait_stream(own)
+    for image in images:
+        image.record_stream(reader)
     return images
+
+
+@functools.cache
+def _own_stream(device: torch.device) -> torch.cuda.Stream:
+    """Return the stream on which images are allocated, and nothing else is done."""
+    return torch.cuda.Stream(device)
+
+
+def _copied(image: Tensor, device: torch.device) -> Tensor:
+    """Return an image on a device; its copy is queued on the current stream, and the host does not wait for it."""
+    return image if device.type == "cpu" else image.pin_memory().to(device, non_blocking=True)
 
 
 def _by_pillow(index: int, data: Data) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:

@@ -23,18 +23,28 @@ SHAPE = (16, 3, 64, 64)
 
 
 class Recycled:
-    """Page-locked host buffers, each written again as soon as its batch is dropped."""
+    """Page-locked host buffers, each written again as soon as its batch is dropped.
 
-    def __init__(self, number: int, shape: tuple[int, ...] = SHAPE) -> None:
+    Args:
+        number: of batches.
+        shape: of each, float32.
+        ready: buffers that there are from the start; more are made where they are missing.
+    """
+
+    def __init__(self, number: int, shape: tuple[int, ...] = SHAPE, ready: int = 0) -> None:
         self._number = number
         self._shape = shape
         self._made = 0
-        self._free: list[Tensor] = []
+        self._free = [torch.empty(shape, pin_memory=True) for _ in range(ready)]
+        self.num_buffers = ready
 
     def next(self) -> Any:
         if self._made == self._number:
             raise StopIteration
-        buffer = self._free.pop() if self._free else torch.empty(self._shape, pin_memory=True)
+        if not self._free:
+            self._free.append(torch.empty(self._shape, pin_memory=True))
+            self.num_buffers += 1
+        buffer = self._free.pop()
         buffer.fill_(self._made)
         self._made += 1
         batch = buffer.view(self._shape)
@@ -88,12 +98,12 @@ class Impatient(DeviceStreams):
         pass
 
 
-def read_behind_a_slow_side(streams: DeviceStreams, number: int = 6) -> list[float]:
-    """Read batches that the side stream makes slowly, and return what was read."""
+def read_behind_a_slow_side(streams: DeviceStreams, more: int, number: int = 6) -> list[float]:
+    """Read batches that the side stream makes slowly, ``more`` than the host's, and return what was read."""
 
     def slowly(batch: Tensor, _: Any) -> Tensor:
         torch.cuda._sleep(CYCLES)
-        return batch + 1
+        return batch + more
 
     ahead = DeviceAhead(Recycled(number), Mover(streams.device, streams, transform=slowly), 2, patient=True)
     seen = [ahead.next().double().mean() for _ in range(number)]
@@ -103,33 +113,71 @@ def read_behind_a_slow_side(streams: DeviceStreams, number: int = 6) -> list[flo
 
 
 def test_a_batch_is_read_when_the_side_stream_has_made_it(device):
-    assert read_behind_a_slow_side(DeviceStreams(device)) == [float(i + 1) for i in range(6)]
+    assert read_behind_a_slow_side(DeviceStreams(device), 1) == [float(i + 1) for i in range(6)]
 
 
 def test_a_stage_that_does_not_wait_for_the_side_stream_is_caught_by_these_tests(device):
     torch.cuda.empty_cache()
-    assert read_behind_a_slow_side(Impatient(device)) != [float(i + 1) for i in range(6)]
+    # Numbers that memory which was used before cannot hold by chance.
+    assert read_behind_a_slow_side(Impatient(device), 1000) != [float(i + 1000) for i in range(6)]
 
 
-def test_copies_run_while_kernels_do(device):
+@pytest.mark.parametrize("transform", [None, lambda batch, _: batch + 1], ids=["copies", "transforms"])
+def test_copies_and_transforms_run_while_kernels_do(device, transform):
     streams = DeviceStreams(device)
-    large = (64, 3, 512, 512)
-    ahead = DeviceAhead(Recycled(8, large), Mover(device, streams), 2, patient=True)
-    ahead.next()
-    begun, ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    torch.cuda.synchronize()
-    begun.record()
-    torch.cuda._sleep(50 * CYCLES)
-    ended.record()
-    batch = ahead.next()
-    with streams.beside():
-        ended_side = torch.cuda.Event(enable_timing=True)
-        ended_side.record()
-    torch.cuda.synchronize()
-    assert ended_side.elapsed_time(ended) > 0, "the copies ended before the kernel did"
-    assert begun.elapsed_time(ended_side) > 0, "and after it had begun"
-    del batch
+
+    def stage() -> DeviceAhead:
+        source = Recycled(8, (16, 3, 256, 256), ready=8)
+        return DeviceAhead(source, Mover(device, streams, transform=transform), 2, patient=True)
+
+    # Before: what takes longer than any kernel here, which is to page-lock and to allocate.
+    ahead = stage()
+    batches = [ahead.next() for _ in range(8)]
+    del batches
+    # What is launched here may take the host longer than the kernel runs: then a longer one is needed, to tell.
+    for num_cycles in (10 * CYCLES, 100 * CYCLES, 400 * CYCLES):
+        ahead.close()
+        ahead = stage()
+        ahead.next()
+        torch.cuda.synchronize()
+        torch.cuda._sleep(num_cycles)
+        ended = torch.cuda.Event()
+        ended.record()
+        batch = ahead.next()  # begun now
+        assert ahead.last_event is not None
+        ahead.last_event.synchronize()
+        while_it_ran = not ended.query()
+        torch.cuda.synchronize()
+        del batch
+        if while_it_ran:
+            break
+    else:
+        pytest.fail("what is begun behind a kernel of four seconds ends behind it: it waits for the kernel")
     ahead.close()
+
+
+def test_memory_is_bounded_by_what_a_slow_device_has_consumed(device):
+    depth, number, shape = 2, 100, (10, 1024, 1024)
+    size = 4 * 10 * 2**20
+    source = Recycled(number, shape, ready=depth + 3)
+    torch.cuda.synchronize()
+    torch.cuda.empty_cache()
+    before = torch.cuda.memory_stats(device)["active_bytes.all.current"]
+    torch.cuda.reset_peak_memory_stats(device)
+    ahead = DeviceAhead(source, Mover(device, DeviceStreams(device)), depth, patient=True)
+    seen = []
+    for _ in range(number):
+        batch = ahead.next()
+        torch.cuda._sleep(4 * CYCLES)  # some 50 ms
+        seen.append(batch.amax())
+        del batch
+    # Not max_memory_allocated(): it forgets memory that is freed while a stream is still to read it.
+    most = torch.cuda.memory_stats(device)["active_bytes.all.peak"] - before
+    torch.cuda.synchronize()
+    ahead.close()
+    assert [value.item() for value in seen] == [float(i) for i in range(number)]
+    assert most <= (depth + 3) * size + 2**21, f"{most / size:.1f} batches"
+    assert source.num_buffers == depth + 3
 
 
 class Images(Dataset[Any]):
@@ -186,7 +234,7 @@ WAYS: dict[str, dict[str, Any]] = {
 def loader_of(way: str, monkeypatch: pytest.MonkeyPatch, **options: Any) -> DataLoader[Any]:
     if way == "pipes":
         monkeypatch.setenv("FASTLOAD_TRANSPORT", "pipes")
-    return DataLoader(Images(), 16, device="cuda", **WAYS[way], **options)
+    return DataLoader(Images(), 16, **{"device": "cuda", **WAYS[way], **options})
 
 
 @pytest.mark.parametrize("options", [{}, {"fixed_buffers": True}, {"prefetch_to_device": 5}], ids=str)
@@ -216,6 +264,7 @@ def test_a_users_own_copy_of_parts_that_stay_reads_the_right_values(way, monkeyp
     seen = []
     for images, labels in loader:
         assert not labels.is_pinned()
+        stream.wait_stream(torch.cuda.current_stream())  # which is the one that waits for the batch
         with torch.cuda.stream(stream):
             torch.cuda._sleep(CYCLES // 4)
             seen.append((images[:, 0, 0, 0].long(), labels.cuda(non_blocking=True)))
@@ -246,6 +295,34 @@ def test_while_a_child_lives_the_device_reads_what_was_written_after_the_fork(wa
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
     for images, labels in seen:
         assert torch.equal(images[:, 2, 31, 31].long(), labels)
+    loader.close()
+
+
+@pytest.mark.parametrize("options", [{}, {"fixed_buffers": True}, {"resident": "device"}], ids=str)
+@pytest.mark.parametrize("way", ["inline", *WAYS])
+def test_batches_come_to_a_device_that_is_not_the_current_one(way, options, monkeypatch):
+    if torch.cuda.device_count() < 2:
+        pytest.skip("needs two GPUs")
+    if "resident" in options and way != "inline":
+        pytest.skip("resident data have no workers")
+    other = torch.device("cuda", 1)
+    if way == "inline":
+        loader = DataLoader(Images(), 16, device=other, **options)
+    else:
+        loader = loader_of(way, monkeypatch, device=other, **options)
+    seen = []
+    with torch.cuda.device(0):
+        for images, labels in loader:
+            assert images.device == labels.device == other
+            with torch.cuda.device(other):
+                torch.cuda._sleep(CYCLES // 4)
+            seen.append((images.amin((1, 2, 3)).long(), images.amax((1, 2, 3)).long(), labels.clone()))
+            del images, labels
+    torch.cuda.synchronize(other)
+    assert torch.cat([labels for _, _, labels in seen]).tolist() == list(range(256))
+    for least, most, labels in seen:
+        assert torch.equal(least, labels)
+        assert torch.equal(most, labels)
     loader.close()
 
 

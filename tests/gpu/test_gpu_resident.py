@@ -56,8 +56,10 @@ def test_each_part_of_what_was_made_at_once_may_be_read_by_another_stream():
     streams = [torch.cuda.Stream(), torch.cuda.current_stream()]
     seen: list[Tensor] = []
     for _ in range(2):
-        for number, (images, _) in enumerate(loader):
-            with torch.cuda.stream(streams[number % 2]):
+        iterator = iter(loader)
+        for number in range(len(loader)):
+            with torch.cuda.stream(streams[number % 2]):  # the one that waits is the one that asks
+                images, _ = next(iterator)
                 torch.cuda._sleep(2_000_000)
                 seen.append(images.double().sum((1, 2, 3)))
             del images

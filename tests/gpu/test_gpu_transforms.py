@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from every_transform import CASES, MEAN, NORMALIZED, STD, arguments, check, made, params_of
+from every_transform import CASES, MEAN, NORMALIZED, NUM, STD, arguments, check, draws_of, made, params_of
 from torch import Tensor
 from torch.utils.data import Dataset
 
@@ -80,9 +80,10 @@ def test_results_are_those_of_the_cpu(device, name, dtype, memory):
 def test_no_transform_waits_for_the_device(device, without_waiting, name, dtype):
     transform = CASES[name].make()
     given = arguments(transform, made(dtype).to(device))
-    transform(*given)  # what is done once: libraries, page-locked memory, compilation
+    draws = draws_of(NUM)
+    transform(*given, draws=draws)  # what is done once: libraries, page-locked memory, compilation
     with without_waiting:
-        transform(*given)
+        transform(*given, draws=draws)
 
 
 def halves(dtype: torch.dtype) -> float:

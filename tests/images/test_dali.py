@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -533,3 +534,64 @@ def test_a_pipeline_that_takes_nothing_is_refused(root):
 
     with pytest.raises(ConfigError, match="takes nothing from the loader"):
         next(iter(loader_of(Encoded(root), pipeline=alone)))
+
+
+class Event:
+    """Comes when the test says so."""
+
+    def __init__(self) -> None:
+        self.come = False
+        self.waited = False
+
+    def query(self) -> bool:
+        return self.come
+
+    def synchronize(self) -> None:
+        self.waited = self.come = True
+
+
+class Streams:
+    """As a device's, as far as DALI's batches need them."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+        self.copied: list[Tensor] = []
+
+    def to_device(self, leaf: Tensor) -> Tensor:
+        self.copied.append(leaf)
+        return leaf.clone()
+
+    def mark_compute(self) -> Event:
+        self.events.append(Event())
+        return self.events[-1]
+
+
+class Outputs:
+    """In the place of pipelines: gives each ticket's tensor out, and does not keep it."""
+
+    def finish(self, ticket: Any) -> list[Tensor]:
+        return [torch.full((3,), float(ticket.rest[0][0]))]
+
+
+def test_outputs_on_a_device_are_held_until_the_device_has_copied_them_and_targets_do_not_block():
+    streams = Streams()
+    tickets = [SimpleNamespace(rest=(torch.tensor([number]), None)) for number in range(4)]
+    batches = dali._Iteration(iter(tickets), Outputs(), None, streams)  # type: ignore[arg-type]
+    given = []
+    for number in range(3):
+        images, targets = next(batches)
+        given.append((images, targets))
+        assert images.tolist() == [float(number)] * 3
+        assert targets.tolist() == [number]
+        assert targets is not tickets[number].rest[0]
+    assert [leaf.item() for leaf in streams.copied] == [0, 1, 2]
+    held = [outputs[0] for _, outputs in batches._read]
+    assert [tensor[0].item() for tensor in held] == [0, 1, 2]
+    assert not {tensor.data_ptr() for tensor in held} & {images.data_ptr() for images, _ in given}
+    streams.events[0].come = True
+    del held
+    next(batches)
+    assert [outputs[0][0].item() for _, outputs in batches._read] == [1, 2, 3]
+    del batches
+    gc.collect()
+    assert [event.waited for event in streams.events] == [False, True, True, True]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -117,6 +119,87 @@ def test_errors_of_the_device_are_not_taken_for_errors_of_a_file(stand_in, monke
     with pytest.raises(torch.OutOfMemoryError):
         nvjpeg._batch([FILES[name] for name in COMMON], CPU, {})
     assert calls == [4, 1][: turn + 1]
+
+
+class Stream:
+    """A stream in CUDA's place: says which streams it was told to wait for."""
+
+    def __init__(self) -> None:
+        self.waited_for: list[Stream] = []
+
+    def wait_stream(self, other: Stream) -> None:
+        self.waited_for.append(other)
+
+
+class Cuda:
+    """CUDA's streams, and nvJPEG behind torchvision's function, which allocates on the current stream."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.current = self.reader = Stream()
+        self.allocated_on: list[Stream] = []
+        self.made: list[Stream] = []
+        self.recorded: list[Stream] = []
+        self.num_synchronized = 0
+        self.refuses = False
+        for name in ("Stream", "stream", "current_stream", "synchronize"):
+            patch.setattr(torch.cuda, name, getattr(self, f"_{name}"))
+        patch.setattr(nvjpeg, "decode_jpeg", self._decode)
+        patch.setattr(torch.Tensor, "record_stream", lambda image, stream: self.recorded.append(stream))
+        nvjpeg._own_stream.cache_clear()
+
+    def _Stream(self, device: torch.device) -> Stream:
+        self.made.append(Stream())
+        return self.made[-1]
+
+    @contextlib.contextmanager
+    def _stream(self, stream: Stream) -> Iterator[None]:
+        before, self.current = self.current, stream
+        try:
+            yield
+        finally:
+            self.current = before
+
+    def _current_stream(self, device: torch.device) -> Stream:
+        return self.current
+
+    def _synchronize(self, device: torch.device) -> None:
+        self.num_synchronized += 1
+
+    def _decode(self, tensors: list[torch.Tensor], mode: Any, device: torch.device) -> list[torch.Tensor]:
+        self.allocated_on.append(self.current)
+        if self.refuses:
+            raise RuntimeError("nvjpegDecode failed: 2")
+        return [torch.zeros(3, 1, 1, dtype=torch.uint8) for _ in tensors]
+
+
+@pytest.fixture
+def cuda(monkeypatch):
+    made = Cuda(monkeypatch)
+    yield made
+    nvjpeg._own_stream.cache_clear()
+
+
+def test_images_are_allocated_where_nothing_reads_and_recorded_where_they_are_read(cuda):
+    device = torch.device("cuda", 0)
+    for _ in range(2):
+        assert len(nvjpeg._on_device([b"a", b"b"], device)) == 2
+    [own] = cuda.made
+    assert cuda.allocated_on == [own, own]
+    assert cuda.current is cuda.reader
+    assert cuda.reader.waited_for == [own, own]
+    assert cuda.recorded == [cuda.reader] * 4
+    assert cuda.num_synchronized == 0
+    nvjpeg._on_device([b"a"], torch.device("cuda", 1))
+    assert len(cuda.made) == 2  # each device has its own
+
+
+def test_after_a_refusal_nothing_is_given_back_that_is_still_written(cuda):
+    cuda.refuses = True
+    with pytest.raises(RuntimeError, match="nvjpegDecode failed"):
+        nvjpeg._on_device([b"a"], torch.device("cuda", 0))
+    assert cuda.num_synchronized == 1
+    assert cuda.current is cuda.reader
+    assert cuda.recorded == []
 
 
 def test_no_files_are_no_images(stand_in):

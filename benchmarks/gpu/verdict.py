@@ -1,0 +1,136 @@
+"""What became of the tests and of each goal, one line each: ``python -m benchmarks.gpu.verdict FOLDER [case ...]``.
+
+In: the folder of all.sh, with ``benchmarks.jsonl`` and the reports of the tests, and which parts did not end well. Out:
+lines on standard output. The status is 1 if a goal is not met or not measured, or a test failed. Imports nothing that
+has to be installed, so that there is a verdict whatever is missing.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+from benchmarks.gpu.catalogue import Goal, chosen_cases, goals_of
+
+# Report of pytest -> the part of all.sh that writes it.
+_REPORTS = {
+    "parallel.xml": "tests in parallel",
+    "serial.xml": "tests one by one",
+    "sanitizer.xml": "tests under the sanitizer",
+}
+_MOST_NAMES = 20
+_NOT_JUDGED = "not judged: on the CPU"
+
+
+def main() -> int:
+    """Print the verdict; return 0 if all is well."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu.verdict", description=__doc__.splitlines()[0])
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("names", nargs="*", metavar="case", help="cases or subjects that were asked for; all if none")
+    parser.add_argument("--ended", action="append", default=[], metavar="PART=HOW", help="a part that did not end well")
+    options = parser.parse_args()
+    ended = dict(part.split("=", 1) for part in options.ended)
+    lines, passed = verdict(options.folder, options.names, ended)
+    print("\n".join(lines))
+    return 0 if passed else 1
+
+
+def verdict(folder: Path, names: Sequence[str], ended: Mapping[str, str]) -> tuple[list[str], bool]:
+    """Return the lines, and whether every test passed and every goal that is judged is met.
+
+    Args:
+        folder: of the results.
+        names: beginnings of the names of the cases that were asked for; all if there are none.
+        ended: part of all.sh that did not end well -> how it ended.
+    """
+    lines, passed = [], True
+    for report, part in _REPORTS.items():
+        line, well = _tests(folder / report)
+        lines.append("; ".join([f"{part}: {line}", *([ended[part]] if part in ended else [])]))
+        passed &= well and part not in ended
+    results = _results(folder / "benchmarks.jsonl")
+    reasons = [f"{part}: {ended[part]}" for part in ("machine", "benchmarks") if part in ended]
+    for case in chosen_cases(names):
+        for goal in goals_of(case):
+            found, met = _judged(goal, results.get(case.name), "; ".join(reasons) or "no result")
+            lines.append(f"goal  {goal.name} | {found} | goal {goal.text} | {met}")
+            passed &= met in ("met", _NOT_JUDGED)
+    return lines, passed
+
+
+def _tests(report: Path) -> tuple[str, bool]:
+    """Return what a report of pytest says, and whether all is well."""
+    try:
+        suites = list(ElementTree.parse(report).getroot().iter("testsuite"))
+    except (OSError, ElementTree.ParseError):
+        return "no report", True  # if there should be one, the part did not end well
+    count = {
+        kind: sum(int(suite.get(kind, 0)) for suite in suites) for kind in ("tests", "failures", "errors", "skipped")
+    }
+    bad = [
+        f"{case.get('classname')}::{case.get('name')}"
+        for suite in suites
+        for case in suite.iter("testcase")
+        if case.find("failure") is not None or case.find("error") is not None
+    ]
+    num_passed = count["tests"] - count["failures"] - count["errors"] - count["skipped"]
+    seconds = sum(float(suite.get("time", 0)) for suite in suites)
+    text = f"{num_passed} passed, {len(bad)} failed, {count['skipped']} skipped, in {seconds:.0f} s"
+    if bad:
+        more = f" and {len(bad) - _MOST_NAMES} more" if len(bad) > _MOST_NAMES else ""
+        text += f": {', '.join(bad[:_MOST_NAMES])}{more}"
+    return text, not bad
+
+
+def _results(file: Path) -> dict[str, Mapping[str, Any]]:
+    """Return the results by the names of their cases. A last line that is not whole is left out."""
+    found: dict[str, Mapping[str, Any]] = {}
+    for line in file.read_text().splitlines() if file.exists() else ():
+        try:
+            result = json.loads(line)
+        except ValueError:
+            continue
+        found[result["benchmark"]] = result
+    return found
+
+
+def _judged(goal: Goal, result: Mapping[str, Any] | None, reason: str) -> tuple[str, str]:
+    """Return the figure of a goal, and whether it is met."""
+    if result is None:
+        return "-", f"not measured: {reason}"
+    reached: bool | None
+    if goal.comparison is not None:
+        found = [
+            one
+            for one in result["comparisons"]
+            if (one["ours"], one["theirs"]) == (goal.comparison.ours, goal.comparison.theirs)
+        ]
+        if not found:
+            return "-", f"not measured: {_why_not(result, goal.side, goal.comparison.theirs)}"
+        figure = f"{found[0]['value']:.3g} ({found[0]['low']:.3g} to {found[0]['high']:.3g})"
+        reached = found[0]["reached"]
+    else:
+        assert goal.metric is not None
+        if goal.side not in result["sides"]:
+            return "-", f"not measured: {_why_not(result, goal.side)}"
+        numbers = result["sides"][goal.side][goal.metric.name]
+        figure = f"{numbers['median']:.3g} ({numbers['first_quartile']:.3g} to {numbers['third_quartile']:.3g})"
+        reached = numbers["reached"]
+    met = _NOT_JUDGED if reached is None else "met" if reached else "not met"
+    return f"{figure}, n={result['n']}", met
+
+
+def _why_not(result: Mapping[str, Any], *sides: str) -> str:
+    """Return why one of these sides was not measured, in a line."""
+    for side in sides:
+        for reason in (result["skipped"].get(side), result["failed"].get(side)):
+            if reason:
+                return f"{side}: {reason.splitlines()[-1]}"
+    return "it has no numbers"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

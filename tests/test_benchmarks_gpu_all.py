@@ -1,0 +1,305 @@
+"""``benchmarks/gpu/all.sh`` with a simulated device: every part, each way it can end, and the verdict."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+REPOSITORY = Path(__file__).parents[1]
+SCRIPT = REPOSITORY / "benchmarks/gpu/all.sh"
+
+# In Python's place: what needs a device is simulated, and so is pytest, which takes seconds to start, unless its report
+# is the one that $REAL_PYTEST names. The verdict is the real one.
+PYTHON = """\
+#!/usr/bin/env bash
+echo "$*" >> "$CALLS"
+case "$*" in
+    "setup.py "*) echo "building without JPEG decoding"; exit "${BUILD:-0}" ;;
+    "-m benchmarks.gpu.machine "*) echo "one simulated device"; exit "${MACHINE:-0}" ;;
+    "-m benchmarks.gpu "*)
+        while [ "$1" != --json ]; do shift; done
+        cp "$RESULTS" "$2"
+        echo "the table"
+        [ -z "${LEAVE:-}" ] || setsid sleep 20 &
+        [ -z "${HANG:-}" ] || exec sleep 1000
+        exit "${BENCHMARKS:-0}" ;;
+    "-c import "*) exit 0 ;;
+    "-m pytest "*)
+        report=$(grep -o "junitxml=[^ ]*" <<< "$*")
+        [[ "$report" == *"$REAL_PYTEST"* ]] && exec "$REAL" "$@"
+        echo "$PASSED" > "${report#*=}" ;;
+    *) exec "$REAL" "$@" ;;
+esac
+"""
+PASSED = '<testsuites><testsuite errors="0" failures="0" skipped="0" tests="1" time="0.1"/></testsuites>'
+
+PASSING = "def test_passes():\n    pass\n"
+FAILING = "def test_fails():\n    assert 1 == 2, 'as it should'\n"
+
+
+def result(name: str, **changed: Any) -> dict[str, Any]:
+    """A line of benchmarks.jsonl."""
+    return {"benchmark": name, "n": 5, "comparisons": [], "sides": {}, "skipped": {}, "failed": {}, **changed}
+
+
+def ratio(ours: str, theirs: str, value: float, reached: bool | None) -> dict[str, Any]:
+    return {"ours": ours, "theirs": theirs, "value": value, "low": value, "high": value, "reached": reached}
+
+
+RESULTS = [
+    result(
+        "host-to-device",
+        comparisons=[ratio("prefetch", "plain copy", 0.95, True), ratio("processes", "plain copy", 0.5, False)],
+        failed={"threads": "Traceback\nRuntimeError: out of threads"},
+    ),
+    result(
+        "host-blocked",
+        sides={
+            "resident": {"% blocked": {"median": 0.1, "first_quartile": 0.1, "third_quartile": 0.2, "reached": True}}
+        },
+        skipped={"workers": "time was up"},
+    ),
+]
+
+
+class Run:
+    """The script in a folder of its own."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.out = folder / "out"
+        self.tests = folder / "tests"
+        self.calls = folder / "calls"
+        self.tests.mkdir()
+        commands = folder / "commands"
+        commands.mkdir()
+        for name, text in {"python": PYTHON, "nvidia-smi": "#!/bin/sh\necho a simulated GPU\n"}.items():
+            (commands / name).write_text(text)
+            (commands / name).chmod(0o755)
+        results = folder / "results"
+        results.write_text("".join(json.dumps(line) + "\n" for line in RESULTS))
+        for name, value in {
+            "PATH": f"{commands}:{os.environ['PATH']}",
+            "PYTHON": commands / "python",
+            "REAL": sys.executable,
+            "RESULTS": results,
+            "CALLS": self.calls,
+            "OUT": self.out,
+            "TESTS": self.tests,
+            "COMMIT": "abc1234",
+            "LIMIT": "300",
+            "PASSED": PASSED,
+            "REAL_PYTEST": "none",
+        }.items():
+            monkeypatch.setenv(name, str(value))
+        for name in ("parallel", "serial"):
+            self.write(name, PASSING)
+
+    def write(self, part: str, text: str) -> None:
+        name = {"parallel": "test_gpu_transforms.py", "serial": "test_gpu_device.py"}[part]
+        (self.tests / name).write_text(text)
+
+    def start(self, *cases: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [SCRIPT, *(cases or ("host-to-device", "host-blocked"))], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            text=True,
+        )  # fmt: skip
+
+    def __call__(self, *cases: str) -> tuple[int, list[str]]:
+        """Return the status, and the lines behind the beginning of the verdict."""
+        with self.start(*cases) as process:
+            self.printed, self.complaints = process.communicate(timeout=110)
+        log = (self.out / "log.txt").read_text()
+        assert log == self.printed
+        lines = self.printed.splitlines()
+        begin = next(number for number, line in enumerate(lines) if line.startswith("== verdict"))
+        verdict = lines[begin + 1 :]
+        assert (self.out / "verdict.txt").read_text().splitlines() == verdict
+        return process.returncode, verdict
+
+    def called(self) -> list[str]:
+        return self.calls.read_text().splitlines()
+
+
+@pytest.fixture
+def script(tmp_path, monkeypatch):
+    return Run(tmp_path, monkeypatch)
+
+
+GOALS = [
+    "goal  host-to-device: prefetch against plain copy | 0.95 (0.95 to 0.95), n=5 | goal >= 0.9 | met",
+    "goal  host-to-device: processes against plain copy | 0.5 (0.5 to 0.5), n=5 | goal >= 0.9 | not met",
+    "goal  host-to-device: threads against plain copy | - | goal >= 0.9 | "
+    "not measured: threads: RuntimeError: out of threads",
+    "goal  host-blocked: resident, % blocked | 0.1 (0.1 to 0.2), n=5 | goal <= 1 | met",
+    "goal  host-blocked: workers, % blocked | - | goal <= 1 | not measured: workers: time was up",
+]
+
+
+def test_a_run_ends_with_a_line_for_each_part_of_the_tests_and_each_goal(script, monkeypatch):
+    monkeypatch.setenv("REAL_PYTEST", ".xml")
+    script.write("parallel", PASSING + FAILING)
+    status, verdict = script()
+    assert status == 1  # a test failed, and so did goals
+    parallel, serial, sanitizer, *goals = verdict
+    assert parallel.startswith("tests in parallel: 1 passed, 1 failed, 0 skipped")
+    assert "test_gpu_transforms::test_fails; ended with status 1" in parallel
+    assert serial.startswith("tests one by one: 1 passed, 0 failed, 0 skipped")
+    assert sanitizer.startswith("tests under the sanitizer: 1 passed, 0 failed, 0 skipped")
+    assert goals == GOALS
+    assert "building without JPEG decoding" in script.printed
+    assert "a simulated GPU" in script.printed
+    assert "AssertionError: as it should" in script.printed
+    assert "the table" in script.printed
+    # What comes back from a machine that is lent: few files, and all of them.
+    names = {"log.txt", "verdict.txt", "parallel.xml", "serial.xml", "sanitizer.xml", "benchmarks.jsonl"}
+    assert {file.name for file in script.out.iterdir()} == names
+
+
+def test_each_part_gets_its_arguments(script):
+    script()
+    build, machine, *others = script.called()
+    assert build == "setup.py build_ext --inplace"
+    assert machine == "-m benchmarks.gpu.machine --device cuda --commit abc1234"
+    pytests = [line for line in others if line.startswith("-m pytest")]
+    parallel, serial, sanitizer = pytests
+    assert " -n " in parallel
+    assert parallel.endswith("test_gpu_transforms.py")
+    assert " -n " not in serial + sanitizer
+    assert serial.endswith("test_gpu_device.py")
+    assert "-k not caught_by" in sanitizer
+    assert all("--tb=short" in line and " -ra " in line and "--junitxml=" in line for line in pytests)
+    benchmarks = next(line for line in others if line.startswith("-m benchmarks.gpu "))
+    assert "--device cuda --commit abc1234 --limit " in benchmarks
+    assert benchmarks.endswith("host-to-device host-blocked")
+
+
+def test_a_failed_build_and_failed_benchmarks_stop_nothing(script, monkeypatch):
+    monkeypatch.setenv("BUILD", "1")
+    monkeypatch.setenv("BENCHMARKS", "3")
+    status, verdict = script()
+    assert status == 1
+    assert verdict[3:] == GOALS
+    assert "== build: ended with status 1" in script.printed
+    assert "== benchmarks: ended with status 3" in script.printed
+
+
+def test_without_a_device_nothing_is_tested_or_measured_and_the_verdict_says_so(script, monkeypatch):
+    monkeypatch.setenv("MACHINE", "1")
+    status, verdict = script()
+    assert status == 1
+    assert verdict[0] == "tests in parallel: no report"
+    assert {line.rpartition(" | ")[2] for line in verdict[3:]} == {"not measured: machine: ended with status 1"}
+    assert not any("-m pytest" in line for line in script.called())
+
+
+def test_tests_whose_time_is_over_end_with_their_summary(script, monkeypatch):
+    monkeypatch.setenv("LIMIT", "57")
+    monkeypatch.setenv("REAL_PYTEST", "parallel.xml")
+    slow = "import time\ndef test_hangs():\n    time.sleep(1000)\n"
+    script.write("parallel", FAILING + slow)
+    status, verdict = script()
+    assert status == 1
+    assert "1 failed" in verdict[0]
+    assert "test_gpu_transforms::test_fails; stopped: its 14 s were over" in verdict[0]
+    assert "AssertionError: as it should" in script.printed
+    assert verdict[3:] == GOALS
+
+
+def test_benchmarks_that_hang_are_ended_and_what_they_had_is_judged(script, monkeypatch):
+    monkeypatch.setenv("LIMIT", "12")
+    monkeypatch.setenv("HANG", "1")
+    begin = time.monotonic()
+    status, verdict = script()
+    assert time.monotonic() - begin < 12 + 15  # on a busy machine
+    assert status == 1
+    assert "== benchmarks: stopped: its" in script.printed
+    assert verdict[3:] == GOALS
+
+
+def test_parts_for_which_no_time_is_left_are_not_started(script, monkeypatch):
+    monkeypatch.setenv("LIMIT", "1")
+    status, verdict = script()
+    assert status == 1
+    assert {line.split()[1] for line in script.called() if line.startswith("-m ")} == {"benchmarks.gpu.verdict"}
+    assert not any("setup.py" in line for line in script.called())
+    assert all(line.endswith("benchmarks: not started: no time was left") for line in verdict[3:])
+
+
+def test_a_signal_ends_the_part_that_runs_and_leads_to_the_verdict(script, monkeypatch):
+    monkeypatch.setenv("REAL_PYTEST", "parallel.xml")
+    script.write("parallel", "import time\ndef test_hangs():\n    time.sleep(1000)\n")
+    with script.start() as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if line.startswith("== tests in parallel"):
+                break
+        time.sleep(1)
+        process.send_signal(signal.SIGTERM)
+        printed, _ = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert "the script was interrupted" in printed
+    last = printed.splitlines()[-1]
+    assert last.startswith("goal  host-blocked: workers")
+    assert last.endswith("not measured: benchmarks: not started: the script was interrupted")
+
+
+def test_a_process_that_a_part_leaves_behind_does_not_hold_the_script(script, monkeypatch):
+    monkeypatch.setenv("LEAVE", "1")
+    begin = time.monotonic()
+    with script.start() as process:
+        process.wait(100)
+        assert time.monotonic() - begin < 18
+    assert GOALS[-1] in (script.out / "log.txt").read_text()
+
+
+def test_results_of_an_earlier_run_are_not_taken_for_this_ones(script, monkeypatch):
+    script.out.mkdir()
+    (script.out / "benchmarks.jsonl").write_text(json.dumps(RESULTS[0]) + "\n")
+    (script.out / "parallel.xml").write_text("<testsuites/>")
+    monkeypatch.setenv("MACHINE", "1")
+    _, verdict = script()
+    assert "no report" in verdict[0]
+    assert all("not measured: machine" in line for line in verdict[3:])
+
+
+def test_a_description_of_the_machine_that_fails_in_another_way_stops_nothing(script, monkeypatch):
+    monkeypatch.setenv("MACHINE", "124")  # as a command whose time is over
+    status, verdict = script()
+    assert status == 1
+    assert verdict[0] == "tests in parallel: 1 passed, 0 failed, 0 skipped, in 0 s"
+    assert verdict[3:] == GOALS
+
+
+def test_on_the_cpu_nothing_is_judged_and_nothing_fails(script, monkeypatch, tmp_path):
+    monkeypatch.setenv("DEVICE", "cpu")
+    lines = [result("resident", comparisons=[ratio("fastload", "airbench", 0.5, None)])]
+    (tmp_path / "results").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    status, verdict = script("resident")
+    assert status == 0, script.printed
+    assert verdict[-1].endswith("| 0.5 (0.5 to 0.5), n=5 | goal >= 1 | not judged: on the CPU")
+    assert "tests under the sanitizer: not started: it needs a GPU" in script.printed
+    assert any("--device cpu --quick" in line for line in script.called())
+
+
+def test_what_the_machine_lacks_is_said(monkeypatch, capsys):
+    monkeypatch.syspath_prepend(REPOSITORY)
+    from benchmarks.gpu import machine
+
+    monkeypatch.setattr(
+        machine, "PACKAGES", {"no_such_module": ("no-such-package", "nothing"), "pytest": ("pytest", "")}
+    )
+    monkeypatch.setattr(sys, "argv", ["machine", "--device", "cpu", "--commit", "abc1234"])
+    assert machine.main() == 0
+    printed = capsys.readouterr().out
+    assert "no-such-package: MISSING, needed for nothing" in printed
+    assert f"pytest: {pytest.__version__}" in printed
+    assert "native library, JPEG: " in printed
+    assert "commit abc1234" in printed
