@@ -1,24 +1,31 @@
-"""Batches of the host to batches of a device, ahead of time, on a stream of their own.
+"""Batches of the host to batches of a device, ahead of time, on streams of their own.
 
 ::
 
-    host batches ─> copy on the side stream ─> transform on the side stream ─> [depth batches ahead] ─> training loop
-         ▲                    │ event: copied                                          │
-         └── host memory free ┘                     compute stream waits for the event ┘
+    host batches ─> copy (copy stream) ─> transform (transform stream) ─> [depth batches ahead] ─> training loop
+         ▲                │ event: copied            │ event: made                                     │
+         └─ host memory free ┘                       compute stream waits for it        event: consumed ┘
 
-In: batches in order, from any iterator. Out: the same batches with their tensors on the device. Nothing here waits for
-the device on the host, but :meth:`DeviceAhead.close` where copies are under way.
+In: batches in order, from any iterator. Out: the same batches with their tensors on the device.
 
-NOTE [Two streams, two waits]
-The compute stream waits for the event behind a batch's copy and transform before the batch is handed out. The other
-direction: a batch's memory must not be written again while kernels that read it are queued on the compute stream. What
-was allocated on the side stream is given back to the allocator for the side stream when its last reference goes, which
-is before those kernels have run. So each tensor that is handed out is told of the compute stream (``record_stream``),
-and the allocator waits for it. With fixed buffers, which are never freed, an event of the compute stream is recorded
-when the user asks for the next batch, and the side stream waits for it before it writes that buffer again.
+NOTE [Three streams]
+Copies have a stream of their own, so that the copy of a batch does not wait for the transform of the one before. The
+transform stream waits for the event behind a batch's copy, and the compute stream for the event behind its transform.
+The other direction: a tensor's memory goes back to the allocator for the stream that it was allocated on when its last
+reference goes, which is before the kernels of other streams have read it. So the allocator is told of each stream that
+reads a tensor of another one (``record_stream``), and waits for it. Fixed buffers are never freed: there are as many as
+batches that are not consumed, at most, so the one whose turn it is has been. What an iteration before has left, the
+transform stream waits for when the next one begins.
 
 And the host's side: a copy from page-locked memory is still reading it when the call has returned. So a host batch is
 kept until the event behind its copy has come, which is asked, not waited for.
+
+NOTE [Back-pressure]
+The host queues work faster than the device does it, and memory that the device is still to read cannot be used again.
+So batch ``k`` is copied only when the device has done all work that was queued with batch ``k - (depth + 2)``: behind
+each batch an event of the compute stream is recorded when the user asks for the next one. What is copied ahead of the
+user's demand waits for his next call where that event has not come. The host itself waits for it only where the batch
+that is asked for has not been copied: the user is then ``depth + 1`` steps ahead of the device, which has enough to do.
 """
 
 from __future__ import annotations
@@ -27,7 +34,6 @@ import os
 import weakref
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 import torch
@@ -36,7 +42,7 @@ from torch import Tensor
 from .errors import ConfigError, DatasetError, LoadTimeout, NotReady
 from .nesting import Key, copied_but_tensors, leaves_of, map_leaves, moves, paths_of, tensors_at, tensors_in
 from .sampling import as_integer
-from .streams import Streams, device_of, streams_of
+from .streams import Event, Streams, device_of, streams_of
 
 
 class Loaded(NamedTuple):
@@ -59,6 +65,16 @@ class Source(Protocol):
 
     def next_nowait(self) -> Loaded:
         """Return the next batch if it is complete; else raise :class:`NotReady`."""
+
+
+class Moved(NamedTuple):
+    """A batch on its way to a device."""
+
+    made: Any
+    copied: Event | None = None
+    """Behind its copy; None: there are no streams."""
+    event: Event | None = None
+    """Behind its transform."""
 
 
 class Mover:
@@ -91,7 +107,10 @@ class Mover:
         first: dict[str, Any] = {}
         self._buffers: list[_Buffers] = [_Buffers(first) for _ in range(num_buffers)]
         self._turn = 0
-        self._last: _Buffers | None = None
+        self._handed_out = False
+        self._unconsumed: deque[Event] = deque()
+        """Behind the batches that were handed out, while they have not come."""
+        self._transforms = transform is not None or channels_last or num_buffers > 0
         self._user: weakref.ref[Any] | None = None
         self._checked = not self._kept
 
@@ -108,41 +127,58 @@ class Mover:
                     "where the next ones would; end it first"
                 )
             self._user = weakref.ref(user)
-            self.asked()
+        self.asked()
         if self.streams is not None:  # what the user has made for the transform until now
-            self.streams.side_waits(self.streams.mark_compute())
+            self.streams.transforms_wait(self.streams.mark_compute())
+            for event in self._unconsumed:  # of another stream of the user's, perhaps
+                self.streams.transforms_wait(event)
 
     def end(self) -> None:
         """The stage has ended."""
         self._user = None
 
-    def move(self, batch: Any, draws: Any, *, borrowed: bool = False) -> tuple[Any, Any]:
+    def move(self, batch: Any, draws: Any, *, borrowed: bool = False) -> Moved:
         """Begin to move a batch.
 
         Args:
             batch: of the host.
             draws: for the transform.
             borrowed: see :class:`Loaded`: what stays on the host is copied.
-
-        Returns:
-            The batch on the device, and the event behind it; None where there are no streams.
         """
+        if torch.is_inference_mode_enabled():
+            # It may be used outside of it, by whoever asks for the next batch.
+            with torch.inference_mode(False), torch.no_grad():
+                return self._move(batch, draws, borrowed)
+        return self._move(batch, draws, borrowed)
+
+    def _move(self, batch: Any, draws: Any, borrowed: bool) -> Moved:
         if not self._checked:
             self._check_paths(batch)
         if borrowed:
             batch = copied_but_tensors(batch, self._kept)
-        # What is no tensor is moved on the compute stream: nobody could tell the allocator of what is inside of it.
+        # What is no tensor is moved on the compute stream: nobody could tell the allocator of all that is inside of it.
         batch = map_leaves(batch, self._object_to_device, self._kept)
-        if self.streams is None:
-            return self._made(batch, draws), None
-        map_leaves(batch, self._used_by_side, self._kept)
-        with self.streams.beside():
+        streams = self.streams
+        if streams is None:
+            return Moved(self._made(map_leaves(batch, self._to_device, self._kept), draws))
+        there = [leaf for leaf in _leaves_in(batch, self._kept) if streams.holds(leaf)]
+        with streams.beside():
+            batch = map_leaves(batch, self._to_device, self._kept)
+            copied = streams.mark_copies()
+        if not self._transforms:
+            return Moved(batch, copied, copied)
+        if there:
+            streams.transforms_wait(streams.mark_compute())
+        streams.transforms_wait(copied)
+        for leaf in _leaves_in(batch, self._kept):
+            streams.used_by_transforms(leaf)
+        with streams.transforming():
             made = self._made(batch, draws)
-            return made, self.streams.mark_side()
+            return Moved(made, copied, streams.mark_transforms())
 
-    def mark(self) -> Any:
-        """Return an event behind all that was begun so far; None where there are no streams."""
-        return None if self.streams is None else self.streams.mark_side()
+    def mark(self) -> Event | None:
+        """Return an event behind all copies that were begun so far; None where there are no streams."""
+        return None if self.streams is None else self.streams.mark_copies()
 
     def _check_paths(self, batch: Any) -> None:
         paths = set(paths_of(batch))
@@ -154,7 +190,9 @@ class Mover:
         self._checked = True
 
     def _made(self, batch: Any, draws: Any) -> Any:
-        made = map_leaves(batch, self._to_device, self._kept)
+        made = batch
+        if self._channels_last:
+            made = map_leaves(made, _channels_last, self._kept)
         if self._transform is not None:
             try:
                 made = self._transform(made, draws)
@@ -163,40 +201,30 @@ class Mover:
         if not self._buffers:
             return made
         buffers = self._buffers[self._turn]
-        self._turn = (self._turn + 1) % len(self._buffers)
-        if self.streams is not None and buffers.consumed is not None:
-            self.streams.side_waits(buffers.consumed)
         if self.streams is not None:
-            return buffers, buffers.fill(made, self.streams.copy_into, self.streams.holds)
-        kept = {id(leaf) for leaf in tensors_at(batch, self._kept)}
-        return buffers, buffers.fill(made, Tensor.copy_, lambda leaf: id(leaf) not in kept)
+            filled = buffers.fill(made, self.streams.copy_into, self.streams.holds)
+        else:
+            kept = {id(leaf) for leaf in tensors_at(batch, self._kept)}
+            filled = buffers.fill(made, Tensor.copy_, lambda leaf: id(leaf) not in kept)
+        self._turn = (self._turn + 1) % len(self._buffers)
+        return filled
 
     def _object_to_device(self, leaf: Any) -> Any:
         return leaf if isinstance(leaf, Tensor) else leaf.to(self.device)
-
-    def _used_by_side(self, leaf: Any) -> Any:
-        if isinstance(leaf, Tensor) and self.streams is not None and self.streams.holds(leaf):
-            self.streams.used_by_side(leaf)
-        return leaf
 
     def _to_device(self, leaf: Any) -> Any:
         if not isinstance(leaf, Tensor):
             return leaf
         if self.streams is None:
-            leaf = leaf.to(self.device)
-        elif not self.streams.holds(leaf):
-            leaf = self.streams.to_device(leaf)
-        if self._channels_last and leaf.ndim == 4:
-            leaf = leaf.contiguous(memory_format=torch.channels_last)
-        return leaf
+            return leaf.to(self.device)
+        return leaf if self.streams.holds(leaf) else self.streams.to_device(leaf)
 
     def hand_out(self, made: Any, event: Any) -> Any:
         """Let the user's stream have a batch."""
         self.asked()
         if self.streams is not None:
             self.streams.compute_waits(event)
-        if self._buffers:
-            self._last, made = made
+        self._handed_out = True
         self._used(made)
         return made
 
@@ -213,10 +241,21 @@ class Mover:
                     self.streams.used_by_compute(leaf)
 
     def asked(self) -> None:
-        """The user asks for the next batch: what he has queued on the last one is all there will be, if it is fixed."""
-        if self._last is not None and self.streams is not None:
-            self._last.consumed = self.streams.mark_compute()
-        self._last = None
+        """The user asks for the next batch: what he has queued with the last one is all there will be."""
+        if self._handed_out and self.streams is not None:
+            self._unconsumed.append(self.streams.mark_compute())
+        self._handed_out = False
+
+    def has_room(self, limit: int) -> bool:
+        """Return whether fewer batches than this were handed out and are not consumed. Never blocks."""
+        while self._unconsumed and self._unconsumed[0].query():
+            self._unconsumed.popleft()
+        return len(self._unconsumed) < limit
+
+    def make_room(self, limit: int) -> None:
+        """Block until :meth:`has_room`."""
+        while not self.has_room(limit):
+            self._unconsumed[0].synchronize()
 
 
 class _Buffers:
@@ -229,7 +268,6 @@ class _Buffers:
     def __init__(self, first: dict[str, Any]) -> None:
         self._first = first
         self._places: dict[str, Tensor] = {}
-        self.consumed: Any = None
 
     @torch.inference_mode(False)
     @torch.no_grad()
@@ -257,15 +295,32 @@ class _Buffers:
         return map_leaves(made, lambda leaf: self._places.get(next(paths), leaf))
 
 
+def _leaves_in(batch: Any, kept: frozenset[str]) -> list[Tensor]:
+    """Return the tensors of a batch, and those inside of its other leaves, but for what stays on the host."""
+    found: list[Tensor] = []
+
+    def note(leaf: Any) -> Any:
+        found.extend(tensors_in(leaf))
+        return leaf
+
+    map_leaves(batch, note, kept)
+    return found
+
+
+def _channels_last(leaf: Any) -> Any:
+    if isinstance(leaf, Tensor) and leaf.ndim == 4:
+        return leaf.contiguous(memory_format=torch.channels_last)
+    return leaf
+
+
 def _in_words(layout: dict[str, Any]) -> str:
     return ", ".join(f"{path or 'the batch'}: {shape} of {dtype}" for path, (shape, dtype, _) in layout.items())
 
 
-@dataclass(slots=True)
-class _Moved:
-    made: Any
-    event: Any
-    error: BaseException | None = None
+class _Ready(NamedTuple):
+    """A batch that waits for its turn, or the error in its place."""
+
+    moved: Moved | BaseException
     loaded: Loaded | None = None
     """What it was made from, without the batch."""
 
@@ -287,9 +342,11 @@ class DeviceAhead:
         self._source = source
         self._mover = mover
         self._depth = depth
+        self._most_on_device = depth + 2
+        """Batches that were copied and are not consumed. See NOTE [Back-pressure]."""
         self._patient = patient
-        self._ready: deque[_Moved] = deque()
-        self._host: deque[tuple[Any, Any]] = deque()
+        self._ready: deque[_Ready] = deque()
+        self._host: deque[tuple[Event, Any]] = deque()
         self._unmoved: Loaded | None = None
         self.last: Loaded | None = None
         """What the batch given out last was made from, or the one in whose place an error was raised; without the
@@ -302,7 +359,7 @@ class DeviceAhead:
         mover.begin(self)
 
     def next(self) -> Any:
-        """Return the next batch, on the device. Blocks for the host's part only.
+        """Return the next batch, on the device. Blocks for the host's part, and where the device is far behind.
 
         Raises:
             Exception: as the source does, at the same place; or what the copy or transform raised.
@@ -317,17 +374,20 @@ class DeviceAhead:
         if self._begun:
             self._fill()
         self._begun = True  # the first batch does not wait for the others
-        moved = self._ready.popleft()
-        self.last, self.last_event = moved.loaded, moved.event
-        if moved.error is not None:
+        moved, self.last = self._ready.popleft()
+        self.last_event = None
+        if isinstance(moved, BaseException):
             try:
-                raise moved.error
+                raise moved
             finally:
                 del moved  # or its traceback would hold a frame that holds it
+        self.last_event = moved.event
         return self._mover.hand_out(moved.made, moved.event)
 
     def _fill(self) -> None:
         while len(self._ready) <= self._depth and not self._ended:
+            if not self._mover.has_room(self._most_on_device - len(self._ready)):
+                return
             try:
                 self._take(self._source.next if self._patient else self._source.next_nowait)
             except NotReady:
@@ -346,23 +406,25 @@ class DeviceAhead:
             except StopIteration as error:
                 self._ended = True
                 self._mover.end()
-                self._ready.append(_Moved(None, None, error))
+                self._ready.append(_Ready(error))
                 return
             except Exception as error:
-                self._ready.append(_Moved(None, None, error))
+                self._ready.append(_Ready(error))
                 return
         loaded = self._unmoved  # an interrupt leaves it for the next time
+        self._mover.make_room(self._most_on_device - len(self._ready))
+        noted = loaded._replace(batch=None)
         try:
-            made, event = self._mover.move(loaded.batch, loaded.draws, borrowed=loaded.borrowed)
+            moved = self._mover.move(loaded.batch, loaded.draws, borrowed=loaded.borrowed)
         except Exception as error:
             self._hold(self._mover.mark(), loaded.batch)  # some of it may be on its way
-            self._ready.append(_Moved(None, None, error, loaded._replace(batch=None)))
+            self._ready.append(_Ready(error, noted))
         else:
-            self._hold(event, loaded.batch)
-            self._ready.append(_Moved(made, event, None, loaded._replace(batch=None)))
+            self._hold(moved.copied, loaded.batch)
+            self._ready.append(_Ready(moved, noted))
         self._unmoved = None
 
-    def _hold(self, event: Any, batch: Any) -> None:
+    def _hold(self, event: Event | None, batch: Any) -> None:
         if event is not None:
             self._host.append((event, batch))
 

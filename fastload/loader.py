@@ -336,7 +336,7 @@ class DataLoader(compat.TorchDataLoader[T]):
             streams = streams_of(device)
             if columns is not None and streams is not None:
                 for tensor in filter(streams.holds, columns.tensors()):
-                    streams.used_by_side(tensor)  # gathered from there, and given back on any stream
+                    streams.used_by_transforms(tensor)  # gathered from there, and given back on any stream
             mover = Mover(
                 device,
                 streams,

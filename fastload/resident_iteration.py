@@ -334,12 +334,12 @@ class ResidentIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's pr
         if self._singly:
             loaded = self._source.loaded([self._singly[0]])
             try:
-                made, event = self._mover.move(loaded.batch, loaded.draws)
+                moved = self._mover.move(loaded.batch, loaded.draws)
             except Exception:
                 self._singly.popleft()  # an interrupt leaves it
                 raise
             self._singly.popleft()
-            return self._parts(self._mover.hand_out(made, event), event, loaded)
+            return self._parts(self._mover.hand_out(moved.made, moved.event), moved.event, loaded)
         try:
             made = stage.next()
         except StopIteration:

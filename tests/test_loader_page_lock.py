@@ -154,7 +154,7 @@ def test_late_copies_read_their_own_batch_whenever_streams_run(way, seed, device
         device.read_late(images)
         kept = [images, labels] if rng.random() < 0.5 else []
         if rng.random() < 0.3:
-            device.streams.side.run()
+            device.streams.copies.run()
         if rng.random() < 0.1:
             device.streams.compute.run()
     del kept, images, labels
@@ -168,7 +168,7 @@ def test_each_slot_is_locked_once_whatever_the_number_of_epochs(device, monkeypa
     for _ in range(4):
         for images, _ in found:
             device.read_late(images)
-            device.streams.side.run()
+            device.streams.copies.run()
     assert device.pages.num_locked == len(device.pages.locked) <= found.statistics().slots
     found.close()
 
@@ -286,7 +286,7 @@ def test_a_child_of_the_users_unlocks_nothing_and_waits_for_no_device(way, devic
     for _ in range(3):
         device.read_late(next(iterator)[0])
     assert device.pages.reading
-    done = device.streams.side.done
+    done = device.streams.copies.done
     pid = os.fork()
     if pid == 0:
         code = 1
@@ -295,7 +295,7 @@ def test_a_child_of_the_users_unlocks_nothing_and_waits_for_no_device(way, devic
             found.close()
             del iterator
             gc.collect()
-            code = 0 if (device.pages.calls, device.streams.side.done) == (calls, done) else 2
+            code = 0 if (device.pages.calls, device.streams.copies.done) == (calls, done) else 2
         finally:
             os._exit(code)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0

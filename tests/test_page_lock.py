@@ -42,9 +42,9 @@ class Locking(RuleBasedStateMachine):
         batch = torch.from_numpy(self.pool.lend(slot, num_bytes))
         with self.streams.beside():
             block = self.streams.to_device(batch)
-            self.held.append((self.streams.mark_side(), batch))
+            self.held.append((self.streams.mark_copies(), batch))
         self.expected.append(self.value)
-        self.streams.side.launch(lambda: self.seen.append(int(block.max())))
+        self.streams.copies.launch(lambda: self.seen.append(int(block.max())))
 
     @rule(num_bytes=st.sampled_from([1, 5000]))
     def write_and_give_back(self, num_bytes: int) -> None:
@@ -81,7 +81,7 @@ class Locking(RuleBasedStateMachine):
             return
         try:
             self.pool.close()
-            self.streams.side.run()
+            self.streams.copies.run()
             self.held.clear()
             assert self.seen == self.expected
             assert self.pages.locked == {}
