@@ -483,7 +483,7 @@ class DataLoader(compat.TorchDataLoader[T]):
         return explain(self)
 
     def close(self) -> None:
-        """End all workers of this loader now, and let go of resident data.
+        """End all workers of this loader now, and let go of resident data and page-locked memory.
 
         Iterations that are under way end; the loader can be used again.
         """
@@ -491,6 +491,7 @@ class DataLoader(compat.TorchDataLoader[T]):
             iterator._shutdown_workers()
         self._iterator = None
         self._runtime.mover = self._runtime.resident = None
+        self._runtime.idle_slots.close()
 
     def state_dict(self) -> dict[str, Any]:
         """Return where this loader is: what its user was given, not what was loaded ahead.

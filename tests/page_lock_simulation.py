@@ -127,16 +127,16 @@ class CopyingStreams(SimulatedStreams):
             self.num_staged += 1
             staged = leaf.clone()
             return lambda: staged
-        assert leaf.is_contiguous()
+        assert leaf.is_contiguous() or leaf.is_contiguous(memory_format=torch.channels_last)
         self.num_direct += 1
         pages.reading.append(place)
-        shape, dtype = leaf.shape, leaf.dtype
+        shape, strides, dtype = leaf.shape, leaf.stride(), leaf.dtype
 
         def read() -> Tensor:
             pages.reading.remove(place)
             if not pages.holds(*place):
                 pages.wrong.append("read after it was unlocked")
                 return torch.zeros(shape, dtype=dtype)
-            return torch.frombuffer(bytearray(ctypes.string_at(*place)), dtype=dtype).view(shape)
+            return torch.frombuffer(bytearray(ctypes.string_at(*place)), dtype=dtype).as_strided(shape, strides)
 
         return read

@@ -173,6 +173,108 @@ def test_each_slot_is_locked_once_whatever_the_number_of_epochs(device, monkeypa
     found.close()
 
 
+@pytest.mark.parametrize("way", [*FEW_WAYS, "forkserver"])
+def test_memory_is_locked_once_for_a_loaders_life_however_its_iterations_end(way, device, monkeypatch):
+    found = loader_of(way, monkeypatch)
+    for leave in (leave_at_the_end, leave_by_break, leave_at_the_end):
+        leave(found, device)
+        gc.collect()
+        assert device.pages.locked
+    device.streams.compute.run()
+    batches = [list(range(start, start + 4)) for start in range(0, LENGTH, 4)]
+    assert device.seen == batches + batches[:6] + batches
+    most = found.statistics().slots
+    assert device.pages.num_locked == len(device.pages.locked) <= most <= 2 * found.num_workers + 2 + 3
+    found.close()
+    assert not device.pages.locked
+
+
+def test_two_iterations_at_once_have_slots_of_their_own_and_those_of_one_are_kept(device, monkeypatch):
+    found = loader_of("processes", monkeypatch)
+    for one, other in zip(iter(found), iter(found), strict=True):
+        device.read_late(one[0])
+        device.read_late(other[0])
+    gc.collect()
+    locked = len(device.pages.locked)
+    leave_at_the_end(found, device)
+    assert len(device.pages.locked) <= locked + 2
+    device.streams.compute.run()
+    batches = [list(range(start, start + 4)) for start in range(0, LENGTH, 4)]
+    assert device.seen == [batch for batch in batches for _ in range(2)] + batches
+
+
+def test_a_child_of_the_users_has_slots_of_its_own(device, monkeypatch):
+    found = loader_of("threads", monkeypatch)
+    leave_at_the_end(found, device)
+    kept = found._runtime.idle_slots._pool
+    assert kept is not None
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            calls = device.pages.calls
+            taken = found._runtime.idle_slots.take(slots.PrivateMemory, found.device)
+            code = 0 if taken is None and device.pages.calls == calls else 2
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    found.close()
+    device.streams.compute.run()
+
+
+def test_slots_are_locked_while_the_first_batch_is_waited_for(device, monkeypatch):
+    found = loader_of("processes", monkeypatch)
+    iterator = iter(found)
+    locked_by: list[str] = []
+    register = device.pages.register
+
+    def registered(address: int, num_bytes: int) -> None:
+        locked_by.append(sys._getframe(3).f_code.co_name)
+        register(address, num_bytes)
+
+    device.pages.register = registered  # type: ignore[method-assign]
+    for images, _ in iterator:
+        device.read_late(images)
+    assert "_lock_one" in locked_by
+    found.close()
+    device.streams.compute.run()
+
+
+def collated_turned(samples: list[Any]) -> Any:
+    images, labels = default_collate(samples)
+    turned = images.contiguous(memory_format=torch.channels_last)
+    return {
+        "images": turned,
+        "labels": [labels, images[:, 0].permute(2, 1, 0)],
+        "own": Uncopied(images),
+        "none": images[:0],
+    }
+
+
+@pytest.mark.parametrize("kept", [(), ("labels.0",)], ids=str)
+def test_threads_lay_whole_batches_into_slots_and_what_stays_on_the_host_is_the_very_object(kept, device, monkeypatch):
+    given = []
+
+    def collate(samples: list[Any]) -> Any:
+        given.append(collated_turned(samples))
+        return given[-1]
+
+    found = loader_of("threads", monkeypatch, collate_fn=collate, keep_on_host=kept)
+    for place, batch in enumerate(found):
+        device.read_late(batch["images"])
+        first = next(one for one in given if one["labels"][0][0] == 4 * place)
+        assert batch["own"] is first["own"]
+        assert (batch["labels"][0] is first["labels"][0]) == bool(kept)
+        assert batch["images"].shape == (4, 3, 16, 16)
+        assert batch["labels"][1].shape == (16, 16, 4)
+        assert not any(device.pages.holds(*spot) for spot in memory_in(batch["own"]))
+    assert device.streams.num_direct == (2 if kept else 3) * LENGTH // 4
+    assert device.streams.num_staged == LENGTH // 4  # what has no elements
+    found.close()
+    device.streams.compute.run()
+    assert device.seen == [list(range(start, start + 4)) for start in range(0, LENGTH, 4)]
+
+
 @pytest.mark.parametrize("way", FEW_WAYS)
 def test_after_an_error_of_a_sample_or_the_transform_the_copies_are_still_waited_for(way, device, monkeypatch):
     def transform(batch: Any) -> Any:
