@@ -155,6 +155,8 @@ class Memory(Protocol):
 
     page_lock: PageLock | None
     """Locks what is lent, where a device is to copy from it."""
+    is_open: bool
+    """Whether slots can be used; not after :meth:`close`, nor where a collection of cycles was here first."""
 
     def buffer(self, slot: int, num_bytes: int) -> Any:
         """Return a writable object of at least ``num_bytes`` over a slot; the same one while it is long enough."""
@@ -189,6 +191,7 @@ class PrivateMemory:
         self._buffers: dict[int, Buffer] = {}
         self._lock = threading.Lock()
         self.page_lock = page_lock
+        self.is_open = True
         if page_lock is not None and _libc is None:
             page_lock.refuse("only Linux's memory is page-locked here")
 
@@ -217,6 +220,7 @@ class PrivateMemory:
     def close(self) -> None:
         """See :class:`Memory`."""
         self._buffers.clear()
+        self.is_open = False
 
 
 class MemoryFile:
@@ -235,6 +239,7 @@ class MemoryFile:
     def __init__(self, fd: int | None = None, page_lock: PageLock | None = None) -> None:
         self._maps: dict[int, memoryview] = {}
         self.page_lock = page_lock
+        self.is_open = True
         self.fd = -1 if fd is None else fd
         if fd is None:
             self.fd = os.memfd_create("fastload", os.MFD_CLOEXEC)
@@ -305,6 +310,7 @@ class MemoryFile:
     def close(self, close: Callable[[int], None] = os.close) -> None:
         """See :class:`Memory`."""
         self._maps.clear()
+        self.is_open = False
         if self.fd >= 0:
             close(self.fd)  # bound here, since the module's names may be gone when an interpreter ends
             self.fd = -1
@@ -467,8 +473,8 @@ class SlotPool:
         Args:
             all_ended: whether all workers have ended, so that none can be writing to it.
         """
-        page_lock = self.memory.page_lock
-        if not all_ended or page_lock is None or not page_lock.used or page_lock.refused is not None:
+        page_lock, lasts = self.memory.page_lock, all_ended and self.memory.is_open
+        if not lasts or page_lock is None or not page_lock.used or page_lock.refused is not None:
             self.close()
             return
         left = list(self.book.in_flight)
@@ -497,7 +503,8 @@ class IdleSlots:
         pool, self._pool = self._pool, None
         if pool is None:
             return None
-        if pool.pid != os.getpid() or type(pool.memory) is not kind or self._owner != owner:
+        memory = pool.memory
+        if pool.pid != os.getpid() or not memory.is_open or type(memory) is not kind or self._owner != owner:
             pool.close()
             return None
         pool.is_idle = False

@@ -91,6 +91,11 @@ class WatchedLibc:
         self._libc = libc
         self._pages = pages
         self._places: dict[int, tuple[int, int, int]] = {}
+        self.advised: list[tuple[int, int, int]] = []
+
+    def madvise(self, address: int, num_bytes: int, advice: int) -> Any:
+        self.advised.append((address, num_bytes, advice))
+        return self._libc.madvise(address, num_bytes, advice)
 
     def mmap(self, address: None, num_bytes: int, access: int, flags: int, fd: int, offset: int) -> Any:
         found = self._libc.mmap(address, num_bytes, access, flags, fd, offset)

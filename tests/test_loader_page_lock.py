@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import gc
+import multiprocessing
 import os
 import random
 import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -39,9 +41,10 @@ FEW_WAYS = ["processes", "pipes", "threads"]
 class Images(Dataset[Any]):
     """Each image is full of its index, and large enough for a mapping of its own."""
 
-    def __init__(self, bad: int | None = None, deadly: int | None = None) -> None:
+    def __init__(self, bad: int | None = None, deadly: int | None = None, gate: Any = None) -> None:
         self.bad = bad
         self.deadly = deadly
+        self.gate = gate
 
     def __len__(self) -> int:
         return LENGTH
@@ -51,6 +54,8 @@ class Images(Dataset[Any]):
             raise ValueError(f"sample {index} is bad")
         if index == self.deadly:
             os.kill(os.getpid(), signal.SIGKILL)
+        if self.gate is not None:
+            self.gate.wait(30)
         return torch.full((3, 16, 16), float(index)), index
 
 
@@ -222,20 +227,25 @@ def test_a_child_of_the_users_has_slots_of_its_own(device, monkeypatch):
     device.streams.compute.run()
 
 
-def test_slots_are_locked_while_the_first_batch_is_waited_for(device, monkeypatch):
-    found = loader_of("processes", monkeypatch)
-    iterator = iter(found)
-    locked_by: list[str] = []
+def test_slots_are_locked_while_workers_are_waited_for(device, monkeypatch):
+    """Nothing is loaded before a slot is locked, so none is lent yet."""
+    gate = multiprocessing.Event()
+    gate.set()
+    found = loader_of("processes", monkeypatch, Images(gate=gate))
+    leave_at_the_end(found, device)  # now the layout is known
+    found.close()
+    device.streams.compute.run()
+    gate.clear()
     register = device.pages.register
 
     def registered(address: int, num_bytes: int) -> None:
-        locked_by.append(sys._getframe(3).f_code.co_name)
         register(address, num_bytes)
+        gate.set()
 
     device.pages.register = registered  # type: ignore[method-assign]
-    for images, _ in iterator:
-        device.read_late(images)
-    assert "_lock_one" in locked_by
+    begun = time.monotonic()
+    leave_at_the_end(found, device)
+    assert time.monotonic() - begun < 30
     found.close()
     device.streams.compute.run()
 

@@ -94,6 +94,19 @@ TestLocking = Locking.TestCase
 TestLocking.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
 
 
+@pytest.mark.parametrize("make", [MemoryFile, PrivateMemory])
+def test_the_system_is_asked_for_large_pages_where_one_fits(make, monkeypatch):
+    libc = WatchedLibc(slots._libc, SimulatedPages())
+    monkeypatch.setattr(slots, "_libc", libc)
+    memory = make(page_lock=PageLock(SimulatedPages()))
+    memory.buffer(1, 1 << 20)
+    assert libc.advised == []
+    held = memory.buffer(2, 5 << 20)
+    ((_, num_bytes, advice),) = libc.advised
+    assert (num_bytes, advice) == (len(held), 14)  # MADV_HUGEPAGE, from Linux' mman-common.h
+    memory.close()
+
+
 def test_the_simulation_sees_memory_that_goes_too_early(monkeypatch):
     pages = SimulatedPages()
     monkeypatch.setattr(slots, "_libc", WatchedLibc(slots._libc, pages))
