@@ -8,18 +8,6 @@
 
 In: batches in order, from any iterator. Out: the same batches with their tensors on the device.
 
-NOTE [Three streams]
-Copies have a stream of their own, so that the copy of a batch does not wait for the transform of the one before. The
-transform stream waits for the event behind a batch's copy, and the compute stream for the event behind its transform.
-The other direction: a tensor's memory goes back to the allocator for the stream that it was allocated on when its last
-reference goes, which is before the kernels of other streams have read it. So the allocator is told of each stream that
-reads a tensor of another one (``record_stream``), and waits for it. Fixed buffers are never freed: there are as many as
-batches that are not consumed, at most, so the one whose turn it is has been. What an iteration before has left, the
-transform stream waits for when the next one begins.
-
-And the host's side: a copy from page-locked memory is still reading it when the call has returned. So a host batch is
-kept until the event behind its copy has come, which is asked, not waited for.
-
 NOTE [Back-pressure]
 The host queues work faster than the device does it, and memory that the device is still to read cannot be used again.
 So batch ``k`` is copied only when the device has done all work that was queued with batch ``k - (depth + 2)``: behind
@@ -31,18 +19,17 @@ that is asked for has not been copied: the user is then ``depth + 1`` steps ahea
 from __future__ import annotations
 
 import os
-import weakref
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any, NamedTuple, Protocol
 
 import torch
-from torch import Tensor
 
-from .errors import ConfigError, DatasetError, LoadTimeout, NotReady
-from .nesting import Key, copied_but_tensors, leaves_of, map_leaves, moves, paths_of, tensors_at, tensors_in
+from .errors import ConfigError, LoadTimeout, NotReady
+from .moving import Moved, Mover
+from .nesting import Key
 from .sampling import as_integer
-from .streams import Event, Streams, device_of, streams_of
+from .streams import Event, device_of, streams_of
 
 
 class Loaded(NamedTuple):
@@ -65,256 +52,6 @@ class Source(Protocol):
 
     def next_nowait(self) -> Loaded:
         """Return the next batch if it is complete; else raise :class:`NotReady`."""
-
-
-class Moved(NamedTuple):
-    """A batch on its way to a device."""
-
-    made: Any
-    copied: Event | None = None
-    """Behind its copy; None: there are no streams."""
-    event: Event | None = None
-    """Behind its transform."""
-
-
-class Mover:
-    """Moves batches to a device: what is copied, how it lies there, and what is done with it.
-
-    Args:
-        device: where to.
-        streams: its streams; None: everything happens at once, in order.
-        keep_on_host: paths of parts that stay where they are (``"lengths"``, ``1``, ``"meta.lengths"``).
-        channels_last: four-dimensional tensors lie NHWC in memory, on the device.
-        transform: what is done with a batch on the device: (batch, its draws) -> batch.
-        num_buffers: batches are put into this many fixed places in turn; 0: each has memory of its own.
-    """
-
-    def __init__(
-        self,
-        device: torch.device,
-        streams: Streams | None,
-        *,
-        keep_on_host: Collection[Key] = (),
-        channels_last: bool = False,
-        transform: Callable[[Any, Any], Any] | None = None,
-        num_buffers: int = 0,
-    ) -> None:
-        self.device = device
-        self.streams = streams
-        self._kept = frozenset(str(key) for key in keep_on_host)
-        self._channels_last = channels_last
-        self._transform = transform
-        first: dict[str, Any] = {}
-        self._buffers: list[_Buffers] = [_Buffers(first) for _ in range(num_buffers)]
-        self._turn = 0
-        self._handed_out = False
-        self._unconsumed: deque[Event] = deque()
-        """Behind the batches that were handed out, while they have not come."""
-        self._transforms = transform is not None or channels_last or num_buffers > 0
-        self._user: weakref.ref[Any] | None = None
-        self._checked = not self._kept
-
-    def begin(self, user: object) -> None:
-        """A stage begins to use this.
-
-        Raises:
-            RuntimeError: another one does, and there are fixed places.
-        """
-        if self._buffers:
-            if self._user is not None and self._user() not in (None, user):
-                raise RuntimeError(
-                    "with fixed_buffers=True one iteration at a time: the one before is not over, and its batches lie "
-                    "where the next ones would; end it first"
-                )
-            self._user = weakref.ref(user)
-        self.asked()
-        if self.streams is not None:  # what the user has made for the transform until now
-            self.streams.transforms_wait(self.streams.mark_compute())
-            for event in self._unconsumed:  # of another stream of the user's, perhaps
-                self.streams.transforms_wait(event)
-
-    def end(self) -> None:
-        """The stage has ended."""
-        self._user = None
-
-    def move(self, batch: Any, draws: Any, *, borrowed: bool = False) -> Moved:
-        """Begin to move a batch.
-
-        Args:
-            batch: of the host.
-            draws: for the transform.
-            borrowed: see :class:`Loaded`: what stays on the host is copied.
-        """
-        if torch.is_inference_mode_enabled():
-            # It may be used outside of it, by whoever asks for the next batch.
-            with torch.inference_mode(False), torch.no_grad():
-                return self._move(batch, draws, borrowed)
-        return self._move(batch, draws, borrowed)
-
-    def _move(self, batch: Any, draws: Any, borrowed: bool) -> Moved:
-        if not self._checked:
-            self._check_paths(batch)
-        if borrowed:
-            batch = copied_but_tensors(batch, self._kept)
-        # What is no tensor is moved on the compute stream: nobody could tell the allocator of all that is inside of it.
-        batch = map_leaves(batch, self._object_to_device, self._kept)
-        streams = self.streams
-        if streams is None:
-            return Moved(self._made(map_leaves(batch, self._to_device, self._kept), draws))
-        there = [leaf for leaf in _leaves_in(batch, self._kept) if streams.holds(leaf)]
-        with streams.beside():
-            batch = map_leaves(batch, self._to_device, self._kept)
-            copied = streams.mark_copies()
-        if not self._transforms:
-            return Moved(batch, copied, copied)
-        if there:
-            streams.transforms_wait(streams.mark_compute())
-        streams.transforms_wait(copied)
-        for leaf in _leaves_in(batch, self._kept):
-            streams.used_by_transforms(leaf)
-        with streams.transforming():
-            made = self._made(batch, draws)
-            return Moved(made, copied, streams.mark_transforms())
-
-    def mark(self) -> Event | None:
-        """Return an event behind all copies that were begun so far; None where there are no streams."""
-        return None if self.streams is None else self.streams.mark_copies()
-
-    def _check_paths(self, batch: Any) -> None:
-        paths = set(paths_of(batch))
-        if missing := self._kept - paths:
-            raise ConfigError(
-                f"keep_on_host names {', '.join(map(repr, sorted(missing)))}, and the batch has "
-                f"{', '.join(map(repr, sorted(paths))) or 'no parts'}"
-            )
-        self._checked = True
-
-    def _made(self, batch: Any, draws: Any) -> Any:
-        made = batch
-        if self._channels_last:
-            made = map_leaves(made, _channels_last, self._kept)
-        if self._transform is not None:
-            try:
-                made = self._transform(made, draws)
-            except StopIteration as error:  # in a loop it would end the epoch without a word
-                raise DatasetError("the batch transform raised StopIteration, which would end the iteration") from error
-        if not self._buffers:
-            return made
-        buffers = self._buffers[self._turn]
-        if self.streams is not None:
-            filled = buffers.fill(made, self.streams.copy_into, self.streams.holds)
-        else:
-            kept = {id(leaf) for leaf in tensors_at(batch, self._kept)}
-            filled = buffers.fill(made, Tensor.copy_, lambda leaf: id(leaf) not in kept)
-        self._turn = (self._turn + 1) % len(self._buffers)
-        return filled
-
-    def _object_to_device(self, leaf: Any) -> Any:
-        return leaf if isinstance(leaf, Tensor) else leaf.to(self.device)
-
-    def _to_device(self, leaf: Any) -> Any:
-        if not isinstance(leaf, Tensor):
-            return leaf
-        if self.streams is None:
-            return leaf.to(self.device)
-        return leaf if self.streams.holds(leaf) else self.streams.to_device(leaf)
-
-    def hand_out(self, made: Any, event: Any) -> Any:
-        """Let the user's stream have a batch."""
-        self.asked()
-        if self.streams is not None:
-            self.streams.compute_waits(event)
-        self._handed_out = True
-        self._used(made)
-        return made
-
-    def lend(self, part: Any, event: Any) -> None:
-        """Let the user's stream, which may be another one now, have a part of a batch that was handed out before."""
-        if self.streams is not None:
-            self.streams.compute_waits(event)
-        self._used(part)
-
-    def _used(self, made: Any) -> None:
-        if self.streams is not None:
-            for leaf in tensors_in(made):
-                if self.streams.holds(leaf):
-                    self.streams.used_by_compute(leaf)
-
-    def asked(self) -> None:
-        """The user asks for the next batch: what he has queued with the last one is all there will be."""
-        if self._handed_out and self.streams is not None:
-            self._unconsumed.append(self.streams.mark_compute())
-        self._handed_out = False
-
-    def has_room(self, limit: int) -> bool:
-        """Return whether fewer batches than this were handed out and are not consumed. Never blocks."""
-        while self._unconsumed and self._unconsumed[0].query():
-            self._unconsumed.popleft()
-        return len(self._unconsumed) < limit
-
-    def make_room(self, limit: int) -> None:
-        """Block until :meth:`has_room`."""
-        while not self.has_room(limit):
-            self._unconsumed[0].synchronize()
-
-
-class _Buffers:
-    """A fixed place for one batch on the device.
-
-    Args:
-        first: the batches' layout, by their tensors' paths, for all places; set by the first batch.
-    """
-
-    def __init__(self, first: dict[str, Any]) -> None:
-        self._first = first
-        self._places: dict[str, Tensor] = {}
-
-    @torch.inference_mode(False)
-    @torch.no_grad()
-    def fill(self, made: Any, copy_into: Callable[[Tensor, Tensor], Any], belongs: Callable[[Tensor], bool]) -> Any:
-        """Copy a batch here and return it as it lies here. Tensors that do not belong here stay where they are."""
-        leaves = [(path, leaf) for path, leaf in leaves_of(made, moves) if moves(leaf)]
-        mine = {
-            path: leaf
-            for path, leaf in leaves
-            if isinstance(leaf, Tensor) and leaf.layout is torch.strided and belongs(leaf)
-        }
-        layout = {path: (tuple(leaf.shape), leaf.dtype, leaf.device) for path, leaf in mine.items()}
-        if not self._first:
-            self._first.update(layout)
-        if layout != self._first:
-            raise ConfigError(
-                "with fixed_buffers=True all batches must have the same shapes and dtypes, got "
-                f"{_in_words(layout)} after {_in_words(self._first)}; drop_last=True leaves a short last batch out"
-            )
-        for path, leaf in mine.items():
-            if path not in self._places:
-                self._places[path] = torch.empty_like(leaf)
-            copy_into(self._places[path], leaf)
-        paths = iter([path for path, _ in leaves])
-        return map_leaves(made, lambda leaf: self._places.get(next(paths), leaf))
-
-
-def _leaves_in(batch: Any, kept: frozenset[str]) -> list[Tensor]:
-    """Return the tensors of a batch, and those inside of its other leaves, but for what stays on the host."""
-    found: list[Tensor] = []
-
-    def note(leaf: Any) -> Any:
-        found.extend(tensors_in(leaf))
-        return leaf
-
-    map_leaves(batch, note, kept)
-    return found
-
-
-def _channels_last(leaf: Any) -> Any:
-    if isinstance(leaf, Tensor) and leaf.ndim == 4:
-        return leaf.contiguous(memory_format=torch.channels_last)
-    return leaf
-
-
-def _in_words(layout: dict[str, Any]) -> str:
-    return ", ".join(f"{path or 'the batch'}: {shape} of {dtype}" for path, (shape, dtype, _) in layout.items())
 
 
 class _Ready(NamedTuple):
@@ -520,8 +257,9 @@ def prefetch(
 ) -> Prefetched:
     """Return an iterable that gives the batches of another one on a device, copied while the steps before them run.
 
-    Copies go over a side stream, and no call here waits for the device, but for sparse and nested tensors and for
-    objects with a ``to`` of their own, which are copied on your stream. What is not page-locked is copied through
+    Copies and the transform have streams of their own. A call waits for the device only where the loop is more than
+    ``depth + 1`` steps ahead of it, so that at most ``depth + 3`` batches lie there; and for sparse and nested tensors
+    and objects with a ``to`` of their own, which are copied on your stream. What is not page-locked is copied through
     page-locked memory of torch's allocator, so ``pin_memory=True`` saves that. For a :class:`fastload.DataLoader`
     its own argument ``device`` is better: it copies from its slots, and its state says what the loop was given.
 
@@ -530,7 +268,7 @@ def prefetch(
             that have ``to``, as ``PackedSequence``; what has not stays as it is.
         device: ``"cuda"``, ``"cuda:1"``, ..., or ``"cpu"``: the same, without a copy.
         depth: batches on the device beyond the one given out; at least 1. Also how far ``iterable`` is asked ahead.
-        transform: what is done with each batch on the device, on the side stream.
+        transform: what is done with each batch on the device, on a stream of its own.
         keep_on_host: parts that stay on the host, by their path: ``("lengths",)``, ``(1,)``, ``("meta.lengths",)``.
         channels_last: four-dimensional tensors get torch's channels-last format on the device.
         fixed_buffers: all batches are in the same ``depth + 2`` places in turn, for CUDA graphs. Such a batch is valid
@@ -584,3 +322,6 @@ def check_paths(name: str, paths: object) -> tuple[Key, ...]:
         if isinstance(path, bool) or not isinstance(path, (str, int)):
             raise ConfigError(f"{name} must hold keys or places, as 'lengths' or 1, got {path!r}")
     return tuple(paths)
+
+
+__all__ = ["DeviceAhead", "Loaded", "Mover", "Prefetched", "Source", "check_count", "check_paths", "prefetch"]

@@ -25,13 +25,14 @@ from .agreement import compare_ranks
 from .batch_keys import BatchKeys, Origin
 from .decisions import Decisions, decide, ids_are_indices
 from .delivery import Counts, Delivery, Upcoming
-from .device import DeviceAhead, Loaded, Mover
+from .device import DeviceAhead, Loaded
 from .errors import LoadTimeout, NotReady, WorkerDied
 from .failures import NothingLeft
 from .forgiving import tolerance_of
 from .fusing import decodes_late, fused_of
 from .layout_book import LayoutBook
 from .library_generators import LibraryGenerators
+from .moving import Mover
 from .page_lock import PageLock
 from .passes import Pass, known_batches, our_sampler, seed_of
 from .pinning import PinnedAhead

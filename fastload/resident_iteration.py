@@ -29,8 +29,9 @@ import torch
 from . import compat, observe
 from .agreement import compare_ranks
 from .batch_keys import BatchKeys, Origin
-from .device import DeviceAhead, Loaded, Mover
+from .device import DeviceAhead, Loaded
 from .errors import NotReady
+from .moving import Mover
 from .passes import Pass, our_sampler
 from .resident import Columns, Rows, bytes_of, rows_of, split
 from .resuming import base_seed_drawn, batch_keys, index_batches, note_randomness, shard_of
@@ -274,7 +275,7 @@ class ResidentIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's pr
         self._counts = loader._runtime.counts
         if loader.num_workers:
             super()._reset(loader)
-        indices, first_row = index_batches(loader, begun, self)
+        indices, first_row = index_batches(loader, begun, self, arrays=True)
         if loader.num_workers:  # a worker would have been given its first batch by now
             indices = itertools.chain(list(itertools.islice(indices, 1)), indices)
         shard = shard_of(loader, begun, self)

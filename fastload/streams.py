@@ -1,6 +1,6 @@
 """A device that works later than it is told to: its streams and events, and the copies to it.
 
-In: a device. Out: what the device stage asks of it. See NOTE [Three streams] in device.py.
+In: a device. Out: what the device stage asks of it. See NOTE [Three streams] in moving.py.
 """
 
 from __future__ import annotations

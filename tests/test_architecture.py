@@ -152,6 +152,7 @@ ORDER = [
     "resident",
     "residence",
     "streams",
+    "moving",
     "device",
     "transforms.batches",
     "transforms.arguments",

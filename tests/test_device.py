@@ -18,8 +18,9 @@ from hypothesis import strategies as st
 from torch.nn.utils.rnn import PackedSequence, pack_sequence
 
 from fastload import ConfigError
-from fastload.device import DeviceAhead, Loaded, Mover, prefetch
+from fastload.device import DeviceAhead, Loaded, prefetch
 from fastload.errors import LoadTimeout, NotReady
+from fastload.moving import Mover
 from fastload.streams import device_of
 
 CPU = torch.device("cpu")

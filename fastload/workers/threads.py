@@ -121,12 +121,10 @@ def _lies_plainly(leaf: Any) -> bool:
 
 
 def _strides(tensor: Tensor) -> tuple[int, ...]:
-    """Return how a tensor lies in a slot: NHWC where it does, since a device would turn it else."""
+    """Return how a tensor lies in a slot: NHWC where it does, since a device would have to turn it else."""
     turned = tensor.ndim == 4 and tensor.is_contiguous(memory_format=torch.channels_last)
-    like = torch.empty(
-        tensor.shape, device="meta", memory_format=torch.channels_last if turned else torch.contiguous_format
-    )
-    return like.stride()
+    lies = torch.channels_last if turned else torch.contiguous_format
+    return torch.empty(tensor.shape, device="meta", memory_format=lies).stride()
 
 
 def _live(board: _Board, job: Job, worker_id: int, generators: routing.ThreadGenerators | None, scripted: bool) -> None:
