@@ -125,7 +125,7 @@ class Mover:
         streams = self.streams
         if streams is None:
             return Moved(self._made(map_leaves(batch, self._to_device, self._kept), draws))
-        there = [leaf for leaf in _leaves_in(batch, self._kept) if streams.holds(leaf)]
+        there = self._on_device(batch)
         with streams.beside():
             batch = map_leaves(batch, self._to_device, self._kept)
             copied = streams.mark_copies()
@@ -134,11 +134,22 @@ class Mover:
         if there:
             streams.transforms_wait(streams.mark_compute())
         streams.transforms_wait(copied)
-        for leaf in _leaves_in(batch, self._kept):
+        for leaf in self._on_device(batch):
             streams.used_by_transforms(leaf)
         with streams.transforming():
             made = self._made(batch, draws)
             return Moved(made, copied, streams.mark_transforms())
+
+    def _on_device(self, batch: Any) -> list[Tensor]:
+        """Return the tensors of a batch that are on the device, also those inside of its other leaves."""
+        found: list[Tensor] = []
+
+        def note(leaf: Any) -> Any:
+            found.extend(filter(self.streams.holds, tensors_in(leaf)) if self.streams is not None else ())
+            return leaf
+
+        map_leaves(batch, note, self._kept)
+        return found
 
     def mark(self) -> Event | None:
         """Return an event behind all copies that were begun so far; None where there are no streams."""
@@ -186,23 +197,20 @@ class Mover:
     def hand_out(self, made: Any, event: Any) -> Any:
         """Let the user's stream have a batch."""
         self.asked()
-        if self.streams is not None:
-            self.streams.compute_waits(event)
         self._handed_out = True
-        self._used(made)
+        self.lend(made, event, None)
         return made
 
-    def lend(self, part: Any, event: Any) -> None:
-        """Let the user's stream, which may be another one now, have a part of a batch that was handed out before."""
-        if self.streams is not None:
+    def lend(self, made: Any, event: Any, has_it: Any) -> Any:
+        """Let the user's stream have a batch, or views of it, unless it is the one that has it; return that stream."""
+        if self.streams is None:
+            return None
+        stream = self.streams.compute_stream()
+        if stream != has_it:
             self.streams.compute_waits(event)
-        self._used(part)
-
-    def _used(self, made: Any) -> None:
-        if self.streams is not None:
-            for leaf in tensors_in(made):
-                if self.streams.holds(leaf):
-                    self.streams.used_by_compute(leaf)
+            for leaf in filter(self.streams.holds, tensors_in(made)):
+                self.streams.used_by_compute(leaf)
+        return stream
 
     def asked(self) -> None:
         """The user asks for the next batch: what he has queued with the last one is all there will be."""
@@ -257,18 +265,6 @@ class _Buffers:
             copy_into(self._places[path], leaf)
         paths = iter([path for path, _ in leaves])
         return map_leaves(made, lambda leaf: self._places.get(next(paths), leaf))
-
-
-def _leaves_in(batch: Any, kept: frozenset[str]) -> list[Tensor]:
-    """Return the tensors of a batch, and those inside of its other leaves, but for what stays on the host."""
-    found: list[Tensor] = []
-
-    def note(leaf: Any) -> Any:
-        found.extend(tensors_in(leaf))
-        return leaf
-
-    map_leaves(batch, note, kept)
-    return found
 
 
 def _channels_last(leaf: Any) -> Any:

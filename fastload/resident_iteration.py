@@ -364,9 +364,9 @@ class ResidentIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's pr
             self._source.at_once = self._bytes_at_once // largest
         shape = loaded.draws[0].shape
         parts = split(made, sizes) if len(sizes) > 1 else [made]
-        for number, (size, batch, part) in enumerate(zip(sizes, batches, parts, strict=True)):
-            if number:  # the user may have another stream now
-                self._mover.lend(part, event)
+        stream = None
+        for size, batch, part in zip(sizes, batches, parts, strict=True):
+            stream = self._mover.lend(part, event, stream)  # the user may have another one by now
             batch.draws.shape = None if shape is None else shape._replace(num=size)
             yield size, part, batch.draws
 

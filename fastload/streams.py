@@ -33,6 +33,9 @@ class Streams(Protocol):
     def holds(self, leaf: Tensor) -> bool:
         """Return whether a tensor is on the device."""
 
+    def compute_stream(self) -> Any:
+        """Return the user's current stream, to be compared."""
+
     def beside(self) -> contextlib.AbstractContextManager[Any]:
         """Return a context in which work goes to the copy stream."""
 
@@ -86,6 +89,10 @@ class DeviceStreams:
         """See :class:`Streams`."""
         return leaf.device == self.device
 
+    def compute_stream(self) -> Any:
+        """See :class:`Streams`."""
+        return self._module.current_stream(self.device)
+
     def beside(self) -> contextlib.AbstractContextManager[Any]:
         """See :class:`Streams`."""
         context: contextlib.AbstractContextManager[Any] = self._module.stream(self._copies)
@@ -119,7 +126,7 @@ class DeviceStreams:
 
     def mark_compute(self) -> Event:
         """See :class:`Streams`."""
-        return self._mark(self._module.current_stream(self.device))
+        return self._mark(self.compute_stream())
 
     def _mark(self, stream: Any) -> Event:
         event = self._module.Event(**self._sleeping)
@@ -133,7 +140,7 @@ class DeviceStreams:
 
     def compute_waits(self, event: Any) -> None:
         """See :class:`Streams`."""
-        self._module.current_stream(self.device).wait_event(event)
+        self.compute_stream().wait_event(event)
 
     def used_by_transforms(self, leaf: Tensor) -> None:
         """See :class:`Streams`."""
@@ -143,7 +150,7 @@ class DeviceStreams:
     def used_by_compute(self, leaf: Tensor) -> None:
         """See :class:`Streams`."""
         for part in _strided_parts(leaf):
-            part.record_stream(self._module.current_stream(self.device))
+            part.record_stream(self.compute_stream())
 
 
 def _strided_parts(leaf: Tensor) -> list[Tensor]:

@@ -164,6 +164,9 @@ class SimulatedStreams:
     def holds(self, leaf: Tensor) -> bool:
         return id(leaf) in self._block_of
 
+    def compute_stream(self) -> Stream:
+        return self.compute
+
     @contextlib.contextmanager
     def _on(self, stream: Stream) -> Iterator[None]:
         before, self._current = self._current, stream

@@ -567,6 +567,20 @@ def test_a_packed_sequence_is_moved_by_its_own_method():
     assert torch.equal(found.data, packed.data)
 
 
+def test_a_packed_sequence_may_be_transformed_although_some_of_it_stays_on_the_host():
+    packed = pack_sequence([torch.ones(3), torch.ones(2)])
+    streams = SimulatedStreams()
+    inside = streams.made(packed.data)
+    batch = {"packed": packed._replace(data=inside), "x": torch.ones(2)}
+    mover = moved_with(
+        streams, transform=lambda batch, _: {**batch, "x": streams.work(torch.neg, batch["packed"].data)}
+    )
+    found = DeviceAhead(Failing([batch]), mover, 1, patient=True).next()
+    assert found["packed"].batch_sizes.tolist() == [2, 2, 1]
+    streams.kernel(found["x"])
+    streams.kernel(found["packed"].data)
+
+
 def test_what_is_to_stay_on_the_host_is_the_very_object():
     batch = {"x": torch.ones(2), "meta": {"lengths": torch.ones(2), "other": torch.ones(1)}, "y": [torch.ones(1)] * 2}
     streams = SimulatedStreams()
