@@ -109,8 +109,8 @@ class Mover:
             draws: for the transform.
             borrowed: see :class:`Loaded`: what stays on the host is copied.
         """
-        if torch.is_inference_mode_enabled():
-            # It may be used outside of it, by whoever asks for the next batch.
+        if self.streams is not None and torch.is_inference_mode_enabled():
+            # What is made ahead of time may be asked for, and trained on, outside of it.
             with torch.inference_mode(False), torch.no_grad():
                 return self._move(batch, draws, borrowed)
         return self._move(batch, draws, borrowed)

@@ -160,6 +160,8 @@ class _Batches:
         # What an interrupt leaves is there for the next time.
         self._indices_read: Any = None
         self._found: list[_Batch] = []
+        self._num_rows = 0
+        """Of those found."""
         self._error: Exception | None = None
         self._ended = False
 
@@ -170,6 +172,7 @@ class _Batches:
             since = 0 if self._heard is None else time.perf_counter_ns()
             try:
                 found.append(self._next())
+                self._num_rows += len(found[-1].rows)
             except StopIteration:
                 self._ended = True
                 continue
@@ -181,7 +184,7 @@ class _Batches:
             self._heard.watch.begin()  # drawing is no part of the task
         if found:
             loaded = self.loaded(found)
-            self._found = []
+            self._found, self._num_rows = [], 0
             return loaded
         if self._error is not None:
             error, self._error = self._error, None
@@ -197,8 +200,7 @@ class _Batches:
         if not found:
             return True
         last = len(found[-1].rows)
-        taken = sum(len(batch.rows) for batch in found)
-        return taken + last <= self.at_once and not (self._in_pairs and last % 2)
+        return self._num_rows + last <= self.at_once and not (self._in_pairs and last % 2)
 
     def _next(self) -> _Batch:
         if self._indices_read is None:

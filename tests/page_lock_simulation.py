@@ -136,12 +136,16 @@ class CopyingStreams(SimulatedStreams):
         self.num_direct += 1
         pages.reading.append(place)
         shape, strides, dtype = leaf.shape, leaf.stride(), leaf.dtype
+        wanted = ctypes.string_at(*place)
 
         def read() -> Tensor:
             pages.reading.remove(place)
             if not pages.holds(*place):
                 pages.wrong.append("read after it was unlocked")
                 return torch.zeros(shape, dtype=dtype)
-            return torch.frombuffer(bytearray(ctypes.string_at(*place)), dtype=dtype).as_strided(shape, strides)
+            found = ctypes.string_at(*place)
+            if found != wanted:
+                pages.wrong.append("rewritten under a copy")
+            return torch.frombuffer(bytearray(found), dtype=dtype).as_strided(shape, strides)
 
         return read

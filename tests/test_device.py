@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
-from device_simulation import Race, SimulatedStreams
+from device_simulation import Race, SimulatedStreams, Stream
 from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn.utils.rnn import PackedSequence, pack_sequence
@@ -199,6 +199,22 @@ def test_two_epochs_have_the_bound_together():
             streams.kernel(ahead.next()["x"])
         ahead.close()
     assert streams.num_blocks <= 5
+
+
+def test_views_are_lent_to_whatever_stream_the_user_has_by_then_and_to_each_once():
+    streams = SimulatedStreams()
+    mover = moved_with(streams)
+    moved = mover.move({"x": torch.ones(4)}, None)
+    batch = mover.hand_out(moved.made, moved.event)
+    first = mover.lend(batch, moved.event, None)
+    queued = first.queued
+    assert mover.lend(batch, moved.event, first) is first
+    assert first.queued == queued
+    streams.compute = Stream("second", streams.host)
+    with pytest.raises(Race):
+        streams.kernel(batch["x"])
+    assert mover.lend(batch, moved.event, first) is streams.compute
+    streams.kernel(batch["x"])
 
 
 def test_a_copy_does_not_wait_for_the_transform_of_the_batch_before():

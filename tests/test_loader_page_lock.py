@@ -24,6 +24,7 @@ from torch.nn.utils.rnn import PackedSequence, pack_sequence
 from torch.utils.data import Dataset, default_collate
 
 from fastload import DataLoader, WorkerDied, loader, slots
+from fastload.device import DeviceAhead
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="only Linux's memory is page-locked")
 
@@ -468,6 +469,17 @@ def test_an_interpreter_that_ends_under_a_copy_does_so_without_a_word(method):
         env={**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(slots.__file__).parents[1]), str(here)])},
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+@pytest.mark.parametrize("way", FEW_WAYS)
+def test_a_stage_that_lets_go_of_slots_under_their_copies_is_caught(way, device, monkeypatch):
+    monkeypatch.setattr(DeviceAhead, "_hold", lambda *_: None)
+    found = loader_of(way, monkeypatch, prefetch_to_device=LENGTH)
+    leave_at_the_end(found, device)
+    device.streams.compute.run()
+    assert "rewritten under a copy" in device.pages.wrong
+    device.pages.wrong.clear()
+    found.close()
 
 
 class Attributed(dict):  # type: ignore[type-arg]

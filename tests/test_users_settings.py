@@ -13,7 +13,7 @@ from device_simulation import SimulatedStreams
 from torch import Tensor
 from torch.utils.data import Dataset, TensorDataset, default_collate
 
-from fastload import DataLoader, iteration, loader, prefetch, resident_iteration, transforms
+from fastload import DataLoader, device, iteration, loader, prefetch, resident_iteration
 from fastload.order import AsTorch
 
 LENGTH = 24
@@ -28,8 +28,16 @@ class Images(Dataset[Any]):
     def __len__(self) -> int:
         return LENGTH
 
-    def __getitem__(self, index: int) -> tuple[Tensor, int, str]:
+    def __getitem__(self, index: int) -> tuple[Tensor, Any, str]:
         return torch.full((3, 8, 8), index, dtype=torch.uint8, device="cpu"), index, str(index)
+
+
+class Tensors(Images):
+    """torch's collation, which makes tensors of numbers, would make them on the default device."""
+
+    def __getitem__(self, index: int) -> tuple[Tensor, Any, str]:
+        image, label, text = super().__getitem__(index)
+        return image, torch.tensor(label, device="cpu"), text
 
 
 @contextlib.contextmanager
@@ -92,7 +100,8 @@ def base_seed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def batches_of(**options: Any) -> list[tuple[Tensor, Tensor]]:
-    found = DataLoader(Images(), 4, shuffle=True, seed=1, device="cpu", **options)
+    dataset = Tensors() if "resident" in options else Images()
+    found = DataLoader(dataset, 4, shuffle=True, seed=1, device="cpu", **options)
     given = [(batch[0].clone(), batch[1].clone()) for batch in found]
     found.close()
     return given
@@ -138,22 +147,36 @@ def test_torchs_order_is_drawn_on_the_host():
         assert AsTorch(10, 3).at(1, np.arange(10)).tolist() == expected
 
 
-def test_a_batch_that_was_made_ahead_in_inference_mode_can_be_trained_on():
-    weight = torch.ones(3, requires_grad=True)
-    ahead = iter(prefetch([torch.full((3,), float(number)) for number in range(6)], "cpu", 2, transform=torch.neg))
+def test_a_batch_that_was_made_ahead_in_inference_mode_can_be_trained_on(monkeypatch):
+    streams = SimulatedStreams()
+    monkeypatch.setattr(device, "streams_of", lambda _: streams)
+    batches = [torch.full((3,), float(number)) for number in range(6)]
+    ahead = iter(prefetch(batches, "cpu", 2, transform=lambda batch: streams.work(torch.neg, batch)))
     with torch.inference_mode():
         next(ahead)
         assert not next(ahead).is_inference()
-    (next(ahead) * weight).sum().backward()
+    batch = next(ahead)
+    streams.compute.run()
+    weight = torch.ones(3, requires_grad=True)
+    (batch * weight).sum().backward()
     assert weight.grad is not None
     assert weight.grad.tolist() == [-2.0] * 3
 
 
+@pytest.mark.parametrize("options", [{}, {"num_workers": 1, "worker_method": "thread"}], ids=str)
+def test_a_transform_may_work_in_place_in_inference_mode(options):
+    def doubled(batch: Any) -> Any:
+        return batch[0].mul_(2)
+
+    found = DataLoader(Images(), 4, batch_transform=doubled, **options)
+    with torch.inference_mode():
+        assert [images[0, 0, 0, 0].item() for images in found] == list(range(0, 2 * LENGTH, 8))
+    found.close()
+
+
 def test_resident_data_that_were_read_in_inference_mode_can_be_trained_on():
     images = torch.arange(float(LENGTH))[:, None]
-    found = DataLoader(
-        TensorDataset(images), 4, device="cpu", resident="device", batch_transform=transforms.Compose([])
-    )
+    found = DataLoader(TensorDataset(images), 4, device="cpu", resident="device")
     with torch.inference_mode():
         list(found)
     weight = torch.ones(1, requires_grad=True)
