@@ -47,6 +47,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         The exit status.
     """
     arguments = list(sys.argv[1:] if arguments is None else arguments)
+    from .targets import TargetError
+
     parser = _parser()
     if not arguments:
         parser.exit(2, parser.format_help())
@@ -59,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         status = handler(options, command)
         print(end="", flush=True)  # which may be closed
         return status
-    except UsageError as error:
+    except (UsageError, TargetError) as error:
         print(f"fastload {options.verb}: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
@@ -273,12 +275,9 @@ def verify(options: argparse.Namespace, command: list[str]) -> int:
     middle, and compared with the loader without workers, and with torch's. A script is run up to the loader that it
     iterates first.
     """
-    from .verification.command import TargetError, verify_target
+    from .verification.command import verify_target
 
-    try:
-        return verify_target(options, command, _script, injected_environment)
-    except TargetError as error:
-        raise UsageError(str(error)) from error
+    return verify_target(options, command, _starter())
 
 
 def profile(options: argparse.Namespace, command: list[str]) -> int:
@@ -347,12 +346,9 @@ def explain(options: argparse.Namespace, command: list[str]) -> int:
     A script runs unmodified up to the first batch that it asks for, and ends there: nothing is trained. At the end
     stands what would make the samples of that loader cheaper, measured on 64 of them here.
     """
-    from .explain_command import TargetError, explain_target
+    from .explain_command import explain_target
 
-    try:
-        return explain_target(options, command, _script, injected_environment)
-    except TargetError as error:
-        raise UsageError(str(error)) from error
+    return explain_target(options, command, _starter())
 
 
 def tune(options: argparse.Namespace, command: list[str]) -> int:
@@ -361,12 +357,9 @@ def tune(options: argparse.Namespace, command: list[str]) -> int:
     Processes or threads, how many, fuse, seeding, chunk_size, resident and prefetch_factor are tried in turns. A script
     runs unmodified up to the first batch that it asks for, and ends there: nothing is trained.
     """
-    from .tune.command import TargetError, tune_target
+    from .tune.command import tune_target
 
-    try:
-        return tune_target(options, command, _script, injected_environment)
-    except TargetError as error:
-        raise UsageError(str(error)) from error
+    return tune_target(options, command, _starter())
 
 
 def doctor(options: argparse.Namespace, command: list[str]) -> int:
@@ -379,6 +372,13 @@ def doctor(options: argparse.Namespace, command: list[str]) -> int:
     if command:
         raise UsageError(f"it takes no arguments, got {' '.join(command)}")
     return examine_and_print(as_json=options.json)
+
+
+def _starter() -> Any:
+    """Return what starts the scripts of verify, explain and tune."""
+    from .targets import Starter
+
+    return Starter(_script, injected_environment)
 
 
 def _program(command: list[str], verb: str = "run") -> list[str]:

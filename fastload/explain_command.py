@@ -1,61 +1,37 @@
 """``fastload explain``: what it starts. Nothing that takes time is imported before it is needed.
 
-An object is explained in this process. A script runs in a process of its own, exactly as ``fastload run`` would start
-it, until it asks for its first batch (see caught.py); there the tables are printed, some samples of that loader are
-made for the advice at the end, and the script ends.
+Of a script, the tables are printed when it asks for its first batch; some samples of that loader are made for the
+advice at the end.
 """
 
 from __future__ import annotations
 
 import argparse
-import tempfile
-from collections.abc import Callable, MutableMapping
-from pathlib import Path
+from typing import Any
 
-from .caught import run_script, why_not_caught
-from .verification.target import TargetError, check_command, find_object, names_an_object
+from .targets import Starter, TargetError, epilog, find_object, run_target
 
-EPILOG = """\
-targets:   train.py --its --arguments     the loaders that the script has made when it asks for its first batch
-           -m package.train               the same for a module
-           package.module:name            a DataLoader, a dataset, or a function without arguments that returns one
-           path/to/file.py:name           the same in a file
-
-status:    0 printed; 2 the command was not understood, or no loader was found
-"""
+EPILOG = epilog(
+    "the loaders that the script has made when it asks for its first batch",
+    "a DataLoader, a dataset, or a function without arguments that returns one",
+    "0 printed; 2 the command was not understood, or no loader was found",
+)
 
 
-def explain_target(
-    options: argparse.Namespace,
-    command: list[str],
-    script_of: Callable[[list[str]], list[str]],
-    inject: Callable[[MutableMapping[str, str]], None],
-) -> int:
-    """Carry out ``fastload explain``.
+def explain_target(options: argparse.Namespace, command: list[str], starter: Starter) -> int:
+    """Carry out ``fastload explain``; return the exit status.
 
     Args:
         options: the parsed options.
         command: the target and its arguments.
-        script_of: returns the words that start a script.
-        inject: changes an environment as ``fastload run`` does.
-
-    Returns:
-        The exit status.
+        starter: starts a script.
 
     Raises:
         TargetError: the target is none.
     """
-    check_command("explain", command, "name the script that it starts")
-    if names_an_object(command[0]):
-        _explain_object(command[0], measured=options.samples)
-        return 0
-    with tempfile.TemporaryDirectory(prefix="fastload-explain-") as folder:
-        result = Path(folder) / "done"
-        wanted = {"result": str(result), "measured": options.samples}
-        ended = run_script(script_of(command), inject, "FASTLOAD_EXPLAIN", wanted)
-        if result.exists():
-            return 0
-    raise TargetError(why_not_caught(command, ended))
+    wanted = {"measured": options.samples}
+    run_target("explain", command, wanted, starter, _explain_object, instead="name the script that it starts")
+    return 0
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -68,7 +44,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _explain_object(word: str, *, measured: bool) -> None:
+def _explain_object(word: str, wanted: dict[str, Any]) -> None:
     from .installation import install, uninstall  # takes time: torch
 
     install()  # loaders of torch's class, which its module makes, are to be ours
@@ -76,7 +52,7 @@ def _explain_object(word: str, *, measured: bool) -> None:
         target = find_object(word)
         from .plan_tables import print_tables
 
-        print_tables(target, measured=measured)
+        print_tables(target, measured=wanted["measured"])
     except TargetError:
         raise
     except Exception as error:  # of a function of the user's
@@ -85,4 +61,4 @@ def _explain_object(word: str, *, measured: bool) -> None:
         uninstall()
 
 
-__all__ = ["EPILOG", "TargetError", "add_options", "explain_target"]
+__all__ = ["EPILOG", "add_options", "explain_target"]

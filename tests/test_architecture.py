@@ -25,6 +25,7 @@ ORDER = [
     "observe",
     "at_exit",
     "caught",
+    "targets",
     "profiling",
     "profiling.records",
     "profiling.ring",
@@ -236,7 +237,6 @@ ORDER = [
     "verification.causes",
     "verification.culprit",
     "verification.run",
-    "verification.target",
     "verification.script",
     "verification.command",
     "tune",
@@ -283,6 +283,9 @@ MAY_IMPORT_LATER = {
     ("inject.sitecustomize", "profiling.hooks.start"),
     ("profiling.hooks.trying", "fusing"),
     ("profiling.hooks.trying", "loader"),
+    ("profiling.hooks.trying", "tune.runner"),
+    ("profiling.hooks.trying", "tune.search"),
+    ("profiling.hooks.trying", "cgroups"),
 }
 
 # Plain data and functions: tested with thousands of random cases, so without threads, clocks, processes or sockets.

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from fastload import cli
-from fastload.verification.target import unguarded
+from fastload.targets import unguarded
 
 TRAIN = """
 import sys
@@ -124,6 +124,7 @@ def test_a_script_that_iterates_no_loader_ends_with_status_2(folder: Path):
         (["missing.py"], "no such script: missing.py"),
         (["bash", "train.py"], "no such script: bash; name the script that this program starts"),
         (["missing.py:name"], "no such file: missing.py"),
+        (["ending.py:name"], "ending.py cannot be imported: SystemExit: 3"),
         (["missing:name"], "no such module: missing; give a file as path/to/file.py:name"),
         (["verified:missing"], "verified has no missing; it has"),
         (["verified:good", "--epochs"], "verified:good takes no arguments, got --epochs"),
@@ -135,13 +136,16 @@ def test_what_cannot_be_verified_is_told_in_one_line_with_status_2(
     words: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ):
     monkeypatch.chdir(tmp_path)
+    Path("ending.py").write_text("raise SystemExit(3)")
     assert cli.main(["verify", *words]) == 2
     told = capsys.readouterr().err.splitlines()
     assert len(told) == 1
     assert told[0].startswith(f"fastload verify: {message}")
 
 
-@pytest.mark.parametrize("words", [["--batches", "0"], ["--methods", "pigeon"], ["--seed", "x"], ["--batch", "3"]])
+@pytest.mark.parametrize(
+    "words", [["--batches", "0"], ["--methods", "pigeon"], ["--seed", "x"], ["--batch", "3"], ["--json", "no/x"]]
+)
 def test_an_option_that_is_not_understood_ends_with_status_2(words: list[str], capsys: Any):
     with pytest.raises(SystemExit) as ended:
         cli.main(["verify", *words, "train.py"])

@@ -12,13 +12,18 @@ import pytest
 import torch
 import verified
 from torch.utils.data import DataLoader, IterableDataset, Sampler, TensorDataset, WeightedRandomSampler, get_worker_info
+from torchvision import datasets
 from torchvision import transforms as v1
 from torchvision.transforms import v2
 
 import fastload
+from fastload.fusion import FusedDataset
 from fastload.iteration import WorkerIterator
+from fastload.loader import DEFAULTS
 from fastload.testing import assert_deterministic
+from fastload.verification.plan import Setting
 from fastload.verification.report import NotDeterministic
+from fastload.verification.subject import take_apart
 
 
 def verify(subject: Any, methods: str = "fork", **options: Any) -> fastload.VerifyReport:
@@ -53,6 +58,56 @@ def test_what_is_left_out_or_replaced_is_so_in_every_run(on_error: Any, methods:
     generator = verified.SomeLost(verified.OwnGenerator())
     report = verify(fastload.DataLoader(generator, 4, shuffle=True, seed=1, on_error=on_error), methods)
     assert culprits(report) == {"OwnGenerator(std=1) @ dataset.transform"}, report.to_text()
+
+
+def in_memory(transform: Any) -> datasets.CIFAR10:
+    dataset = object.__new__(datasets.CIFAR10)
+    images = np.random.default_rng(0).integers(0, 256, (24, 32, 32, 3), dtype=np.uint8)
+    vars(dataset).update(data=images, targets=list(range(24)), transform=transform, target_transform=None)
+    return dataset
+
+
+def test_a_loader_that_fuses_is_verified_fusing(monkeypatch):
+    fused = []
+    load = FusedDataset.load
+    monkeypatch.setattr(FusedDataset, "load", lambda *args, **more: fused.append(1) or load(*args, **more))
+    transform = v1.Compose([v1.RandomCrop(32, 4), v1.ToTensor()])
+    report = verify(fastload.DataLoader(in_memory(transform), 4, shuffle=True, fuse=True), "inline")
+    assert report.ok, report.to_text()
+    assert fused
+    transform.transforms.append(verified.OwnGenerator())
+    report = verify(fastload.DataLoader(in_memory(transform), 4, shuffle=True, fuse=True), "thread")
+    assert culprits(report) == {"OwnGenerator(std=1) @ dataset.transform, stage 3 of 3"}, report.to_text()
+
+
+def test_a_loader_with_resident_data_is_verified_with_them():
+    resident = fastload.DataLoader(in_memory(v1.ToTensor()), 4, shuffle=True, resident="host", fuse=True)
+    report = verify(resident, "inline")
+    assert report.ok, report.to_text()
+    random_crops = in_memory(v1.Compose([v1.RandomCrop(32, 4), v1.ToTensor()]))
+    report = verify(fastload.DataLoader(random_crops, 4, shuffle=True, resident="device", device="cpu"))
+    assert [check.verdict for check in report.checks] == ["error"]
+    assert "the dataset is random" in report.to_text()
+    assert "resident='device' is verified on the host" in report.to_text()
+
+
+@pytest.mark.parametrize("fuse", ["auto", False])
+def test_a_loader_is_rebuilt_with_its_fuse(fuse: Any):
+    subject = take_apart(fastload.DataLoader(range(9), fuse=fuse), seed=None, batch_size=1, timeout=9.0, name=None)
+    assert subject.loader(Setting()).fuse == fuse
+    assert subject.loader(Setting(seeding="torch")).fuse == fuse
+
+
+def test_other_defaults_do_not_reach_the_loaders_that_are_compared(monkeypatch):
+    loader = fastload.DataLoader(TensorDataset(torch.arange(24)), 4)
+    monkeypatch.setenv("FASTLOAD_LOADER", "seed=3,chunk_size=2,fuse=true")
+    try:
+        DEFAULTS.read_environment()
+        report = verify(loader, "inline")
+    finally:
+        monkeypatch.undo()
+        DEFAULTS.read_environment()
+    assert report.ok, report.to_text()
 
 
 class ByFunction:

@@ -71,7 +71,8 @@ def _around(method: Callable[..., Any]) -> Callable[..., Any]:
         if torch.compiler.is_compiling() or thread.scope is None or named or len(inputs) != 1:
             return method(self, *inputs, **named)
         transforms = self if isinstance(self, nn.Sequential) else self.transforms
-        return _run(list(transforms), inputs[0])
+        # A list itself: a transform may change it meanwhile, and the loop that this stands in for sees that.
+        return _run(transforms if type(transforms) is list else list(transforms), inputs[0])
 
     run.runs_late = True  # type: ignore[attr-defined]
     return run

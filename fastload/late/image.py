@@ -41,12 +41,13 @@ _INTERPOLATIONS = {int(Image.Resampling[name.upper()]): name for name in FILTERS
 _ORIGINALS: dict[tuple[type, str], Any] = {
     (owner, name): original_of(getattr(owner, name))
     for owner, names in (
-        (Image.Image, ("__array_interface__", "convert", "copy", "crop", "resize", "tobytes", "transpose")),
-        (JpegImagePlugin.JpegImageFile, ("load",)),
+        (Image.Image, ("__array_interface__", "_crop", "_new", "convert", "copy", "crop", "load", "resize")),
+        (Image.Image, ("tobytes", "transpose")),
+        (JpegImagePlugin.JpegImageFile, ("load", "load_end", "load_prepare", "load_read")),
     )
     for name in names
 }
-"""Pillow's methods that late images stand in for."""
+"""Pillow's methods that late images stand in for, and what those call."""
 
 
 _REPLACED_BEFORE = not all(is_written_in(method, "PIL") for method in _ORIGINALS.values())
@@ -288,6 +289,7 @@ setattr(_Late, CORE, property(_core, _set_core))
 
 
 def _with_late_methods(late: type[Any]) -> Any:
+    late.__name__ = late._plain.__name__  # which Python's errors name; __qualname__ is the class's own, for pickle
     for name, value in vars(_Late).items():
         is_method = callable(value) or isinstance(value, property)
         if name == "__hash__" or (is_method and name not in vars(late)):

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-_ARGUMENTS = ("num_workers", "prefetch_factor", "in_order", "persistent_workers", "pin_memory", "fuse", "seeding")
+_OURS = ("fuse", "seeding", "worker_method")
+_ARGUMENTS = ("num_workers", "prefetch_factor", "in_order", "persistent_workers", "pin_memory", *_OURS)
 """Knobs that are arguments of a DataLoader: the last ones of fastload's only."""
 _IMPORTS = ("from torch.utils.data import DataLoader", "from fastload import DataLoader")
 _TO_OURS = [f"-{_IMPORTS[0]}", f"+{_IMPORTS[1]}"]
@@ -51,7 +52,7 @@ def lines_of(
             lines += ["# or without an edit: fastload run SCRIPT (or fastload.install() in it)"]
     named = [knob for knob in _ARGUMENTS if knob in settings]
     values = {knob: loader.get(knob, before.get(knob)) for knob in named}
-    values = {knob: value for knob, value in values.items() if knob not in ("fuse", "seeding") or value is not None}
+    values = {knob: value for knob, value in values.items() if knob not in _OURS or value is not None}
     if settings.get("uint8"):
         lines += ["-x = x.to(device)", "+x = x.to(device).float().div(255)  # x is uint8: leave it so in the dataset"]
     if settings.get("pin_memory"):
@@ -65,6 +66,8 @@ def lines_of(
         lines += ["# what is random in a sample is drawn from its key then, in fewer steps"]
     if settings.get("seeding") == "torch":
         lines += ["# samples then depend on the number of workers, as torch's do"]
+    if settings.get("worker_method") == "thread":
+        lines += ["# workers are threads of the script's process then, which share one interpreter"]
     if settings.get("cache") is not None:
         lines += _lines_of_cache(str(loader.get("dataset")), settings["cache"])
     if settings.get("decoder_speedup") is not None:

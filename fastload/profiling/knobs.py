@@ -11,16 +11,18 @@ from typing import Any
 
 from ..errors import ConfigError
 from .demands import BatchDemand, Demands, Part
+from .passing import in_processes, in_threads
 from .simulation import Machinery, Order
-from .trials import Ratio, chosen
+from .trials import AS_BEFORE, Cost, Ratio, chosen
 
 KNOBS: Mapping[str, str] = {
-    "num_workers": "worker processes; 0: none",
+    "num_workers": "workers; 0: none",
     "prefetch_factor": "batches in flight for each worker",
     "in_order": "false: batches come as they are ready",
     "engine": "torch, or fastload: samples go to whichever worker is idle, batches come in order",
     "fuse": "of fastload's loader: auto, true or false",
     "seeding": "of fastload's loader: sample or torch",
+    "worker_method": "of fastload's loader: multiprocessing or thread",
     "persistent_workers": "true: workers are kept from pass to pass",
     "pin_memory": "true: copies to the device come from page-locked memory, and the loop does not wait for them",
     "uint8": "true: float32 that is copied to the device is copied as bytes",
@@ -102,7 +104,7 @@ def _count(settings: Mapping[str, Any], knob: str, before: int, least: int) -> i
 
 
 def sample_cost(demands: Demands, settings: Mapping[str, Any]) -> Ratio:
-    """Return how many times the processor time samples and their collation take with settings.
+    """Return what samples and their collation cost with settings.
 
     Raises:
         ConfigError: as :func:`changed`.
@@ -112,18 +114,18 @@ def sample_cost(demands: Demands, settings: Mapping[str, Any]) -> Ratio:
         try:
             return demands.trials.ratio(before, after)
         except ConfigError:
-            if "fuse" in settings or "seeding" in settings:
+            if {"fuse", "seeding", "worker_method"} & settings.keys():
                 raise
-    return Ratio(1.0, 1.0, 1.0)
+    return AS_BEFORE
 
 
-def changed(demands: Demands, settings: Mapping[str, Any], cost: float | None = None) -> Demands:
+def changed(demands: Demands, settings: Mapping[str, Any], cost: Cost | None = None) -> Demands:
     """Return the demands as settings change them.
 
     Args:
         demands: as they were.
         settings: the knobs that change.
-        cost: how many times the processor time samples take; None: what :func:`sample_cost` says.
+        cost: what samples cost; None: what :func:`sample_cost` says.
 
     Raises:
         ConfigError: a knob cannot be set so, or needs what the recording does not have.
@@ -146,8 +148,12 @@ def changed(demands: Demands, settings: Mapping[str, Any], cost: float | None = 
             )
         demands = _each(demands, lambda batch: _without(batch, names, 1.0))
     cost = sample_cost(demands, settings).value if cost is None else cost
-    if cost != 1.0:
+    if cost != Cost():
         demands = _each(demands, lambda batch: _computing(batch, cost))
+    before, after = chosen(demands.loader, settings)
+    if bool(before.threads) != bool(after.threads):
+        passing = in_threads if after.threads else in_processes
+        demands = dataclasses.replace(demands, costs=passing(demands.costs))
     if settings.get("uint8") or settings.get("pin_memory"):
         if not has_copies(demands):
             raise ConfigError("uint8 and pin_memory change copies to a device, and the recording has none that wait")
@@ -158,10 +164,16 @@ def changed(demands: Demands, settings: Mapping[str, Any], cost: float | None = 
     return demands
 
 
-def _computing(batch: BatchDemand, times: float) -> BatchDemand:
-    """Let samples and their collation take so many times the processor time."""
-    samples = tuple(part._replace(cpu=part.cpu * times) for part in batch.samples)
-    return dataclasses.replace(batch, samples=samples, collate=batch.collate._replace(cpu=batch.collate.cpu * times))
+def _computing(batch: BatchDemand, cost: Cost) -> BatchDemand:
+    """Let samples and their collation cost something else."""
+
+    def with_cost(part: Part) -> Part:
+        return part._replace(cpu=part.cpu * cost.cpu, blocked=max(0.0, part.blocked + part.cpu * cost.waiting))
+
+    samples, collate = tuple(map(with_cost, batch.samples)), with_cost(batch.collate)
+    computed = collate.cpu + sum(part.cpu for part in samples)  # nobody waits for longer than the others compute
+    loop = batch.loop._replace(blocked=batch.loop.blocked + min(batch.loop.cpu * cost.loop, computed))
+    return dataclasses.replace(batch, samples=samples, collate=collate, loop=loop)
 
 
 def _copying(batch: BatchDemand, loop: float, pinning: float) -> BatchDemand:

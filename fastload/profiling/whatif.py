@@ -22,7 +22,7 @@ from .knobs import changed, configured, has_copies, sample_cost
 from .reproducing import judged, reproduce
 from .simulation import Machinery, Played, play
 from .trace import Rank, Trace
-from .trials import TRIED, chosen
+from .trials import TRIED, Cost, chosen
 from .worker_times import loader_in_words
 
 _WORTH = 0.03
@@ -69,7 +69,7 @@ class WhatIf:
             "in_order": machinery.order != "any",
             "engine": "fastload" if machinery.order == "sample" else "torch",
             "persistent_workers": machinery.persistent,
-            **{knob: self.loader.get(knob) for knob in ("fuse", "seeding")},
+            **{knob: self.loader.get(knob) for knob in ("fuse", "seeding", "worker_method")},
         }
 
     def predict(self, settings: Mapping[str, Any]) -> Interval:
@@ -90,7 +90,7 @@ class WhatIf:
         """
         self._require_trust()
         found = [self._fix(title, settings) for title, settings in self._candidates()]
-        helping = [fix for fix in found if fix.speedup >= 1 + _WORTH and not self._is_open(fix.step_ms)]
+        helping = [fix for fix in found if fix.speedup >= 1 + _WORTH and not self._is_open(fix.step_ms, fix.settings)]
         return sorted(helping, key=lambda fix: -fix.speedup) or self._spare()
 
     def fix(self, title: str, settings: Mapping[str, Any]) -> Fix:
@@ -130,7 +130,7 @@ class WhatIf:
         if not self.simulation.trusted:
             raise TraceError(self.simulation.reason)
 
-    def _played(self, settings: Mapping[str, Any], cost: float | None = None) -> list[Played]:
+    def _played(self, settings: Mapping[str, Any], cost: Cost | None = None) -> list[Played]:
         """Play the run with settings, with each of what may have made it; ``cost``: see :func:`~.knobs.changed`."""
         demands = changed(self._demands, settings, cost)
         machineries = [configured(machinery, settings) for machinery in self._reproduced.machineries]
@@ -170,10 +170,10 @@ class WhatIf:
             settings=dict(settings),
             step_ms=step,
             speedup=self.simulation.observed_ms / max(step.value, 1e-6),  # it may all be done in the warm-up
-            then=self._bound(played, machinery) + self._provided(machinery, step),
+            then=self._bound(played, machinery) + self._provided(settings, machinery, step),
         )
 
-    def _provided(self, machinery: Machinery, step: Interval) -> str:
+    def _provided(self, settings: Mapping[str, Any], machinery: Machinery, step: Interval) -> str:
         """Return what the prediction takes for granted, in words.
 
         Nobody has seen more workers read at once; nor what a worker whose batches all took long does with others.
@@ -189,16 +189,27 @@ class WhatIf:
             )
         if machinery.paces and (machinery.workers, machinery.order) != (seen, before.order):
             found += f", if worker {machinery.paces[0][0]} is slow itself, and not the samples that it was given"
-        if self._is_open(step) and step.value < self.simulation.observed_ms:
+        loops = sum(batch.loop.cpu for one in self._demands.passes for batch in one)
+        turns = sample_cost(self._demands, settings).high.loop * loops
+        if turns > _WORTH * sum(self._demands.step_ns):
+            found += (
+                "; worker threads and the loop take turns in the interpreter: the interval is from a loop that "
+                "never needs it to one that always does"
+            )
+        if self._is_open(step, {}) and step.value < self.simulation.observed_ms:
             found += (
                 ", if the system gives each thread its share of the cores: where it gives it to each job, container or "
                 "session, this brings next to nothing"
             )
         return found
 
-    def _is_open(self, step: Interval) -> bool:
-        """Return whether it depends on how a machine's cores are shared if a change brings anything."""
-        return self._reproduced.is_shared and step.high * (1 + _WORTH) > self.simulation.observed_ms
+    def _is_open(self, step: Interval, settings: Mapping[str, Any]) -> bool:
+        """Return whether it depends on what nobody has seen if a change brings anything.
+
+        That is how a machine's cores are shared, and how long worker threads and the loop wait for each other.
+        """
+        is_sure = not self._reproduced.is_shared and settings.get("worker_method") != "thread"
+        return not is_sure and step.high * (1 + _WORTH) > self.simulation.observed_ms
 
     def _candidates(self) -> list[tuple[str, dict[str, Any]]]:
         seen = self.settings
@@ -215,7 +226,7 @@ class WhatIf:
                 found.append(("keep the workers between epochs", {"persistent_workers": True}))
             if seen["engine"] == "torch" and seen["in_order"]:
                 found.append(("take batches as they are ready", {"in_order": False}))
-        found += self._candidates_of_ours()
+        found += self._candidates_of_ours() + self._threads()
         if has_copies(self._demands):
             found.append(("copy pixels as bytes, and convert them on the device", {"uint8": True}))
             if workers and not self._reproduced.machineries[0].pin:
@@ -234,20 +245,46 @@ class WhatIf:
         for choice in TRIED:
             changes = {"fuse": choice.fuse, "seeding": choice.seeding}
             changes = {knob: value for knob, value in changes.items() if value != getattr(usual, knob)}
-            if not changes or not {before, choice} <= self._demands.trials.cpu_ns.keys():
+            if not changes or not {before._replace(threads=0), choice} <= self._demands.trials.cpu_ns.keys():
                 continue
             settings = {**engine, **changes}
-            if sample_cost(self._demands, settings).high * (1 + _WORTH) < sample_cost(self._demands, engine).value:
+            cost, usual_cost = (sample_cost(self._demands, these) for these in (settings, engine))
+            if cost.high.cpu * (1 + _WORTH) < usual_cost.value.cpu:
                 named = [f"{knob}={value!r}" for knob, value in changes.items()]
                 found.append((", ".join(words + named), settings))
         if not found or self._reproduced.is_shared:  # nobody knows what more workers would get
             return found
-        title, cheapest = min(found, key=lambda one: sample_cost(self._demands, one[1]).value)
+        title, cheapest = min(found, key=lambda one: sample_cost(self._demands, one[1]).value.cpu)
         best = self._least("num_workers", _worker_counts(workers, self._demands.cores), cheapest)
         if best != workers:
             number = f"{best} worker{'' if best == 1 else 's'}"
             found.append((f"{title} with {number}", {**cheapest, "num_workers": best}))
         return found if workers else found[-1:]
+
+    def _threads(self) -> list[tuple[str, dict[str, Any]]]:
+        """Return worker threads, where they are expected to be faster than as many processes."""
+        is_torch, workers = self.settings["engine"] == "torch", self.settings["num_workers"]
+        engine = {"engine": "fastload"} if is_torch else {}
+        _, usual = chosen(self.loader, engine)
+        if usual.threads:
+            return []
+        found = {}
+        for number in self._demands.trials.numbers(usual):
+            if number != workers and self._reproduced.is_shared:  # nobody knows what they would get
+                continue
+            processes = {**engine, "num_workers": number}
+            threads = {**processes, "worker_method": "thread"}
+            step_ns = self._step_ns(threads)
+            if step_ns * (1 + _WORTH) < self._step_ns(processes):
+                found[number] = step_ns
+        if not found:
+            return []
+        best = min(number for number in found if found[number] <= min(found.values()) * (1 + _AS_GOOD))
+        title = ", ".join([*(["fastload's loader"] if is_torch else []), "worker_method='thread'"])
+        if best == workers:
+            return [(title, {**engine, "worker_method": "thread"})]
+        title += f" with {best} worker{'' if best == 1 else 's'}"
+        return [(title, {**engine, "worker_method": "thread", "num_workers": best})]
 
     def _spare(self) -> list[Fix]:
         """Return with how many workers less the loop would still be the bound: they are free for something else."""

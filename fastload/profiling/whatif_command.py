@@ -41,7 +41,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Give a parser the options of ``fastload whatif``."""
     parser.add_argument("folder", metavar="DIR", help="a recording of fastload profile")
     knobs = parser.add_argument_group("what to change (without any: look for what helps)")
-    knobs.add_argument("--num-workers", type=int, metavar="N", help="worker processes; 0: none")
+    knobs.add_argument("--num-workers", type=int, metavar="N", help="workers; 0: none")
     knobs.add_argument("--prefetch-factor", type=int, metavar="N", help="batches in flight for each worker")
     flag = argparse.BooleanOptionalAction
     knobs.add_argument("--in-order", action=flag, default=None, help="or batches as they are ready")
@@ -51,6 +51,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     knobs.add_argument("--engine", choices=("torch", "fastload"), help="whose loader")
     knobs.add_argument("--fuse", type=_fuse, metavar="auto|true|false", help="of fastload's loader")
     knobs.add_argument("--seeding", choices=("sample", "torch"), help="of fastload's loader")
+    knobs.add_argument("--worker-method", choices=("multiprocessing", "thread"), help="of fastload's loader")
     knobs.add_argument("--cache", choices=("encoded", "decoded"), help="keep files, or decoded images, in memory")
     knobs.add_argument("--decoder-speedup", type=float, metavar="X", help="decoding is X times as fast")
     knobs.add_argument(
@@ -134,7 +135,7 @@ def _rank(trace: Trace, number: int | None) -> Rank:
 
 def _require_workers(settings: dict[str, Any], before: dict[str, Any]) -> None:
     """Require that arguments of workers are not set where there are none, which torch refuses."""
-    for knob in ("prefetch_factor", "persistent_workers"):
+    for knob in ("prefetch_factor", "persistent_workers", "worker_method"):
         if settings.get(knob) and not settings.get("num_workers", before["num_workers"]):
             raise ConfigError(f"{knob}={settings[knob]} is for workers, and there are none; set --num-workers too")
 

@@ -1,38 +1,26 @@
 """``fastload tune``: its options, and what it starts. Nothing that takes time is imported before it is needed.
 
-A loader that is named as an object is tuned in this process. A script runs in a process of its own, exactly as
-``fastload run`` would start it, until it asks for its first batch (see caught.py); there, one of the loaders that it
-has made is tuned.
+Of a script, one of the loaders is tuned that it has made when it asks for its first batch.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import shlex
-import sys
-import tempfile
-from collections.abc import Callable, MutableMapping
-from pathlib import Path
 from typing import Any
 
-from ..caught import run_script, why_not_caught
-from ..verification.command import write_json
-from ..verification.target import TargetError, check_command, find_object, names_an_object
+from ..targets import Starter, TargetError, add_json_option, epilog, find_object, run_target, write_json
 
 VALUED = ("--loader", "--seconds", "--json")
 """The options that take a value, which may be the word after them."""
 
-EPILOG = """\
-targets:   train.py --its --arguments     a loader that the script has made when it asks for its first batch
-           -m package.train               the same for a module
-           package.module:name            a DataLoader, some in a list or dict, or a function that returns such
-           path/to/file.py:name           the same in a file
-
-status:    0 printed; 1 the loader fails as it is; 2 the command was not understood, no loader was found, or it was
-           not said which of several
-"""
+EPILOG = epilog(
+    "a loader that the script has made when it asks for its first batch",
+    "a DataLoader, some in a list or dict, or a function that returns such",
+    """0 printed; 1 the loader fails as it is; 2 the command was not understood, no loader was found, or it was
+           not said which of several""",
+)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -41,7 +29,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--loader", metavar="NAME", help="of several: its variable (train_loader), line (train.py:30) or number"
     )
-    parser.add_argument("--json", metavar="FILE", help="write the result as JSON; '-': to standard output, no table")
+    add_json_option(parser)
 
 
 def _seconds(word: str) -> float:
@@ -54,45 +42,25 @@ def _seconds(word: str) -> float:
     return seconds
 
 
-def tune_target(
-    options: argparse.Namespace,
-    command: list[str],
-    script_of: Callable[[list[str]], list[str]],
-    inject: Callable[[MutableMapping[str, str]], None],
-) -> int:
-    """Carry out ``fastload tune``.
+def tune_target(options: argparse.Namespace, command: list[str], starter: Starter) -> int:
+    """Carry out ``fastload tune``; return the exit status.
 
     Args:
         options: the parsed options.
         command: the target and its arguments.
-        script_of: returns the words that start a script.
-        inject: changes an environment as ``fastload run`` does.
-
-    Returns:
-        The exit status.
+        starter: starts a script.
 
     Raises:
         TargetError: the target is none.
     """
-    check_command("tune", command, "name the script that it starts: one process is measured")
     wanted: dict[str, Any] = {
         "seconds": options.seconds,
         "loader": options.loader,
-        "command": "" if names_an_object(command[0]) else shlex.join(command),
+        "command": shlex.join(command),
         "table": options.json != "-",
     }
-    with tempfile.TemporaryDirectory(prefix="fastload-tune-") as folder:
-        result = Path(folder) / "result.json"
-        wanted["result"] = str(result)
-        if names_an_object(command[0]):
-            _tune_object(command[0], wanted)
-        else:
-            # What the script prints must not stand among the JSON.
-            output = None if wanted["table"] else sys.stderr.fileno()
-            ended = run_script(script_of(command), inject, "FASTLOAD_TUNE", wanted, output)
-            if not result.exists():
-                raise TargetError(why_not_caught(command, ended))
-        found = json.loads(result.read_text(encoding="utf-8"))
+    instead = "name the script that it starts: one process is measured"
+    found = run_target("tune", command, wanted, starter, _tune_object, instead=instead)
     status: int = found["status"]
     if status == 0:
         write_json(options.json, found["json"])
@@ -121,9 +89,10 @@ def _tune_object(word: str, wanted: dict[str, Any]) -> None:
                 f"{word} is no DataLoader, holds none that was made just now, and returns none; it is of type "
                 f"{type(target).__name__}"
             )
-        tune_and_print([(loader, called, "") for called, loader in found], wanted)
+        # An object has no command that could be run with other defaults.
+        tune_and_print([(loader, called, "") for called, loader in found], {**wanted, "command": ""})
     finally:
         uninstall()
 
 
-__all__ = ["EPILOG", "VALUED", "TargetError", "add_options", "tune_target"]
+__all__ = ["EPILOG", "VALUED", "add_options", "tune_target"]

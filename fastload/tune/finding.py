@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..targets import TargetError
 from ..users_line import users_frame
-from ..verification.target import TargetError
 
 
 @dataclass(frozen=True, slots=True)

@@ -96,7 +96,7 @@ class TuneReport:
             )
         runner_up = outcome.runner_up
         if runner_up is None:
-            return "nothing is recommended: no setting with the same batches is faster than the present one"
+            return "nothing is recommended: no setting with the same batches was faster than the present one each time"
         words = runner_up.setting.in_words(outcome.present.setting)
         if runner_up.differs or runner_up.failed:
             why = f"gives other batches ({runner_up.differs})" if runner_up.differs else f"failed ({runner_up.failed})"

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import copy
 import itertools
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import fields
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.utils.data import BatchSampler, IterableDataset
@@ -28,7 +29,7 @@ from ..verification.record import first_difference, undisturbed
 from ..verification.subject import Parts, copied
 from .search import Slice
 from .settings import Setting
-from .usage import memory, processor_seconds
+from .usage import memory, processor_seconds, scheduled_seconds
 
 _SEED = 0
 # Batches that are compared in each slice, if they take no more than this part of it; and in the long comparison.
@@ -126,13 +127,16 @@ class Runner:
             prints = self._printed(itertools.chain([batch], iterator), _COMPARED, _COMPARING * self._slice_s)
             differs = self._compare(prints)
             rows = self._loader.batch_size or sum(one.num_rows for one in prints) / len(prints)
-            batches, seconds, cpu_s = self._timed(twin, iterator)
+            timed = self._timed(twin, iterator)
             held = memory()
-        self._rate = max(self._rate, batches * rows / seconds)
+        number = timed.batches * rows
+        self._rate = max(self._rate, number / timed.seconds)
         return Slice(
-            rate=batches * rows / seconds,
+            rate=number / timed.seconds,
             first_s=first_s,
-            cpu_s=None if cpu_s is None else cpu_s / (batches * rows),
+            cpu_s=None if timed.cpu_s is None else timed.cpu_s / number,
+            blocked_s=None if timed.blocked_s is None else timed.blocked_s / number,
+            queued_s=None if timed.queued_s is None else timed.queued_s / number,
             memory=None if held is None or before is None else max(0, held - before),
             differs=differs,
         )
@@ -274,8 +278,8 @@ class Runner:
 
     # -- what is timed ------------------------------------------------------------------------------------------------
 
-    def _timed(self, twin: Any, iterator: Iterator[Any]) -> tuple[int, float, float | None]:
-        """Return how many batches were loaded in how many seconds, and with how much processor time.
+    def _timed(self, twin: Any, iterator: Iterator[Any]) -> _Timed:
+        """Load batches for the time of a slice.
 
         Of long epochs that is what is loaded once the batches that were ready are given out; of short ones, whole
         epochs with their start.
@@ -283,23 +287,45 @@ class Runner:
         ahead = slots_in_flight(twin.num_workers, twin.prefetch_factor or 0)
         if not self._is_short(ahead):
             _drain(iterator, ahead)
-            before, begun = processor_seconds(), time.perf_counter()
+            makers = _makers(twin, iterator)
+            before, scheduled, begun = processor_seconds(), scheduled_seconds(makers), time.perf_counter()
             number, seconds = _count(iterator, begun, self._slice_s)
             if number >= 2:
-                return number, seconds, _less(processor_seconds(), before)
+                cpu_s, after = _less(processor_seconds(), before), scheduled_seconds(makers)
+                if not makers or scheduled is None or after is None:
+                    return _Timed(number, seconds, cpu_s)
+                ran, queued = after[0] - scheduled[0], after[1] - scheduled[1]
+                return _Timed(number, seconds, cpu_s, max(0.0, len(makers) * seconds - ran - queued), queued)
         before, begun, total = processor_seconds(), time.perf_counter(), 0
         while total == 0 or time.perf_counter() - begun < self._slice_s:
             number, seconds = _count(iter(twin), begun, _LONGEST * self._slice_s)
             if not number:
                 raise ConfigError("the loader gives no batch in its second epoch")
             total += number
-        return total, seconds, _less(processor_seconds(), before)
+        return _Timed(total, seconds, _less(processor_seconds(), before))
 
     def _is_short(self, ahead: int) -> bool:
         try:
             return len(self._loader) < 2 * ahead + 2 * _COMPARED
         except TypeError:  # a stream
             return False
+
+
+class _Timed(NamedTuple):
+    """What came of a slice, as in :class:`~.search.Slice`, but of all its batches together."""
+
+    batches: int
+    seconds: float
+    cpu_s: float | None
+    blocked_s: float | None = None
+    queued_s: float | None = None
+
+
+def _makers(loader: Any, iterator: Any) -> list[int]:
+    """Return the native ids of the threads of this process that make the samples of an iterator of ours."""
+    if not loader.num_workers:
+        return [threading.get_native_id()]  # a Thread does not know its own any more after a fork
+    return [worker.native_id for worker in iterator._workers] if loader.worker_method == "thread" else []
 
 
 @contextmanager

@@ -13,8 +13,8 @@ from typing import Any
 
 from .. import caught
 from ..plan_tables import name_of, show
+from ..targets import TargetError
 from ..verification.run import told
-from ..verification.target import TargetError
 from .finding import Found, chosen, names_in_stack
 from .run import tune
 

@@ -44,6 +44,11 @@ class Slice:
     """From ``iter()`` to the first batch."""
     cpu_s: float | None = None
     """Processor time a sample, of this process and the workers; None where the system does not say."""
+    blocked_s: float | None = None
+    """Time a sample in which the thread that makes it neither ran nor was ready to: blocked, or waiting for Python's
+    interpreter. None with worker processes, for short epochs, and where the system does not say."""
+    queued_s: float | None = None
+    """The same, ready to run while others had the processors."""
     memory: int | None = None
     """Bytes that this process and the workers hold more than this process did before; None as above."""
     differs: str = ""
@@ -152,7 +157,7 @@ class _Search:
             try:
                 chain[-1].differs = self.runner.check(chain[-1].setting)
             except Exception as error:  # as in a slice
-                chain[-1].failed = _in_a_line(error)
+                chain[-1].failed = in_a_line(error)
             if chain[-1].eligible:
                 break
             chain.pop()
@@ -171,7 +176,7 @@ class _Search:
         except Exception as error:  # of the user's code, or of a check of arguments
             if trial.setting == self.present:
                 raise
-            trial.failed = _in_a_line(error)
+            trial.failed = in_a_line(error)
             return None
         trial.slices.append(slice_)
         trial.differs = trial.differs or slice_.differs
@@ -245,12 +250,12 @@ def _is_faster(ratios: list[float]) -> bool:
     return min(ratios) > 1.0 and gain >= (_STEP if len(ratios) > 1 else _AT_ONCE)
 
 
-def _in_a_line(error: Exception) -> str:
+def in_a_line(error: Exception) -> str:
+    """Return what went wrong: of a worker's error, which has its traceback in the message, the last line."""
     lines = str(error).strip().splitlines()
-    # A worker's error has its traceback in the message; what it says stands in the last line.
     said = (lines[-1] if "Traceback" in str(error) else lines[0]) if lines else ""
     # What is to be done about it does not matter here.
     return said.partition(". ")[0] if isinstance(error, ConfigError) else f"{type(error).__name__}: {said}"
 
 
-__all__ = ["Measure", "Outcome", "Slice", "Trial", "search"]
+__all__ = ["Measure", "Outcome", "Slice", "Trial", "in_a_line", "search"]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import resource
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 _KINDS = ("Pss_Anon:", "Pss_Shmem:")
@@ -27,6 +27,18 @@ def processor_seconds() -> float | None:
     except OSError:  # it ended meanwhile, or there is no /proc
         return None
     return total
+
+
+def scheduled_seconds(threads: Sequence[int]) -> tuple[float, float] | None:
+    """Return for how long threads ran, and were ready to run while others had the processors: sums.
+
+    They are threads of this process, by their native ids. None where the system does not say it, or one has ended.
+    """
+    try:
+        said = [Path(f"/proc/self/task/{thread}/schedstat").read_text().split() for thread in threads]
+    except OSError:
+        return None
+    return sum(int(one[0]) for one in said) / 1e9, sum(int(one[1]) for one in said) / 1e9
 
 
 def memory() -> int | None:
@@ -50,4 +62,4 @@ def _descendants() -> Iterator[int]:
             waiting += children
 
 
-__all__ = ["memory", "processor_seconds"]
+__all__ = ["memory", "processor_seconds", "scheduled_seconds"]

@@ -146,7 +146,10 @@ class Subject:
     notes: list[str] = field(default_factory=list)
     on_error: str = "raise"
     max_errors: int = 0
-    """Of a loader of fastload's, as the one before it."""
+    fuse: bool | str = "auto"
+    decoder: str = "auto"
+    resident: str | None = None
+    """Arguments of fastload's loader, as the four before it."""
     spawn_reason: str | None = None
     """Why processes cannot be started by spawn."""
     _shared: str | None = None
@@ -203,7 +206,7 @@ class Subject:
         arguments["collate_fn"] = parts.collate_fn
         if setting.indices_only:
             dataset, arguments["collate_fn"] = Indices(length), _as_it_is
-        elif by_samples and self.collates_by_default and not self.iterable:
+        elif by_samples and self.collates_by_default and not self.iterable and self.fuse is not True:
             dataset = HashedSamples(dataset)
         elif by_samples:
             arguments["collate_fn"] = SampleLeaves(self.auto_collation)
@@ -218,10 +221,16 @@ class Subject:
             arguments["generator"] = torch.Generator().manual_seed(self.seed % (1 << 63))
         if setting.engine == "torch":
             return _torchs(dataset, **arguments)
+        # All of them are given, since defaults may be others: see defaults.py.
+        arguments |= {"seed": None, "chunk_size": None, "on_error": "raise", "decoder": "auto", "device": None}
+        # True does not go with torch's streams.
+        arguments["fuse"] = "auto" if self.fuse is True else self.fuse
+        arguments["resident"] = None if by_samples or setting.indices_only else self.resident
         if setting.seeding == "sample":
             arguments |= {"seed": self.seed, "chunk_size": setting.chunk_size}
             if not setting.indices_only:
                 arguments |= {"on_error": self.on_error, "max_errors": self.max_errors}
+                arguments |= {"fuse": self.fuse, "decoder": self.decoder}
         return DataLoader(
             dataset,
             worker_method="thread" if num_workers and setting.method == "thread" else "multiprocessing",
@@ -384,6 +393,10 @@ def _of_loader(loader: Any, seed: int | None, timeout: float, name: str | None) 
         notes.append("seeding='torch' depends on num_workers by its nature; verified with seeding='sample'")
     if not getattr(loader, "in_order", True):
         notes.append("in_order=False gives batches as they are completed; verified in order")
+    resident = getattr(loader, "resident", None)
+    if resident == "device":
+        resident = "host"
+        notes.append("resident='device' is verified on the host, as resident='host'")
     if getattr(loader, "batch_transform", None) is not None:
         notes.append("batch_transform is left out: compared are the batches that it gets")
     if type(loader).__iter__ not in (compat.TorchDataLoader.__iter__, DataLoader.__iter__):
@@ -415,6 +428,9 @@ def _of_loader(loader: Any, seed: int | None, timeout: float, name: str | None) 
         notes=notes,
         on_error=getattr(loader, "on_error", "raise"),
         max_errors=getattr(loader, "max_errors", 0),
+        fuse=getattr(loader, "fuse", "auto"),
+        decoder=getattr(loader, "decoder", "auto"),
+        resident=resident,
     )
 
 

@@ -316,7 +316,7 @@ def _encoded(sink: _FileSink | _MessageSink, result: Result, item: WorkItem | No
 
 
 def _keep_freed_memory() -> None:
-    """Let malloc keep what a sample frees for the next sample, up to 128 MiB, where it is glibc's.
+    """Let malloc keep what a sample frees for the next sample, up to 32 MiB, where it is glibc's.
 
     By default large blocks go back to the system at once and come again as fresh pages, to be zeroed: 65 to 200 page
     faults for an image of 224 x 224 floats, a fifth of its system time.
@@ -325,8 +325,8 @@ def _keep_freed_memory() -> None:
         mallopt = ctypes.CDLL(None).mallopt
     except (AttributeError, OSError, TypeError):
         return
-    mallopt(_M_MMAP_THRESHOLD, 32 << 20)
-    mallopt(_M_TRIM_THRESHOLD, 128 << 20)
+    mallopt(_M_MMAP_THRESHOLD, 8 << 20)
+    mallopt(_M_TRIM_THRESHOLD, 32 << 20)
 
 
 def _watch_parent(parent_pid: int) -> None:

@@ -282,6 +282,34 @@ def test_replaced_methods_of_pillow_are_used(monkeypatch):
     assert len(calls) == 4
 
 
+@pytest.mark.parametrize(
+    ("owner", "name"),
+    [
+        (Image.Image, "_new"),
+        (Image.Image, "_crop"),
+        (Image.Image, "load"),
+        (JpegImagePlugin.JpegImageFile, "load_prepare"),
+        (JpegImagePlugin.JpegImageFile, "load_read"),
+        (JpegImagePlugin.JpegImageFile, "load_end"),
+    ],
+)
+def test_replaced_methods_that_pillows_own_methods_call_are_used(owner, name, monkeypatch):
+    original, calls = getattr(owner, name), []
+
+    def counted(image: Any, *args: Any) -> Any:
+        calls.append(name)
+        return original(image, *args)
+
+    def make() -> Any:
+        monkeypatch.setattr(owner, name, counted)
+        opened(FILE).convert("RGB").crop((0, 0, 9, 8)).resize((5, 5))
+        monkeypatch.undo()
+        made, calls[:] = len(calls), []
+        return made
+
+    assert_equal(make)
+
+
 def test_openers_that_others_registered_are_asked(monkeypatch):
     class Own(JpegImagePlugin.JpegImageFile):
         format = "JPEG"

@@ -94,8 +94,8 @@ def test_a_change_that_needs_an_edit_of_the_script_is_not_run_again(recording):
     assert done.returncode == 2
     assert done.stderr == (
         "fastload whatif: --rerun changes num_workers, prefetch_factor, in_order, persistent_workers, fuse, "
-        "seeding, engine from outside, and cache takes an edit: make the change in the script, record it again, and "
-        "see fastload compare\n"
+        "seeding, worker_method, engine from outside, and cache takes an edit: make the change in the script, record "
+        "it again, and see fastload compare\n"
     )
 
 
@@ -107,6 +107,14 @@ def test_a_change_that_needs_an_edit_of_the_script_is_not_run_again(recording):
         (["--out", "new"], "--out is the folder of the second recording; give --rerun too"),
         (["--num-workers", "0", "--prefetch-factor", "4"], "prefetch_factor=4 is for workers, and there are none; set"),
         (["--num-workers", "0", "--persistent-workers"], "persistent_workers=True is for workers, and there are none"),
+        (
+            ["--num-workers", "0", "--worker-method", "thread"],
+            "worker_method=thread is for workers, and there are none",
+        ),
+        (
+            ["--worker-method", "thread"],
+            "worker_method is an argument of fastload's loader; set the engine to fastload",
+        ),
         (["--num-workers", "-1"], "num_workers must be an integer of at least 0, got -1"),
         (["--uint8"], "uint8 and pin_memory change copies to a device, and the recording has none that wait"),
         (

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 import fastload
+from fastload.targets import TargetError
 from fastload.tune.finding import Found, chosen, loaders_in, names_in_stack
-from fastload.verification.target import TargetError
 
 
 def loader() -> Any:

@@ -110,7 +110,7 @@ def test_an_object_has_no_command_line(found):
 @pytest.mark.parametrize(
     ("runner_up", "too_short", "message"),
     [
-        (None, False, "no setting with the same batches is faster than the present one"),
+        (None, False, "no setting with the same batches was faster than the present one each time"),
         ("noise", False, "4 processes was 1.10 times [0.90 - 1.20] as fast, which may be noise"),
         ("noise", True, "the time did not suffice to tell 4 processes from the present setting"),
         ("differs", False, "4 processes gives other batches (batch 3), at last"),

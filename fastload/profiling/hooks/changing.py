@@ -13,7 +13,7 @@ from .unseen import leave, unseen
 VARIABLE = "FASTLOAD_CHANGE"
 """The environment variable with the change, as JSON: ``settings`` for the loaders that ``match``."""
 
-SETTABLE = ("num_workers", "prefetch_factor", "in_order", "persistent_workers", "fuse", "seeding")
+SETTABLE = ("num_workers", "prefetch_factor", "in_order", "persistent_workers", "fuse", "seeding", "worker_method")
 """Arguments of a DataLoader that can be set; torch's takes no notice of those that are fastload's only."""
 
 _OF_WORKERS = ("prefetch_factor", "persistent_workers", "multiprocessing_context", "timeout")

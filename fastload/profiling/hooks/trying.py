@@ -1,7 +1,8 @@
 """What samples would cost with other settings: tried on some of them, in a child of the script's process, as it ends.
 
 Nothing of the script's changes by that: generators, files and memory are the child's own. What counts is processor
-time, which other programs on the machine hardly change. Whatever goes wrong is a reason why nothing is known.
+time, which other programs on the machine hardly change; for worker threads also how long they are blocked, since they
+wait for each other. Whatever goes wrong is a reason why nothing is known.
 """
 
 from __future__ import annotations
@@ -22,13 +23,18 @@ if TYPE_CHECKING:
 
 
 _CPU_SECONDS, _SECONDS = 3.0, 8.0
-"""For all trials with one loader: on the CPU, and by the clock."""
+"""For all trials without workers, with one loader: on the CPU, and by the clock."""
 _MOST_SECONDS = 20.0
 """After which the child is ended, whatever it is at."""
 _BATCH_CPU_SECONDS, _BATCH_SECONDS = 0.05, 0.2
 """A batch has so few samples that it takes no longer: on the CPU, and by the clock."""
 _MOST_ROUNDS, _FEWEST_ROUNDS = 12, 3
 _MOST_LOADERS = 2
+_THREADS_SECONDS, _SLICE_SECONDS, _CHECK_SECONDS = 2.5, 0.2, 0.4
+"""For all trials with threads; for one of them; and for comparing samples that threads made, each of both sides."""
+_MOST_THREADS = 16
+_THREADS_BATCHES, _THREADS_SAMPLES = 1_000, 200_000
+"""So long is an epoch at most that threads load; a trial ends long before."""
 
 
 class Trying:
@@ -86,33 +92,39 @@ class Trying:
                 os.dup2(nothing, descriptor)
             sys.stdout = sys.stderr = open(os.devnull, "w")  # noqa: SIM115 # the script's may write elsewhere
             self._unhook()
-            found: dict[str, Any]
             try:
-                found = _try(loader)
+                found, threads = _try(loader)
             except Exception as error:
-                found = {"reason": f"{type(error).__name__}: {error}"[:200]}
-            os.write(writing, json.dumps(found).encode())  # less than a pipe holds
+                found, threads = {"reason": f"{type(error).__name__}: {error}"[:200]}, None
+            os.write(writing, json.dumps(found).encode() + b"\n")  # less than a pipe holds
+            tried = {} if threads is None else threads.tried()  # which may hang, or end the process
+            os.write(writing, json.dumps(tried).encode() + b"\n")
         finally:
             os._exit(0)
 
 
 def _answer(reading: int) -> dict[str, Any]:
-    text = b""
+    text, reason = b"", f"it took longer than {_MOST_SECONDS:.0f} s"
     until = time.monotonic() + _MOST_SECONDS
     while select.select([reading], [], [], max(0.0, until - time.monotonic()))[0]:
         part = os.read(reading, 1 << 16)
         if not part:
-            try:
-                found: dict[str, Any] = json.loads(text)
-            except ValueError:
-                return {"reason": "the process that tried it has died"}
-            return found
+            reason = "the process that tried it has died"
+            break
         text += part
-    return {"reason": f"it took longer than {_MOST_SECONDS:.0f} s"}
+    found: dict[str, Any] = {}
+    *lines, _ = text.split(b"\n")
+    for line in lines:
+        said = json.loads(line)
+        found.update({**said, "reasons": found.get("reasons", []) + said.get("reasons", [])})
+    return found if len(lines) > 1 else {"reason": reason, **found}
 
 
-def _try(loader: Any) -> dict[str, Any]:
-    """Return for each choice the processor time of some batches, in ns, each with the same samples as the others'."""
+def _try(loader: Any) -> tuple[dict[str, Any], _Threads | None]:
+    """Return for each choice the processor time of some batches, in ns, each with the same samples as the others'.
+
+    And what tries threads.
+    """
     import random  # not before the script, which may have a module of that name
 
     import torch
@@ -123,9 +135,9 @@ def _try(loader: Any) -> dict[str, Any]:
     torch.set_num_threads(1)  # as in a worker
     dataset = loader.dataset
     if isinstance(dataset, IterableDataset):
-        return {"reason": "an IterableDataset cannot be asked for a sample again"}
+        return {"reason": "an IterableDataset cannot be asked for a sample again"}, None
     if loader.batch_size is None and loader.batch_sampler is None:
-        return {"reason": "the dataset makes its batches itself"}
+        return {"reason": "the dataset makes its batches itself"}, None
     length = len(dataset)
     draw = random.Random(0)
     dataset[draw.randrange(length)]  # whatever is done once
@@ -155,11 +167,90 @@ def _try(loader: Any) -> dict[str, Any]:
         taken = sum(map(sum, spent.values())) / 1e9 / _CPU_SECONDS, (time.perf_counter() - begun) / _SECONDS
         if number >= _FEWEST_ROUNDS and max(taken) > 1:
             break
-    return {
+    found = {
         "samples": size,
         "found": [{**choice._asdict(), "cpu_ns": times[1:]} for choice, times in spent.items()],  # without the first
         "reasons": [{**choice._asdict(), "reason": reason} for choice, reason in reasons.items()],
     }
+    threads = mine if mine.engine == "fastload" else TRIED[0]
+    return found, _Threads(loader, threads._replace(threads=0), size) if threads in running else None
+
+
+class _Threads:
+    """Tries worker threads as ``fastload tune`` does: on copies of the dataset, and only if they make the same samples.
+
+    Args:
+        loader: the script's.
+        choice: what its loader would be set to beside.
+        size: of a batch.
+    """
+
+    def __init__(self, loader: Any, choice: Choice, size: int) -> None:
+        from ...cgroups import processors
+
+        self._loader = loader
+        self._choice = choice
+        self._size = size
+        numbers = {min(processors(), _MOST_THREADS), loader.num_workers}
+        self._numbers = [number for number in sorted(numbers) if 0 < number <= _MOST_THREADS]
+
+    def tried(self) -> dict[str, Any]:
+        """Return what a sample takes in threads, in ns, round by round; or reasons."""
+        from ...errors import ConfigError
+        from ...tune.search import in_a_line
+
+        try:
+            if self._choice.seeding == "torch":
+                raise ConfigError('with seeding="torch" samples depend on the workers: fastload tune tries it')
+            return {"rounds": self._tried()}
+        except Exception as error:
+            reasons = [{**self._with(one)._asdict(), "reason": in_a_line(error)[:200]} for one in self._numbers]
+            return {"reasons": reasons}
+
+    def _with(self, number: int) -> Choice:
+        return self._choice._replace(threads=number)
+
+    def _tried(self) -> list[dict[str, Any]]:
+        import multiprocessing
+        import random
+
+        from ...errors import ConfigError
+        from ...loader import DataLoader
+        from ...tune.runner import Runner, setting_of
+
+        multiprocessing.set_start_method("fork", force=True)  # others take longer to start than a trial
+        length, number = len(self._loader.dataset), min(_THREADS_BATCHES * self._size, _THREADS_SAMPLES)
+        settings: Any = {"fuse": self._choice.fuse, "seeding": self._choice.seeding}
+        made: Any = DataLoader(
+            self._loader.dataset,
+            batch_size=self._size,
+            sampler=random.Random(1).choices(range(length), k=number),
+            collate_fn=self._loader.collate_fn,
+            worker_init_fn=self._loader.worker_init_fn,
+            **settings,
+        )
+        runner, inline = Runner(made, _SLICE_SECONDS, _CHECK_SECONDS, 0.0), setting_of(made)
+        alone = runner.measure(inline)  # its samples are those that the others' are compared with
+        threads = {one: inline.having(num_workers=one, worker_method="thread") for one in self._numbers}
+        if differs := runner.check(threads[self._numbers[-1]]):
+            raise ConfigError(f"threads make other samples: {differs}")
+        rounds: dict[int, list[list[int]]] = {one: [] for one in threads}
+        begun = time.perf_counter()
+        for place in range(_MOST_ROUNDS):
+            for one, setting in threads.items():
+                same = setting.having(worker_method="multiprocessing")
+                slices = {each: runner.measure(each) for each in ((setting, same) if place % 2 else (same, setting))}
+                in_threads, in_processes = slices[setting], slices[same]
+                if in_threads.differs:
+                    raise ConfigError(f"threads make other samples: {in_threads.differs}")
+                times = alone.blocked_s, in_processes.cpu_s, in_threads.cpu_s, in_threads.blocked_s, in_threads.queued_s
+                known = [round(1e9 * each) for each in times if each is not None]
+                if len(known) < len(times):
+                    raise ConfigError("this system does not say how long a thread waits for a core (schedstat)")
+                rounds[one].append(known)
+            if place + 1 >= _FEWEST_ROUNDS and time.perf_counter() - begun > _THREADS_SECONDS:
+                break
+        return [{**self._with(one)._asdict(), "rounds": found} for one, found in rounds.items()]
 
 
 def _batches(loader: Any, choice: Choice, indices: list[int], size: int) -> Iterator[Any]:
