@@ -71,7 +71,8 @@ class Mover:
         first: dict[str, Any] = {}
         self._buffers: list[_Buffers] = [_Buffers(first) for _ in range(num_buffers)]
         self._turn = 0
-        self._handed_out = False
+        self._given_to: Any = None
+        """The stream that has the batch handed out last; None: the user has asked for another one since."""
         self._unconsumed: deque[Event] = deque()
         """Behind the batches that were handed out, while they have not come."""
         self._transforms = transform is not None or channels_last or num_buffers > 0
@@ -197,8 +198,7 @@ class Mover:
     def hand_out(self, made: Any, event: Any) -> Any:
         """Let the user's stream have a batch."""
         self.asked()
-        self._handed_out = True
-        self.lend(made, event, None)
+        self._given_to = self.lend(made, event, None)
         return made
 
     def lend(self, made: Any, event: Any, has_it: Any) -> Any:
@@ -214,9 +214,9 @@ class Mover:
 
     def asked(self) -> None:
         """The user asks for the next batch: what he has queued with the last one is all there will be."""
-        if self._handed_out and self.streams is not None:
-            self._unconsumed.append(self.streams.mark_compute())
-        self._handed_out = False
+        if self._given_to is not None and self.streams is not None:
+            self._unconsumed.append(self.streams.mark_compute(self._given_to))
+        self._given_to = None
 
     def has_room(self, limit: int) -> bool:
         """Return whether fewer batches than this were handed out and are not consumed. Never blocks."""

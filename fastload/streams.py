@@ -54,8 +54,8 @@ class Streams(Protocol):
     def mark_transforms(self) -> Event:
         """Return an event behind the work of the transform stream so far."""
 
-    def mark_compute(self) -> Event:
-        """Return an event behind the work of the compute stream so far."""
+    def mark_compute(self, stream: Any = None) -> Event:
+        """Return an event behind the work so far of the compute stream, or of one that was it before."""
 
     def transforms_wait(self, event: Any) -> None:
         """Let the transform stream wait for an event."""
@@ -124,9 +124,9 @@ class DeviceStreams:
         """See :class:`Streams`."""
         return self._mark(self._transforms)
 
-    def mark_compute(self) -> Event:
+    def mark_compute(self, stream: Any = None) -> Event:
         """See :class:`Streams`."""
-        return self._mark(self.compute_stream())
+        return self._mark(self.compute_stream() if stream is None else stream)
 
     def _mark(self, stream: Any) -> Event:
         event = self._module.Event(**self._sleeping)

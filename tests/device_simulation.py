@@ -267,8 +267,8 @@ class SimulatedStreams:
     def mark_transforms(self) -> Event:
         return Event(self.transforms)
 
-    def mark_compute(self) -> Event:
-        return Event(self.compute)
+    def mark_compute(self, stream: Stream | None = None) -> Event:
+        return Event(stream or self.compute)
 
     def transforms_wait(self, event: Event) -> None:
         self.transforms.wait(event)

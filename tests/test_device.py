@@ -261,6 +261,16 @@ def into_fixed_places_of_an_epoch_that_was_left(streams: SimulatedStreams, kind:
         ahead.close()
 
 
+def into_fixed_places_with_another_stream_of_the_users(streams: SimulatedStreams, kind: Any) -> None:
+    mover = moved_with(streams, num_buffers=3)
+    for name in ("first", "second"):
+        streams.compute = Stream(name, streams.host)
+        ahead = kind(Recycled(9), mover, 1, patient=True)
+        for _ in range(2):
+            streams.kernel(ahead.next()["x"])
+        ahead.close()
+
+
 def from_the_device(streams: SimulatedStreams, kind: Any) -> None:
     batches = ({"x": streams.made(torch.full((4,), float(number)))} for number in range(6))
     source = Failing([])
@@ -290,6 +300,7 @@ SCENES = [
     transformed_slowly,
     into_fixed_places,
     into_fixed_places_of_an_epoch_that_was_left,
+    into_fixed_places_with_another_stream_of_the_users,
     from_the_device,
     with_a_weight_of_the_users,
 ]
