@@ -54,25 +54,22 @@ class BatchKeys:
         """Return the draws of a batch."""
         if self._key is None or self._key[0] != origin.epoch:
             self._key = origin.epoch, Keys(self._seed, origin.epoch, BATCH).key(0)
-        indices = origin.indices
+        indices, key = origin.indices, self._key[1]
+        named = self._ids_are_indices and indices is not None
+        epochs = (origin.epoch, self._of_all_epochs) if named else None
+        ids = np.asarray(indices, dtype=np.int64).reshape(-1) if named else None
+        if ids is not None and not self._length and not origin.left_out:
+            return Draws(key, ids, epochs=epochs)
         # Without auto-collation an index is a batch, which has one position.
         count = len(indices) if self._auto_collation and hasattr(indices, "__len__") else 1
         places = np.arange(count, dtype=np.int64)
         if origin.left_out:
             places = np.delete(places, origin.left_out)
-        ids = origin.position + self._stride * places
-        repeats = None
-        if indices is None:
-            return Draws(self._key[1], ids)
-        epochs = None
-        if self._ids_are_indices:
-            epochs = origin.epoch, self._of_all_epochs
-            if self._length:
-                repeats = ids // self._length
-            ids = np.asarray(origin.indices, dtype=np.int64).reshape(-1)
-            if origin.left_out:
-                ids = ids[places]
-        return Draws(self._key[1], ids, repeats, epochs=epochs)
+        positions = origin.position + self._stride * places
+        if ids is None:
+            return Draws(key, positions)
+        repeats = positions // self._length if self._length else None
+        return Draws(key, ids[places] if origin.left_out else ids, repeats, epochs=epochs)
 
 
 __all__ = ["BatchKeys", "Origin"]

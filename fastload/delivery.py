@@ -299,6 +299,7 @@ class Delivery:
         deadline = time.monotonic() + self._timeout if self._timeout > 0 else None
         while self._pending():
             done = self._counts_done()
+            self._lock_one()
             self._pool.wait(None if deadline is None else max(0.0, deadline - time.monotonic()))
             self._receive()
             self._refill()
@@ -311,6 +312,15 @@ class Delivery:
                 elif time.monotonic() >= deadline:
                     raise LoadTimeout(f"DataLoader timed out after {self._timeout} seconds")
         return None
+
+    def _lock_one(self) -> None:
+        """Page-lock one more of the slots in flight, since the time is there: later it would be the training loop's."""
+        layout, slots = self._book.layout, self._pool.slots
+        if layout is None or slots.memory.page_lock is None:
+            return
+        for batch in self._batches.values():
+            if batch.slot and batch.num_rows and slots.lock(batch.slot, layout.offsets(batch.num_rows)[1]):
+                return
 
     def _counts_done(self) -> int:
         return sum(batch.missing == 0 for batch in self._batches.values())

@@ -1,42 +1,35 @@
-"""Batches of the host to batches of a device, ahead of time, on a stream of their own.
+"""Batches of the host to batches of a device, ahead of time, on streams of their own.
 
 ::
 
-    host batches ─> copy on the side stream ─> transform on the side stream ─> [depth batches ahead] ─> training loop
-         ▲                    │ event: copied                                          │
-         └── host memory free ┘                     compute stream waits for the event ┘
+    host batches ─> copy (copy stream) ─> transform (transform stream) ─> [depth batches ahead] ─> training loop
+         ▲                │ event: copied            │ event: made                                     │
+         └─ host memory free ┘                       compute stream waits for it        event: consumed ┘
 
-In: batches in order, from any iterator. Out: the same batches with their tensors on the device. Nothing here waits for
-the device on the host, but :meth:`DeviceAhead.close` where copies are under way.
+In: batches in order, from any iterator. Out: the same batches with their tensors on the device.
 
-NOTE [Two streams, two waits]
-The compute stream waits for the event behind a batch's copy and transform before the batch is handed out. The other
-direction: a batch's memory must not be written again while kernels that read it are queued on the compute stream. What
-was allocated on the side stream is given back to the allocator for the side stream when its last reference goes, which
-is before those kernels have run. So each tensor that is handed out is told of the compute stream (``record_stream``),
-and the allocator waits for it. With fixed buffers, which are never freed, an event of the compute stream is recorded
-when the user asks for the next batch, and the side stream waits for it before it writes that buffer again.
-
-And the host's side: a copy from page-locked memory is still reading it when the call has returned. So a host batch is
-kept until the event behind its copy has come, which is asked, not waited for.
+NOTE [Back-pressure]
+The host queues work faster than the device does it, and memory that the device is still to read cannot be used again.
+So batch ``k`` is copied only when the device has done all work that was queued with batch ``k - (depth + 2)``: behind
+each batch an event of the compute stream is recorded when the user asks for the next one. What is copied ahead of the
+user's demand waits for his next call where that event has not come. The host itself waits for it only where the batch
+that is asked for has not been copied: the user is then ``depth + 1`` steps ahead of the device, which has enough to do.
 """
 
 from __future__ import annotations
 
 import os
-import weakref
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 import torch
-from torch import Tensor
 
-from .errors import ConfigError, DatasetError, LoadTimeout, NotReady
-from .nesting import Key, copied_but_tensors, leaves_of, map_leaves, moves, paths_of, tensors_at, tensors_in
+from .errors import ConfigError, LoadTimeout, NotReady
+from .moving import Moved, Mover
+from .nesting import Key
 from .sampling import as_integer
-from .streams import Streams, device_of, streams_of
+from .streams import Event, device_of, streams_of
 
 
 class Loaded(NamedTuple):
@@ -61,211 +54,10 @@ class Source(Protocol):
         """Return the next batch if it is complete; else raise :class:`NotReady`."""
 
 
-class Mover:
-    """Moves batches to a device: what is copied, how it lies there, and what is done with it.
+class _Ready(NamedTuple):
+    """A batch that waits for its turn, or the error in its place."""
 
-    Args:
-        device: where to.
-        streams: its streams; None: everything happens at once, in order.
-        keep_on_host: paths of parts that stay where they are (``"lengths"``, ``1``, ``"meta.lengths"``).
-        channels_last: four-dimensional tensors lie NHWC in memory, on the device.
-        transform: what is done with a batch on the device: (batch, its draws) -> batch.
-        num_buffers: batches are put into this many fixed places in turn; 0: each has memory of its own.
-    """
-
-    def __init__(
-        self,
-        device: torch.device,
-        streams: Streams | None,
-        *,
-        keep_on_host: Collection[Key] = (),
-        channels_last: bool = False,
-        transform: Callable[[Any, Any], Any] | None = None,
-        num_buffers: int = 0,
-    ) -> None:
-        self.device = device
-        self.streams = streams
-        self._kept = frozenset(str(key) for key in keep_on_host)
-        self._channels_last = channels_last
-        self._transform = transform
-        first: dict[str, Any] = {}
-        self._buffers: list[_Buffers] = [_Buffers(first) for _ in range(num_buffers)]
-        self._turn = 0
-        self._last: _Buffers | None = None
-        self._user: weakref.ref[Any] | None = None
-        self._checked = not self._kept
-
-    def begin(self, user: object) -> None:
-        """A stage begins to use this.
-
-        Raises:
-            RuntimeError: another one does, and there are fixed places.
-        """
-        if self._buffers:
-            if self._user is not None and self._user() not in (None, user):
-                raise RuntimeError(
-                    "with fixed_buffers=True one iteration at a time: the one before is not over, and its batches lie "
-                    "where the next ones would; end it first"
-                )
-            self._user = weakref.ref(user)
-            self.asked()
-        if self.streams is not None:  # what the user has made for the transform until now
-            self.streams.side_waits(self.streams.mark_compute())
-
-    def end(self) -> None:
-        """The stage has ended."""
-        self._user = None
-
-    def move(self, batch: Any, draws: Any, *, borrowed: bool = False) -> tuple[Any, Any]:
-        """Begin to move a batch.
-
-        Args:
-            batch: of the host.
-            draws: for the transform.
-            borrowed: see :class:`Loaded`: what stays on the host is copied.
-
-        Returns:
-            The batch on the device, and the event behind it; None where there are no streams.
-        """
-        if not self._checked:
-            self._check_paths(batch)
-        if borrowed:
-            batch = copied_but_tensors(batch, self._kept)
-        # What is no tensor is moved on the compute stream: nobody could tell the allocator of what is inside of it.
-        batch = map_leaves(batch, self._object_to_device, self._kept)
-        if self.streams is None:
-            return self._made(batch, draws), None
-        map_leaves(batch, self._used_by_side, self._kept)
-        with self.streams.beside():
-            made = self._made(batch, draws)
-            return made, self.streams.mark_side()
-
-    def mark(self) -> Any:
-        """Return an event behind all that was begun so far; None where there are no streams."""
-        return None if self.streams is None else self.streams.mark_side()
-
-    def _check_paths(self, batch: Any) -> None:
-        paths = set(paths_of(batch))
-        if missing := self._kept - paths:
-            raise ConfigError(
-                f"keep_on_host names {', '.join(map(repr, sorted(missing)))}, and the batch has "
-                f"{', '.join(map(repr, sorted(paths))) or 'no parts'}"
-            )
-        self._checked = True
-
-    def _made(self, batch: Any, draws: Any) -> Any:
-        made = map_leaves(batch, self._to_device, self._kept)
-        if self._transform is not None:
-            try:
-                made = self._transform(made, draws)
-            except StopIteration as error:  # in a loop it would end the epoch without a word
-                raise DatasetError("the batch transform raised StopIteration, which would end the iteration") from error
-        if not self._buffers:
-            return made
-        buffers = self._buffers[self._turn]
-        self._turn = (self._turn + 1) % len(self._buffers)
-        if self.streams is not None and buffers.consumed is not None:
-            self.streams.side_waits(buffers.consumed)
-        if self.streams is not None:
-            return buffers, buffers.fill(made, self.streams.copy_into, self.streams.holds)
-        kept = {id(leaf) for leaf in tensors_at(batch, self._kept)}
-        return buffers, buffers.fill(made, Tensor.copy_, lambda leaf: id(leaf) not in kept)
-
-    def _object_to_device(self, leaf: Any) -> Any:
-        return leaf if isinstance(leaf, Tensor) else leaf.to(self.device)
-
-    def _used_by_side(self, leaf: Any) -> Any:
-        if isinstance(leaf, Tensor) and self.streams is not None and self.streams.holds(leaf):
-            self.streams.used_by_side(leaf)
-        return leaf
-
-    def _to_device(self, leaf: Any) -> Any:
-        if not isinstance(leaf, Tensor):
-            return leaf
-        if self.streams is None:
-            leaf = leaf.to(self.device)
-        elif not self.streams.holds(leaf):
-            leaf = self.streams.to_device(leaf)
-        if self._channels_last and leaf.ndim == 4:
-            leaf = leaf.contiguous(memory_format=torch.channels_last)
-        return leaf
-
-    def hand_out(self, made: Any, event: Any) -> Any:
-        """Let the user's stream have a batch."""
-        self.asked()
-        if self.streams is not None:
-            self.streams.compute_waits(event)
-        if self._buffers:
-            self._last, made = made
-        self._used(made)
-        return made
-
-    def lend(self, part: Any, event: Any) -> None:
-        """Let the user's stream, which may be another one now, have a part of a batch that was handed out before."""
-        if self.streams is not None:
-            self.streams.compute_waits(event)
-        self._used(part)
-
-    def _used(self, made: Any) -> None:
-        if self.streams is not None:
-            for leaf in tensors_in(made):
-                if self.streams.holds(leaf):
-                    self.streams.used_by_compute(leaf)
-
-    def asked(self) -> None:
-        """The user asks for the next batch: what he has queued on the last one is all there will be, if it is fixed."""
-        if self._last is not None and self.streams is not None:
-            self._last.consumed = self.streams.mark_compute()
-        self._last = None
-
-
-class _Buffers:
-    """A fixed place for one batch on the device.
-
-    Args:
-        first: the batches' layout, by their tensors' paths, for all places; set by the first batch.
-    """
-
-    def __init__(self, first: dict[str, Any]) -> None:
-        self._first = first
-        self._places: dict[str, Tensor] = {}
-        self.consumed: Any = None
-
-    @torch.inference_mode(False)
-    @torch.no_grad()
-    def fill(self, made: Any, copy_into: Callable[[Tensor, Tensor], Any], belongs: Callable[[Tensor], bool]) -> Any:
-        """Copy a batch here and return it as it lies here. Tensors that do not belong here stay where they are."""
-        leaves = [(path, leaf) for path, leaf in leaves_of(made, moves) if moves(leaf)]
-        mine = {
-            path: leaf
-            for path, leaf in leaves
-            if isinstance(leaf, Tensor) and leaf.layout is torch.strided and belongs(leaf)
-        }
-        layout = {path: (tuple(leaf.shape), leaf.dtype, leaf.device) for path, leaf in mine.items()}
-        if not self._first:
-            self._first.update(layout)
-        if layout != self._first:
-            raise ConfigError(
-                "with fixed_buffers=True all batches must have the same shapes and dtypes, got "
-                f"{_in_words(layout)} after {_in_words(self._first)}; drop_last=True leaves a short last batch out"
-            )
-        for path, leaf in mine.items():
-            if path not in self._places:
-                self._places[path] = torch.empty_like(leaf)
-            copy_into(self._places[path], leaf)
-        paths = iter([path for path, _ in leaves])
-        return map_leaves(made, lambda leaf: self._places.get(next(paths), leaf))
-
-
-def _in_words(layout: dict[str, Any]) -> str:
-    return ", ".join(f"{path or 'the batch'}: {shape} of {dtype}" for path, (shape, dtype, _) in layout.items())
-
-
-@dataclass(slots=True)
-class _Moved:
-    made: Any
-    event: Any
-    error: BaseException | None = None
+    moved: Moved | BaseException
     loaded: Loaded | None = None
     """What it was made from, without the batch."""
 
@@ -287,9 +79,11 @@ class DeviceAhead:
         self._source = source
         self._mover = mover
         self._depth = depth
+        self._most_on_device = depth + 2
+        """Batches that were copied and are not consumed. See NOTE [Back-pressure]."""
         self._patient = patient
-        self._ready: deque[_Moved] = deque()
-        self._host: deque[tuple[Any, Any]] = deque()
+        self._ready: deque[_Ready] = deque()
+        self._host: deque[tuple[Event, Any]] = deque()
         self._unmoved: Loaded | None = None
         self.last: Loaded | None = None
         """What the batch given out last was made from, or the one in whose place an error was raised; without the
@@ -302,7 +96,7 @@ class DeviceAhead:
         mover.begin(self)
 
     def next(self) -> Any:
-        """Return the next batch, on the device. Blocks for the host's part only.
+        """Return the next batch, on the device. Blocks for the host's part, and where the device is far behind.
 
         Raises:
             Exception: as the source does, at the same place; or what the copy or transform raised.
@@ -317,17 +111,20 @@ class DeviceAhead:
         if self._begun:
             self._fill()
         self._begun = True  # the first batch does not wait for the others
-        moved = self._ready.popleft()
-        self.last, self.last_event = moved.loaded, moved.event
-        if moved.error is not None:
+        moved, self.last = self._ready.popleft()
+        self.last_event = None
+        if isinstance(moved, BaseException):
             try:
-                raise moved.error
+                raise moved
             finally:
                 del moved  # or its traceback would hold a frame that holds it
+        self.last_event = moved.event
         return self._mover.hand_out(moved.made, moved.event)
 
     def _fill(self) -> None:
         while len(self._ready) <= self._depth and not self._ended:
+            if not self._mover.has_room(self._most_on_device - len(self._ready)):
+                return
             try:
                 self._take(self._source.next if self._patient else self._source.next_nowait)
             except NotReady:
@@ -346,23 +143,25 @@ class DeviceAhead:
             except StopIteration as error:
                 self._ended = True
                 self._mover.end()
-                self._ready.append(_Moved(None, None, error))
+                self._ready.append(_Ready(error))
                 return
             except Exception as error:
-                self._ready.append(_Moved(None, None, error))
+                self._ready.append(_Ready(error))
                 return
         loaded = self._unmoved  # an interrupt leaves it for the next time
+        self._mover.make_room(self._most_on_device - len(self._ready))
+        noted = loaded._replace(batch=None)
         try:
-            made, event = self._mover.move(loaded.batch, loaded.draws, borrowed=loaded.borrowed)
+            moved = self._mover.move(loaded.batch, loaded.draws, borrowed=loaded.borrowed)
         except Exception as error:
             self._hold(self._mover.mark(), loaded.batch)  # some of it may be on its way
-            self._ready.append(_Moved(None, None, error, loaded._replace(batch=None)))
+            self._ready.append(_Ready(error, noted))
         else:
-            self._hold(event, loaded.batch)
-            self._ready.append(_Moved(made, event, None, loaded._replace(batch=None)))
+            self._hold(moved.copied, loaded.batch)
+            self._ready.append(_Ready(moved, noted))
         self._unmoved = None
 
-    def _hold(self, event: Any, batch: Any) -> None:
+    def _hold(self, event: Event | None, batch: Any) -> None:
         if event is not None:
             self._host.append((event, batch))
 
@@ -458,8 +257,9 @@ def prefetch(
 ) -> Prefetched:
     """Return an iterable that gives the batches of another one on a device, copied while the steps before them run.
 
-    Copies go over a side stream, and no call here waits for the device, but for sparse and nested tensors and for
-    objects with a ``to`` of their own, which are copied on your stream. What is not page-locked is copied through
+    Copies and the transform have streams of their own. A call waits for the device only where the loop is more than
+    ``depth + 1`` steps ahead of it, so that at most ``depth + 3`` batches lie there; and for sparse and nested tensors
+    and objects with a ``to`` of their own, which are copied on your stream. What is not page-locked is copied through
     page-locked memory of torch's allocator, so ``pin_memory=True`` saves that. For a :class:`fastload.DataLoader`
     its own argument ``device`` is better: it copies from its slots, and its state says what the loop was given.
 
@@ -468,7 +268,7 @@ def prefetch(
             that have ``to``, as ``PackedSequence``; what has not stays as it is.
         device: ``"cuda"``, ``"cuda:1"``, ..., or ``"cpu"``: the same, without a copy.
         depth: batches on the device beyond the one given out; at least 1. Also how far ``iterable`` is asked ahead.
-        transform: what is done with each batch on the device, on the side stream.
+        transform: what is done with each batch on the device, on a stream of its own.
         keep_on_host: parts that stay on the host, by their path: ``("lengths",)``, ``(1,)``, ``("meta.lengths",)``.
         channels_last: four-dimensional tensors get torch's channels-last format on the device.
         fixed_buffers: all batches are in the same ``depth + 2`` places in turn, for CUDA graphs. Such a batch is valid
@@ -522,3 +322,6 @@ def check_paths(name: str, paths: object) -> tuple[Key, ...]:
         if isinstance(path, bool) or not isinstance(path, (str, int)):
             raise ConfigError(f"{name} must hold keys or places, as 'lengths' or 1, got {path!r}")
     return tuple(paths)
+
+
+__all__ = ["DeviceAhead", "Loaded", "Mover", "Prefetched", "Source", "check_count", "check_paths", "prefetch"]

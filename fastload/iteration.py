@@ -25,13 +25,14 @@ from .agreement import compare_ranks
 from .batch_keys import BatchKeys, Origin
 from .decisions import Decisions, decide, ids_are_indices
 from .delivery import Counts, Delivery, Upcoming
-from .device import DeviceAhead, Loaded, Mover
+from .device import DeviceAhead, Loaded
 from .errors import LoadTimeout, NotReady, WorkerDied
 from .failures import NothingLeft
 from .forgiving import tolerance_of
 from .fusing import decodes_late, fused_of
 from .layout_book import LayoutBook
 from .library_generators import LibraryGenerators
+from .moving import Mover
 from .page_lock import PageLock
 from .passes import Pass, known_batches, our_sampler, seed_of
 from .pinning import PinnedAhead
@@ -49,12 +50,13 @@ from .resuming import (
 )
 from .sampler_generators import generator_states
 from .shard import Shard
-from .slots import SlotPool
+from .slots import IdleSlots, MemoryFile, PrivateMemory, SlotPool
 from .transforms.base import Transform
 from .workers.fetch import Fetcher, Job
 from .workers.interrupts import HeldInterrupts
 from .workers.processes import GRACE, ProcessPool
 from .workers.threads import ThreadPool
+from .workers.transport import use_packets
 
 
 class Residents(NamedTuple):
@@ -87,6 +89,7 @@ class Runtime:
         self.resident: Residents | None = None
         self.page_lock: PageLock | None = None
         """Of the slots of the iteration begun last; None where nothing is copied from slots to a device."""
+        self.idle_slots = IdleSlots()
         self.no_fusion_told: str | None = None
         """Why nothing is fused though fuse=True, as the user was warned of it last."""
 
@@ -447,24 +450,31 @@ class WorkerIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's priv
         runtime = loader._runtime
         job, tail = _make_job(loader, decisions, begun, self, shard)
         window = slots_in_flight(loader.num_workers, loader.prefetch_factor or 0)
-        page_lock = runtime.page_lock = loader._page_lock()
-        # Beside the window: the batch the user has, the one before it, and those that wait for their copies.
-        keep_slots = window + 2 + (0 if page_lock is None else loader.prefetch_to_device)
+        in_threads = loader.worker_method == "thread"
+        kind: type[MemoryFile | PrivateMemory] = MemoryFile if not in_threads and use_packets() else PrivateMemory
+        slots = runtime.idle_slots.take(kind, loader.device)
+        if slots is None:
+            slots = SlotPool(kind(page_lock=loader._page_lock()), keep=0)
+        page_lock = runtime.page_lock = slots.memory.page_lock
+        # Beside the window: the batch the user has and the one before it; or those that the device has not consumed
+        # (see NOTE [Back-pressure] in device.py) and the one to be copied next.
+        slots.keep = window + (2 if page_lock is None else loader.prefetch_to_device + 3)
         pool: ProcessPool | ThreadPool
-        if loader.worker_method == "thread":
+        if in_threads:
             pool = ThreadPool(
                 job,
                 shared=not decisions.assigned,
-                keep_slots=keep_slots,
+                slots=slots,
                 routed=decisions.routed,
-                page_lock=page_lock,
+                keep_on_host=loader.keep_on_host,
             )
             where = "in DataLoader worker thread 0"
         else:
             context = loader.multiprocessing_context or multiprocessing.get_context()
-            pool = ProcessPool(job, context, shared=not decisions.assigned, keep_slots=keep_slots, page_lock=page_lock)
+            pool = ProcessPool(job, context, shared=not decisions.assigned, slots=slots)
             where = "in DataLoader worker process 0"
         self._pool = pool
+        self._device = loader.device
         self._workers = pool.workers
         self._note(runtime)
         self._delivery = Delivery(
@@ -560,6 +570,8 @@ class WorkerIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's priv
                     stage.close()
             finally:
                 pool.close(grace)
+                if runtime is not None:
+                    runtime.idle_slots.put(pool.slots, self._device)
 
     def __del__(self, exits: Callable[[], bool] = compat.exits) -> None:
         if not exits():  # bound here, since this module's names may be gone by then

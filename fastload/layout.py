@@ -125,7 +125,7 @@ class Layout:
             shape = (num_rows, *leaf.shape)
             count = math.prod(shape)
             if count == 0:
-                made.append(torch.empty(shape, dtype=leaf.dtype))
+                made.append(torch.empty(shape, dtype=leaf.dtype, device="cpu"))
             else:
                 made.append(torch.frombuffer(buffer, dtype=leaf.dtype, count=count, offset=start).view(shape))
         return made
@@ -215,12 +215,12 @@ def _learn(value: Any) -> Node | str:
         if value.dtype.kind not in "biufc":
             return f"array of dtype {value.dtype}"
         try:
-            return TensorLeaf(np.ndarray, torch.as_tensor(value).dtype, value.shape)
+            return TensorLeaf(np.ndarray, torch.as_tensor(value, device="cpu").dtype, value.shape)
         except (TypeError, ValueError) as error:  # byte order, negative strides: torch's own error follows
             return f"{REFUSED}: {error}"
     if isinstance(value, np.bool_ | np.number):
         try:
-            return TensorLeaf(kind, torch.as_tensor([value]).dtype, ())
+            return TensorLeaf(kind, torch.as_tensor([value], device="cpu").dtype, ())
         except (TypeError, ValueError, RuntimeError):
             return f"NumPy scalar {kind.__name__}"
     if kind in _NUMBERS:
@@ -299,7 +299,7 @@ def _write_tensors(leaf: TensorLeaf, column: Sequence[Any], out: torch.Tensor) -
         if not all(isinstance(value, np.ndarray) for value in column):
             raise DoesNotFit(f"{_names(set(map(type, column)))} where the layout has an array")
         try:
-            column = [torch.as_tensor(value) for value in column]
+            column = [torch.as_tensor(value, device="cpu") for value in column]
         except (TypeError, ValueError) as error:
             raise DoesNotFit(str(error)) from None
     else:
@@ -311,7 +311,7 @@ def _write_tensors(leaf: TensorLeaf, column: Sequence[Any], out: torch.Tensor) -
                 if kind in _NUMBERS:  # by NumPy, which takes a third of torch's time
                     values = torch.from_numpy(np.array(column, dtype=_NUMPY[kind]))
                 else:
-                    values = torch.as_tensor(column)
+                    values = torch.as_tensor(column, device="cpu")
             except (RuntimeError, TypeError, ValueError, OverflowError) as error:
                 raise DoesNotFit(f"{type(error).__name__}: {error}") from None
             out.copy_(values)

@@ -15,13 +15,14 @@ from torch.utils.data import Dataset, IterableDataset, Sampler
 from . import compat
 from .adapters import adapt_loaded_libraries
 from .defaults import Defaults
-from .device import Mover, check_count, check_paths
+from .device import check_count, check_paths
 from .errors import ConfigError
 from .explaining import explain
 from .failures import FailedSample
 from .forgiving import check_on_error
 from .fusing import check_can_fuse
 from .iteration import InlineIterator, Residents, Runtime, WorkerIterator
+from .moving import Mover
 from .page_lock import PageLock, pages_of
 from .passes import Epochs, Pass, Resume, epoch_owner, known_batches, samplers_of, seed_of
 from .plan import slots_in_flight
@@ -123,8 +124,9 @@ class DataLoader(compat.TorchDataLoader[T]):
             datasets that profit from neighbours.
         overlap_epochs: with persistent workers, an integer ``seed`` (or a sampler of fastload's) and a known order: the
             first batches of the next epoch are loaded while this one ends. If another epoch is set, they are dropped.
-        device: where batches are to be, ``"cuda"`` or any other of torch's: they are copied there over a side stream
-            while the steps before them run, and nothing waits on the host. ``pin_memory`` has no part in it then.
+        device: where batches are to be, ``"cuda"`` or any other of torch's: they are copied there over a stream of
+            their own while the steps before them run. ``pin_memory`` has no part in it then. The host waits for the
+            device only where the loop is more than ``prefetch_to_device + 1`` steps ahead of it, which bounds memory.
             ``"cpu"``: the same stages without a copy. None: batches stay where they are.
         prefetch_to_device: batches on the device beyond the one given out; at least 1.
         keep_on_host, channels_last, fixed_buffers: see :func:`fastload.prefetch`.
@@ -330,7 +332,7 @@ class DataLoader(compat.TorchDataLoader[T]):
             columns,
             tail,
         )
-        known = self._runtime.mover  # one stream, and the same fixed places, for all iterations
+        known = self._runtime.mover  # the same streams, and the same fixed places, for all iterations
         if known is None or any(one is not other for one, other in zip(known[0], made_from, strict=True)):
             device = self._where()
             transform = in_turn([on_batches(one) for one in (tail, self.batch_transform) if one is not None])
@@ -338,7 +340,7 @@ class DataLoader(compat.TorchDataLoader[T]):
             streams = streams_of(device)
             if columns is not None and streams is not None:
                 for tensor in filter(streams.holds, columns.tensors()):
-                    streams.used_by_side(tensor)  # gathered from there, and given back on any stream
+                    streams.used_by_transforms(tensor)  # gathered from there, and given back on any stream
             mover = Mover(
                 device,
                 streams,
@@ -485,7 +487,7 @@ class DataLoader(compat.TorchDataLoader[T]):
         return explain(self)
 
     def close(self) -> None:
-        """End all workers of this loader now, and let go of resident data.
+        """End all workers of this loader now, and let go of resident data and page-locked memory.
 
         Iterations that are under way end; the loader can be used again.
         """
@@ -493,6 +495,7 @@ class DataLoader(compat.TorchDataLoader[T]):
             iterator._shutdown_workers()
         self._iterator = None
         self._runtime.mover = self._runtime.resident = None
+        self._runtime.idle_slots.close()
 
     def state_dict(self) -> dict[str, Any]:
         """Return where this loader is: what its user was given, not what was loaded ahead.

@@ -75,7 +75,7 @@ class Packer(pickle.Pickler):
             # Else the bit that says so would be lost. Strides stay, as they do for other tensors.
             resolved = obj.resolve_conj().resolve_neg()
             if 0 not in obj.stride() and not _extent(obj)[1]:
-                obj = torch.empty_strided(obj.size(), obj.stride(), dtype=obj.dtype).copy_(resolved)
+                obj = torch.empty_strided(obj.size(), obj.stride(), dtype=obj.dtype, device="cpu").copy_(resolved)
             else:
                 obj = resolved
         if kind is torch.Tensor and self._moves(obj):
@@ -132,7 +132,8 @@ class Packer(pickle.Pickler):
         known = self._seen.get((address, num_bytes))
         if known is None:
             self._alive.append(storage)
-            view = torch.empty(0, dtype=torch.uint8).set_(storage, address - storage.data_ptr(), (num_bytes,))  # type: ignore[call-overload]  # stub lacks it
+            view: Any = torch.empty(0, dtype=torch.uint8, device="cpu")
+            view.set_(storage, address - storage.data_ptr(), (num_bytes,))
             known = self._seen[address, num_bytes] = _Bytes(pickle.PickleBuffer(view.numpy()))
         return known
 
@@ -180,8 +181,8 @@ def _rebuild_tensor(
     flat: torch.Tensor | None, dtype: torch.dtype, offset: int, size: tuple[int, ...], stride: tuple[int, ...]
 ) -> torch.Tensor:
     if flat is None:
-        return torch.empty_strided(size, stride, dtype=dtype)
-    return torch.empty(0, dtype=dtype).set_(flat.untyped_storage(), offset, size, stride)
+        return torch.empty_strided(size, stride, dtype=dtype, device="cpu")
+    return torch.empty(0, dtype=dtype, device="cpu").set_(flat.untyped_storage(), offset, size, stride)
 
 
 def _rebuild_storage(flat: torch.Tensor | None) -> torch.UntypedStorage:

@@ -121,10 +121,14 @@ class PageLock:
         """Whether slots are page-locked; None before the first."""
         return False if self.refused is not None else self.used or None
 
-    def lock(self, address: int, num_bytes: int) -> None:
-        """Lock a mapping, if it is not locked and that can be done; else :attr:`refused` says why not."""
+    def lock(self, address: int, num_bytes: int) -> bool:
+        """Lock a mapping, if it is not locked and that can be done; else :attr:`refused` says why not.
+
+        Returns:
+            Whether it was still to do.
+        """
         if self.refused is not None or address in self._locked or self._getpid() != self._pid:
-            return
+            return False
         before = self.used
         self._locked.add(address)  # before it is, for an interrupt may come right behind
         self.used = True
@@ -134,6 +138,7 @@ class PageLock:
             self._locked.discard(address)
             self.used = before
             self.refuse(str(error))
+        return True
 
     def refuse(self, reason: str) -> None:
         """Lock nothing any more."""

@@ -27,13 +27,14 @@ class KnownBatches:
     """None: samples come one by one."""
     drop_last: bool
 
-    def batches(self, epoch: int, skip: int = 0) -> Iterator[Any]:
-        """Yield the index batches of a pass (indices, without a batch size)."""
+    def batches(self, epoch: int, skip: int = 0, *, arrays: bool = False) -> Iterator[Any]:
+        """Yield the index batches of a pass, as lists or as arrays (indices, without a batch size)."""
         made: Iterator[Any]
         if self.batch_size is None:
             made = self.rows.rows(epoch)
         else:
-            made = self.rows.batches(epoch, self.batch_size, self.drop_last)
+            make = self.rows.arrays if arrays else self.rows.batches
+            made = make(epoch, self.batch_size, self.drop_last)
         return itertools.islice(made, skip, None)
 
     @property

@@ -55,7 +55,8 @@ class TensorColumn:
     def take(self, rows: Tensor) -> Tensor:
         """Return [B, ...], given rows [B], int64, on the device of the values."""
         if self._pinned:
-            place = torch.empty((len(rows), *self.values.shape[1:]), dtype=self.values.dtype, pin_memory=True)
+            shape = len(rows), *self.values.shape[1:]
+            place = torch.empty(shape, dtype=self.values.dtype, device="cpu", pin_memory=True)
             taken = torch.index_select(self.values, 0, rows, out=place)
         else:
             taken = self.values.index_select(0, rows)
@@ -368,17 +369,22 @@ def rows_of(indices: Any, length: int) -> Rows:
         IndexError: there is no such row.
         ConfigError: these are no integers.
     """
-    given = indices.tolist() if isinstance(indices, Tensor) else list(indices)
-    rows = np.asarray(given, dtype=None if given else np.int64)
+    if isinstance(indices, np.ndarray):
+        rows = indices.copy()  # whoever gave it may use it again
+    else:
+        given = indices.tolist() if isinstance(indices, Tensor) else list(indices)
+        rows = np.asarray(given, dtype=None if given else np.int64)
     if rows.dtype.kind not in "iu" or rows.ndim != 1:
+        shown = f"{rows.tolist()[:3]!r}{' ...' if len(indices) > 3 else ''}"
         raise ConfigError(
-            f"resident data is found by integers, and the sampler gave {given[:3]!r}{' ...' if given[3:] else ''}; "
-            "resident=None asks the dataset itself"
+            f"resident data is found by integers, and the sampler gave {shown}; resident=None asks the dataset itself"
         )
-    outside = (rows < -length) | (rows >= length)
-    if outside.any():
-        raise IndexError(f"index {rows[outside][0]} is out of range: the dataset has {length} samples")
-    found: Rows = np.where(rows < 0, rows + length, rows).astype(np.int64)
+    if rows.size and (rows.min() < 0 or rows.max() >= length):
+        outside = (rows < -length) | (rows >= length)
+        if outside.any():
+            raise IndexError(f"index {rows[outside][0]} is out of range: the dataset has {length} samples")
+        rows = np.where(rows < 0, rows + length, rows)
+    found: Rows = rows.astype(np.int64, copy=False)
     return found
 
 

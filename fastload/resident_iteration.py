@@ -29,8 +29,9 @@ import torch
 from . import compat, observe
 from .agreement import compare_ranks
 from .batch_keys import BatchKeys, Origin
-from .device import DeviceAhead, Loaded, Mover
+from .device import DeviceAhead, Loaded
 from .errors import NotReady
+from .moving import Mover
 from .passes import Pass, our_sampler
 from .resident import Columns, Rows, bytes_of, rows_of, split
 from .resuming import base_seed_drawn, batch_keys, index_batches, note_randomness, shard_of
@@ -159,6 +160,8 @@ class _Batches:
         # What an interrupt leaves is there for the next time.
         self._indices_read: Any = None
         self._found: list[_Batch] = []
+        self._num_rows = 0
+        """Of those found."""
         self._error: Exception | None = None
         self._ended = False
 
@@ -169,6 +172,7 @@ class _Batches:
             since = 0 if self._heard is None else time.perf_counter_ns()
             try:
                 found.append(self._next())
+                self._num_rows += len(found[-1].rows)
             except StopIteration:
                 self._ended = True
                 continue
@@ -180,7 +184,7 @@ class _Batches:
             self._heard.watch.begin()  # drawing is no part of the task
         if found:
             loaded = self.loaded(found)
-            self._found = []
+            self._found, self._num_rows = [], 0
             return loaded
         if self._error is not None:
             error, self._error = self._error, None
@@ -196,8 +200,7 @@ class _Batches:
         if not found:
             return True
         last = len(found[-1].rows)
-        taken = sum(len(batch.rows) for batch in found)
-        return taken + last <= self.at_once and not (self._in_pairs and last % 2)
+        return self._num_rows + last <= self.at_once and not (self._in_pairs and last % 2)
 
     def _next(self) -> _Batch:
         if self._indices_read is None:
@@ -274,7 +277,7 @@ class ResidentIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's pr
         self._counts = loader._runtime.counts
         if loader.num_workers:
             super()._reset(loader)
-        indices, first_row = index_batches(loader, begun, self)
+        indices, first_row = index_batches(loader, begun, self, arrays=True)
         if loader.num_workers:  # a worker would have been given its first batch by now
             indices = itertools.chain(list(itertools.islice(indices, 1)), indices)
         shard = shard_of(loader, begun, self)
@@ -334,12 +337,12 @@ class ResidentIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's pr
         if self._singly:
             loaded = self._source.loaded([self._singly[0]])
             try:
-                made, event = self._mover.move(loaded.batch, loaded.draws)
+                moved = self._mover.move(loaded.batch, loaded.draws)
             except Exception:
                 self._singly.popleft()  # an interrupt leaves it
                 raise
             self._singly.popleft()
-            return self._parts(self._mover.hand_out(made, event), event, loaded)
+            return self._parts(self._mover.hand_out(moved.made, moved.event), moved.event, loaded)
         try:
             made = stage.next()
         except StopIteration:
@@ -363,9 +366,9 @@ class ResidentIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's pr
             self._source.at_once = self._bytes_at_once // largest
         shape = loaded.draws[0].shape
         parts = split(made, sizes) if len(sizes) > 1 else [made]
-        for number, (size, batch, part) in enumerate(zip(sizes, batches, parts, strict=True)):
-            if number:  # the user may have another stream now
-                self._mover.lend(part, event)
+        stream = None
+        for size, batch, part in zip(sizes, batches, parts, strict=True):
+            stream = self._mover.lend(part, event, stream)  # the user may have another one by now
             batch.draws.shape = None if shape is None else shape._replace(num=size)
             yield size, part, batch.draws
 

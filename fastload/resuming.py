@@ -158,9 +158,10 @@ def note_randomness(
     return begun.key_epoch
 
 
-def index_batches(loader: Any, begun: Pass, iterator: Any) -> tuple[Iterator[Any], int]:
+def index_batches(loader: Any, begun: Pass, iterator: Any, *, arrays: bool = False) -> tuple[Iterator[Any], int]:
     """Return what the pass is to load, and how many of this rank's samples were loaded before it.
 
+    Batches of a known order are arrays where that is asked for, else lists.
     The index batches that are skipped are drawn, where their order is not known, but nothing of them is loaded.
     """
     resume = begun.resume
@@ -180,7 +181,7 @@ def index_batches(loader: Any, begun: Pass, iterator: Any) -> tuple[Iterator[Any
         with at_state:
             if draws_base_seed:
                 compat.draw_base_seed(loader)
-            return begun.known.batches(begun.epoch), 0
+            return begun.known.batches(begun.epoch, arrays=arrays), 0
     at_once = seed_of(loader) is not None and _draws_during_pass(sampler)
     if isinstance(loader.dataset, IterableDataset) or (whole and not at_once):
         return iterator._sampler_iter, 0

@@ -11,13 +11,14 @@ from collections.abc import Iterator, Sequence, Sized
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch.utils.data import BatchSampler, Dataset, Sampler
 from torch.utils.data import DistributedSampler as TorchDistributedSampler
 
 from .errors import ConfigError
-from .order import AsTorch, Blocks, Buckets, Keyed, Order, Sequential, Weighted
+from .order import AsTorch, Blocks, Buckets, Indices, Keyed, Order, Sequential, Weighted
 from .shard import Shard, Tail
 
 OrderName = Literal["keyed", "torch", "block"]
@@ -55,30 +56,30 @@ class EpochOrder:
 
     def rows(self, epoch: int) -> Iterator[int]:
         """Yield the dataset indices of this rank's rows."""
-        return itertools.chain.from_iterable(self._runs(epoch))
+        return itertools.chain.from_iterable(run.tolist() for run in self._runs(epoch))
 
     def batches(self, epoch: int, batch_size: int, drop_last: bool) -> Iterator[list[int]]:
         """Yield the same, a batch at a time."""
-        waiting: list[int] = []
+        return (batch.tolist() for batch in self.arrays(epoch, batch_size, drop_last))
+
+    def arrays(self, epoch: int, batch_size: int, drop_last: bool) -> Iterator[Indices]:
+        """Yield the same, as arrays: [B], int64."""
+        waiting = np.empty(0, dtype=np.int64)
         for run in self._runs(epoch):
-            first = batch_size - len(waiting)
-            waiting += run[:first]
-            if len(waiting) < batch_size:
-                continue
-            yield waiting
-            whole = first + (len(run) - first) // batch_size * batch_size
-            for row in range(first, whole, batch_size):
-                yield run[row : row + batch_size]
-            waiting = run[whole:]
-        if waiting and not drop_last:
+            rows = np.concatenate([waiting, run]) if len(waiting) else run
+            whole = len(rows) // batch_size * batch_size
+            for row in range(0, whole, batch_size):
+                yield rows[row : row + batch_size]
+            waiting = rows[whole:]
+        if len(waiting) and not drop_last:
             yield waiting
 
-    def _runs(self, epoch: int) -> Iterator[list[int]]:
+    def _runs(self, epoch: int) -> Iterator[Indices]:
         row, size, num_rows = 0, _FIRST_ROWS, self.shard.num_rows
         while row < num_rows:
             size = min(size, num_rows - row)
             positions = self.shard.positions(row, size)
-            yield self.order.at(epoch, positions % self.order.length).tolist()
+            yield self.order.at(epoch, positions % self.order.length)
             row, size = row + size, min(4 * size, _MOST_ROWS)
 
     def from_position(self, base: int) -> EpochOrder:
@@ -323,7 +324,7 @@ class DistributedBatchSampler(BatchSampler):
         if not 0 <= step < len(self):
             raise IndexError(f"step must be in 0 to {len(self) - 1}, got {step}")
         first = step * self.batch_size
-        rows = torch.arange(first, min(first + self.batch_size, len(self.sampler)))
+        rows = torch.arange(first, min(first + self.batch_size, len(self.sampler)), device="cpu")
         return rows < self.sampler.num_valid
 
     def __iter__(self) -> Iterator[list[int]]:

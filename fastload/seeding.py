@@ -224,7 +224,7 @@ def slow_because() -> str | None:
         for identity in ids:
             # A Gaussian is kept of what was drawn before.
             for_numpy.standard_normal()
-            torch.randn(1, generator=for_torch)
+            torch.randn(1, generator=for_torch, device="cpu")
             with states.lock:
                 if run.step_locked(run.handle):
                     return "the native library gives fewer states than there are samples"

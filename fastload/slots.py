@@ -23,6 +23,7 @@ import os
 import threading
 import weakref
 from collections import deque
+from collections.abc import Callable, Iterable
 from multiprocessing.reduction import DupFd
 from typing import Any, Protocol
 
@@ -53,7 +54,12 @@ if _libc is not None:
         ctypes.c_int64,
     ]
     _libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+    _libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
     _libc.fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
+
+# Linux' MADV_HUGEPAGE, and how large such a page is: a fault, or a page lock, costs 512 times as much in small ones.
+_LARGE_PAGES = 14
+_LARGE_PAGE_BYTES = 1 << 21
 
 # Above this many held batches a new one is copied out: a process has about 65,000 mappings, by default.
 MAX_HELD = 8192
@@ -149,6 +155,8 @@ class Memory(Protocol):
 
     page_lock: PageLock | None
     """Locks what is lent, where a device is to copy from it."""
+    is_open: bool
+    """Whether slots can be used; not after :meth:`close`, nor where a collection of cycles was here first."""
 
     def buffer(self, slot: int, num_bytes: int) -> Any:
         """Return a writable object of at least ``num_bytes`` over a slot; the same one while it is long enough."""
@@ -158,6 +166,9 @@ class Memory(Protocol):
 
     def forget(self, slot: int) -> None:
         """Let go of the slot's buffer, but leave its bytes to others who may see them."""
+
+    def clear(self, slots: Iterable[int]) -> None:
+        """Give back what ended workers have left beside the batches: of the pool's own, and in slots in flight."""
 
     def close(self) -> None:
         """Let go of everything. What the user holds stays valid."""
@@ -180,6 +191,7 @@ class PrivateMemory:
         self._buffers: dict[int, Buffer] = {}
         self._lock = threading.Lock()
         self.page_lock = page_lock
+        self.is_open = True
         if page_lock is not None and _libc is None:
             page_lock.refuse("only Linux's memory is page-locked here")
 
@@ -202,9 +214,13 @@ class PrivateMemory:
 
     forget = discard
 
+    def clear(self, slots: Iterable[int]) -> None:
+        """See :class:`Memory`. There is nothing."""
+
     def close(self) -> None:
         """See :class:`Memory`."""
         self._buffers.clear()
+        self.is_open = False
 
 
 class MemoryFile:
@@ -221,12 +237,13 @@ class MemoryFile:
     _MAX_MAPPED = 1024
 
     def __init__(self, fd: int | None = None, page_lock: PageLock | None = None) -> None:
-        if fd is None:
-            fd = os.memfd_create("fastload", os.MFD_CLOEXEC)
-            os.ftruncate(fd, (1 << 63) - mmap.PAGESIZE)
-        self.fd = fd
         self._maps: dict[int, memoryview] = {}
         self.page_lock = page_lock
+        self.is_open = True
+        self.fd = -1 if fd is None else fd
+        if fd is None:
+            self.fd = os.memfd_create("fastload", os.MFD_CLOEXEC)
+            os.ftruncate(self.fd, (1 << 63) - mmap.PAGESIZE)
 
     def __reduce__(self) -> Any:
         return _open_memory_file, (DupFd(self.fd),)
@@ -284,12 +301,21 @@ class MemoryFile:
         self._punch(offset, -(-num_bytes // mmap.PAGESIZE) * mmap.PAGESIZE)
         return found
 
-    def close(self) -> None:
+    def clear(self, slots: Iterable[int]) -> None:
+        """See :class:`Memory`."""
+        self.discard(0)
+        for slot in slots:
+            self._punch(chunk_offset(slot, 0), 1 << _SLOT_SHIFT - 1)
+
+    def close(self, close: Callable[[int], None] = os.close) -> None:
         """See :class:`Memory`."""
         self._maps.clear()
+        self.is_open = False
         if self.fd >= 0:
-            os.close(self.fd)
+            close(self.fd)  # bound here, since the module's names may be gone when an interpreter ends
             self.fd = -1
+
+    __del__ = close
 
 
 class _Mapping:
@@ -308,6 +334,8 @@ class _Mapping:
         self.address = _libc.mmap(None, num_bytes, mmap.PROT_READ | mmap.PROT_WRITE, flags, fd, offset)
         if self.address == ctypes.c_void_p(-1).value:
             raise OSError(ctypes.get_errno(), f"mmap: cannot map {num_bytes} bytes for a batch")
+        if num_bytes >= _LARGE_PAGE_BYTES:
+            _libc.madvise(self.address, num_bytes, _LARGE_PAGES)  # where the system has none, all is as it was
         self._page_lock = page_lock
         self._unmap = _libc.munmap  # the module's names may be gone when an interpreter ends
 
@@ -358,11 +386,15 @@ class SlotPool:
 
     def __init__(self, memory: Memory, keep: int) -> None:
         self.memory = memory
+        self.keep = keep
+        self.pid = os.getpid()
+        """The process that made it, and may use it."""
         self.book = SlotBook()
         self.slot_bytes = 0
+        self.is_idle = False
+        """Whether :meth:`end` has kept it for another iteration."""
         self.num_lent = 0
-        """Batches handed out so far that lie in slots."""
-        self._keep = keep
+        """Batches handed out so far of which all may lie in slots."""
         self._dropped: deque[_Watch] = deque()
         self._reinstated: deque[list[int]] = deque()
         self._watches: dict[int, _Watch] = {}
@@ -377,18 +409,31 @@ class SlotPool:
         """Return the first bytes of a slot. For the time that the slot is in flight."""
         return np.frombuffer(self.memory.buffer(slot, num_bytes), dtype=np.uint8, count=num_bytes)
 
-    def lend(self, slot: int, num_bytes: int) -> Buffer:
-        """Hand the first bytes of a slot to the user. The slot comes back when nothing refers to them any more."""
+    def lock(self, slot: int, num_bytes: int) -> bool:
+        """Page-lock the first bytes of a slot, where slots are; return whether that was still to do."""
+        page_lock = self.memory.page_lock
+        if page_lock is None or page_lock.refused is not None:
+            return False
+        memory = self.memory.buffer(slot, num_bytes)
+        return page_lock.lock(ctypes.addressof(_lease_type(len(memory)).from_buffer(memory)), len(memory))
+
+    def lend(self, slot: int, num_bytes: int, *, tensors_only: bool = False) -> Buffer:
+        """Hand the first bytes of a slot to the user. The slot comes back when nothing refers to them any more.
+
+        Args:
+            slot: a slot in flight.
+            num_bytes: how many.
+            tensors_only: nothing of the batch lies there but tensors that are to be moved to a device.
+        """
         if num_bytes == 0:
             self.book.release(slot)
             return np.empty(0, dtype=np.uint8)
         try:
             memory = self.memory.buffer(slot, num_bytes)
             copied = self.view(slot, num_bytes).copy() if len(self.book.held) >= MAX_HELD else None
-            if copied is None and self.memory.page_lock is not None:
+            if copied is None:
                 # Here, not where memory is made: a thread of ours would end the recording of a CUDA graph.
-                address = ctypes.addressof(_lease_type(len(memory)).from_buffer(memory))
-                self.memory.page_lock.lock(address, len(memory))
+                self.lock(slot, num_bytes)
         except BaseException:
             self.book.release(slot)
             raise
@@ -401,7 +446,7 @@ class SlotPool:
         watch = self._watches[slot] = _Watch(lease, self._dropped.append)
         watch.slot = slot
         self.book.hand_out(slot)
-        self.num_lent += 1
+        self.num_lent += not tensors_only
         return np.frombuffer(lease, dtype=np.uint8, count=num_bytes)
 
     def release(self, slot: int) -> None:
@@ -419,13 +464,63 @@ class SlotPool:
             book.come_back(slot)
         while self._reinstated:
             book.reinstate(self._reinstated.popleft())
-        for slot in book.cool(self._keep):
+        for slot in book.cool(self.keep):
             self.memory.discard(slot)
+
+    def end(self, *, all_ended: bool) -> None:
+        """End an iteration's use of it. What is page-locked is kept for the next iteration.
+
+        Args:
+            all_ended: whether all workers have ended, so that none can be writing to it.
+        """
+        page_lock, lasts = self.memory.page_lock, all_ended and self.memory.is_open
+        if not lasts or page_lock is None or not page_lock.used or page_lock.refused is not None:
+            self.close()
+            return
+        left = list(self.book.in_flight)
+        self.memory.clear(left)
+        for slot in left:
+            self.book.release(slot)
+        self.collect()  # what is dropped already need not be retired when the next workers are forked
+        self.is_idle = True
 
     def close(self) -> None:
         """Let go of the memory; batches the user holds stay valid."""
+        self.is_idle = False
         _pools.discard(self)
         self.memory.close()
+
+
+class IdleSlots:
+    """The page-locked slots of a loader while it is not iterated: locked once, for all iterations."""
+
+    def __init__(self) -> None:
+        self._pool: SlotPool | None = None
+        self._owner: Any = None
+
+    def take(self, kind: type[Memory], owner: Any) -> SlotPool | None:
+        """Return the slots, which are the caller's then; None where there are none of this kind and owner."""
+        pool, self._pool = self._pool, None
+        if pool is None:
+            return None
+        memory = pool.memory
+        if pool.pid != os.getpid() or not memory.is_open or type(memory) is not kind or self._owner != owner:
+            pool.close()
+            return None
+        pool.is_idle = False
+        return pool
+
+    def put(self, pool: SlotPool, owner: Any) -> None:
+        """Keep slots, if they were ended so that they can be used again."""
+        if pool.is_idle:
+            self.close()
+            self._pool, self._owner = pool, owner
+
+    def close(self) -> None:
+        """Unlock them."""
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.close()
 
 
 # NOTE [Forks while batches are held]

@@ -1,6 +1,6 @@
 """A device that works later than it is told to: its streams and events, and the copies to it.
 
-In: a device. Out: what the device stage asks of it. See NOTE [Two streams, two waits] in device.py.
+In: a device. Out: what the device stage asks of it. See NOTE [Three streams] in moving.py.
 """
 
 from __future__ import annotations
@@ -14,14 +14,33 @@ from torch import Tensor
 from .errors import ConfigError
 
 
+class Event(Protocol):
+    """Behind the work that a stream had been given when it was recorded."""
+
+    def query(self) -> bool:
+        """Return whether that work is done. Never blocks."""
+
+    def synchronize(self) -> None:
+        """Block until it is done."""
+
+
 class Streams(Protocol):
-    """What is asked of a device that works asynchronously. :class:`DeviceStreams` is the real one."""
+    """What is asked of a device that works asynchronously. :class:`DeviceStreams` is the real one.
+
+    There are two streams of its own, for copies and for transforms, and the user's current one, called compute stream.
+    """
 
     def holds(self, leaf: Tensor) -> bool:
         """Return whether a tensor is on the device."""
 
+    def compute_stream(self) -> Any:
+        """Return the user's current stream, to be compared."""
+
     def beside(self) -> contextlib.AbstractContextManager[Any]:
-        """Return a context in which work goes to the side stream."""
+        """Return a context in which work goes to the copy stream."""
+
+    def transforming(self) -> contextlib.AbstractContextManager[Any]:
+        """Return a context in which work goes to the transform stream."""
 
     def to_device(self, leaf: Tensor) -> Tensor:
         """Return a copy on the device, made on the current stream. Does not block."""
@@ -29,27 +48,30 @@ class Streams(Protocol):
     def copy_into(self, place: Tensor, leaf: Tensor) -> None:
         """Copy within the device, on the current stream."""
 
-    def mark_side(self) -> Any:
-        """Return an event behind the work of the side stream so far."""
+    def mark_copies(self) -> Event:
+        """Return an event behind the work of the copy stream so far."""
 
-    def mark_compute(self) -> Any:
-        """Return an event behind the work of the compute stream so far."""
+    def mark_transforms(self) -> Event:
+        """Return an event behind the work of the transform stream so far."""
+
+    def mark_compute(self, stream: Any = None) -> Event:
+        """Return an event behind the work so far of the compute stream, or of one that was it before."""
+
+    def transforms_wait(self, event: Any) -> None:
+        """Let the transform stream wait for an event."""
 
     def compute_waits(self, event: Any) -> None:
         """Let the compute stream wait for an event."""
 
-    def side_waits(self, event: Any) -> None:
-        """Let the side stream wait for an event."""
+    def used_by_transforms(self, leaf: Tensor) -> None:
+        """Tell the allocator that the transform stream reads a tensor of another stream."""
 
     def used_by_compute(self, leaf: Tensor) -> None:
-        """Tell the allocator that the compute stream reads a tensor of the side stream."""
-
-    def used_by_side(self, leaf: Tensor) -> None:
-        """Let the side stream read a tensor of the compute stream."""
+        """Tell the allocator that the compute stream reads a tensor of another stream."""
 
 
 class DeviceStreams:
-    """The streams of a real device: one side stream, made once; the compute stream is the user's current one.
+    """The streams of a real device: two of its own, made once; the compute stream is the user's current one.
 
     Args:
         device: with an index.
@@ -58,15 +80,27 @@ class DeviceStreams:
     def __init__(self, device: torch.device) -> None:
         self.device = device
         self._module: Any = torch.get_device_module(device)
-        self._side = self._module.Stream(device=device)
+        self._copies = self._module.Stream(device=device)
+        self._transforms = self._module.Stream(device=device)
+        # A host that waits for such an event sleeps: the workers need its core.
+        self._sleeping = {"blocking": True} if device.type == "cuda" else {}
 
     def holds(self, leaf: Tensor) -> bool:
         """See :class:`Streams`."""
         return leaf.device == self.device
 
+    def compute_stream(self) -> Any:
+        """See :class:`Streams`."""
+        return self._module.current_stream(self.device)
+
     def beside(self) -> contextlib.AbstractContextManager[Any]:
         """See :class:`Streams`."""
-        context: contextlib.AbstractContextManager[Any] = self._module.stream(self._side)
+        context: contextlib.AbstractContextManager[Any] = self._module.stream(self._copies)
+        return context
+
+    def transforming(self) -> contextlib.AbstractContextManager[Any]:
+        """See :class:`Streams`."""
+        context: contextlib.AbstractContextManager[Any] = self._module.stream(self._transforms)
         return context
 
     def to_device(self, leaf: Tensor) -> Tensor:
@@ -82,36 +116,41 @@ class DeviceStreams:
         """See :class:`Streams`."""
         place.copy_(leaf, non_blocking=True)
 
-    def mark_side(self) -> Any:
+    def mark_copies(self) -> Event:
         """See :class:`Streams`."""
-        event = self._module.Event()
-        event.record(self._side)
-        return event
+        return self._mark(self._copies)
 
-    def mark_compute(self) -> Any:
+    def mark_transforms(self) -> Event:
         """See :class:`Streams`."""
-        event = self._module.Event()
-        event.record(self._module.current_stream(self.device))
-        return event
+        return self._mark(self._transforms)
+
+    def mark_compute(self, stream: Any = None) -> Event:
+        """See :class:`Streams`."""
+        return self._mark(self.compute_stream() if stream is None else stream)
+
+    def _mark(self, stream: Any) -> Event:
+        event = self._module.Event(**self._sleeping)
+        event.record(stream)
+        marked: Event = event
+        return marked
+
+    def transforms_wait(self, event: Any) -> None:
+        """See :class:`Streams`."""
+        self._transforms.wait_event(event)
 
     def compute_waits(self, event: Any) -> None:
         """See :class:`Streams`."""
-        self._module.current_stream(self.device).wait_event(event)
+        self.compute_stream().wait_event(event)
 
-    def side_waits(self, event: Any) -> None:
+    def used_by_transforms(self, leaf: Tensor) -> None:
         """See :class:`Streams`."""
-        self._side.wait_event(event)
+        for part in _strided_parts(leaf):
+            part.record_stream(self._transforms)
 
     def used_by_compute(self, leaf: Tensor) -> None:
         """See :class:`Streams`."""
         for part in _strided_parts(leaf):
-            part.record_stream(self._module.current_stream(self.device))
-
-    def used_by_side(self, leaf: Tensor) -> None:
-        """See :class:`Streams`."""
-        self.side_waits(self.mark_compute())
-        for part in _strided_parts(leaf):
-            part.record_stream(self._side)
+            part.record_stream(self.compute_stream())
 
 
 def _strided_parts(leaf: Tensor) -> list[Tensor]:
@@ -165,4 +204,4 @@ def device_of(device: torch.device | str | int) -> torch.device:
     return torch.device(found.type, index)
 
 
-__all__ = ["DeviceStreams", "Streams", "device_of", "streams_of"]
+__all__ = ["DeviceStreams", "Event", "Streams", "device_of", "streams_of"]

@@ -91,6 +91,11 @@ class WatchedLibc:
         self._libc = libc
         self._pages = pages
         self._places: dict[int, tuple[int, int, int]] = {}
+        self.advised: list[tuple[int, int, int]] = []
+
+    def madvise(self, address: int, num_bytes: int, advice: int) -> Any:
+        self.advised.append((address, num_bytes, advice))
+        return self._libc.madvise(address, num_bytes, advice)
 
     def mmap(self, address: None, num_bytes: int, access: int, flags: int, fd: int, offset: int) -> Any:
         found = self._libc.mmap(address, num_bytes, access, flags, fd, offset)
@@ -127,16 +132,20 @@ class CopyingStreams(SimulatedStreams):
             self.num_staged += 1
             staged = leaf.clone()
             return lambda: staged
-        assert leaf.is_contiguous()
+        assert leaf.is_contiguous() or leaf.is_contiguous(memory_format=torch.channels_last)
         self.num_direct += 1
         pages.reading.append(place)
-        shape, dtype = leaf.shape, leaf.dtype
+        shape, strides, dtype = leaf.shape, leaf.stride(), leaf.dtype
+        wanted = ctypes.string_at(*place)
 
         def read() -> Tensor:
             pages.reading.remove(place)
             if not pages.holds(*place):
                 pages.wrong.append("read after it was unlocked")
                 return torch.zeros(shape, dtype=dtype)
-            return torch.frombuffer(bytearray(ctypes.string_at(*place)), dtype=dtype).view(shape)
+            found = ctypes.string_at(*place)
+            if found != wanted:
+                pages.wrong.append("rewritten under a copy")
+            return torch.frombuffer(bytearray(found), dtype=dtype).as_strided(shape, strides)
 
         return read

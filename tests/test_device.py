@@ -12,34 +12,44 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
-from device_simulation import SimulatedStreams
+from device_simulation import Race, SimulatedStreams, Stream
 from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn.utils.rnn import PackedSequence, pack_sequence
 
 from fastload import ConfigError
-from fastload.device import DeviceAhead, Loaded, Mover, prefetch
+from fastload.device import DeviceAhead, Loaded, prefetch
 from fastload.errors import LoadTimeout, NotReady
+from fastload.moving import Mover
 from fastload.streams import device_of
 
 CPU = torch.device("cpu")
 
 
 class Recycled:
-    """A source whose batches lie in one of few host buffers, each used again as soon as its batch is dropped."""
+    """A source whose batches lie in one of few host buffers, each used again as soon as its batch is dropped.
 
-    def __init__(self, number: int, ready: int = 0) -> None:
+    Args:
+        number: of batches.
+        ready: how many are, for who does not wait.
+        streams: where copies read the buffers.
+    """
+
+    def __init__(self, number: int, ready: int = 0, streams: SimulatedStreams | None = None) -> None:
         self.number = number
         self.made = 0
         self.ready = ready
         self.buffers = 0
         self.free: list[torch.Tensor] = []
+        self._streams = streams
 
     def next(self) -> Any:
         if self.made == self.number:
             raise StopIteration
         self.buffers += not self.free
         buffer = self.free.pop() if self.free else torch.empty(4)
+        if self._streams is not None:
+            self._streams.host_writes(buffer)
         buffer.fill_(self.made)
         self.made += 1
         batch = buffer.view(4)
@@ -57,26 +67,34 @@ def moved_with(streams: Any, **options: Any) -> Mover:
     return Mover(CPU, streams, **options)
 
 
+def negated(streams: SimulatedStreams) -> dict[str, Any]:
+    """Return the option of a transform that is a kernel."""
+    return {"transform": lambda batch, _: {"x": streams.work(torch.neg, batch["x"])}}
+
+
 @given(
     number=st.integers(0, 12),
     depth=st.integers(1, 4),
     patient=st.booleans(),
-    buffers=st.sampled_from([0, 1]),
-    plan=st.lists(st.sampled_from(["side", "compute", "ready", "keep", "drop"]), max_size=60),
+    fixed=st.booleans(),
+    transforms=st.booleans(),
+    plan=st.lists(st.sampled_from(["copies", "transforms", "compute", "ready", "keep", "drop"]), max_size=60),
 )
-def test_a_kernel_reads_its_own_batch_whenever_streams_run_and_memory_is_dropped(number, depth, patient, buffers, plan):
+def test_a_kernel_reads_its_own_batch_whenever_streams_run_and_memory_is_dropped(
+    number, depth, patient, fixed, transforms, plan
+):
     streams = SimulatedStreams()
-    source = Recycled(number)
-    ahead = DeviceAhead(source, moved_with(streams, num_buffers=(depth + 2) * buffers), depth, patient=patient)
+    source = Recycled(number, streams=streams)
+    options = negated(streams) if transforms else {}
+    mover = moved_with(streams, num_buffers=(depth + 2) * fixed, **options)
+    ahead = DeviceAhead(source, mover, depth, patient=patient)
     seen: list[float] = []
     kept: list[Any] = []
     steps = iter(plan)
     for expected in range(number):
         for step in iter(lambda: next(steps, "go"), "go"):
-            if step == "side":
-                streams.side.run()
-            elif step == "compute":
-                streams.compute.run()
+            if step in ("copies", "transforms", "compute"):
+                getattr(streams, step).run()
             elif step == "ready":
                 source.ready += 1
             elif step == "drop":
@@ -92,27 +110,234 @@ def test_a_kernel_reads_its_own_batch_whenever_streams_run_and_memory_is_dropped
     with pytest.raises(StopIteration):
         ahead.next()
     streams.compute.run()
-    assert seen == list(range(number))
+    assert seen == [-expected if transforms else expected for expected in range(number)]
     ahead.close()
 
 
-def test_without_telling_the_allocator_a_kernel_reads_another_batch():
-    """The simulation shows the mistake that ``record_stream`` is there for."""
-    assert _read_late(SimulatedStreams()) == list(range(6))
-    assert _read_late(SimulatedStreams(safe=False)) != list(range(6))
+@dataclasses.dataclass
+class Steps:
+    """A training loop whose device is slow, and what it needed."""
+
+    streams: SimulatedStreams
+    source: Recycled
+    seen: list[float]
 
 
-def _read_late(streams: SimulatedStreams) -> list[float]:
-    ahead = DeviceAhead(Recycled(6), moved_with(streams), 1, patient=True)
+def lagging(number: int, depth: int, streams: SimulatedStreams, kind: Any = DeviceAhead, **options: Any) -> Steps:
+    """Let the copies and transforms be done at once, and the kernels when the host waits for them."""
+    source = Recycled(number, streams=streams)
+    ahead = kind(source, moved_with(streams, **options), depth, patient=True)
     seen: list[float] = []
-    for _ in range(6):
+    for _ in range(number):
         batch = ahead.next()
         streams.kernel(batch["x"], lambda block: seen.append(block.mean().item()))
         del batch
-        streams.side.run()  # the copies are quick, the kernels are slow
+        streams.copies.run()
+        streams.transforms.run()
     streams.compute.run()
     ahead.close()
-    return seen
+    return Steps(streams, source, seen)
+
+
+class Boundless(DeviceAhead):
+    """Copies ahead of the user, however far the device is behind."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._most_on_device = 1 << 30
+
+
+class Careless(DeviceAhead):
+    """Lets go of host memory at once."""
+
+    def _hold(self, event: Any, batch: Any) -> None:
+        pass
+
+
+@pytest.mark.parametrize("number", [20, 100])
+@pytest.mark.parametrize("depth", [1, 2, 5])
+def test_however_far_the_device_is_behind_so_much_memory_is_used_and_no_more(number, depth):
+    steps = lagging(number, depth, SimulatedStreams())
+    assert steps.seen == list(range(number))
+    assert steps.streams.num_blocks <= depth + 3
+    assert steps.source.buffers <= depth + 3
+    transformed = SimulatedStreams()
+    steps = lagging(number, depth, transformed, **negated(transformed))
+    assert steps.streams.num_blocks <= 2 * (depth + 3)  # what is copied, and what is made of it
+    boundless = lagging(number, depth, SimulatedStreams(), Boundless)
+    assert boundless.streams.num_blocks > number - depth - 3
+
+
+def test_host_buffers_are_as_few_where_nothing_is_copied_before_somebody_waits():
+    streams = SimulatedStreams()
+    source = Recycled(100, streams=streams)
+    ahead = DeviceAhead(source, moved_with(streams), 2, patient=True)
+    for _ in range(100):
+        streams.kernel(ahead.next()["x"])
+    assert source.buffers <= 5
+    ahead.close()
+
+
+def test_the_host_does_not_wait_while_a_batch_is_ready():
+    streams = SimulatedStreams()
+    ahead = DeviceAhead(Recycled(20), moved_with(streams), 3, patient=True)
+    for expected in range(5):  # depth + 2
+        batch = ahead.next()
+        streams.kernel(batch["x"])
+        assert streams.compute.done == 0, expected
+    ahead.next()
+    assert streams.compute.done > 0
+    ahead.close()
+
+
+def test_two_epochs_have_the_bound_together():
+    streams = SimulatedStreams()
+    mover = moved_with(streams)
+    for _ in range(30):  # of two batches
+        ahead = DeviceAhead(Recycled(2), mover, 2, patient=True)
+        for _ in range(2):
+            streams.kernel(ahead.next()["x"])
+        ahead.close()
+    assert streams.num_blocks <= 5
+
+
+def test_views_are_lent_to_whatever_stream_the_user_has_by_then_and_to_each_once():
+    streams = SimulatedStreams()
+    mover = moved_with(streams)
+    moved = mover.move({"x": torch.ones(4)}, None)
+    batch = mover.hand_out(moved.made, moved.event)
+    first = mover.lend(batch, moved.event, None)
+    queued = first.queued
+    assert mover.lend(batch, moved.event, first) is first
+    assert first.queued == queued
+    streams.compute = Stream("second", streams.host)
+    with pytest.raises(Race):
+        streams.kernel(batch["x"])
+    assert mover.lend(batch, moved.event, first) is streams.compute
+    streams.kernel(batch["x"])
+
+
+def test_a_copy_does_not_wait_for_the_transform_of_the_batch_before():
+    streams = SimulatedStreams()
+    ahead = DeviceAhead(Recycled(9), moved_with(streams, **negated(streams)), 2, patient=True)
+    for _ in range(2):
+        ahead.next()
+    streams.copies.run()
+    assert streams.copies.done == streams.copies.queued == 4
+    assert streams.transforms.done == 0
+    ahead._let_go()
+    assert not ahead._host  # their memory is free
+    ahead.close()
+
+
+def plainly(streams: SimulatedStreams, kind: Any) -> None:
+    lagging(6, 1, streams, kind)
+
+
+def transformed(streams: SimulatedStreams, kind: Any) -> None:
+    lagging(6, 1, streams, kind, **negated(streams))
+
+
+def transformed_slowly(streams: SimulatedStreams, kind: Any) -> None:
+    ahead = kind(Recycled(6), moved_with(streams, **negated(streams)), 2, patient=True)
+    for _ in range(6):
+        streams.kernel(ahead.next()["x"])
+        streams.copies.run()
+    ahead.close()
+
+
+def into_fixed_places(streams: SimulatedStreams, kind: Any) -> None:
+    lagging(9, 1, streams, kind, num_buffers=3)
+
+
+def into_fixed_places_of_an_epoch_that_was_left(streams: SimulatedStreams, kind: Any) -> None:
+    mover = moved_with(streams, num_buffers=3)
+    for epoch in range(2):
+        ahead = kind(Recycled(9), mover, 1, patient=True)
+        for _ in range(3):
+            if epoch == 0:
+                streams.compute.run()  # so that more is copied ahead, and dropped
+            streams.kernel(ahead.next()["x"])
+        ahead.close()
+
+
+def into_fixed_places_with_another_stream_of_the_users(streams: SimulatedStreams, kind: Any) -> None:
+    mover = moved_with(streams, num_buffers=3)
+    for name in ("first", "second"):
+        streams.compute = Stream(name, streams.host)
+        ahead = kind(Recycled(9), mover, 1, patient=True)
+        for _ in range(2):
+            streams.kernel(ahead.next()["x"])
+        ahead.close()
+
+
+def from_the_device(streams: SimulatedStreams, kind: Any) -> None:
+    batches = ({"x": streams.made(torch.full((4,), float(number)))} for number in range(6))
+    source = Failing([])
+    source.next = lambda: Loaded(next(batches))  # type: ignore[method-assign]
+    ahead = kind(source, moved_with(streams, **negated(streams)), 3, patient=True)
+    kept = []
+    for _ in range(6):
+        streams.kernel(ahead.next()["x"])
+        kept += [streams.made(torch.zeros(4)) for _ in range(3)]  # the user takes memory that was given back
+    ahead.close()
+
+
+def with_a_weight_of_the_users(streams: SimulatedStreams, kind: Any) -> None:
+    weight = streams.made(torch.ones(4))
+
+    def transform(batch: Any, _: Any) -> Any:
+        return {"x": streams.work(torch.neg, weight)}
+
+    ahead = kind(Recycled(3), moved_with(streams, transform=transform), 1, patient=True)
+    streams.kernel(ahead.next()["x"])
+    ahead.close()
+
+
+SCENES = [
+    plainly,
+    transformed,
+    transformed_slowly,
+    into_fixed_places,
+    into_fixed_places_of_an_epoch_that_was_left,
+    into_fixed_places_with_another_stream_of_the_users,
+    from_the_device,
+    with_a_weight_of_the_users,
+]
+
+
+@pytest.mark.parametrize("scene", SCENES)
+def test_the_stage_does_nothing_that_a_device_would_punish(scene):
+    scene(SimulatedStreams(), DeviceAhead)
+
+
+@pytest.mark.parametrize(
+    ("forgotten", "scene"),
+    [
+        ("compute_waits", plainly),
+        ("used_by_compute", plainly),
+        ("compute_waits", transformed),
+        ("used_by_compute", transformed),
+        ("transforms_wait", transformed),
+        ("used_by_transforms", transformed_slowly),
+        ("transforms_wait", into_fixed_places_of_an_epoch_that_was_left),
+        ("used_by_transforms", from_the_device),
+        ("transforms_wait", with_a_weight_of_the_users),
+    ],
+)
+def test_whatever_is_forgotten_is_caught(forgotten, scene):
+    with pytest.raises(Race):
+        scene(SimulatedStreams(forgotten), DeviceAhead)
+
+
+def test_a_stage_that_lets_go_of_host_memory_under_a_copy_is_caught():
+    with pytest.raises(Race, match="the host writes a host buffer, which the copy stream may still"):
+        plainly(SimulatedStreams(), Careless)
+
+
+def test_a_stage_without_a_bound_that_writes_fixed_places_too_early_is_caught():
+    with pytest.raises(Race, match="the transform stream writes memory of the device"):
+        into_fixed_places(SimulatedStreams(), Boundless)
 
 
 def test_fixed_places_are_written_after_the_kernels_that_read_them():
@@ -136,11 +361,11 @@ def test_a_host_batch_is_held_until_its_copy_is_done_and_no_longer():
     for _ in range(4):
         ahead.next()
     assert len(ahead._host) == source.made
-    streams.side.run()
+    streams.copies.run()
     ahead.next()
     assert len(ahead._host) == 1  # the one taken just now
     ahead.close()
-    assert streams.side.done == streams.side.queued
+    assert streams.copies.done == streams.copies.queued
     assert not ahead._host
 
 
@@ -156,7 +381,7 @@ def test_a_batch_whose_transform_failed_is_held_until_its_copy_is_done():
     gc.collect()
     assert not source.free
     ahead.close()
-    assert streams.side.done == streams.side.queued
+    assert streams.copies.done == streams.copies.queued
     gc.collect()
     assert len(source.free) == 1
 
@@ -173,7 +398,7 @@ def test_an_interrupted_move_is_waited_for_before_its_batch_is_dropped():
     gc.collect()
     assert not source.free
     ahead.close()
-    assert streams.side.done == streams.side.queued
+    assert streams.copies.done == streams.copies.queued
     gc.collect()
     assert len(source.free) == 1
 
@@ -323,7 +548,7 @@ def test_tensors_inside_of_whatever_a_transform_returns_are_protected(kind):
         x = batch.x if kind == "object" else batch["y"]
         streams.kernel(x, lambda block: seen.append(block.mean().item()))
         del batch, x
-        streams.side.run()
+        streams.copies.run()
     streams.compute.run()
     assert seen == list(range(8))
     ahead.close()
@@ -367,6 +592,20 @@ def test_a_packed_sequence_is_moved_by_its_own_method():
     (found,) = prefetch([packed], "cpu")
     assert isinstance(found, PackedSequence)
     assert torch.equal(found.data, packed.data)
+
+
+def test_a_packed_sequence_may_be_transformed_although_some_of_it_stays_on_the_host():
+    packed = pack_sequence([torch.ones(3), torch.ones(2)])
+    streams = SimulatedStreams()
+    inside = streams.made(packed.data)
+    batch = {"packed": packed._replace(data=inside), "x": torch.ones(2)}
+    mover = moved_with(
+        streams, transform=lambda batch, _: {**batch, "x": streams.work(torch.neg, batch["packed"].data)}
+    )
+    found = DeviceAhead(Failing([batch]), mover, 1, patient=True).next()
+    assert found["packed"].batch_sizes.tolist() == [2, 2, 1]
+    streams.kernel(found["x"])
+    streams.kernel(found["packed"].data)
 
 
 def test_what_is_to_stay_on_the_host_is_the_very_object():

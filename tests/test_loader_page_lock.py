@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import gc
+import multiprocessing
 import os
 import random
 import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,6 +24,7 @@ from torch.nn.utils.rnn import PackedSequence, pack_sequence
 from torch.utils.data import Dataset, default_collate
 
 from fastload import DataLoader, WorkerDied, loader, slots
+from fastload.device import DeviceAhead
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="only Linux's memory is page-locked")
 
@@ -39,9 +42,10 @@ FEW_WAYS = ["processes", "pipes", "threads"]
 class Images(Dataset[Any]):
     """Each image is full of its index, and large enough for a mapping of its own."""
 
-    def __init__(self, bad: int | None = None, deadly: int | None = None) -> None:
+    def __init__(self, bad: int | None = None, deadly: int | None = None, gate: Any = None) -> None:
         self.bad = bad
         self.deadly = deadly
+        self.gate = gate
 
     def __len__(self) -> int:
         return LENGTH
@@ -51,6 +55,8 @@ class Images(Dataset[Any]):
             raise ValueError(f"sample {index} is bad")
         if index == self.deadly:
             os.kill(os.getpid(), signal.SIGKILL)
+        if self.gate is not None:
+            self.gate.wait(30)
         return torch.full((3, 16, 16), float(index)), index
 
 
@@ -154,7 +160,7 @@ def test_late_copies_read_their_own_batch_whenever_streams_run(way, seed, device
         device.read_late(images)
         kept = [images, labels] if rng.random() < 0.5 else []
         if rng.random() < 0.3:
-            device.streams.side.run()
+            device.streams.copies.run()
         if rng.random() < 0.1:
             device.streams.compute.run()
     del kept, images, labels
@@ -168,9 +174,116 @@ def test_each_slot_is_locked_once_whatever_the_number_of_epochs(device, monkeypa
     for _ in range(4):
         for images, _ in found:
             device.read_late(images)
-            device.streams.side.run()
+            device.streams.copies.run()
     assert device.pages.num_locked == len(device.pages.locked) <= found.statistics().slots
     found.close()
+
+
+@pytest.mark.parametrize("way", [*FEW_WAYS, "forkserver"])
+def test_memory_is_locked_once_for_a_loaders_life_however_its_iterations_end(way, device, monkeypatch):
+    found = loader_of(way, monkeypatch)
+    for leave in (leave_at_the_end, leave_by_break, leave_at_the_end):
+        leave(found, device)
+        gc.collect()
+        assert device.pages.locked
+    device.streams.compute.run()
+    batches = [list(range(start, start + 4)) for start in range(0, LENGTH, 4)]
+    assert device.seen == batches + batches[:6] + batches
+    most = found.statistics().slots
+    assert device.pages.num_locked == len(device.pages.locked) <= most <= 2 * found.num_workers + 2 + 3
+    found.close()
+    assert not device.pages.locked
+
+
+def test_two_iterations_at_once_have_slots_of_their_own_and_those_of_one_are_kept(device, monkeypatch):
+    found = loader_of("processes", monkeypatch)
+    for one, other in zip(iter(found), iter(found), strict=True):
+        device.read_late(one[0])
+        device.read_late(other[0])
+    gc.collect()
+    locked = len(device.pages.locked)
+    leave_at_the_end(found, device)
+    assert len(device.pages.locked) <= locked + 2
+    device.streams.compute.run()
+    batches = [list(range(start, start + 4)) for start in range(0, LENGTH, 4)]
+    assert device.seen == [batch for batch in batches for _ in range(2)] + batches
+
+
+def test_a_child_of_the_users_has_slots_of_its_own(device, monkeypatch):
+    found = loader_of("threads", monkeypatch)
+    leave_at_the_end(found, device)
+    kept = found._runtime.idle_slots._pool
+    assert kept is not None
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            calls = device.pages.calls
+            taken = found._runtime.idle_slots.take(slots.PrivateMemory, found.device)
+            code = 0 if taken is None and device.pages.calls == calls else 2
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    found.close()
+    device.streams.compute.run()
+
+
+def test_slots_are_locked_while_workers_are_waited_for(device, monkeypatch):
+    """Nothing is loaded before a slot is locked, so none is lent yet."""
+    gate = multiprocessing.Event()
+    gate.set()
+    found = loader_of("processes", monkeypatch, Images(gate=gate))
+    leave_at_the_end(found, device)  # now the layout is known
+    found.close()
+    device.streams.compute.run()
+    gate.clear()
+    register = device.pages.register
+
+    def registered(address: int, num_bytes: int) -> None:
+        register(address, num_bytes)
+        gate.set()
+
+    device.pages.register = registered  # type: ignore[method-assign]
+    begun = time.monotonic()
+    leave_at_the_end(found, device)
+    assert time.monotonic() - begun < 30
+    found.close()
+    device.streams.compute.run()
+
+
+def collated_turned(samples: list[Any]) -> Any:
+    images, labels = default_collate(samples)
+    turned = images.contiguous(memory_format=torch.channels_last)
+    return {
+        "images": turned,
+        "labels": [labels, images[:, 0].permute(2, 1, 0)],
+        "own": Uncopied(images),
+        "none": images[:0],
+    }
+
+
+@pytest.mark.parametrize("kept", [(), ("labels.0",)], ids=str)
+def test_threads_lay_whole_batches_into_slots_and_what_stays_on_the_host_is_the_very_object(kept, device, monkeypatch):
+    given = []
+
+    def collate(samples: list[Any]) -> Any:
+        given.append(collated_turned(samples))
+        return given[-1]
+
+    found = loader_of("threads", monkeypatch, collate_fn=collate, keep_on_host=kept)
+    for place, batch in enumerate(found):
+        device.read_late(batch["images"])
+        first = next(one for one in given if one["labels"][0][0] == 4 * place)
+        assert batch["own"] is first["own"]
+        assert (batch["labels"][0] is first["labels"][0]) == bool(kept)
+        assert batch["images"].shape == (4, 3, 16, 16)
+        assert batch["labels"][1].shape == (16, 16, 4)
+        assert not any(device.pages.holds(*spot) for spot in memory_in(batch["own"]))
+    assert device.streams.num_direct == (2 if kept else 3) * LENGTH // 4
+    assert device.streams.num_staged == LENGTH // 4  # what has no elements
+    found.close()
+    device.streams.compute.run()
+    assert device.seen == [list(range(start, start + 4)) for start in range(0, LENGTH, 4)]
 
 
 @pytest.mark.parametrize("way", FEW_WAYS)
@@ -286,7 +399,7 @@ def test_a_child_of_the_users_unlocks_nothing_and_waits_for_no_device(way, devic
     for _ in range(3):
         device.read_late(next(iterator)[0])
     assert device.pages.reading
-    done = device.streams.side.done
+    done = device.streams.copies.done
     pid = os.fork()
     if pid == 0:
         code = 1
@@ -295,7 +408,7 @@ def test_a_child_of_the_users_unlocks_nothing_and_waits_for_no_device(way, devic
             found.close()
             del iterator
             gc.collect()
-            code = 0 if (device.pages.calls, device.streams.side.done) == (calls, done) else 2
+            code = 0 if (device.pages.calls, device.streams.copies.done) == (calls, done) else 2
         finally:
             os._exit(code)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
@@ -356,6 +469,17 @@ def test_an_interpreter_that_ends_under_a_copy_does_so_without_a_word(method):
         env={**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(slots.__file__).parents[1]), str(here)])},
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+@pytest.mark.parametrize("way", FEW_WAYS)
+def test_a_stage_that_lets_go_of_slots_under_their_copies_is_caught(way, device, monkeypatch):
+    monkeypatch.setattr(DeviceAhead, "_hold", lambda *_: None)
+    found = loader_of(way, monkeypatch, prefetch_to_device=LENGTH)
+    leave_at_the_end(found, device)
+    device.streams.compute.run()
+    assert "rewritten under a copy" in device.pages.wrong
+    device.pages.wrong.clear()
+    found.close()
 
 
 class Attributed(dict):  # type: ignore[type-arg]

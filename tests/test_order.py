@@ -13,7 +13,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fastload import ConfigError
+from fastload import ConfigError, native
 from fastload.order import AsTorch, Blocks, Buckets, Keyed, Order, Permutation, Sequential, Weighted
 
 seeds = st.integers(-(2**127), 2**127 - 1)
@@ -48,6 +48,26 @@ def test_any_part_of_any_permutation_is_worked_out_alone(length, key, data):
 def test_a_permutation_of_nothing_or_of_too_much_is_refused(length):
     with pytest.raises(ValueError, match=f"1 to 2\\*\\*62 elements, got {length}"):
         Permutation(length, b"")
+
+
+@pytest.mark.skipif(not native.available(), reason="the native library is not there")
+@given(length=st.integers(1, 2**62), key=st.binary(max_size=20), backwards=st.booleans(), data=st.data())
+def test_the_native_library_permutes_as_numpy_does_at_every_level(length, key, backwards, data):
+    length = data.draw(st.sampled_from([length, length % 3000 + 1]))
+    positions = np.array(data.draw(st.lists(st.integers(0, length - 1), max_size=100)), dtype=np.int64)
+    permutation = Permutation(length, key)
+    expected = permutation.by_numpy(positions, backwards=backwards).tolist()
+    for level in range(len(native.LEVELS)):
+        assert permutation._permuted(positions, backwards=backwards, level=level).tolist() == expected
+
+
+def test_positions_may_have_any_shape_and_stay_as_they_are():
+    permutation = Permutation(100, b"key")
+    positions = np.arange(100).reshape(10, 10).T[:, ::2]
+    before = positions.copy()
+    assert np.array_equal(permutation.at(positions), permutation.by_numpy(positions, backwards=False))
+    assert np.array_equal(positions, before)
+    assert permutation.at(np.empty((0, 3), dtype=np.int64)).shape == (0, 3)
 
 
 # Never change these: they say that next year's orders are this year's.

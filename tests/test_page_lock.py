@@ -42,9 +42,9 @@ class Locking(RuleBasedStateMachine):
         batch = torch.from_numpy(self.pool.lend(slot, num_bytes))
         with self.streams.beside():
             block = self.streams.to_device(batch)
-            self.held.append((self.streams.mark_side(), batch))
+            self.held.append((self.streams.mark_copies(), batch))
         self.expected.append(self.value)
-        self.streams.side.launch(lambda: self.seen.append(int(block.max())))
+        self.streams.copies.launch(lambda: self.seen.append(int(block.max())))
 
     @rule(num_bytes=st.sampled_from([1, 5000]))
     def write_and_give_back(self, num_bytes: int) -> None:
@@ -81,7 +81,7 @@ class Locking(RuleBasedStateMachine):
             return
         try:
             self.pool.close()
-            self.streams.side.run()
+            self.streams.copies.run()
             self.held.clear()
             assert self.seen == self.expected
             assert self.pages.locked == {}
@@ -92,6 +92,19 @@ class Locking(RuleBasedStateMachine):
 
 TestLocking = Locking.TestCase
 TestLocking.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+
+
+@pytest.mark.parametrize("make", [MemoryFile, PrivateMemory])
+def test_the_system_is_asked_for_large_pages_where_one_fits(make, monkeypatch):
+    libc = WatchedLibc(slots._libc, SimulatedPages())
+    monkeypatch.setattr(slots, "_libc", libc)
+    memory = make(page_lock=PageLock(SimulatedPages()))
+    memory.buffer(1, 1 << 20)
+    assert libc.advised == []
+    held = memory.buffer(2, 5 << 20)
+    ((_, num_bytes, advice),) = libc.advised
+    assert (num_bytes, advice) == (len(held), 14)  # MADV_HUGEPAGE, from Linux' mman-common.h
+    memory.close()
 
 
 def test_the_simulation_sees_memory_that_goes_too_early(monkeypatch):

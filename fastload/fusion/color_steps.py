@@ -167,14 +167,14 @@ class _Policy(Step):
         if operation in ("Identity", "AutoContrast", "Equalize"):
             return 0.0
         if operation == "Posterize":
-            lost = torch.arange(bins) / ((bins - 1) / bits)
+            lost = torch.arange(bins, device="cpu") / ((bins - 1) / bits)
             return float((8 - lost.round() if self.version == "v1" else (8 - lost).round())[bin_])
         if operation == "Solarize":
             if self.version == "v1":
-                return float(torch.linspace(255.0, 0.0, bins)[bin_])
-            return bound * float(torch.linspace(1.0, 0.0, bins)[bin_])
+                return float(torch.linspace(255.0, 0.0, bins, device="cpu")[bin_])
+            return bound * float(torch.linspace(1.0, 0.0, bins, device="cpu")[bin_])
         highest = ranges.get(operation, ranges["enhance"])
-        return float(torch.linspace(0.0, highest, bins)[bin_])
+        return float(torch.linspace(0.0, highest, bins, device="cpu")[bin_])
 
     def batched(self, before: State) -> list[Transform] | None:
         """See :class:`Step`."""

@@ -313,7 +313,7 @@ class FusedDataset:
         assert yields is not None
         assert yields.shape is not None
         if out is None:
-            return torch.empty((count, *yields.shape), dtype=yields.dtype)
+            return torch.empty((count, *yields.shape), dtype=yields.dtype, device="cpu")
         if out.shape != (count, *yields.shape) or out.dtype != yields.dtype:
             raise ValueError(
                 f"rows for {count} samples must be {yields.dtype} {(count, *yields.shape)}, got {out.dtype} "

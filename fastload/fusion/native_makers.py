@@ -20,7 +20,7 @@ from .blocks import Moves
 from .values import Values
 
 _KINDS = {"constant": Kind.SHIFT, "edge": Kind.EDGE, "reflect": Kind.REFLECT, "symmetric": Kind.SYMMETRIC}
-_LEVELS = torch.arange(256, dtype=torch.uint8)
+_LEVELS = torch.arange(256, dtype=torch.uint8, device="cpu")
 
 
 class NativeBlocks:
@@ -39,7 +39,7 @@ class NativeBlocks:
         self, planes: npt.NDArray[np.uint8], places: npt.NDArray[np.intp], moves: Moves, values: Values, out: Tensor
     ) -> None:
         """See :class:`~fastload.fusion.blocks.BlockMaker`."""
-        pixels = out if out.dtype in DTYPES else torch.empty(out.shape, dtype=torch.uint8)
+        pixels = out if out.dtype in DTYPES else torch.empty(out.shape, dtype=torch.uint8, device="cpu")
         self._crops_of(planes, moves, values).write(
             np.ascontiguousarray(places, dtype=np.int64),
             (moves.top, moves.left),

@@ -301,7 +301,7 @@ def _convert_dtype(transform: Any, state: State, version: Version) -> Step:
 def _converting(step: Any, state: State) -> Step:
     """Return the step, if torchvision does not refuse the conversion."""
     try:
-        step.apply(torch.zeros((state.channels, 1, 1), dtype=state.dtype), None)
+        step.apply(torch.zeros((state.channels, 1, 1), dtype=state.dtype, device="cpu"), None)
     except (RuntimeError, TypeError) as error:
         raise _Unknown(f"torchvision refuses it: {error}") from error
     return step  # type: ignore[no-any-return]  # a Step, of two classes

@@ -162,7 +162,8 @@ class Runner:
         assert isinstance(self.reader, ArrayReader)
         images = self.reader.block(places)
         params: list[Any] = [
-            {name: torch.as_tensor(values) for name, values in drawn[place].items()} for place, _ in self._moves
+            {name: torch.as_tensor(values, device="cpu") for name, values in drawn[place].items()}
+            for place, _ in self._moves
         ]
         for stage in self._chain:
             images = stage.transform(images, params[: len(stage)])

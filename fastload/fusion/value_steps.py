@@ -214,10 +214,10 @@ class RandomErasing(Step):
     def values(self, shape: tuple[int, ...], given: Any) -> torch.Tensor:
         """Return what the box is filled with: [C, 1, 1] or [C, height, width], float32."""
         if self.value is not None:
-            return torch.tensor(self.value)[:, None, None]
+            return torch.tensor(self.value, device="cpu")[:, None, None]
         top, left, height, width, words = given
-        places = torch.arange(shape[0] * shape[1] * shape[2]).view(shape)
-        return normal_noise(torch.tensor(words), places[:, top : top + height, left : left + width])
+        places = torch.arange(shape[0] * shape[1] * shape[2], device="cpu").view(shape)
+        return normal_noise(torch.tensor(words, device="cpu"), places[:, top : top + height, left : left + width])
 
     def batched(self, before: State) -> list[Transform] | None:
         """See :class:`Step`."""

@@ -76,7 +76,7 @@ _Operations = list[tuple[Callable[[Tensor, Any], Tensor], Any]]
 
 
 def _table(steps: Sequence[Step], state: State) -> Tensor:
-    levels: Any = torch.arange(256, dtype=torch.uint8).view(1, 16, 16).expand(state.channels, 16, 16)
+    levels: Any = torch.arange(256, dtype=torch.uint8, device="cpu").view(1, 16, 16).expand(state.channels, 16, 16)
     kind = state.kind
     for step in steps:
         if kind == "PIL" and isinstance(step, (ToTensor, PILToTensor, ToImage)):
@@ -101,11 +101,13 @@ def _operations(steps: Sequence[Step], table: Tensor) -> _Operations | None:
             divided = isinstance(step, ToTensor) or step.version == "v1"
             found.append((Tensor.div_, 255.0) if divided else (Tensor.mul_, 1.0 / 255))
         elif isinstance(step, Normalize):
-            mean, std = (torch.tensor(numbers, dtype=dtype).view(-1, 1, 1) for numbers in (step.mean, step.std))
+            mean, std = (
+                torch.tensor(numbers, dtype=dtype, device="cpu").view(-1, 1, 1) for numbers in (step.mean, step.std)
+            )
             found += [(Tensor.sub_, mean), (Tensor.div_, std)]
     if found and not dtype.is_floating_point:
         return None
-    levels = torch.arange(256, dtype=torch.uint8).view(1, 1, 256).expand(len(table), 1, 256).to(dtype)
+    levels = torch.arange(256, dtype=torch.uint8, device="cpu").view(1, 1, 256).expand(len(table), 1, 256).to(dtype)
     for operation, operand in found:
         operation(levels, operand)
     return found if torch.equal(levels.flatten(1), table) else None

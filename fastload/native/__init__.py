@@ -16,7 +16,7 @@ import os
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-ABI = 2
+ABI = 3
 LIBRARY = Path(__file__).with_name("_fastload.so")
 LEVELS = ("plain", "avx2", "avx512")
 

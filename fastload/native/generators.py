@@ -137,9 +137,11 @@ def _torch_offset() -> int | None:
         return None
     if _at(probe._cdata + found + 16, 4 + len(words)) != bytes(4) + words:
         return None
-    torch.randn(1, generator=probe)  # makes two and keeps one
+    torch.randn(1, generator=probe, device="cpu")  # makes two and keeps one
     state = probe.get_state()
-    state[_TORCH_FLOAT : _TORCH_FLOAT + 5] = torch.tensor([*struct.pack("<f?", 0.25, True)], dtype=torch.uint8)
+    state[_TORCH_FLOAT : _TORCH_FLOAT + 5] = torch.tensor(
+        [*struct.pack("<f?", 0.25, True)], dtype=torch.uint8, device="cpu"
+    )
     probe.set_state(state)
     kept = struct.pack("<f?", 0.25, True), state[24 + 8 * 625 : 24 + 8 * 626].numpy().tobytes() + b"\1"
     places = found + _TORCH_GAUSS, found + _TORCH_GAUSS + 8

@@ -199,7 +199,7 @@ def new_row(cut: Cut, table: Tensor | None, out: Tensor | None) -> tuple[Tensor,
     _, _, height, width = cut.window
     _check_sides(height, width)
     if out is None:
-        out = torch.empty((3, height, width), dtype=torch.uint8 if table is None else table.dtype)
+        out = torch.empty((3, height, width), dtype=torch.uint8 if table is None else table.dtype, device="cpu")
     else:
         _check_out(out, height, width)
     size = out.element_size()
@@ -255,7 +255,7 @@ def level_table(convert: Callable[[Tensor], Tensor]) -> Tensor:
     Raises:
         ValueError: the result has another shape or dtype.
     """
-    levels = torch.arange(256, dtype=torch.uint8).expand(3, 1, 256)
+    levels = torch.arange(256, dtype=torch.uint8, device="cpu").expand(3, 1, 256)
     found = convert(levels.contiguous())
     if tuple(found.shape) != (3, 1, 256) or found.dtype not in DTYPES:
         raise ValueError(f"levels must become [3, 1, 256] of {DTYPES}, got {tuple(found.shape)} of {found.dtype}")

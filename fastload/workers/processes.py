@@ -31,12 +31,11 @@ from .. import compat
 from ..errors import WorkerDied
 from ..layout import Buffer, Layout
 from ..packing import pack, unpack
-from ..page_lock import PageLock
 from ..plan import WorkItem
-from ..slots import Memory, MemoryFile, OwnForks, PrivateMemory, SlotPool, chunk_offset, slot_offset
+from ..slots import MemoryFile, OwnForks, SlotPool, chunk_offset, slot_offset
 from .fetch import Job, Result
 from .interrupts import HeldInterrupts
-from .transport import MAX_PACKET, Packets, Pipes, Transport, use_packets
+from .transport import MAX_PACKET, Packets, Pipes, Transport
 from .worker_process import JOB_OFFSET, LAYOUT_SHIFT, Control, DirectJob, SharedJob, worker_main
 
 # How long a pool that is closed waits for its workers before it terminates them, in seconds: torch's figure.
@@ -50,17 +49,14 @@ class ProcessPool:
         job: what they load.
         context: how they are started.
         shared: whether any idle worker takes any item; else each item names its worker.
-        keep_slots: free slots whose memory is kept.
-        page_lock: see :class:`~fastload.slots.Memory`.
+        slots: where batches are written. Through a memory file tasks pass in packets, else through pipes.
 
     Ownership: to be used and closed by the process that made it, one thread at a time.
     """
 
     worker_method = "multiprocessing"
 
-    def __init__(
-        self, job: Job, context: BaseContext, *, shared: bool, keep_slots: int, page_lock: PageLock | None = None
-    ) -> None:
+    def __init__(self, job: Job, context: BaseContext, *, shared: bool, slots: SlotPool) -> None:
         self.start_method: str = context.get_start_method()
         self.workers: list[BaseProcess] = []
         self._watches: list[int | None] = []
@@ -73,13 +69,11 @@ class ProcessPool:
         self._closed = False
         self.pid = os.getpid()
         """The process that made it, and may use it."""
-        packets = use_packets()
-        self._file = MemoryFile(page_lock=page_lock) if packets else None
-        memory: Memory = self._file if self._file is not None else PrivateMemory(page_lock)
-        self.slots = SlotPool(memory, keep_slots)
+        self.slots = slots
+        self._file = slots.memory if isinstance(slots.memory, MemoryFile) else None
         self._control = None if self._file is None else Control(self._file, job.num_workers)
         self._transport: Transport = (
-            Packets(job.num_workers, shared=shared) if packets else Pipes(job.num_workers, context)
+            Pipes(job.num_workers, context) if self._file is None else Packets(job.num_workers, shared=shared)
         )
         self.job_pickled = "inherited"
         _pools.add(self)
@@ -288,10 +282,11 @@ class ProcessPool:
             if watch is not None:
                 os.close(watch)
         self._watches.clear()
-        if not any(process.is_alive() for process in self.workers):
+        all_ended = not any(process.is_alive() for process in self.workers)
+        if all_ended:
             self._forks.ended()
         self._control = None
-        self.slots.close()
+        self.slots.end(all_ended=all_ended)
 
 
 def _load_image_plugins() -> None:

@@ -17,21 +17,23 @@ import queue
 import threading
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
+import torch
+from torch import Tensor
 from torch._utils import ExceptionWrapper
 
 from .. import compat
 from ..at_exit import close_at_exit
-from ..layout import Layout
+from ..layout import ALIGNMENT, Buffer, Layout
 from ..library_generators import LibraryGenerators, copies_for_thread, warn_of_shared_transforms
-from ..page_lock import PageLock
+from ..nesting import Key, map_leaves
 from ..plan import WorkItem
 from ..seeding import Keys, Seeder
-from ..slots import PrivateMemory, SlotPool
+from ..slots import Memory, SlotPool
 from . import routing
-from .fetch import ERROR, FAILED_START, SKIPPED, START, Fetcher, Job, Result, WriteRows
+from .fetch import ERROR, FAILED_START, SKIPPED, START, WHOLE, Fetcher, Job, Result, WriteRows
 
 _GRACE = 5.0
 
@@ -39,7 +41,7 @@ _GRACE = 5.0
 class _Board:
     """What the threads of a pool share. It does not know the pool, so that the pool can be collected."""
 
-    def __init__(self, num_workers: int, *, shared: bool) -> None:
+    def __init__(self, num_workers: int, memory: Memory, kept: frozenset[str], *, shared: bool) -> None:
         self.tasks: list[queue.SimpleQueue[WorkItem | None]] = [
             queue.SimpleQueue() for _ in range(1 if shared else num_workers)
         ]
@@ -47,16 +49,82 @@ class _Board:
         self.layouts: dict[int, Layout] = {}
         self.iteration = 0
         self.closed = False
+        self._memory = memory
+        self._kept = kept
 
     def layout(self, generation: int) -> Layout | None:
         return self.layouts.get(generation)
 
     def write_rows(self, layout: Layout, item: WorkItem, write: WriteRows) -> Any:
         _, num_bytes = layout.offsets(item.num_rows)
-        buffer = self.memory.buffer(item.slot, max(1, num_bytes))
+        buffer = self._memory.buffer(item.slot, max(1, num_bytes))
         return write(layout.rows(buffer, item.num_rows, item.row, len(item.indices)))
 
-    memory: PrivateMemory
+    def laid(self, result: Result, slot: int) -> Result:
+        """Lay the tensors of a whole batch into its slot, where a device is to copy them from there by itself."""
+        page_lock = self._memory.page_lock
+        if result.status != WHOLE or page_lock is None or page_lock.refused is not None:
+            return result
+        laid = _Laid(result.payload, self._kept)
+        laid.write(self._memory.buffer(slot, max(1, laid.num_bytes)))
+        return result._replace(payload=laid)
+
+
+class _Laid:
+    """A batch whose tensors lie in a slot, but for those that stay on the host.
+
+    Args:
+        batch: as the user's code made it.
+        kept: paths of what stays on the host.
+    """
+
+    def __init__(self, batch: Any, kept: frozenset[str]) -> None:
+        self._batch = batch
+        self._kept = kept
+        self._tensors: list[Tensor] = []
+        self._offsets: list[int] = []
+        self.num_bytes = 0
+        map_leaves(batch, self._place, kept)
+
+    def _place(self, leaf: Any) -> Any:
+        if _lies_plainly(leaf):
+            self._tensors.append(leaf)
+            self._offsets.append(self.num_bytes)
+            self.num_bytes += -(-leaf.nbytes // ALIGNMENT) * ALIGNMENT
+        return leaf
+
+    def write(self, buffer: Buffer) -> None:
+        """Copy the tensors into a buffer."""
+        for place, tensor in zip(self._places(buffer), self._tensors, strict=True):
+            place.copy_(tensor)
+
+    def _places(self, buffer: Buffer) -> Iterator[Tensor]:
+        memory = torch.from_numpy(buffer)
+        for offset, tensor in zip(self._offsets, self._tensors, strict=True):
+            flat = memory[offset : offset + tensor.nbytes].view(tensor.dtype)
+            yield flat.as_strided(tensor.shape, _strides(tensor))
+
+    def batch(self, buffer: Buffer) -> Any:
+        """Return the batch, its tensors in a buffer that has what was written."""
+        places = self._places(buffer)
+        return map_leaves(self._batch, lambda leaf: next(places) if _lies_plainly(leaf) else leaf, self._kept)
+
+
+def _lies_plainly(leaf: Any) -> bool:
+    return (
+        type(leaf) is Tensor
+        and leaf.layout is torch.strided
+        and leaf.device.type == "cpu"
+        and not (leaf.requires_grad or leaf.is_quantized or leaf.is_nested)
+        and leaf.nbytes > 0
+    )
+
+
+def _strides(tensor: Tensor) -> tuple[int, ...]:
+    """Return how a tensor lies in a slot: NHWC where it does, since a device would have to turn it else."""
+    turned = tensor.ndim == 4 and tensor.is_contiguous(memory_format=torch.channels_last)
+    lies = torch.channels_last if turned else torch.contiguous_format
+    return torch.empty(tensor.shape, device="meta", memory_format=lies).stride()
 
 
 def _live(board: _Board, job: Job, worker_id: int, generators: routing.ThreadGenerators | None, scripted: bool) -> None:
@@ -120,7 +188,7 @@ def _serve(board: _Board, job: Job, worker_id: int, generators: routing.ThreadGe
             result = Result(item.serial, worker_id, SKIPPED, 0, None, 0)
         else:
             try:
-                result = fetcher.run(item, board)
+                result = board.laid(fetcher.run(item, board), item.slot)
             except BaseException as error:
                 # SystemExit and the like: a process would end; here the error takes the batch's place.
                 wrapper = compat.wrap_exception(error, where)
@@ -135,10 +203,10 @@ class ThreadPool:
     Args:
         job: what all of them do.
         shared: whether an item is for whoever is idle first.
-        keep_slots: how many free slots to keep.
+        slots: where batches are written, in the process's own memory.
         routed: whether each thread draws from generators of its own. Else they share the process's, and samples are
             not seeded, whatever the job says.
-        page_lock: see :class:`~fastload.slots.Memory`.
+        keep_on_host: parts of batches that do not go to a device.
     """
 
     worker_method = "thread"
@@ -147,14 +215,12 @@ class ThreadPool:
     job_pickled = "shared"
 
     def __init__(
-        self, job: Job, *, shared: bool, keep_slots: int, routed: bool, page_lock: PageLock | None = None
+        self, job: Job, *, shared: bool, slots: SlotPool, routed: bool, keep_on_host: Collection[Key] = ()
     ) -> None:
         self.pid = os.getpid()
         """The process that made it, and may use it."""
-        memory = PrivateMemory(page_lock)
-        self.slots = SlotPool(memory, keep_slots)
-        self._board = _Board(job.num_workers, shared=shared)
-        self._board.memory = memory
+        self.slots = slots
+        self._board = _Board(job.num_workers, slots.memory, frozenset(map(str, keep_on_host)), shared=shared)
         self._waiting: list[Result] = []
         self._closed = False
         if routed:
@@ -222,8 +288,10 @@ class ThreadPool:
 
     def take_whole(self, payload: Any, item: WorkItem) -> Any:
         """Return the batch of a WHOLE result."""
-        self.slots.release(item.slot)
-        return payload
+        if not isinstance(payload, _Laid):
+            self.slots.release(item.slot)
+            return payload
+        return payload.batch(self.slots.lend(item.slot, payload.num_bytes, tensors_only=True))
 
     def take_rows(self, payload: Any, item: WorkItem, layout: Layout) -> list[Sequence[Any]]:
         """Return the objects of a ROWS result; its rows are in the slot."""
@@ -251,7 +319,7 @@ class ThreadPool:
                 RuntimeWarning,
                 stacklevel=2,
             )
-        self.slots.close()
+        self.slots.end(all_ended=not stuck)
 
 
 __all__ = ["ThreadPool"]

@@ -10,7 +10,7 @@
 #include <stdint.h>
 
 /* Counted up with each change of an exported function; fastload/native/__init__.py names the one that it speaks. */
-#define FASTLOAD_ABI 2
+#define FASTLOAD_ABI 3
 
 #define FASTLOAD_EXPORT __attribute__((visibility("default")))
 
