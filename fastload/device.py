@@ -11,9 +11,9 @@ In: batches in order, from any iterator. Out: the same batches with their tensor
 NOTE [Back-pressure]
 The host queues work faster than the device does it, and memory that the device is still to read cannot be used again.
 So batch ``k`` is copied only when the device has done all work that was queued with batch ``k - (depth + 2)``: behind
-each batch an event of the compute stream is recorded when the user asks for the next one. What is copied ahead of the
-user's demand waits for his next call where that event has not come. The host itself waits for it only where the batch
-that is asked for has not been copied: the user is then ``depth + 1`` steps ahead of the device, which has enough to do.
+each batch an event of the compute stream is recorded when the user asks for the next one. A copy ahead of the user's
+demand is postponed to the next call where that event has not come. The host waits for it only where the batch that is
+asked for has not been copied: the user is then ``depth + 1`` steps ahead of the device, which has enough to do.
 """
 
 from __future__ import annotations

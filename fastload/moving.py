@@ -213,7 +213,7 @@ class Mover:
         return stream
 
     def asked(self) -> None:
-        """The user asks for the next batch: what he has queued with the last one is all there will be."""
+        """Note that the user asks for the next batch: an event is recorded behind the work queued with the last one."""
         if self._given_to is not None and self.streams is not None:
             self._unconsumed.append(self.streams.mark_compute(self._given_to))
         self._given_to = None
