@@ -105,7 +105,7 @@ class DeviceAhead:
         self._let_go()
         if not self._ready:
             if self._ended:
-                self._mover.end()
+                self._mover.end(self)
                 raise StopIteration
             self._take(self._source.next)
         if self._begun:
@@ -142,7 +142,7 @@ class DeviceAhead:
                 raise
             except StopIteration as error:
                 self._ended = True
-                self._mover.end()
+                self._mover.end(self)
                 self._ready.append(_Ready(error))
                 return
             except Exception as error:
@@ -181,7 +181,7 @@ class DeviceAhead:
             self._forget()
         finally:
             self._ended = True
-            self._mover.end()
+            self._mover.end(self)
 
     def _forget(self) -> None:
         if self._pid != os.getpid():  # a child, which has no device; its parent keeps what is being copied

@@ -98,9 +98,10 @@ class Mover:
             for event in self._unconsumed:  # of another stream of the user's, perhaps
                 self.streams.transforms_wait(event)
 
-    def end(self) -> None:
-        """The stage has ended."""
-        self._user = None
+    def end(self, user: object) -> None:
+        """A stage has ended; another one may have begun since."""
+        if self._user is not None and self._user() is user:
+            self._user = None
 
     def move(self, batch: Any, draws: Any, *, borrowed: bool = False) -> Moved:
         """Begin to move a batch.
@@ -206,7 +207,8 @@ class Mover:
         if self.streams is None:
             return None
         stream = self.streams.compute_stream()
-        if stream != has_it:
+        # `!=` of torch's streams is false beside None.
+        if has_it is None or stream != has_it:
             self.streams.compute_waits(event)
             for leaf in filter(self.streams.holds, tensors_in(made)):
                 self.streams.used_by_compute(leaf)

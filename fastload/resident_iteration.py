@@ -298,6 +298,7 @@ class ResidentIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's pr
         self._pins = self._pin_memory and loader.device is None
         # Where nothing is done beside the user's loop, nothing is done ahead of it.
         depth = 0 if self._mover.streams is None else loader.prefetch_to_device
+        self._most_on_device = depth + 2
         self._stage: DeviceAhead | None = DeviceAhead(self._source, self._mover, depth, patient=True)
         self._given: Iterator[tuple[int, Any, Draws]] = iter(())
         self._singly: deque[_Batch] = deque()
@@ -336,6 +337,7 @@ class ResidentIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's pr
         """Return the next batches, at least one, with their sizes and draws."""
         if self._singly:
             loaded = self._source.loaded([self._singly[0]])
+            self._mover.make_room(self._most_on_device)
             try:
                 moved = self._mover.move(loaded.batch, loaded.draws)
             except Exception:

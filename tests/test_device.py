@@ -681,6 +681,18 @@ def test_with_fixed_places_two_iterations_at_once_are_an_error():
     assert len(list(ahead)) == 5
 
 
+def test_with_fixed_places_the_end_of_an_iteration_does_not_let_two_others_run_at_once():
+    ahead = prefetch([torch.ones(1)] * 5, "cpu", fixed_buffers=True)
+    first = iter(ahead)
+    assert len(list(first)) == 5
+    second = iter(ahead)
+    next(second)
+    assert next(first, None) is None
+    first.close()
+    with pytest.raises(RuntimeError, match="one iteration at a time"):
+        iter(ahead)
+
+
 def test_fixed_places_are_depth_and_two_and_stay_for_all_epochs():
     ahead = prefetch([torch.full((3,), float(i)) for i in range(20)], "cpu", 2, fixed_buffers=True)
     places = set()

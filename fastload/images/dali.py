@@ -31,6 +31,9 @@ from .dali_feeding import Files, Scheduling
 from .dali_recipe import Recipe, Scaling, recipe_of
 from .dali_running import Pipelines, Ticket, import_dali, source
 
+_MOST_READ = 2
+"""Batches whose outputs are held, at most, before the next: the host waits for a device that is further behind."""
+
 
 class DALILoader:
     """Loads batches of images with NVIDIA DALI.
@@ -225,6 +228,9 @@ class _Iteration:
         kernels that read it are still queued. So outputs are held until the event behind their copies has come.
         """
         while self._read and self._read[0][0].query():
+            self._read.popleft()
+        if len(self._read) > _MOST_READ:
+            self._read[0][0].synchronize()
             self._read.popleft()
         copies = [output.clone() for output in outputs]
         self._read.append((streams.mark_compute(), outputs))

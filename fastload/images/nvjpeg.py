@@ -133,6 +133,7 @@ def _on_device(files: list[Data], device: torch.device) -> list[Tensor]:
     tensors = [torch.from_numpy(np.frombuffer(bytearray(data), dtype=np.uint8)) for data in files]
     reader = torch.cuda.current_stream(device)
     own = _own_stream(device)
+    own.synchronize()  # torch has few streams and gives them out in turn, so somebody else may be using this one too
     try:
         with torch.cuda.stream(own):
             images: list[Tensor] = decode_jpeg(tensors, mode=ImageReadMode.RGB, device=device)
@@ -147,7 +148,7 @@ def _on_device(files: list[Data], device: torch.device) -> list[Tensor]:
 
 @functools.cache
 def _own_stream(device: torch.device) -> torch.cuda.Stream:
-    """Return the stream on which images are allocated, and nothing else is done."""
+    """Return the stream on which images are allocated."""
     return torch.cuda.Stream(device)
 
 
@@ -174,6 +175,8 @@ def why_not() -> str | None:
     try:
         _on_device([buffer.getvalue()], torch.device("cuda", torch.cuda.current_device()))
     except RuntimeError as error:
+        if type(error) is not RuntimeError:
+            raise  # no memory, say: that is no reason for ever
         return f"torchvision does not decode with it: {error}"
     return None
 

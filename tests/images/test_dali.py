@@ -575,7 +575,7 @@ class Outputs:
 
 def test_outputs_on_a_device_are_held_until_the_device_has_copied_them_and_targets_do_not_block():
     streams = Streams()
-    tickets = [SimpleNamespace(rest=(torch.tensor([number]), None)) for number in range(4)]
+    tickets = [SimpleNamespace(rest=(torch.tensor([number]), None)) for number in range(5)]
     batches = dali._Iteration(iter(tickets), Outputs(), None, streams)  # type: ignore[arg-type]
     given = []
     for number in range(3):
@@ -592,6 +592,10 @@ def test_outputs_on_a_device_are_held_until_the_device_has_copied_them_and_targe
     del held
     next(batches)
     assert [outputs[0][0].item() for _, outputs in batches._read] == [1, 2, 3]
+    assert not any(event.waited for event in streams.events)
+    next(batches)  # the device is three batches behind
+    assert [outputs[0][0].item() for _, outputs in batches._read] == [2, 3, 4]
+    assert [event.waited for event in streams.events] == [False, True, False, False, False]
     del batches
     gc.collect()
-    assert [event.waited for event in streams.events] == [False, True, True, True]
+    assert [event.waited for event in streams.events] == [False, True, True, True, True]

@@ -126,6 +126,10 @@ class Stream:
 
     def __init__(self) -> None:
         self.waited_for: list[Stream] = []
+        self.num_synchronized = 0
+
+    def synchronize(self) -> None:
+        self.num_synchronized += 1
 
     def wait_stream(self, other: Stream) -> None:
         self.waited_for.append(other)
@@ -185,6 +189,7 @@ def test_images_are_allocated_where_nothing_reads_and_recorded_where_they_are_re
         assert len(nvjpeg._on_device([b"a", b"b"], device)) == 2
     [own] = cuda.made
     assert cuda.allocated_on == [own, own]
+    assert own.num_synchronized == 2  # somebody else may have been given the same stream
     assert cuda.current is cuda.reader
     assert cuda.reader.waited_for == [own, own]
     assert cuda.recorded == [cuda.reader] * 4
@@ -229,3 +234,10 @@ def test_a_torchvision_without_it_is_told_from_a_machine_without_a_gpu(monkeypat
     assert "not compiled with nvJPEG support" in (why_not() or "")
     monkeypatch.setattr(nvjpeg, "_on_device", StandIn())
     assert why_not() is None
+
+    def full(data: list[bytes], device: torch.device) -> Any:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(nvjpeg, "_on_device", full)
+    with pytest.raises(torch.OutOfMemoryError):
+        why_not()
