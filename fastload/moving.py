@@ -131,7 +131,7 @@ class Mover:
         with streams.beside():
             batch = map_leaves(batch, self._to_device, self._kept)
             copied = streams.mark_copies()
-        if not self._transforms:
+        if not (self._transforms or there):
             return Moved(batch, copied, copied)
         if there:
             streams.transforms_wait(streams.mark_compute())

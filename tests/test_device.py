@@ -217,6 +217,16 @@ def test_views_are_lent_to_whatever_stream_the_user_has_by_then_and_to_each_once
     streams.kernel(batch["x"])
 
 
+def test_what_was_on_the_device_already_is_waited_for_by_another_stream_of_the_users():
+    streams = SimulatedStreams()
+    there = streams.made(torch.ones(4))
+    moved = moved_with(streams).move({"x": there, "y": torch.ones(2)}, None)
+    streams.compute = streams._current = Stream("second", streams.host)
+    batch = moved_with(streams).hand_out(moved.made, moved.event)
+    streams.kernel(batch["x"])
+    streams.kernel(batch["y"])
+
+
 def test_a_copy_does_not_wait_for_the_transform_of_the_batch_before():
     streams = SimulatedStreams()
     ahead = DeviceAhead(Recycled(9), moved_with(streams, **negated(streams)), 2, patient=True)
