@@ -72,6 +72,15 @@ async def _run(chosen: Sequence[Case], options: argparse.Namespace, advance: Cal
     clock = asyncio.get_running_loop().time
     deadline = clock() + options.limit
     outcomes: list[Outcome] = []
+    unwritten: list[Outcome] = []
+
+    def write() -> None:
+        for outcome in list(unwritten):
+            line, rows = json.dumps(outcome.as_json(surroundings)), markdown_rows(outcome, surroundings)
+            append_lines(options.json, [line])
+            append_lines(options.rows, rows)
+            unwritten.remove(outcome)
+
     async with Runner(options.device, advance) as runner:
         try:
             hardware = await runner.describe()
@@ -103,11 +112,12 @@ async def _run(chosen: Sequence[Case], options: argparse.Namespace, advance: Cal
                         cores_used_by_others=cores_used_by_others(before, read_cpu()),
                     )
                     outcomes.append(outcome)
+                    unwritten.append(outcome)
                     for message in measured.failed.values():
                         complain(f"failed: {message}")
-                    append_lines(options.json, [json.dumps(outcome.as_json(surroundings))])
-                    append_lines(options.rows, markdown_rows(outcome, surroundings))
+                    write()
         finally:
+            write()  # again: a signal may have come in the middle of the last one
             if outcomes:
                 print_table(outcomes, surroundings)
     return 1 if any(outcome.measured.failed for outcome in outcomes) else 0

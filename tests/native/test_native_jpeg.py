@@ -416,7 +416,8 @@ def verdict_of(data, cuts):
         begin = start if waiting.has_header else 0
         status, start = waiting.look_at(data[begin:end]), end
         if status is not Status.INCOMPLETE:
-            return status, waiting.width, waiting.height, waiting.components, begin + waiting.end
+            end_of_image = begin + waiting.end if status is Status.DONE else 0
+            return status, waiting.width, waiting.height, waiting.components, end_of_image
     return Status.INCOMPLETE, 0, 0, 0, 0
 
 
