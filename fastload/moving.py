@@ -122,13 +122,13 @@ class Mover:
             self._check_paths(batch)
         if borrowed:
             batch = copied_but_tensors(batch, self._kept)
-        # What is no tensor is moved on the compute stream: nobody could tell the allocator of all that is inside of it.
+        # Objects are moved on the compute stream: which tensors they hold, to be recorded, is not known.
         batch = map_leaves(batch, self._object_to_device, self._kept)
         streams = self.streams
         if streams is None:
             return Moved(self._made(map_leaves(batch, self._to_device, self._kept), draws))
         there = self._on_device(batch)
-        with streams.beside():
+        with streams.copying():
             batch = map_leaves(batch, self._to_device, self._kept)
             copied = streams.mark_copies()
         if not (self._transforms or there):

@@ -370,7 +370,7 @@ def rows_of(indices: Any, length: int) -> Rows:
         ConfigError: these are no integers.
     """
     if isinstance(indices, np.ndarray):
-        rows = indices.copy()  # whoever gave it may use it again
+        rows = indices.copy()  # the sampler may change its array later
     else:
         given = indices.tolist() if isinstance(indices, Tensor) else list(indices)
         rows = np.asarray(given, dtype=None if given else np.int64)

@@ -36,7 +36,7 @@ class Streams(Protocol):
     def compute_stream(self) -> Any:
         """Return the user's current stream, to be compared."""
 
-    def beside(self) -> contextlib.AbstractContextManager[Any]:
+    def copying(self) -> contextlib.AbstractContextManager[Any]:
         """Return a context in which work goes to the copy stream."""
 
     def transforming(self) -> contextlib.AbstractContextManager[Any]:
@@ -93,7 +93,7 @@ class DeviceStreams:
         """See :class:`Streams`."""
         return self._module.current_stream(self.device)
 
-    def beside(self) -> contextlib.AbstractContextManager[Any]:
+    def copying(self) -> contextlib.AbstractContextManager[Any]:
         """See :class:`Streams`."""
         context: contextlib.AbstractContextManager[Any] = self._module.stream(self._copies)
         return context

@@ -183,7 +183,7 @@ class SimulatedStreams:
         finally:
             self._current = before
 
-    def beside(self) -> contextlib.AbstractContextManager[None]:
+    def copying(self) -> contextlib.AbstractContextManager[None]:
         return self._on(self.copies)
 
     def transforming(self) -> contextlib.AbstractContextManager[None]:

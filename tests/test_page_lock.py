@@ -40,7 +40,7 @@ class Locking(RuleBasedStateMachine):
         self.value = (self.value + 1) % 250
         self.pool.view(slot, num_bytes)[:] = self.value
         batch = torch.from_numpy(self.pool.lend(slot, num_bytes))
-        with self.streams.beside():
+        with self.streams.copying():
             block = self.streams.to_device(batch)
             self.held.append((self.streams.mark_copies(), batch))
         self.expected.append(self.value)

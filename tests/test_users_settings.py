@@ -12,6 +12,7 @@ import torch
 from device_simulation import SimulatedStreams
 from torch import Tensor
 from torch.utils.data import Dataset, TensorDataset, default_collate
+from torch_settings import default_device, default_dtype, deterministic
 
 from fastload import DataLoader, device, iteration, loader, prefetch, resident_iteration
 from fastload.order import AsTorch
@@ -40,36 +41,9 @@ class Tensors(Images):
         return image, torch.tensor(label, device="cpu"), text
 
 
-@contextlib.contextmanager
-def default_device() -> Iterator[None]:
-    torch.set_default_device("meta")
-    try:
-        yield
-    finally:
-        torch.set_default_device(None)
-
-
-@contextlib.contextmanager
-def default_dtype() -> Iterator[None]:
-    torch.set_default_dtype(torch.float64)
-    try:
-        yield
-    finally:
-        torch.set_default_dtype(torch.float32)
-
-
-@contextlib.contextmanager
-def deterministic() -> Iterator[None]:
-    torch.use_deterministic_algorithms(True)
-    try:
-        yield
-    finally:
-        torch.use_deterministic_algorithms(False)
-
-
 SETTINGS: dict[str, Callable[[], contextlib.AbstractContextManager[Any]]] = {
-    "default device": default_device,
-    "default dtype": default_dtype,
+    "default device": lambda: default_device("meta"),
+    "default dtype": lambda: default_dtype(torch.float64),
     "deterministic": deterministic,
     "inference": torch.inference_mode,
     "no grad": torch.no_grad,
@@ -143,7 +117,7 @@ def test_so_are_those_of_a_device_that_works_late(setting, way, monkeypatch):
 
 def test_torchs_order_is_drawn_on_the_host():
     expected = AsTorch(10, 3).at(1, np.arange(10)).tolist()
-    with default_device():
+    with default_device("meta"):
         assert AsTorch(10, 3).at(1, np.arange(10)).tolist() == expected
 
 

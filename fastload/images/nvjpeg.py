@@ -133,7 +133,7 @@ def _on_device(files: list[Data], device: torch.device) -> list[Tensor]:
     tensors = [torch.from_numpy(np.frombuffer(bytearray(data), dtype=np.uint8)) for data in files]
     reader = torch.cuda.current_stream(device)
     own = _own_stream(device)
-    own.synchronize()  # torch has few streams and gives them out in turn, so somebody else may be using this one too
+    own.synchronize()  # torch hands out 32 streams in turn: others may use this one too
     try:
         with torch.cuda.stream(own):
             images: list[Tensor] = decode_jpeg(tensors, mode=ImageReadMode.RGB, device=device)

@@ -198,10 +198,6 @@ def trials_of(note: Mapping[str, Any]) -> Trials:
     return Trials(cpu_ns, rounds, reasons, str(note.get("reason", "it was not tried")))
 
 
-def _rounds(found: Sequence[Sequence[Any]]) -> tuple[Round, ...]:
-    return tuple(Round(*map(int, each)) for each in found)
-
-
 def _choice(one: Mapping[str, Any]) -> Choice:
     return Choice(one["engine"], one["fuse"], one["seeding"], int(one.get("threads", 0)))
 

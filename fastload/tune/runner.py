@@ -287,15 +287,15 @@ class Runner:
         ahead = slots_in_flight(twin.num_workers, twin.prefetch_factor or 0)
         if not self._is_short(ahead):
             _drain(iterator, ahead)
-            makers = _makers(twin, iterator)
-            before, scheduled, begun = processor_seconds(), scheduled_seconds(makers), time.perf_counter()
+            threads = _sample_threads(twin, iterator)
+            before, scheduled, begun = processor_seconds(), scheduled_seconds(threads), time.perf_counter()
             number, seconds = _count(iterator, begun, self._slice_s)
             if number >= 2:
-                cpu_s, after = _less(processor_seconds(), before), scheduled_seconds(makers)
-                if not makers or scheduled is None or after is None:
+                cpu_s, after = _less(processor_seconds(), before), scheduled_seconds(threads)
+                if not threads or scheduled is None or after is None:
                     return _Timed(number, seconds, cpu_s)
                 ran, queued = after[0] - scheduled[0], after[1] - scheduled[1]
-                return _Timed(number, seconds, cpu_s, max(0.0, len(makers) * seconds - ran - queued), queued)
+                return _Timed(number, seconds, cpu_s, max(0.0, len(threads) * seconds - ran - queued), queued)
         before, begun, total = processor_seconds(), time.perf_counter(), 0
         while total == 0 or time.perf_counter() - begun < self._slice_s:
             number, seconds = _count(iter(twin), begun, _LONGEST * self._slice_s)
@@ -321,7 +321,7 @@ class _Timed(NamedTuple):
     queued_s: float | None = None
 
 
-def _makers(loader: Any, iterator: Any) -> list[int]:
+def _sample_threads(loader: Any, iterator: Any) -> list[int]:
     """Return the native ids of the threads of this process that make the samples of an iterator of ours."""
     if not loader.num_workers:
         return [threading.get_native_id()]  # a Thread does not know its own any more after a fork
