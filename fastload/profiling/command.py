@@ -19,8 +19,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ..caught import signals_passed_on
 from ..errors import TraceError
+from ..targets import signals_passed_on
 from .reading import add_settings, write_settings
 
 VALUED = ("--steps", "--warmup", "--level", "--out", "--ceiling")
