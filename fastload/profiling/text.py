@@ -1,10 +1,4 @@
-"""How reports say things: numbers, states, causes, and text that others wrote.
-
-In: values of an :class:`~fastload.profiling.analysis.Analysis`. Out: words. The card, the page and the comparison share
-them, so that one thing has one name everywhere.
-
-Pure.
-"""
+"""Words and number formats that all reports share: names of states and causes, times, shares, untrusted text. Pure."""
 
 from __future__ import annotations
 

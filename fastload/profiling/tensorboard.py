@@ -1,8 +1,4 @@
-"""The analysis as scalars for TensorBoard.
-
-In: an :class:`~fastload.profiling.analysis.Analysis` and a folder, or a writer that is open. Out: event files. Tags are
-the names of the JSON's fields and states, since TensorBoard takes neither spaces nor colons.
-"""
+"""Writes the analysis as TensorBoard scalars. Tags are the JSON field names and states."""
 
 from __future__ import annotations
 
@@ -12,7 +8,7 @@ from typing import Any, Protocol
 
 from ..errors import ConfigError
 from .analysis import Analysis, RankAnalysis
-from .wording import by_size
+from .text import by_size
 
 
 class Writer(Protocol):

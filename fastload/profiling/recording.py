@@ -1,20 +1,32 @@
-"""What the processes of a recording have written: its files, and the records of a thread or of all, in order."""
+"""The files of a recording, read back: settings, and per process its records and JSON lines."""
 
 from __future__ import annotations
 
+import datetime
 import json
 import os
+import sys
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import NoneType
 from typing import Any
 
 from ..errors import TraceError
-from .records import Kind, Record
-from .ring import RingFile
+from .ring import Kind, Record, RingFile
 
+SETTINGS = "recording.json"
+"""Made by ``fastload profile`` before the script starts: the command, what was asked for."""
+
+_SETTINGS: Mapping[str, tuple[type, ...]] = {
+    "command": (str,),
+    "recorded": (str,),
+    "versions": (dict,),
+    "warmup": (int,),
+    "status": (int, type(None)),
+}
 _FIELDS: Mapping[str, Mapping[str, tuple[type, ...]]] = {
     "process": {"pid": (int,), "rank": (int, NoneType), "cores": (int,)},
     "rank": {"rank": (int,)},
@@ -33,6 +45,56 @@ _NUMBERS: Mapping[str, Mapping[str, int]] = {
 }
 """What else may be there: an integer from 0 to this, or None. With as many workers the run is played again."""
 _LISTS = ("command", "processes")
+
+
+def write_settings(folder: str | os.PathLike[str], **settings: Any) -> None:
+    """Write what is known of a recording before it is one: the command, warm-up, and what else it is to be known by.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    now = datetime.datetime.now().astimezone().isoformat(timespec="seconds")
+    _write_settings(folder, {"recorded": now, "versions": {"python": sys.version.split()[0]}, **settings})
+
+
+def add_settings(folder: str | os.PathLike[str], **settings: Any) -> None:
+    """Add to what :func:`write_settings` has written what is known only at the end; the rest stays.
+
+    Raises:
+        TraceError: it is not there, or is damaged.
+        OSError: it cannot be written; then it stays as it was.
+    """
+    _write_settings(folder, {**read_settings(os.fspath(folder)), **settings})
+
+
+def _write_settings(folder: str | os.PathLike[str], settings: dict[str, Any]) -> None:
+    path, unfinished = Path(folder, SETTINGS), Path(folder, f"{SETTINGS}.new")
+    try:
+        unfinished.write_text(json.dumps(settings) + "\n", encoding="utf-8")
+        unfinished.replace(path)
+    except OSError:  # as a full disk: what was there is better than half of it
+        unfinished.unlink(missing_ok=True)
+        raise
+
+
+def read_settings(folder: str) -> dict[str, Any]:
+    """Return what :func:`write_settings` has written.
+
+    Raises:
+        TraceError: the folder has none, or it is damaged.
+    """
+    path = os.path.join(folder, SETTINGS)
+    try:
+        settings = json.loads(Path(path).read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError):
+        raise TraceError(f"{folder} is no recording: it has no {SETTINGS}; make one with fastload profile") from None
+    except (OSError, ValueError) as error:
+        raise TraceError(f"{path} cannot be read: {error}; record again") from error
+    if not isinstance(settings, dict) or not has(
+        settings, {name: kinds for name, kinds in _SETTINGS.items() if name in settings}
+    ):
+        raise TraceError(f"{path} is not what fastload profile writes; record again")
+    return settings
 
 
 @dataclass
@@ -165,4 +227,14 @@ def since(rings: Iterable[RingFile]) -> int:
     return max((next(iter(ring)).begun for ring in cut), default=0)
 
 
-__all__ = ["Heard", "Process", "has", "processes", "since", "taking_turns"]
+__all__ = [
+    "SETTINGS",
+    "Heard",
+    "Process",
+    "add_settings",
+    "processes",
+    "read_settings",
+    "since",
+    "taking_turns",
+    "write_settings",
+]

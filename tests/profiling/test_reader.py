@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from fastload.errors import TraceError
-from fastload.profiling.analysing import analyse
-from fastload.profiling.hooks.slow_files import NUMBER, SlowFiles, file_of
-from fastload.profiling.reading import SETTINGS, add_settings, read_settings, read_trace, write_settings
-from fastload.profiling.records import Kind
-from fastload.profiling.ring import Ring
+from fastload.profiling.analyze import analyse
+from fastload.profiling.hooks.samples import NUMBER, SlowFiles, file_of
+from fastload.profiling.reader import read_trace
+from fastload.profiling.recording import SETTINGS, add_settings, read_settings, write_settings
+from fastload.profiling.ring import Kind, Ring
 from fastload.profiling.trace import Copy, Span
 
 

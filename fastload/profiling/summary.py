@@ -1,7 +1,6 @@
-"""The analysis in a terminal: the verdict, what speaks for it, and what to do next, on one screen.
+"""The analysis in a terminal: verdict, evidence and suggested changes on one screen.
 
-In: an :class:`~fastload.profiling.analysis.Analysis`. Out: lines of text. Colours only on a terminal, where rich draws
-them; bars differ in shape too, so that nothing is told by colour alone.
+Colours are used only on a terminal, through rich. Bars also differ in shape, so that no information depends on colour.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TextIO
 
 from .analysis import Analysis, Fix, RankAnalysis
-from .wording import (
+from .text import (
     Group,
     by_size,
     cause_name,

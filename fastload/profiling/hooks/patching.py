@@ -1,7 +1,17 @@
-"""Puts hooks in their places, after a look whether the places are what they were written for.
+"""Replaces functions of torch by hooks, after checking that the function looks as expected.
 
-torch's private names change from one version to the next. A hook whose function, arguments or inner names are not
-there is not put in, and what it would have told is noted as missing: never zero. Nothing here raises into the script.
+Private names of torch change between versions. If a function, its parameters or the names it uses are not as expected,
+the hook is not installed and its signal is noted as missing (never zero). Nothing here raises into the script.
+
+NOTE [Frames]
+A hook calls the function that it replaces, so its frame lies between the script's frames and torch's. Scripts should
+not see it, neither in tracebacks nor in the line that a warning names.
+
+A *traceback* gets an entry for every frame that an exception leaves. So every hook has a handler that removes the first
+entry, its own (:func:`drop_frame`), and raises again; a bare ``raise`` adds no second entry.
+
+A *warning* with ``stacklevel`` counts frames, but skips those of the import system, which it recognises by file name.
+The code of a hook gets such a file name (:func:`hidden`).
 """
 
 from __future__ import annotations
@@ -9,10 +19,30 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from types import FunctionType
+from typing import Any, TypeVar
 
 from ..recorder import Recorder
-from .unseen import unseen
+
+_PASSED_OVER = " <importlib._bootstrap>"
+
+_Function = TypeVar("_Function")
+
+
+def unseen(function: _Function) -> _Function:
+    """Let warnings pass over the frames of a hook; return the hook. It sees to its tracebacks: see :func:`leave`."""
+    if isinstance(function, FunctionType) and not function.__code__.co_filename.endswith(_PASSED_OVER):
+        code = function.__code__
+        function.__code__ = code.replace(co_filename=code.co_filename + _PASSED_OVER)
+    return function
+
+
+def leave(error: BaseException) -> None:
+    """Take the entry of the frame that handles an error off its traceback; what follows is a bare ``raise``."""
+    traceback = error.__traceback__
+    if traceback is not None:
+        BaseException.with_traceback(error, traceback.tb_next)  # a class of the user's may forbid assignments
+
 
 _Make = Callable[[Any], Any]
 
@@ -129,4 +159,4 @@ def _parameters(function: Any) -> Iterable[str]:
         return ()
 
 
-__all__ = ["Places"]
+__all__ = ["Places", "leave", "unseen"]

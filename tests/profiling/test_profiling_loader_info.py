@@ -23,7 +23,7 @@ from torch.utils.data import (
 )
 
 import fastload
-from fastload.profiling.hooks.describing import described
+from fastload.profiling.hooks.loader_info import described
 
 
 class Counting(Dataset[Any]):

@@ -1,4 +1,4 @@
-"""A recording -> what it comes to: ranks, their verdicts, and which rank holds the others up. Pure."""
+"""Builds the analysis of a recording: ranks, verdicts, and the rank that delays the others."""
 
 from __future__ import annotations
 
@@ -8,23 +8,14 @@ from dataclasses import dataclass
 from math import inf
 from statistics import median
 
-from .analysis import (
-    Analysis,
-    Fix,
-    Grid,
-    Interval,
-    PinLine,
-    RankAnalysis,
-    Simulation,
-    StepLine,
-    TaskLine,
-)
+from .analysis import Analysis, Fix, Grid, Interval, PinLine, RankAnalysis, Simulation, StepLine, TaskLine
 from .blame import BlamedStep, Clock, blamed_steps, clock_of
-from .faring import slow_samples, slowest_worker, tasks_of, workers_of
-from .judging import MODERATE, Facts, judge, ratio_interval, stall_share, summed
-from .records import CACHE_HITS
+from .reader import read_trace
+from .ring import CACHE_HITS
 from .trace import Rank, Span, Step, Task, Trace
-from .worker_times import (
+from .verdict import MODERATE, Facts, judge, ratio_interval, stall_share, summed
+from .whatif import what_if
+from .workers import (
     UNUSUAL_WORKER,
     all_batches,
     cores_wanted,
@@ -32,6 +23,10 @@ from .worker_times import (
     loader_in_words,
     main_loader,
     method_of,
+    slow_samples,
+    slowest_worker,
+    tasks_of,
+    workers_of,
 )
 
 WhatIf = Callable[[Trace, Rank], tuple[list[Fix], Simulation, Grid | None]]
@@ -404,4 +399,16 @@ def _pin_lines(one: _Blamed, base: int) -> list[PinLine]:
     return sorted(found, key=lambda line: line.begun_ms)
 
 
-__all__ = ["WhatIf", "analyse", "analyse_rank", "chosen_rank", "overhead_of"]
+def analysis_of(folder: str) -> Analysis:
+    """Explain a recording.
+
+    Args:
+        folder: as ``fastload profile`` and :func:`fastload.profile` make it.
+
+    Raises:
+        TraceError: it is none, it is damaged, or no loader was asked for a batch.
+    """
+    return analyse(read_trace(folder), what_if)
+
+
+__all__ = ["WhatIf", "analyse", "analyse_rank", "analysis_of", "chosen_rank", "overhead_of"]

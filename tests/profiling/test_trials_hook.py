@@ -15,8 +15,8 @@ from profiled import profile, write
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 import fastload
-from fastload.profiling.hooks import trying
-from fastload.profiling.hooks.trying import Trying
+from fastload.profiling.hooks import trials as trying
+from fastload.profiling.hooks.trials import Trying
 from fastload.profiling.trials import Choice, trials_of
 
 

@@ -1,4 +1,4 @@
-"""What passing batches costs: a worker's turns, sending, receiving, starting, ending workers. Pure; times in ns."""
+"""What the loader itself costs per batch: dispatch, transport, starting and ending workers. Pure; times in ns."""
 
 from __future__ import annotations
 

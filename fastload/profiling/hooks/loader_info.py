@@ -1,4 +1,4 @@
-"""A loader -> what reports say of it. Of the script's code nothing is run that torch does not run at every pass."""
+"""Describes a loader for the reports. Runs no code of the script that torch does not run at every epoch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Changes arguments of a script's DataLoader from outside, for ``fastload whatif --rerun``. Imports nothing heavy."""
+"""Changes arguments of a script's DataLoader from outside, for ``fastload whatif --rerun``. Imports nothing slow."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import json
 from typing import Any
 
 from ..recorder import Recorder
-from .unseen import leave, unseen
+from .patching import leave, unseen
 
 VARIABLE = "FASTLOAD_CHANGE"
 """The environment variable with the change, as JSON: ``settings`` for the loaders that ``match``."""

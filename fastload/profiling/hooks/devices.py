@@ -1,9 +1,9 @@
-"""Hears the device: copies of tensors to it, as the host sees them, and when it had nothing to do around a wait.
+"""Records the device: copies of tensors to it, as the host sees them, and how long it was idle around a wait.
 
-Nothing here waits for a device, and none is set up: where the script has not used one yet, there is nothing to hear.
+Nothing here waits for a device or initialises one: if the script has not used a device yet, nothing is recorded.
 
-Around each wait two events are recorded on the current stream. They are read some steps later, once both have come:
-the time between them is what the device was idle; from the second of one wait to the first of the next it was busy.
+Two events are recorded on the current stream around each wait, and read some steps later, once both have completed. The
+time between them is the device's idle time; from the second event of one wait to the first of the next it was busy.
 """
 
 from __future__ import annotations
@@ -15,9 +15,8 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from ..recorder import Recorder
-from ..records import Kind
-from .selftest import Places
-from .unseen import leave, unseen
+from ..ring import Kind
+from .patching import Places, leave, unseen
 
 _now = time.perf_counter_ns
 

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from fastload import DataLoader, cli, transforms
-from fastload.profiling.edits import OFFERED, lines_of
-from fastload.profiling.knobs import KNOBS
+from fastload.profiling.changes import KNOBS, OFFERED, lines_of
 
 BEFORE = {"num_workers": 2, "prefetch_factor": 2, "in_order": True, "engine": "torch", "persistent_workers": False}
 FOLDER = "torchvision.datasets.folder.ImageFolder"

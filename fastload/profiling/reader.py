@@ -1,66 +1,21 @@
-"""Files of a recording -> a :class:`~fastload.profiling.trace.Trace`."""
+"""Builds a :class:`~fastload.profiling.trace.Trace` from the files of a recording."""
 
 from __future__ import annotations
 
-import datetime
-import json
-import os
-import sys
 from bisect import bisect_right
 from collections import defaultdict, deque
-from collections.abc import Iterable, Mapping
-from pathlib import Path
+from collections.abc import Iterable
 from typing import Any
 
 from ..errors import TraceError
-from .costs import seconds
-from .processes import Heard, Process, has, processes, since, taking_turns
-from .records import Kind, Record
+from .recorder import seconds
+from .recording import Heard, Process, processes, read_settings, since, taking_turns
+from .ring import Kind, Record
 from .trace import Batch, Copy, Rank, Sample, Span, Stage, Step, Task, Trace
 from .trials import trials_of
 
-SETTINGS = "recording.json"
-"""Made by ``fastload profile`` before the script starts: the command, what was asked for."""
-
-_SETTINGS: Mapping[str, tuple[type, ...]] = {
-    "command": (str,),
-    "recorded": (str,),
-    "versions": (dict,),
-    "warmup": (int,),
-    "status": (int, type(None)),
-}
 _MOST_SAMPLES = 1 << 24
 """Of a task."""
-
-
-def write_settings(folder: str | os.PathLike[str], **settings: Any) -> None:
-    """Write what is known of a recording before it is one: the command, warm-up, and what else it is to be known by.
-
-    Raises:
-        OSError: it cannot be written.
-    """
-    now = datetime.datetime.now().astimezone().isoformat(timespec="seconds")
-    _write_settings(folder, {"recorded": now, "versions": {"python": sys.version.split()[0]}, **settings})
-
-
-def add_settings(folder: str | os.PathLike[str], **settings: Any) -> None:
-    """Add to what :func:`write_settings` has written what is known only at the end; the rest stays.
-
-    Raises:
-        TraceError: it is not there, or is damaged.
-        OSError: it cannot be written; then it stays as it was.
-    """
-    _write_settings(folder, {**read_settings(os.fspath(folder)), **settings})
-
-
-def _write_settings(folder: str | os.PathLike[str], settings: dict[str, Any]) -> None:
-    path, unfinished = Path(folder, SETTINGS), Path(folder, f"{SETTINGS}.new")
-    try:
-        unfinished.write_text(json.dumps(settings) + "\n", encoding="utf-8")
-        unfinished.replace(path)
-    except OSError:  # as a full disk: what was there is better than half of it
-        unfinished.unlink(missing_ok=True)
-        raise
 
 
 def read_trace(folder: str) -> Trace:
@@ -115,26 +70,6 @@ def _seconds_per_hook(written: list[Process]) -> float | None:
         return None
     total, number = seconds((record for process in written for record in process.records()), costs)
     return total / number if number else None
-
-
-def read_settings(folder: str) -> dict[str, Any]:
-    """Return what :func:`write_settings` has written.
-
-    Raises:
-        TraceError: the folder has none, or it is damaged.
-    """
-    path = os.path.join(folder, SETTINGS)
-    try:
-        settings = json.loads(Path(path).read_text(encoding="utf-8"))
-    except (FileNotFoundError, NotADirectoryError):
-        raise TraceError(f"{folder} is no recording: it has no {SETTINGS}; make one with fastload profile") from None
-    except (OSError, ValueError) as error:
-        raise TraceError(f"{path} cannot be read: {error}; record again") from error
-    if not isinstance(settings, dict) or not has(
-        settings, {name: kinds for name, kinds in _SETTINGS.items() if name in settings}
-    ):
-        raise TraceError(f"{path} is not what fastload profile writes; record again")
-    return settings
 
 
 class _Reader:
@@ -442,4 +377,4 @@ def _task(
     return task
 
 
-__all__ = ["SETTINGS", "add_settings", "read_settings", "read_trace", "write_settings"]
+__all__ = ["read_trace"]

@@ -14,7 +14,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler
 
 import fastload
-from fastload.profiling.hooks.unseen import leave, unseen
+from fastload.profiling.hooks.patching import leave, unseen
 
 
 class Fault(Exception):

@@ -1,7 +1,6 @@
-"""Says what bounds a rank: blamed steps -> shares with intervals, and a verdict. Pure.
+"""Decides what limits a rank: steps with blame -> shares with intervals, and a verdict. Pure.
 
-The rules are ordered, and each verdict carries the numbers that speak for it. Where the data are too thin to tell, the
-verdict is that they are.
+The rules are ordered, and each verdict carries its evidence in numbers. With too little data there is no verdict.
 """
 
 from __future__ import annotations
@@ -15,8 +14,8 @@ from typing import Literal
 
 from .analysis import Cause, Interval, Verdict
 from .blame import BlamedStep, Clock
-from .wording import state_name
-from .worker_times import CROWDED, LATE_NS
+from .text import state_name
+from .workers import CROWDED, LATE_NS
 
 MODERATE, SEVERE = 0.05, 0.20
 """Stalls, as shares of the time, from which on a run is bound by its input, and severely."""
@@ -375,11 +374,4 @@ def _percent(share: float) -> str:
     return f"{100 * share:.0f} %" if share >= 0.095 else f"{100 * share:.1f} %"
 
 
-__all__ = [
-    "Facts",
-    "by_cause",
-    "judge",
-    "ratio_interval",
-    "stall_share",
-    "summed",
-]
+__all__ = ["Facts", "by_cause", "judge", "ratio_interval", "stall_share", "summed"]

@@ -1,8 +1,8 @@
-"""What samples would cost with other settings: tried on some of them, in a child of the script's process, as it ends.
+"""Measures what samples cost with other settings: in a forked child, when the script ends.
 
-Nothing of the script's changes by that: generators, files and memory are the child's own. What counts is processor
-time, which other programs on the machine hardly change; for worker threads also how long they are blocked, since they
-wait for each other. Whatever goes wrong is a reason why nothing is known.
+Nothing of the script changes: random generators, files and memory are the child's own. Processor time counts, because
+other programs hardly affect it; for worker threads also how long they are blocked, because they wait for each other.
+If anything fails, the failure is recorded as the reason why there is no result.
 """
 
 from __future__ import annotations

@@ -1,13 +1,9 @@
-"""Two analyses -> what has changed between them, with intervals.
+"""Compares two analyses: differences with 90 % intervals.
 
-In: two :class:`~fastload.profiling.analysis.Analysis`. Out: a :class:`Comparison`, and its words. Ranks are compared
-with those of the same number; those that only one of the two has are named.
-
-The interval of a difference is made of the two intervals, whose errors are taken as independent: each limit lies as far
-from the difference as the root of the squared distances of the two limits that would make it (Zou and Donner 2008). The
-intervals are those of one run each, and runs differ by more than their steps tell, so a small difference is none.
-
-Pure.
+Ranks are compared by number; ranks that only one analysis has are listed. The interval of a difference combines the two
+intervals, whose errors are assumed independent: each limit lies as far from the difference as the root of the squared
+distances of the two limits that make it (Zou and Donner 2008). The intervals describe one run each, and runs vary more
+than their steps show, so a difference below 5 % of a step counts as none. Pure.
 """
 
 from __future__ import annotations
@@ -20,8 +16,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from .analysis import Analysis, Cause, Interval, RankAnalysis
-from .judging import FEWEST_STEPS
-from .wording import cause_name, chief, ms, percent, plural, rank_name, shortened, state_name, times, visible, width
+from .text import cause_name, chief, ms, percent, plural, rank_name, shortened, state_name, times, visible, width
+from .verdict import FEWEST_STEPS
 
 VERSION = 1
 SAME = 0.05

@@ -1,7 +1,7 @@
-"""A run that was seen -> the machinery with which playing it again gives the same, and how sure that is. Pure.
+"""Fits the simulation to the recorded run, and decides whether its predictions can be trusted. Pure.
 
-Two things are not recorded and have to be found by playing: with how many threads the loop computes, since only one of
-them is heard; and what other programs take of the cores.
+Two things are not recorded and are found by simulation: with how many threads the loop computes, because only one of
+them is recorded; and how much of the cores other programs use.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from .analysis import Simulation
+from .changes import machinery_of
 from .demands import Demands
-from .knobs import machinery_of
 from .simulation import Machinery, Played, play
 
 SHARED = 0.1
