@@ -84,6 +84,7 @@ ORDER = [
     "late.reading",
     "late.image",
     "late.opener",
+    "late.draws",
     "late.containers",
     "late.samples",
     "late",
