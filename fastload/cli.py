@@ -112,12 +112,12 @@ def split_command(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    from .explain import command as explain_command
-    from .pack import command as pack_command
-    from .profiling import command as profile_command
-    from .profiling import report_command, whatif_command
-    from .tune import command as tune_command
-    from .verification import command as verify_command
+    from .explain import command as of_explain
+    from .pack import command as of_pack
+    from .profiling import command as of_profile
+    from .profiling import whatif_command as of_whatif
+    from .tune import command as of_tune
+    from .verification import command as of_verify
 
     parser = argparse.ArgumentParser(
         prog="fastload", description="PyTorch input pipelines that are fast, deterministic and explainable."
@@ -125,68 +125,25 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
     verbs = parser.add_subparsers(title="commands", dest="verb", required=True, metavar="COMMAND")
     program, target = "(SCRIPT | -m MODULE | -- PROGRAM)", "(SCRIPT | -m MODULE | MODULE:NAME)"
-    run_help = "run a script with fastload in place of torch's DataLoader"
-    _add_run_options(_add_verb(verbs, run, run_help, _RUN_EPILOG, program))
-    for handler, help_line, add_options, end, takes in (
-        (
-            verify,
-            "check that a loader gives the same bits however it is run",
-            verify_command.add_options,
-            verify_command.EPILOG,
-            target,
-        ),
-        (
-            profile,
-            "record a script, and say what its data cost",
-            profile_command.add_options,
-            profile_command.EPILOG,
-            program,
-        ),
-        (
-            whatif,
-            "predict what a change would bring to a recorded script",
-            whatif_command.add_options,
-            whatif_command.EPILOG,
-            None,
-        ),
-        (
-            report,
-            "show again what fastload profile found",
-            report_command.add_report_options,
-            report_command.REPORT_EPILOG,
-            None,
-        ),
-        (
-            compare,
-            "say what differs between two recordings",
-            report_command.add_compare_options,
-            report_command.COMPARE_EPILOG,
-            None,
-        ),
-        (
-            pack,
-            "store a folder of images in a few files, smaller if wanted",
-            pack_command.add_options,
-            pack_command.EPILOG,
-            None,
-        ),
-        (
-            explain,
-            "print how the loaders of a script work, and what can be fused",
-            explain_command.add_options,
-            explain_command.EPILOG,
-            target,
-        ),
-        (
-            tune,
-            "try settings of a loader, and recommend the fastest",
-            tune_command.add_options,
-            tune_command.EPILOG,
-            target,
-        ),
-        (doctor, "check this machine and the installed packages", _add_doctor_options, None, None),
-    ):
-        add_options(_add_verb(verbs, handler, help_line, end, takes))
+
+    def verb(handler: Handler, help_line: str, epilog: str | None = None, takes: str | None = None) -> Any:
+        return _add_verb(verbs, handler, help_line, epilog, takes)
+
+    _add_run_options(verb(run, "run a script with fastload in place of torch's DataLoader", _RUN_EPILOG, program))
+    of_verify.add_options(
+        verb(verify, "check that a loader gives the same bits however it is run", of_verify.EPILOG, target)
+    )
+    of_profile.add_options(verb(profile, "record a script, and say what its data cost", of_profile.EPILOG, program))
+    of_whatif.add_options(verb(whatif, "predict what a change would bring to a recorded script", of_whatif.EPILOG))
+    of_profile.add_report_options(verb(report, "show again what fastload profile found", of_profile.REPORT_EPILOG))
+    of_profile.add_compare_options(verb(compare, "say what differs between two recordings", of_profile.COMPARE_EPILOG))
+    of_pack.add_options(verb(pack, "store a folder of images in a few files, smaller if wanted", of_pack.EPILOG))
+    of_explain.add_options(
+        verb(explain, "print how the loaders of a script work, and what can be fused", of_explain.EPILOG, target)
+    )
+    of_tune.add_options(verb(tune, "try settings of a loader, and recommend the fastest", of_tune.EPILOG, target))
+    doctor_parser = verb(doctor, "check this machine and the installed packages")
+    doctor_parser.add_argument("--json", action="store_true", help="print JSON, for machines")
     return parser
 
 
@@ -231,10 +188,6 @@ def _add_run_options(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="at the end of each process, print a line for each loader that was iterated (as FASTLOAD_REPORT=1 does)",
     )
-
-
-def _add_doctor_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true", help="print JSON, for machines")
 
 
 def _option(name: str) -> str:
@@ -331,14 +284,14 @@ def whatif(options: argparse.Namespace, command: list[str]) -> int:
 
 def report(options: argparse.Namespace, command: list[str]) -> int:
     """Show a recording again: as a card, a page, a trace for Perfetto, JSON, or TensorBoard's scalars."""
-    from .profiling.report_command import report as show
+    from .profiling.command import report as show
 
     return show(options)
 
 
 def compare(options: argparse.Namespace, command: list[str]) -> int:
     """Compare two recordings: the time of a step, its stall and what it was charged to, and the verdicts."""
-    from .profiling.report_command import compare as compare_recordings
+    from .profiling.command import compare as compare_recordings
 
     return compare_recordings(options)
 
