@@ -444,6 +444,7 @@ def python(code: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True)
 
 
+@pytest.mark.interpreter
 @pytest.mark.parametrize(
     "code",
     [
@@ -466,6 +467,7 @@ def test_the_command_line_does_not_import_torch(code):
     assert done.stdout.endswith("heavy: set()\n"), done.stdout + done.stderr
 
 
+@pytest.mark.interpreter
 def test_the_engine_imports_no_library_that_it_does_not_need():
     done = python(
         "import fastload, sys, fastload.transforms; fastload.DataLoader([1]); "
@@ -475,6 +477,7 @@ def test_the_engine_imports_no_library_that_it_does_not_need():
     assert done.stdout == "[]\n", done.stdout + done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arguments", ["num_workers=1", "num_workers=1, worker_method='thread'"])
 def test_an_iterator_that_outlives_all_modules_ends_without_a_word(arguments):
     done = subprocess.run(
