@@ -20,10 +20,8 @@ _LISTED = 5
 _noted: dict[int, tuple[str, str, Any]] = {}
 
 
-def report_at_exit_if_asked() -> None:
-    """Read FASTLOAD_REPORT; if it is 1, report what all loaders of this process do. Call this once."""
-    if os.environ.get("FASTLOAD_REPORT") != "1":
-        return
+def report_at_exit() -> None:
+    """Report what all loaders of this process do when it exits. Call this once."""
     from fastload.loader import DataLoader
 
     loader_class: Any = DataLoader  # Any: assigning to a method
@@ -56,7 +54,7 @@ def _print_lines(pid: int) -> None:
         done = f"{_number(counts.batches, 'batch', 'es')}, {_number(counts.samples, 'sample')}"
         print(f"fastload: {rank}{name}: {done}, {workers}", file=sys.stderr)
         failures = counts.failures
-        if failures.total:
+        if failures is not None and failures.total:
             last = list(failures.recent)[-_LISTED:]
             print(
                 f"fastload: {rank}{_number(failures.total, 'sample')} could not be loaded; the last:", file=sys.stderr
