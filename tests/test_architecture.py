@@ -550,7 +550,7 @@ def test_a_plain_loader_runs_few_files_and_lines(tmp_path):
 
 def test_a_plain_loader_imports_no_feature_that_it_does_not_use():
     unused = ["adapters", "at_exit", "device", "exit_report", "moving", "on_error", "page_lock", "pinning", "resident"]
-    unused += ["sampler_generators", "state", "transforms", "workers.routing", "workers.threads"]
+    unused += ["state", "transforms", "workers.routing", "workers.threads"]
     done = python(
         "import fastload, sys, torch\n"
         "loader = fastload.DataLoader(torch.arange(9), num_workers=1, seed=1, multiprocessing_context='fork')\n"
