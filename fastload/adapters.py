@@ -21,6 +21,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
+import os
 import sys
 import warnings
 from collections.abc import Callable, Iterator
@@ -33,7 +34,6 @@ from torch.utils.data import IterableDataset
 
 from fastload.defaults import own_argument_names
 from fastload.errors import ConfigError
-from fastload.exit_report import report_at_exit_if_asked
 from fastload.inject.fastload_hook import after_import
 from fastload.passes import our_sampler, seed_of
 from fastload.sampling import DistributedBatchSampler
@@ -47,13 +47,16 @@ _watching = False
 def adapt_loaded_libraries() -> None:
     """Adapt each library that needs it: at once if it has been imported, else right after its import.
 
-    Also the place where the report of :mod:`fastload.exit_report` is switched on, if the environment asks for it.
+    Also starts the report of :mod:`fastload.exit_report` if FASTLOAD_REPORT=1 asks for it.
     Called whenever a :class:`fastload.DataLoader` is constructed; after the first time it does nothing.
     """
     global _watching
     if not _watching:
         _watching = True
-        report_at_exit_if_asked()
+        if os.environ.get("FASTLOAD_REPORT") == "1":
+            from fastload import exit_report
+
+            exit_report.start()
         after_import("accelerate.data_loader", _adapt_accelerate)
         after_import("lightning.pytorch.loops.fit_loop", _adapt_lightning)
         after_import("pytorch_lightning.loops.fit_loop", _adapt_lightning)

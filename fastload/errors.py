@@ -19,6 +19,7 @@ patterns written for torch go on working.
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 
@@ -82,3 +83,17 @@ class NotReady(Exception):
 
 class DatasetError(FastloadError, RuntimeError):
     """A dataset broke a rule whose breach loses data without a word elsewhere."""
+
+
+def one_line(error: BaseException) -> str:
+    """Return an error's class and message in one line of at most 400 characters.
+
+    An error of a worker has the worker's traceback in its message: of that the last line is returned, without the
+    numbers of processes.
+    """
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    if not lines:
+        return type(error).__name__
+    words = re.sub(r" \(pid\(s\) [\d, ]+\)", "", lines[-1] if "Traceback" in str(error) else " ".join(lines))
+    text = words if words.startswith(type(error).__name__) else f"{type(error).__name__}: {words}"
+    return text if len(text) <= 400 else text[:397] + "..."

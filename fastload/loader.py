@@ -12,7 +12,7 @@ from typing import Any, Literal, Self, TypeVar
 import torch
 from torch.utils.data import Dataset, IterableDataset, Sampler
 
-from . import compat
+from . import compat, observe
 from .adapters import adapt_loaded_libraries
 from .defaults import Defaults
 from .device import check_count, check_paths
@@ -268,6 +268,7 @@ class DataLoader(compat.TorchDataLoader[T]):
         if isinstance(batch_sampler, DistributedBatchSampler):
             # Where torch has the dataset's own order: Lightning shards what is no DistributedSampler.
             vars(self)["sampler"] = batch_sampler.sampler
+        observe.loader_constructed(self)
 
     def __getstate__(self) -> dict[str, Any]:
         # A copy, pickled or not, begins its own life: its close() must not end this loader's workers. A persistent
@@ -405,6 +406,7 @@ class DataLoader(compat.TorchDataLoader[T]):
         return batch, lambda version: iterator._keys.draws(origin._replace(epoch=origin.epoch + version))
 
     def _get_iterator(self) -> Any:
+        observe.loader_iterating(self)
         before = self._pass
         try:
             columns = self._columns()
