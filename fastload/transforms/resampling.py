@@ -130,9 +130,9 @@ def resample(
     rounded to whole levels before the rows are weighted, as torch's integer kernel does it: one level remains in a few
     pixels, and two, very rarely, in "bicubic". torchvision on CUDA does not round in between and may be one level off,
     in "bicubic", where rounding also clips, by more. For uint8 this holds where products of matrices may be in TF32 or
-    bfloat16 too (:func:`_parts`); floats have TF32's precision then, 1e-3. The library that multiplies may choose another
-    order of summation for another size of the batch: then the last place depends on it. Infinities and NaN spread to the
-    whole row and column, also from outside the box.
+    bfloat16 too (:func:`_parts`); floats have TF32's precision then, 1e-3. The library that multiplies may choose
+    another order of summation for another size of the batch: then the last place depends on it. Infinities and NaN
+    spread to the whole row and column, also from outside the box.
 
     Cost:
         C (H W w + H w h) multiplications for each sample, and memory for C H (W + w) + H h + W w numbers of float32
