@@ -550,6 +550,7 @@ def test_a_plain_loader_runs_few_files_and_lines(tmp_path):
     assert (len(files) <= MOST_FILES, sum(lines.values()) <= MOST_LINES) == (True, True), told
 
 
+@pytest.mark.interpreter
 def test_a_plain_loader_imports_no_feature_that_it_does_not_use():
     unused = ["adapters", "at_exit", "device", "exit_report", "moving", "on_error", "page_lock", "pinning", "resident"]
     unused += ["state", "transforms", "workers.routing", "workers.threads"]

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from profiled import profile, write
 from test_blame import MS, rank_of, ranks, step_of, task_of
-from test_reading import recording
+from test_reader import recording
 from test_whatif import recorded
 
 from fastload.profiling.analysis import Analysis
