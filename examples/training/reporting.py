@@ -227,6 +227,7 @@ class Reporter:
 
     def end(self, step: int) -> None:
         """Report the end of the run."""
+        self._progress.stop()
         assert self._last is not None
         seconds, accuracy = time.perf_counter() - self._begun, self._last.accuracy
         of_views = self._last.accuracy_of_views
@@ -239,7 +240,8 @@ class Reporter:
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._progress.stop()  # also after an error: it hides the cursor
+        if self._progress.live.is_started:  # also after an error: the bar hides the cursor
+            self._progress.stop()
         self.log.close()
         if self._samples is not None:
             self._samples.close()

@@ -121,16 +121,16 @@ def _open_store(url: str, rank: int, size: int, timeout_s: float) -> Store:
             raise ValueError("its folder does not exist")  # torch would wait for it
         store: Store = next(rendezvous(url, rank, size, timeout=datetime.timedelta(seconds=timeout_s)))[0]
         return store
-    except dist.DistError as error:
-        reason = str(error).splitlines()[0]
-        raise RunError(
-            f"not all {size} ranks could be reached at {url} within {timeout_s:g} s ({reason}); see what the others "
-            "printed, or give a longer --join-timeout"
-        ) from None
     except (ValueError, AssertionError, RuntimeError) as error:
+        reason = str(error).splitlines()[0]
+        if isinstance(error, dist.DistError) and not url.startswith("file:"):
+            raise RunError(
+                f"not all {size} ranks could be reached at {url} within {timeout_s:g} s ({reason}); see what the "
+                "others printed, or give a longer --join-timeout"
+            ) from None
         raise UsageError(
-            f"the ranks cannot meet at --init-method {url}: {str(error).splitlines()[0]}; start them with torchrun, or "
-            "give tcp://HOST:PORT or file:///PATH"
+            f"the ranks cannot meet at --init-method {url}: {reason}; start them with torchrun, or give "
+            "tcp://HOST:PORT or file:///PATH"
         ) from None
 
 
