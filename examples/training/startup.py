@@ -106,13 +106,13 @@ def meet(url: str | None, rank: int, size: int, timeout_s: float, failure: Exit 
                 )
             if reason is not None:
                 votes.compare_set("decision", "", json.dumps(reason))
-            time.sleep(0.01)
+            time.sleep(0.02)
         decision = json.loads(votes.get("decision"))
         if decision is None:
             return PrefixStore(f"group/{attempt}", store)
     except dist.DistError as error:
         raise RunError(f"rank 0 cannot be reached at {url} ({str(error).splitlines()[0]}): it has exited") from None
-    return _exit_all(votes, rank, Exit(*decision))
+    return _exit_all(votes, rank, size, Exit(*decision))
 
 
 def _open_store(url: str, rank: int, size: int, timeout_s: float) -> Store:
@@ -134,15 +134,22 @@ def _open_store(url: str, rank: int, size: int, timeout_s: float) -> Store:
         ) from None
 
 
-def _exit_all(votes: Store, rank: int, reason: Exit) -> NoReturn:
-    """Exit; rank 0 prints why. The other ranks wait for that: torchrun ends all ranks when one has exited."""
+def _exit_all(votes: Store, rank: int, size: int, reason: Exit) -> NoReturn:
+    """Exit; rank 0 prints why, and stays until the others know: it may hold the store.
+
+    The others wait until it has printed: torchrun ends all ranks as soon as one has exited.
+    """
+    deadline = time.monotonic() + 5.0
     if rank == 0:
         reason.show()
         votes.set("shown", "")
+        while votes.add("informed", 0) < size - 1 and time.monotonic() < deadline:
+            time.sleep(0.02)
     else:
         try:
             votes.wait(["shown"], datetime.timedelta(seconds=10))
-        except dist.DistError:  # rank 0 is not there, or has exited and kept the store
+            votes.add("informed", 1)
+        except dist.DistError:  # rank 0 is not there
             reason.show()
     sys.exit(reason.code)
 
