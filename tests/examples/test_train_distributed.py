@@ -104,6 +104,7 @@ def test_matrix_products_use_tf32_if_requested() -> None:
     assert torch.get_float32_matmul_precision() == "high"
 
 
+@pytest.mark.slow
 def test_all_steps_but_the_first_two_are_guarded() -> None:
     script = Path(__file__).parents[1] / "guarded_training.py"
     words = ["--epochs", "1", "--limit-batches", "4", "--batch-size", "32", "--workers", "0", "--ema-decay", "0.9"]
