@@ -132,7 +132,8 @@ class DataLoader(compat.TorchDataLoader[T]):
         keep_on_host, channels_last, fixed_buffers: see :func:`fastload.prefetch`.
         batch_transform: what is done with whole batches, on the device, ahead of time: any callable that takes a batch
             and returns one. Those of :mod:`fastload.transforms` draw parameters for each sample from its own key, so
-            that they do not depend on the batch, the workers or the ranks.
+            that they do not depend on the batch, the workers or the ranks. A function of yours runs inside of
+            ``next()``, and so under your ``torch.autocast`` if that is on there, as any function that you call.
         resident: read the dataset once, at the first iteration, keep it in memory and gather batches from there:
             ``"device"`` (the memory of ``device``), ``"host"``, or ``"auto"``: the first of the two with twice the
             room, or neither. Order and parameters are those that there would be without it; the workers only read.
@@ -282,10 +283,10 @@ class DataLoader(compat.TorchDataLoader[T]):
 
     def _check_own_arguments(self) -> None:
         try:
-            check_can_fuse(self)
             _check(self.worker_method, self.seed, self.seeding, self.chunk_size, self.multiprocessing_context)
             self._check_device_stage()
             check_on_error(self)
+            check_can_fuse(self)  # last: it goes by the others
         except ConfigError as error:
             DEFAULTS.explain(error)
             raise
