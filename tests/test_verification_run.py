@@ -168,7 +168,7 @@ def test_threads_are_equal_where_nothing_is_drawn():
             verified.ModuleGenerator,
             "inline",
             "ModuleGenerator()",
-            "generator _module_generator (Generator) of its module",
+            "global variable _module_generator (numpy.random.Generator)",
         ),
         (verified.WorkerId, "fork", "WorkerId()", "it looks at worker_info"),
         (verified.ProcessId, "fork", "ProcessId()", "os.getpid()"),
