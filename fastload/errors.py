@@ -19,6 +19,7 @@ patterns written for torch go on working.
 
 from __future__ import annotations
 
+import contextlib
 import re
 from typing import Any
 
@@ -81,8 +82,27 @@ class NotReady(Exception):
     """There is no complete batch yet. Only between stages; no user meets it."""
 
 
+class NothingLeft(Exception):
+    """All samples of a batch were left out. Only between stages; no user meets it."""
+
+
 class DatasetError(FastloadError, RuntimeError):
     """A dataset broke a rule whose breach loses data without a word elsewhere."""
+
+
+class SampleNote(str):
+    """A note on an exception that says which sample it is of.
+
+    From a worker it travels beside the exception's text, which stays as torch has it, to its last line.
+    """
+
+    __slots__ = ()
+
+
+def add_note(error: BaseException, text: str) -> None:
+    """Add a note to an error of the user's, where it takes one: a frozen dataclass does not, and it counts itself."""
+    with contextlib.suppress(Exception):
+        error.add_note(SampleNote(text))
 
 
 def one_line(error: BaseException) -> str:

@@ -51,7 +51,7 @@ class ExitReport:
             done = f"{_number(counts.batches, 'batch', 'es')}, {_number(counts.samples, 'sample')}"
             print(f"{begin} {name}: {done}, {workers}", file=sys.stderr)
             failures = counts.failures
-            if failures.total:
+            if failures is not None and failures.total:
                 print(f"{begin} {_number(failures.total, 'sample')} could not be loaded; the last:", file=sys.stderr)
                 for failed in list(failures.recent)[-_LISTED:]:
                     print(f"{begin}   {failed}", file=sys.stderr)

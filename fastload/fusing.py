@@ -162,16 +162,6 @@ def _decoded_there(loader: Any, plan: Plan, tail: FusedTail | None, seed: int) -
     return dataset, known[1]
 
 
-def decodes_late(loader: Any, fused: FusedDataset | None) -> bool:
-    """Whether the images of samples that the dataset loads itself are decoded late: see :mod:`fastload.late`."""
-    late = loader.fuse is not False and fused is None
-    if late and "PIL.Image" in sys.modules:
-        from .late import opener
-
-        opener.why_not()  # tried here once, so that workers that are forked know it
-    return late
-
-
 def images_in_words(loader: Any) -> str | None:
     """Return how the images are decoded that the dataset opens itself, in words; None where Pillow is not used."""
     if "PIL.Image" not in sys.modules:
@@ -246,7 +236,6 @@ __all__ = [
     "check_can_fuse",
     "decoder_of",
     "decodes",
-    "decodes_late",
     "does_steps",
     "fused_of",
     "images_in_words",

@@ -25,12 +25,14 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterable
 from multiprocessing.reduction import DupFd
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from .layout import Buffer
-from .page_lock import PageLock
+
+if TYPE_CHECKING:
+    from .page_lock import PageLock
 
 _SLOT_SHIFT = 44
 _CHUNKS_AT = 1 << 43

@@ -21,10 +21,10 @@ import torch
 from torch import Tensor
 
 from ..errors import ConfigError, DatasetError
-from ..failures import name_sample
 from ..images import Cut, nvjpeg
 from ..images.base import Data
 from ..layout import Layout
+from ..on_error import name_sample
 from ..transforms.resampling import resize_natively
 from .dataset import FusedDataset, Loaded
 from .geometry_steps import RandomResizedCrop, Resize
