@@ -217,6 +217,7 @@ ORDER = [
     "verification.plan",
     "verification.report",
     "verification.progress",
+    "verification.copies",
     "verification.subject",
     "verification.record",
     "verification.stages",
