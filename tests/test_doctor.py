@@ -117,6 +117,7 @@ def test_a_word_too_many_ends_with_status_2():
     assert done.stderr == "fastload doctor: it takes no arguments, got now\n"
 
 
+@pytest.mark.slow
 def test_a_probe_that_raises_crashes_or_hangs_costs_its_own_line_only(monkeypatch, tmp_path):
     codes = [
         "return [Finding('first', 'ok', 'works')]",

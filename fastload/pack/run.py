@@ -98,7 +98,7 @@ def pack(
     inside = os.path.realpath(folder) + os.sep
     if inside.startswith(os.path.realpath(listing.root) + os.sep):
         raise PackError(
-            f"{folder} is inside of {listing.root}, where it would be one of the classes; pack to a folder outside of it"
+            f"{folder} is inside of {listing.root}, where it would be one of the classes; pack to another folder"
         )
     os.makedirs(folder, exist_ok=True)
     with _locked(folder), TerminalBar(_columns) as progress:

@@ -135,8 +135,7 @@ class TuneReport:
         rows = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 2, 0, 0))
         rows.add_column("", no_wrap=True, width=1)
         rows.add_column("setting", overflow="fold")
-        each = "CPU/sample" if self.unit == "samples" else "CPU/batch"
-        for name in (f"{self.unit}/s", "", "speedup", "first batch", each, "memory"):
+        for name in (f"{self.unit}/s", "", "x", "first batch", "CPU", "memory"):
             rows.add_column(name, justify="right", no_wrap=True)
         rows.add_column("batches", no_wrap=True)
         for trial in self._rows():
