@@ -116,7 +116,7 @@ ORDER = [
     "reachable",
     "library_generators",
     "workers",
-    "workers.rebinding",
+    "workers.method_patches",
     "workers.torch_routing",
     "workers.routing",
     "workers.samples",
