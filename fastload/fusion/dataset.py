@@ -26,15 +26,13 @@ from ..images import Decoder
 from ..images.base import Data
 from ..images.pillow import PillowDecoder
 from ..layout import Layout, Row, TensorLeaf
-from ..pack.dataset import PackedImages
 from ..seeding import SAMPLE, Keys, seed_global_generators
-from .blocks import BlockMaker
+from ..transforms.sample import Drawn, Kind, Sizes
 from .changes import Objects
 from .parameters import draws_of
 from .plan import Plan, recognise
-from .runner import Given, Runner
+from .runner import Runner
 from .sources import Router, leaves
-from .step import Drawn, Kind, Sizes
 
 # So many files are in memory at once.
 _FILES = 16
@@ -80,23 +78,23 @@ class FusedDataset:
         plan: what is done here: the first half of :meth:`Plan.split`.
         seed: of the samples' keys: the loader's, or its base seed.
         rows: what decodes files; None: Pillow.
-        blocks: what makes blocks of datasets in memory; None: torch.
+        native_blocks: the native library makes blocks of datasets in memory; else torch does.
 
-    It can be pickled wherever the dataset can. Threads may share it, if ``rows`` and ``blocks`` can be shared.
+    It can be pickled wherever the dataset can. Threads may share it, if they can share ``rows``.
 
     Raises:
         ConfigError: the plan is of another dataset, or fuses nothing.
     """
 
     def __init__(
-        self, dataset: Any, plan: Plan, seed: int, rows: Decoder | None = None, blocks: BlockMaker | None = None
+        self, dataset: Any, plan: Plan, seed: int, rows: Decoder | None = None, native_blocks: bool = False
     ) -> None:
         if not plan.fused:
             raise ConfigError(f"there is nothing to fuse in a {plan.dataset}: {plan.reason}")
         self.dataset = dataset
         self.seed = seed
         self.rows: Decoder = PillowDecoder() if rows is None else rows
-        self.blocks = blocks
+        self.native_blocks = native_blocks
         self._seen = -1  # the newest epoch
         self._objects = Objects(dataset)
         self._make(plan)
@@ -108,13 +106,13 @@ class FusedDataset:
             raise ConfigError(f"the plan is of {len(plan.parts)} datasets, got {len(found)}: make it of this dataset")
         self._router = Router(self.dataset)
         pairs = zip(found, plan.parts, strict=True)
-        self._runners = [Runner(leaf, self.dataset, part, self.rows, self.blocks) for leaf, part in pairs]
+        self._runners = [Runner(leaf, self.dataset, part, self.rows, self.native_blocks) for leaf, part in pairs]
         self._direct = plan.direct
         self._yields = plan.yields
         self._calls_user_code = plan.calls_user_code
 
     def __getstate__(self) -> tuple[Any, ...]:
-        return self.dataset, self.plan, self.seed, self.rows, self.blocks
+        return self.dataset, self.plan, self.seed, self.rows, self.native_blocks
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
         self.__init__(*state)  # type: ignore[misc]  # what is not pickled is made anew
@@ -256,57 +254,6 @@ class FusedDataset:
     def decoded(self) -> dict[str, int]:
         """Return how many images were decoded since this was asked last, by what decoded them."""
         return self.rows.counted()
-
-    def parameters(self, indices: Sequence[Any], ids: Iterable[int], epoch: int) -> list[Given]:
-        """Return what each sample is given: for each of its leaf's steps the parameters, None where there are none."""
-        draws = draws_of(self.seed, epoch, ids)
-        found: list[Any] = [None] * len(indices)
-        for runner, places, rows in self._routed(indices):
-            names = _taken(indices, rows)
-            sizes = runner.sizes(runner.raw(places, names), names)
-            drawn = runner.drawing.draw(draws.of(_at_once(rows)), sizes)
-            for row, given in zip(rows, runner.drawing.given(drawn, len(rows)), strict=True):
-                found[row] = given
-        return found
-
-    def sample(self, index: Any, given: Given) -> tuple[Any, Any]:
-        """Return a sample made as :meth:`load` makes it, with these parameters.
-
-        Args:
-            index: of the sample.
-            given: as :meth:`parameters` returns them, or others that its steps could draw.
-        """
-        leaf, place = self._router.find(index)
-        runner = self._runners[leaf]
-        raw = runner.raw([place], [index])
-        sizes = runner.sizes(raw, [index])
-        image: Any
-        if self._direct and self._yields is not None:
-            rows = self._room(1, None)
-            runner.write([place], [index], raw, sizes, runner.drawing.drawn_as([given]), rows, [given])
-            image = Loaded(rows, [None], self._yields.kind).samples()[0][0]
-        else:
-            size = int(sizes.height[0]), int(sizes.width[0])
-            image = runner.each(place, index, None if raw is None else raw[0], size, given)
-        return self._finished(runner, image, runner.reader.targets([place])[0])
-
-    def reference(self, index: Any, given: Given) -> tuple[Any, Any]:
-        """Return a sample by torchvision's own functions, one after the other: what the fused one is to equal.
-
-        The user's transforms are called as well, and nothing is seeded for them. Files are opened by the dataset's own
-        loader.
-        """
-        leaf, place = self._router.find(index)
-        runner = self._runners[leaf]
-        dataset = runner.dataset
-        if runner.part.source.size is None:
-            packed = isinstance(dataset, PackedImages)
-            image = dataset.image(place) if packed else dataset.loader(dataset.samples[place][0])
-        else:
-            image = runner.image(place, None)
-        for step, values in zip(runner.steps, given, strict=True):
-            image = step.apply(image, values)
-        return self._finished(runner, image, runner.reader.targets([place])[0])
 
     def _room(self, count: int, out: Tensor | None) -> Any:
         yields = self._yields

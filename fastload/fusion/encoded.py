@@ -26,11 +26,11 @@ from ..images import Cut, nvjpeg
 from ..images.base import Data
 from ..layout import Layout
 from ..transforms.resampling import resize_natively
+from ..transforms.resize import RandomResizedCrop, Resize
+from ..transforms.sample import Drawn, Sizes
 from .dataset import FusedDataset, Loaded
-from .geometry_steps import RandomResizedCrop, Resize
 from .plan import FusedTail, Plan
 from .rows import cut_of, num_cut
-from .step import Drawn, Sizes
 
 # What torch resizes with on a device as Pillow does, but for the last bit; and what stands where nothing is resized.
 _FILTERS = ("nearest", "bilinear", "bicubic")
@@ -53,10 +53,10 @@ def why_not(plan: Plan) -> str | None:
             return f"{part.pipeline.rest[0]} is called in the workers, where there would be no pixels"
         head = num_cut(part.steps, part.states, through=True)
         if head < len(part.steps):
-            return f"{part.steps[head]} is done in the workers, where there would be no pixels"
+            return f"{part.steps[head].shown} is done in the workers, where there would be no pixels"
         for step in part.steps:
             if isinstance(step, RandomResizedCrop | Resize) and step.interpolation not in _FILTERS[1:]:
-                return f"{step} has another filter than 'bilinear' and 'bicubic'"
+                return f"{step.shown} has another filter than 'bilinear' and 'bicubic'"
     if plan.yields is None or plan.yields.shape is None:
         return "its images have different sizes; crop or resize all of them to one"
     return None

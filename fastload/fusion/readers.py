@@ -141,6 +141,8 @@ class ArrayReader:
             planes = data
         self.planes: npt.NDArray[np.uint8] = planes
         """[N, C, H, W], a view of the dataset's own."""
+        self.images = torch.from_numpy(planes)
+        """The same, as a tensor."""
         # As it lies in memory, so that images are copied and not gathered pixel by pixel.
         self._together = planes.transpose(0, 2, 3, 1)
         self._is_together = self._together.flags.c_contiguous and not planes.flags.c_contiguous

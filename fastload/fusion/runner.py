@@ -19,15 +19,19 @@ from torchvision import tv_tensors
 
 from ..failures import name_sample
 from ..images.base import Cut, Data, Decoder, Pixels
+from ..native import arrays
+from ..transforms.arguments import fill_numbers
+from ..transforms.base import BatchShape
 from ..transforms.chain import compose
-from .blocks import BlockMaker, moves_of
+from ..transforms.erasing import RandomErasing
+from ..transforms.gather import steps_of
+from ..transforms.sample import Drawn, Kind, Sizes
+from .conversions import FromImage
 from .parameters import Drawing
 from .plan import Part
 from .readers import ArrayReader, FileReader, PackReader, reader_of_files
 from .recognition import members_of
 from .rows import cut_of
-from .step import Drawn, Kind, Sizes
-from .value_steps import PILToTensor, RandomErasing, ToImage, ToTensor
 from .values import Values
 
 Given = tuple[Any, ...]
@@ -43,17 +47,16 @@ class Runner:
         whole: what it is a leaf of; errors name a sample by its index there.
         part: its plan.
         rows: what decodes files.
-        blocks: what makes blocks of arrays; None: they are gathered.
+        native_blocks: the native library makes blocks of arrays, where one pass can; else torch.
     """
 
-    def __init__(self, dataset: Any, whole: Any, part: Part, rows: Decoder, blocks: BlockMaker | None) -> None:
+    def __init__(self, dataset: Any, whole: Any, part: Part, rows: Decoder, native_blocks: bool) -> None:
         self.part = part
         self.dataset = dataset
         self._whole = whole
         self.steps, self.states, self.stages = part.steps, part.states, part.stages
         self.drawing = Drawing(self.steps)
         self._rows = rows
-        self._blocks = blocks
         self.reader: FileReader | PackReader | ArrayReader
         self.reader = reader_of_files(dataset) if part.source.size is None else ArrayReader(dataset)
         # The rest is called as the dataset calls it, one after the other.
@@ -66,6 +69,7 @@ class Runner:
         pairs = zip(self.steps[: stages.head], self.states, strict=False)
         self._moves = [(place, one) for place, pair in enumerate(pairs) for one in _batched(*pair)]
         self._chain = compose([one for _, one in self._moves]) if self._moves and part.source.size is not None else []
+        self._native_blocks = native_blocks and len(self._chain) <= 1
 
     def ask_for(self, indices: Sequence[Any]) -> None:
         """Let the kernel begin to read the samples' files, if they are files."""
@@ -148,23 +152,38 @@ class Runner:
         return self.reader.places(indices)
 
     def _write_block(self, indices: Sequence[Any], drawn: Sequence[Drawn], values: Values, out: Tensor) -> None:
-        places, head = self._places(indices), self.stages.head
-        if self._blocks is not None:
-            assert self.part.source.size is not None
-            moves = moves_of(self.steps[:head], drawn[:head], self.part.source.size, len(places))
-            if moves is not None:
-                self._blocks.block(self.reader.planes, places, moves, values, out)  # type: ignore[union-attr]  # an array's
-                return
-        values.write(self._block(places, drawn), out)
+        places = self._places(indices)
+        if not self._native_blocks:
+            values.write(self._block(places, drawn), out)
+            return
+        assert isinstance(self.reader, ArrayReader)
+        images, members = self.reader.images, [one for _, one in self._moves]
+        shape = BatchShape(len(places), *images.shape[1:])
+        rows, cols, _ = steps_of(members, self._params(drawn), shape, images.device)
+        fill = next((one.map_fill for one in members if one.map_fill is not None), None)
+        known = values.table.dtype in arrays.DTYPES
+        pixels = out if known else torch.empty(out.shape, dtype=torch.uint8, device="cpu")
+        arrays.transformed(
+            images,
+            rows,
+            cols,
+            pixels,
+            indices=torch.from_numpy(places.astype(np.int64, copy=False)),
+            fill=None if fill is None else fill_numbers("fill", fill, shape.channels, torch.uint8),
+            table=values.table if known and not values.copies else None,
+        )
+        if not known:
+            values.write(pixels, out)
+
+    def _params(self, drawn: Sequence[Drawn]) -> list[Any]:
+        """Return the parameters of the transforms that move pixels, as tensors."""
+        return [{name: torch.from_numpy(values) for name, values in drawn[place].items()} for place, _ in self._moves]
 
     def _block(self, places: Any, drawn: Sequence[Drawn]) -> Tensor:
         """Return images after the head: [N, C, H, W], uint8."""
         assert isinstance(self.reader, ArrayReader)
         images = self.reader.block(places)
-        params: list[Any] = [
-            {name: torch.as_tensor(values, device="cpu") for name, values in drawn[place].items()}
-            for place, _ in self._moves
-        ]
+        params = self._params(drawn)
         for stage in self._chain:
             images = stage.transform(images, params[: len(stage)])
             params = params[len(stage) :]
@@ -185,7 +204,7 @@ class Runner:
         if stages.alone > first:
             image = _as(pixels, self.states[first].kind)
             if stages.cropped:
-                image = self.steps[first].resized(image)  # type: ignore[attr-defined]  # a RandomResizedCrop
+                image = self.steps[first].resize_sample(image)  # type: ignore[attr-defined]  # a RandomResizedCrop
                 first += 1
             image = self._stepped(image, first, given, stages.alone)
         if self._values is None:
@@ -232,7 +251,7 @@ class Runner:
             return self._stepped(self.image(index, data), 0, given)
         pixels = self._rows.pixels(data, cut)
         step = self.steps[head] if head < len(self.steps) else None
-        if isinstance(step, (ToTensor, PILToTensor, ToImage)):
+        if isinstance(step, FromImage):
             return self._stepped(step.from_array(pixels), head + 1, given)
         image = _as(pixels, "PIL")
         if info:
@@ -242,7 +261,7 @@ class Runner:
 
     def _stepped(self, image: Any, first: int, given: Given, last: int | None = None) -> Any:
         for step, values in zip(self.steps[first:last], given[first:last], strict=True):
-            image = step.apply(image, values)
+            image = step.transform_sample(image, values)
         return image
 
     def _named(self, name: Any, function: Any, *args: Any) -> Any:

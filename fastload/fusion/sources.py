@@ -24,7 +24,7 @@ from torchvision.datasets import folder
 from ..images import Loader
 from ..late.origin import is_written_in
 from ..pack.dataset import PackedImages
-from .step import State
+from ..transforms.sample import State
 
 _FOLDERS = (datasets.ImageFolder, datasets.DatasetFolder)
 _CIFAR = (datasets.CIFAR10, datasets.CIFAR100)

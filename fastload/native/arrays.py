@@ -12,7 +12,6 @@ import functools
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
-import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
@@ -24,7 +23,7 @@ Numbers: TypeAlias = npt.NDArray[Any]
 
 # Places are computed in 32 bits.
 _LONGEST = 2**30
-_DTYPES = (torch.uint8, torch.float16, torch.bfloat16, torch.float32)
+DTYPES = (torch.uint8, torch.float16, torch.bfloat16, torch.float32)
 _LEVELS = len(native.LEVELS)
 # Bytes from which on the allocator takes memory from the system and gives it back: glibc's, and the others' are less.
 _FRESH = 1 << 25
@@ -56,12 +55,6 @@ class _Task(ctypes.Structure):
         ("steps", ctypes.c_void_p * 2),
         ("num_steps", ctypes.c_int64 * 2),
     ]
-
-
-class _Call(ctypes.Structure):
-    """A task with two steps for each axis."""
-
-    _fields_ = [("task", _Task), ("steps", _Step * 4)]
 
 
 @functools.cache
@@ -160,78 +153,6 @@ def transformed(
     return out
 
 
-class Crops:
-    """Batches out of one array, each image padded, cropped and flipped: :func:`transformed`, again and again.
-
-    What is the same for all of them is checked and made once. Threads may share it.
-
-    Args:
-        images: [M, C, H, W], uint8, in any strides; not to be moved.
-        kind: what the padding consists of: ``SHIFT``, of ``fill``; ``EDGE``, ``REFLECT`` or ``SYMMETRIC``.
-        before: the padding above and on the left, in pixels.
-        size: h and w of the crops.
-        fill: as for :func:`transformed`, and so the next one.
-        table: likewise.
-
-    Raises:
-        TypeError, ValueError: as :func:`transformed`.
-    """
-
-    def __init__(
-        self,
-        images: Tensor,
-        kind: Kind,
-        before: tuple[int, int],
-        size: tuple[int, int],
-        fill: Sequence[int],
-        table: Tensor | None,
-    ) -> None:
-        dtype = torch.uint8 if table is None else table.dtype
-        out = torch.empty((1, images.shape[1], *size), dtype=dtype, device="cpu")
-        _check_images(images, out)
-        _check_rest(images, out, torch.zeros(1, dtype=torch.int64, device="cpu"), table)
-        self._count, self._shape, self._dtype = len(images), out.shape[1:], dtype
-        self._images, self._fill = images, fill
-        self._held = table, _fill(fill, images.shape[1])
-        self._call = _Call(_task(images, out, self._held[1], table))
-        self._call.task.num_steps = 2, 2
-        sides = images.shape[2:]
-        for place, (padding, side, length) in enumerate(zip(before, sides, size, strict=True)):
-            self._call.steps[2 * place] = _Step(kind, 8, None, -padding, side)
-            self._call.steps[2 * place + 1] = _Step(Kind.FLIP, 1, None, 0, length)
-
-    def write(self, places: Numbers, starts: Sequence[Numbers], flips: Sequence[Numbers], out: Tensor) -> None:
-        """Write a batch.
-
-        Args:
-            places: [N], int64: which image each sample is.
-            starts: [N] twice, int64: top and left of each crop, in the padded image.
-            flips: [N] twice, bool: whether it is turned upside down, and left to right.
-            out: [N, C, h, w], contiguous, of the table's dtype.
-
-        Raises:
-            TypeError, IndexError, MemoryError: as :func:`transformed`.
-        """
-        num = len(out)
-        if out.shape[1:] != self._shape or out.dtype != self._dtype or not out.is_contiguous():
-            raise TypeError(
-                f"out must be contiguous, {self._dtype} of shape (N, {', '.join(map(str, self._shape))}), got "
-                f"{out.dtype} of shape {tuple(out.shape)} and strides {out.stride()}"
-            )
-        index = _address("places", places, np.int64, num)
-        if num and int(places.view(np.uint64).max()) >= self._count:  # what is below 0, too
-            raise IndexError(f"places must be in [0, {self._count}), got {places.min()} to {places.max()}")
-        call = _Call.from_buffer_copy(self._call)
-        task, steps = call.task, call.steps
-        task.indices, task.target = index, out.data_ptr()
-        first = ctypes.addressof(steps)
-        task.steps = first, first + 2 * ctypes.sizeof(_Step)
-        for place in range(2):
-            steps[2 * place].values = _address("starts", starts[place], np.int64, num)
-            steps[2 * place + 1].values = _address("flips", flips[place], np.bool_, num)
-        _check_done(_run()(task, 0, num, _LEVELS - 1), self._images, self._fill)
-
-
 def _task(images: Tensor, out: Tensor, outside: Any, table: Tensor | None) -> _Task:
     """Return a task without indices and steps."""
     item = out.element_size()
@@ -260,23 +181,13 @@ def _check_done(failed: int, images: Tensor, fill: Sequence[int] | None) -> None
         )
 
 
-def _address(name: str, numbers: Numbers, dtype: type, num: int) -> int:
-    if numbers.dtype != dtype or numbers.shape != (num,) or not numbers.flags.c_contiguous:
-        raise TypeError(
-            f"{name} must be contiguous, {np.dtype(dtype)} of shape {(num,)}, got {numbers.dtype} of shape "
-            f"{numbers.shape} and strides {numbers.strides}"
-        )
-    address: int = numbers.ctypes.data
-    return address
-
-
 def _check_images(images: Tensor, out: Tensor) -> None:
     if images.dtype != torch.uint8 or images.device.type != "cpu" or images.ndim != 4 or 0 in images.shape:
         raise TypeError(
             f"images must be [M, C, H, W], uint8, on the CPU, got {images.dtype} of shape {tuple(images.shape)} on "
             f"{images.device}"
         )
-    if out.dtype not in _DTYPES or out.device.type != "cpu" or out.ndim != 4 or out.shape[1] != images.shape[1]:
+    if out.dtype not in DTYPES or out.device.type != "cpu" or out.ndim != 4 or out.shape[1] != images.shape[1]:
         raise TypeError(
             f"out must be [N, {images.shape[1]}, h, w], of uint8 or a float dtype of at most 32 bits, on the CPU, got "
             f"{out.dtype} of shape {tuple(out.shape)} on {out.device}"
@@ -347,4 +258,4 @@ def _steps(steps: Sequence[Step], num: int, axis: str, held: list[Any]) -> Any:
     return made
 
 
-__all__ = ["Crops", "empty", "takes", "transformed"]
+__all__ = ["DTYPES", "empty", "takes", "transformed"]

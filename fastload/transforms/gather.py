@@ -12,6 +12,7 @@ is filled. What has such a map, in this package: crops, flips, and resizing to t
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -68,6 +69,20 @@ class Moving(Transform):
     def transform(self, images: Tensor, params: Params) -> Tensor:
         """Return the transformed images: the source's values, or the fill value, bit for bit."""
         return gather_map(images, self.index_map(params, shape_of(images, "NCHW"), images.device), self.map_fill)
+
+
+def steps_of(
+    transforms: Iterable[Moving], params: Iterable[Params], shape: BatchShape, device: torch.device
+) -> tuple[list[Step], list[Step], BatchShape]:
+    """Return the steps of several transforms along the rows and along the columns, and the shape after them."""
+    rows: list[Step] = []
+    cols: list[Step] = []
+    for transform, its_params in zip(transforms, params, strict=True):
+        more_rows, more_cols = transform.steps(its_params, shape, device)
+        rows += more_rows
+        cols += more_cols
+        shape = transform.shape_after(shape)
+    return rows, cols, shape
 
 
 def compose_maps(first: IndexMap, second: IndexMap) -> IndexMap:
@@ -229,4 +244,5 @@ __all__ = [
     "matrix_dtype",
     "memory_format_of",
     "on_host",
+    "steps_of",
 ]

@@ -15,13 +15,14 @@ from .base import BatchShape, Layout, Params, Transform, check_number, check_pro
 from .blur import gaussian_blur
 from .draws import Flags, Stream
 from .parts import choose
+from .sample import Drawn, SampleTransform, State, Version, range_argument
 
 Range = float | Sequence[float] | None
 
 _BLENDS = ("brightness", "contrast", "saturation")
 
 
-class ColorJitter(Transform):
+class ColorJitter(Transform, SampleTransform):
     """Change brightness, contrast, saturation and hue, in an order of its own for each sample.
 
     The result is what torchvision's functions make of each sample, given the parameters: see
@@ -43,6 +44,8 @@ class ColorJitter(Transform):
     Raises:
         ConfigError: a range that is negative, reversed, not finite, or beyond its bounds.
     """
+
+    role = "color"
 
     def __init__(
         self,
@@ -87,6 +90,34 @@ class ColorJitter(Transform):
         changed = self._blended(images, params, "rows_before", order, factors)
         changed = color.adjust_hue(changed, params["hue"])
         return self._blended(changed, params, "rows_after", order, factors)
+
+    @classmethod
+    def from_torchvision(cls, given: Any, state: State, version: Version) -> ColorJitter:
+        """See :class:`SampleTransform`."""
+        return cls(
+            *(limits and range_argument(limits) for limits in (getattr(given, name) for name in (*_BLENDS, "hue")))
+        )
+
+    def params_of_each(self, drawn: Drawn, count: int) -> list[Any]:
+        """Return ((name, factor), ...) in the order in which they are applied."""
+        factors = {name: drawn[name].tolist() for name in (*_BLENDS, "hue") if name in drawn}
+        found = []
+        for row, (order, place) in enumerate(zip(drawn["order"].tolist(), drawn["before_hue"].tolist(), strict=True)):
+            names = [_BLENDS[kind] for kind in order]
+            if "hue" in factors:
+                names.insert(place, "hue")
+            found.append(tuple((name, factors[name][row]) for name in names))
+        return found
+
+    def transform_sample(self, image: Any, params: Any) -> Any:
+        """See :class:`SampleTransform`."""
+        for name, factor in params:
+            image = getattr(self.functional, f"adjust_{name}")(image, factor)
+        return image
+
+    def batched(self, before: State) -> list[Transform] | None:
+        """See :class:`SampleTransform`."""
+        return None if before.kind == "PIL" else [self]
 
     def _blended(
         self, images: Tensor, params: Any, side: Literal["rows_before", "rows_after"], order: Tensor, factors: Tensor
@@ -165,7 +196,7 @@ class _Sometimes(Transform):
         raise NotImplementedError
 
 
-class RandomGrayscale(_Sometimes):
+class RandomGrayscale(_Sometimes, SampleTransform):
     """Make a sample grey with probability p, with as many channels as before.
 
     Args:
@@ -178,12 +209,30 @@ class RandomGrayscale(_Sometimes):
         ConfigError: p is no probability.
     """
 
+    role = "color"
+
     def __init__(self, p: float = 0.1, *, layout: Layout = "NCHW") -> None:
         super().__init__(p, layout)
 
     def change(self, images: Tensor) -> Tensor:
         """Return the grey images."""
         return color.rgb_to_grayscale(images, num_output_channels=images.shape[1])
+
+    @classmethod
+    def from_torchvision(cls, given: Any, state: State, version: Version) -> RandomGrayscale:
+        """See :class:`SampleTransform`."""
+        return cls(float(given.p))
+
+    def transform_sample(self, image: Any, params: Any) -> Any:
+        """See :class:`SampleTransform`."""
+        if not params:
+            return image
+        channels = self.functional.get_dimensions(image)[0]
+        return self.functional.rgb_to_grayscale(image, num_output_channels=channels)
+
+    def batched(self, before: State) -> list[Transform] | None:
+        """See :class:`SampleTransform`."""
+        return None if before.kind == "PIL" else [self]
 
 
 class RandomInvert(_Sometimes):

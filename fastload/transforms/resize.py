@@ -8,7 +8,8 @@ In: images, or the parameters drawn for them. Out: images of one size. How value
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -17,22 +18,37 @@ from torch import Tensor
 from ..errors import ConfigError
 from . import fused
 from .arguments import check_interpolation, check_range
-from .base import BatchShape, Layout, Params, check_flag, check_size, shape_of, tensor_of
-from .draws import Floats, Integers, Stream, to_integers
+from .base import BatchShape, Layout, Params, Transform, check_flag, check_size, shape_of, tensor_of
+from .draws import Draws, Floats, Integers, Stream, to_integers
 from .gather import IndexMap, Moving, on_host
 from .recipe import Arithmetic
 from .resampling import Boxes, nearest_places, resample, resize_boxes, resize_natively, whole_box
+from .sample import (
+    Drawn,
+    SampleTransform,
+    Sizes,
+    State,
+    Version,
+    interpolation_argument,
+    range_argument,
+    size_argument,
+    torchvision_mode,
+)
 
 _NEAREST = ("nearest", "nearest-exact")
+_BATCHED = (*_NEAREST, "bilinear", "bicubic")
 _ATTEMPTS = 10
 
 
-class _Resizing(Moving):
+class _Resizing(Moving, SampleTransform):
     """What both have in common: boxes, and an interpolation. They only move pixels if it is to the nearest."""
+
+    role = "resize"
+    size: Any
 
     def __init__(self, interpolation: Any, antialias: bool | None, layout: Layout) -> None:
         super().__init__(layout=layout)
-        self.interpolation = check_interpolation(interpolation, (*_NEAREST, "bilinear", "bicubic"))
+        self.interpolation = check_interpolation(interpolation, _BATCHED)
         self.only_moves = self.interpolation in _NEAREST
         # torchvision's None means False, for tensors.
         self.antialias = antialias is not None and check_flag("antialias", antialias) and not self.only_moves
@@ -59,6 +75,30 @@ class _Resizing(Moving):
         rows = boxes.top[:, None] + nearest_places(boxes.height, after.height, exact)
         cols = boxes.left[:, None] + nearest_places(boxes.width, after.width, exact)
         return IndexMap(rows.expand(shape.num, -1), cols.expand(shape.num, -1))
+
+    def with_interpolation(self, name: str) -> Self:
+        """Return this, for samples, with an interpolation that only PIL images have."""
+        self.interpolation = name
+        return self
+
+    def resize_sample(self, image: Any, max_size: int | None = None) -> Any:
+        """Return an image resized by torchvision's function."""
+        size = list(self.size) if isinstance(self.size, tuple) else self.size
+        if self.version == "v2" and isinstance(size, int):
+            size = [size]
+        options = self._options(image)
+        return self.functional.resize(image, size, torchvision_mode(self.interpolation), max_size=max_size, **options)
+
+    def _options(self, image: Any) -> dict[str, Any]:
+        return {"antialias": self.antialias if isinstance(image, Tensor) else None}  # Pillow always does it
+
+    def batched(self, before: State) -> list[Transform] | None:
+        """See :class:`SampleTransform`."""
+        if before.kind == "PIL" or self.interpolation not in _BATCHED:
+            return None
+        # Of bytes, values beyond the range are cut off between the two passes, as v2 does, and not v1.
+        cut_off = self.version == "v1" and self.interpolation == "bicubic" and before.dtype == torch.uint8
+        return None if cut_off else [self]
 
 
 class Resize(_Resizing):
@@ -137,6 +177,21 @@ class Resize(_Resizing):
 
     def _boxes(self, params: Params, shape: BatchShape, device: torch.device) -> Boxes:
         return whole_box(shape.height, shape.width, device)
+
+    @classmethod
+    def from_torchvision(cls, given: Any, state: State, version: Version) -> Resize:
+        """See :class:`SampleTransform`."""
+        size: Any = given.size
+        if isinstance(size, Sequence):
+            size = tuple(map(int, size)) if len(size) == 2 else int(size[0])
+        name = interpolation_argument(given.interpolation, state)
+        made = cls(size, name if name in _BATCHED else "bilinear", given.max_size, bool(given.antialias))
+        made.size_after(100, 100)  # raises if torchvision would
+        return made.with_interpolation(name)
+
+    def transform_sample(self, image: Any, params: Any) -> Any:
+        """See :class:`SampleTransform`."""
+        return self.resize_sample(image, self.max_size)
 
 
 class Attempts(NamedTuple):
@@ -266,6 +321,24 @@ class RandomResizedCrop(_Resizing):
 
     def _boxes(self, params: Params, shape: BatchShape, device: torch.device) -> Boxes:
         return Boxes(params["top"], params["left"], params["height"], params["width"])
+
+    @classmethod
+    def from_torchvision(cls, given: Any, state: State, version: Version) -> RandomResizedCrop:
+        """See :class:`SampleTransform`."""
+        size, scale, ratio = size_argument(given.size), range_argument(given.scale), range_argument(given.ratio)
+        name = interpolation_argument(given.interpolation, state)
+        made = cls(size, scale, ratio, name if name in _BATCHED else "bilinear", bool(given.antialias))
+        return made.with_interpolation(name)
+
+    def draw_samples(self, draws: Draws, name: str, sizes: Sizes) -> Drawn:
+        """See :class:`SampleTransform`."""
+        parts = self.parts(self.attempts(draws.stream(name)), sizes.height, sizes.width)
+        return {side: parts[side] for side in ("top", "left", "height", "width")}
+
+    def transform_sample(self, image: Any, params: Any) -> Any:
+        """See :class:`SampleTransform`."""
+        mode = torchvision_mode(self.interpolation)
+        return self.functional.resized_crop(image, *params, list(self.size), mode, **self._options(image))
 
 
 __all__ = ["Attempts", "RandomResizedCrop", "Resize"]

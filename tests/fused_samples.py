@@ -1,0 +1,59 @@
+"""Samples of a fused dataset with parameters that a test chooses, and what torchvision makes of the same."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fastload.fusion import FusedDataset
+from fastload.fusion.dataset import Loaded
+from fastload.fusion.parameters import draws_of
+from fastload.pack.dataset import PackedImages
+
+
+def params_of(one: FusedDataset, indices: Any, ids: Any, epoch: int) -> list[Any]:
+    """Return the parameters of each sample: for each of its leaf's steps, None where nothing is random."""
+    draws = draws_of(one.seed, epoch, ids)
+    found: list[Any] = []
+    for row, index in enumerate(indices):
+        leaf, place = one._router.find(index)
+        runner = one._runners[leaf]
+        sizes = runner.sizes(runner.raw([place], [index]), [index])
+        found += runner.drawing.given(runner.drawing.draw(draws.of([row]), sizes), 1)
+    return found
+
+
+def sample_with(one: FusedDataset, index: Any, given: Any) -> tuple[Any, Any]:
+    """Return a sample made as ``load`` makes it, with these parameters."""
+    leaf, place = one._router.find(index)
+    runner = one._runners[leaf]
+    raw = runner.raw([place], [index])
+    sizes = runner.sizes(raw, [index])
+    if one._direct:
+        rows = one._room(1, None)
+        drawn = runner.drawing.draw(draws_of(one.seed, 0, [0]), sizes) if raw is None else []
+        for values, its in zip(drawn[: runner.stages.head], given, strict=False):
+            forced = its if len(values) > 1 else (its,)
+            values.update({name: np.array([value]) for name, value in zip(values, forced, strict=False)})
+        runner.write([place], [index], raw, sizes, drawn, rows, [given])
+        image = Loaded(rows, [None], one._yields.kind).samples()[0][0]
+    else:
+        size = int(sizes.height[0]), int(sizes.width[0])
+        image = runner.each(place, index, None if raw is None else raw[0], size, given)
+    return one._finished(runner, image, runner.reader.targets([place])[0])
+
+
+def reference_of(one: FusedDataset, index: Any, given: Any) -> tuple[Any, Any]:
+    """Return a sample by torchvision's functions, one after the other, from what the dataset's own loader opens."""
+    leaf, place = one._router.find(index)
+    runner = one._runners[leaf]
+    dataset = runner.dataset
+    if runner.part.source.size is None:
+        packed = isinstance(dataset, PackedImages)
+        image = dataset.image(place) if packed else dataset.loader(dataset.samples[place][0])
+    else:
+        image = runner.image(place, None)
+    for step, values in zip(runner.steps, given, strict=True):
+        image = step.transform_sample(image, values)
+    return one._finished(runner, image, runner.reader.targets([place])[0])
