@@ -107,7 +107,7 @@ def _parser() -> argparse.ArgumentParser:
     from . import explain_command
     from .pack import command as pack_command
     from .profiling import command as profile_command
-    from .profiling import report_command, whatif_command
+    from .profiling import whatif_command
     from .tune import command as tune_command
     from .verification.command import EPILOG, add_options
 
@@ -152,11 +152,11 @@ def _parser() -> argparse.ArgumentParser:
     whatif_command.add_options(
         _add_verb(verbs, whatif, "predict what a change would bring to a recorded script", whatif_command.EPILOG)
     )
-    report_command.add_report_options(
-        _add_verb(verbs, report, "show again what fastload profile found", report_command.REPORT_EPILOG)
+    profile_command.add_report_options(
+        _add_verb(verbs, report, "show again what fastload profile found", profile_command.REPORT_EPILOG)
     )
-    report_command.add_compare_options(
-        _add_verb(verbs, compare, "say what differs between two recordings", report_command.COMPARE_EPILOG)
+    profile_command.add_compare_options(
+        _add_verb(verbs, compare, "say what differs between two recordings", profile_command.COMPARE_EPILOG)
     )
     pack_command.add_options(
         _add_verb(verbs, pack, "store a folder of images in a few files, smaller if wanted", pack_command.EPILOG)
@@ -314,14 +314,14 @@ def whatif(options: argparse.Namespace, command: list[str]) -> int:
 
 def report(options: argparse.Namespace, command: list[str]) -> int:
     """Show again what a recording came to: as a card, a page, a trace for Perfetto, JSON, or TensorBoard's scalars."""
-    from .profiling.report_command import report as show
+    from .profiling.command import report as show
 
     return show(options)
 
 
 def compare(options: argparse.Namespace, command: list[str]) -> int:
     """Compare two recordings: the time of a step, its stall and what it was charged to, and the verdicts."""
-    from .profiling.report_command import compare as compare_recordings
+    from .profiling.command import compare as compare_recordings
 
     return compare_recordings(options)
 

@@ -37,6 +37,7 @@ from .resident import Columns, Rows, bytes_of, rows_of, split
 from .resuming import base_seed_drawn, batch_keys, index_batches, note_randomness, shard_of
 from .sampler_generators import generator_states
 from .shard import Shard
+from .streams import keep_in_children
 from .transforms.base import Transform
 from .transforms.draws import Draws
 
@@ -254,6 +255,7 @@ class ResidentIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's pr
         before = None if loader.num_workers else generator_states(loader)
         with base_seed_drawn(loader, begun):
             super().__init__(loader)
+        keep_in_children(self)
         self._iterations = 0
         self._begin(loader, begun, columns, before)
         loader._runtime.iterators.add(self)
@@ -298,7 +300,6 @@ class ResidentIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's pr
         self._pins = self._pin_memory and loader.device is None
         # Where nothing is done beside the user's loop, nothing is done ahead of it.
         depth = 0 if self._mover.streams is None else loader.prefetch_to_device
-        self._most_on_device = depth + 2
         self._stage: DeviceAhead | None = DeviceAhead(self._source, self._mover, depth, patient=True)
         self._given: Iterator[tuple[int, Any, Draws]] = iter(())
         self._singly: deque[_Batch] = deque()
@@ -337,14 +338,13 @@ class ResidentIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's pr
         """Return the next batches, at least one, with their sizes and draws."""
         if self._singly:
             loaded = self._source.loaded([self._singly[0]])
-            self._mover.make_room(self._most_on_device)
             try:
-                moved = self._mover.move(loaded.batch, loaded.draws)
+                made = stage.move_now(loaded)
             except Exception:
                 self._singly.popleft()  # an interrupt leaves it
                 raise
             self._singly.popleft()
-            return self._parts(self._mover.hand_out(moved.made, moved.event), moved.event, loaded)
+            return self._parts(made, stage.last_event, loaded)
         try:
             made = stage.next()
         except StopIteration:

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 from large_pages import gather_into_large_pages
+from shared_files import files_of_this_process, forget_processes
 
 # With a test process for each core, torch's threads outnumber the cores: those that wait for others may not spin, which
 # made the work on batches ten times as dear. Read when torch is imported, which so is nowhere above.
@@ -36,8 +37,6 @@ settings.register_profile(
     "fastload", deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow], print_blob=True
 )
 settings.load_profile("fastload")
-
-_SHARED_MEMORY = Path("/dev/shm")
 
 
 def _children() -> dict[int, str]:
@@ -63,29 +62,6 @@ def _children() -> dict[int, str]:
             if "multiprocessing.resource_tracker" not in command and "multiprocessing.forkserver" not in command:
                 found[int(pid)] = command.strip()
     return found
-
-
-def _shared_memory() -> set[str]:
-    """Return the files in /dev/shm that are, or may be, this process's."""
-    try:
-        names = os.listdir(_SHARED_MEMORY)
-    except OSError:
-        return set()
-    return {name for name in names if not _belongs_to_a_stranger(name)}
-
-
-def _belongs_to_a_stranger(name: str) -> bool:
-    """Whether a file is no library's, or of a living process that is neither this one nor its child.
-
-    torch's are called torch_<pid>_<number>_<count>.
-    """
-    if name.startswith("psm_"):  # multiprocessing's shared memory, which does not say whose it is
-        return False
-    parts = name.split("_")
-    if parts[0] != "torch" or len(parts) < 3 or not parts[1].isdigit():
-        return True  # semaphores, of which the engine makes none, and files that anybody may put there
-    pid = int(parts[1])
-    return pid != os.getpid() and Path(f"/proc/{pid}").exists() and pid not in _children()
 
 
 def _descriptors() -> Counter[str]:
@@ -132,7 +108,7 @@ class _State:
 
     children: dict[int, str] = field(default_factory=_children)
     threads: Counter[str] = field(default_factory=_threads)
-    shared_memory: set[str] = field(default_factory=_shared_memory)
+    shared_memory: set[str] = field(default_factory=files_of_this_process)
     descriptors: Counter[str] = field(default_factory=_descriptors)
 
     def leftovers(self, before: _State) -> list[str]:
@@ -194,6 +170,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 @pytest.fixture(autouse=True)
 def nothing_is_left(request: pytest.FixtureRequest) -> Iterator[None]:
     """Fail a test that leaves a process, a thread of ours, shared memory or a descriptor behind."""
+    forget_processes()
     before = _State()
     yield
     if request.node.stash.get(_failed, False):

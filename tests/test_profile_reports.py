@@ -15,12 +15,12 @@ from profile_analyses import HOSTILE, all_kinds, analysis, interval, rank
 from fastload import cli
 from fastload.errors import TraceError
 from fastload.profiling.analysis import Analysis, Interval, State
-from fastload.profiling.card import card, print_card
-from fastload.profiling.comparing import Comparison, compare, difference, in_words
+from fastload.profiling.command import write_reports
+from fastload.profiling.compare import Comparison, compare, difference, in_words
 from fastload.profiling.page import page
 from fastload.profiling.perfetto import trace_json
-from fastload.profiling.report_command import write_reports
-from fastload.profiling.wording import GROUPS, state_group, state_meaning, state_name
+from fastload.profiling.summary import card, print_card
+from fastload.profiling.text import GROUPS, state_group, state_meaning, state_name
 
 KINDS = all_kinds()
 

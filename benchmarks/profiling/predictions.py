@@ -19,7 +19,7 @@ from statistics import median, quantiles
 from typing import NamedTuple
 
 from fastload.errors import TraceError
-from fastload.profiling.reading import read_trace
+from fastload.profiling.reader import read_trace
 from fastload.profiling.whatif import WhatIf
 
 EFFECT = 0.2

@@ -24,10 +24,10 @@ import torch
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from fastload.profiling.analysis import Interval
+from fastload.profiling.changes import sample_cost
+from fastload.profiling.command import load_analysis
 from fastload.profiling.demands import Demands, measure
-from fastload.profiling.knobs import sample_cost
-from fastload.profiling.reading import read_trace
-from fastload.profiling.report_command import load_analysis
+from fastload.profiling.reader import read_trace
 
 _ME = "benchmarks.profiling.threads"
 _COMMAND = [sys.executable, "-m", "fastload.cli"]

@@ -31,7 +31,7 @@ from benchmarks.neighbours import cores_used_by_others, read_cpu
 from benchmarks.profiling.pipelines import Pipeline, drawn, names
 from fastload.errors import TraceError
 from fastload.profiling.analysis import Analysis
-from fastload.profiling.reading import read_trace
+from fastload.profiling.reader import read_trace
 from fastload.profiling.whatif import WhatIf
 
 WORTH = 0.2

@@ -17,10 +17,11 @@ from .. import observe
 from ..errors import ConfigError
 from ..inject import put_first
 from .analysis import Analysis
-from .explained import analysis_of
+from .analyze import analysis_of
 from .hooks.start import Hooks
-from .reading import read_trace, write_settings
+from .reader import read_trace
 from .recorder import Recorder
+from .recording import write_settings
 from .trace import Trace
 
 _VARIABLE = "FASTLOAD_PROFILE"

@@ -1,26 +1,183 @@
-"""Charges every stalled nanosecond to what the awaited batch was at. Pure: a rank of a recording -> blamed steps.
+"""Attributes every nanosecond of a stall to what the awaited batch was doing. Pure: a rank -> steps with blame.
 
-A *stall* is time that the loop lost to data. Without a device it is the waits themselves, with what begins and ends a
-pass; with one it is the time in which the device had nothing to do, which is the last part of a wait. The batch that
-was awaited is followed backwards from its delivery: before the main thread had it, it was on its way, before that in a
-worker, before that in the queue of a worker that was at something else, and that is what the time is charged to. So it
-is while the batch is on its way and the worker at the next one: a faster way would not make the worker faster. Of a
-batch that several tasks make, the task that arrived last is followed: nothing else was waited for at that time.
+A *stall* is time that the training loop lost to data. Without a device it is the wait in ``next()`` plus the start and
+end of each epoch. With a device it is the time in which the device was idle, which is the last part of the wait.
 
-All is counted in whole ns, and the parts of a stall sum to it.
+The awaited batch is followed backwards from its delivery: it was in transport, before that in a worker, before that in
+the queue of a worker that was busy with another task; the stall is attributed to that. While the batch is in transport
+and its worker is already busy with the next task, the time goes to that task, because faster transport would not make
+the worker faster. If several tasks make up a batch, the one that arrived last is followed.
+
+A worker's task is cut into segments. For a task, the system tells how long its thread was on the CPU and how long it
+was runnable without a core; for samples, stages and collation the CPU time is known too. A thread waits for a core in
+proportion to what it computes, so run-queue time is divided by CPU time; what remains of a segment, it was blocked.
+
+All values are whole nanoseconds, and the parts of a stall sum to it exactly.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 from .analysis import State
-from .segments import Segment, segments_of, spread
-from .trace import Batch, Rank, Step, Task
-from .worker_times import Unusual, WorkerTimes, all_batches, crowding, interpreter_share, running_max, union
+from .trace import Batch, Rank, Sample, Step, Task
+from .workers import Unusual, WorkerTimes, all_batches, crowding, interpreter_share, running_max, union
+
+
+@dataclass(slots=True)
+class Segment:
+    """A stretch of time."""
+
+    begun: int
+    ended: int
+    parts: Mapping[str, int]
+    """State -> ns; they sum to its length."""
+
+
+@dataclass(slots=True)
+class _Leaf:
+    """A stretch of which nothing smaller is known."""
+
+    begun: int
+    ended: int
+    state: str
+    cpu_ns: float | None
+    runnable_ns: float = 0.0
+
+    @property
+    def ns(self) -> int:
+        return self.ended - self.begun
+
+
+def spread(into: dict[str, int], shares: Mapping[str, int], ns: int) -> None:
+    """Add ``ns`` to states in proportion to their shares, in whole ns that sum to ``ns``."""
+    total = sum(shares.values())
+    if not total:
+        into["other"] += ns
+        return
+    left = ns
+    largest = max(shares, key=lambda state: shares[state])
+    for state, share in shares.items():
+        if state != largest and share > 0:
+            part = ns * share // total
+            if part:
+                into[state] += part
+                left -= part
+    if left:
+        into[largest] += left
+
+
+def segments_of(task: Task, interpreter: float) -> list[Segment]:
+    """Cut a task into segments.
+
+    Args:
+        task: a worker's.
+        interpreter: share of blocked time that is waiting for the interpreter, as in threads that compute in Python.
+
+    Returns:
+        Segments in the order of time, from the task's begin to its end without gaps.
+    """
+    leaves = _leaves(task)
+    _give_cpu(leaves, task.cpu_ns)
+    _give_runnable(leaves, task.runnable_ns)
+    return [_segment(leaf, interpreter) for leaf in leaves]
+
+
+def _leaves(task: Task) -> list[_Leaf]:
+    known: list[_Leaf] = []
+    for sample in task.samples:
+        known.extend(_leaves_of(sample))
+    if task.collate is not None:
+        known.append(_Leaf(task.collate.begun, task.collate.ended, "collate", task.collate_cpu_ns))
+    leaves: list[_Leaf] = []
+    at = task.begun
+    for leaf in sorted(known, key=lambda one: (one.begun, one.ended)):
+        begun, ended = max(at, leaf.begun), min(leaf.ended, task.ended)
+        if ended <= begun:
+            continue
+        if begun > at:
+            leaves.append(_Leaf(at, begun, "sample", None))
+        cpu = leaf.cpu_ns if leaf.cpu_ns is None else leaf.cpu_ns * (ended - begun) / leaf.ns
+        leaves.append(_Leaf(begun, ended, leaf.state, cpu))
+        at = ended
+    if task.ended > at:
+        leaves.append(_Leaf(at, task.ended, "sample", None))
+    return leaves
+
+
+def _leaves_of(sample: Sample) -> list[_Leaf]:
+    """Return the stages of a sample and the gaps between them."""
+    if not sample.stages:
+        return [_Leaf(sample.begun, sample.ended, "sample", sample.cpu_ns)]
+    leaves: list[_Leaf] = []
+    gaps: list[_Leaf] = []
+    at = sample.begun
+    in_stages = 0
+    for stage in sorted(sample.stages, key=lambda one: one.begun):
+        if stage.begun > at:
+            gaps.append(_Leaf(at, stage.begun, "sample", None))
+        leaves.append(_Leaf(stage.begun, stage.ended, f"stage:{stage.name}", stage.cpu_ns))
+        in_stages += stage.ns if stage.cpu_ns is None else stage.cpu_ns
+        at = max(at, stage.ended)
+    if sample.ended > at:
+        gaps.append(_Leaf(at, sample.ended, "sample", None))
+    if sample.cpu_ns is not None:
+        rest, length = max(0, sample.cpu_ns - in_stages), sum(gap.ns for gap in gaps)
+        for gap in gaps:
+            gap.cpu_ns = min(gap.ns, rest * gap.ns / length)
+    return leaves + gaps
+
+
+def _give_cpu(leaves: list[_Leaf], cpu_ns: int | None) -> None:
+    """Give what is known of the whole task to those leaves of which it is not known."""
+    for leaf in leaves:
+        if leaf.cpu_ns is not None:
+            leaf.cpu_ns = max(0.0, min(leaf.cpu_ns, leaf.ns))
+    unknown = [leaf for leaf in leaves if leaf.cpu_ns is None]
+    length = sum(leaf.ns for leaf in unknown)
+    rest = length if cpu_ns is None else cpu_ns - sum(leaf.cpu_ns or 0.0 for leaf in leaves)
+    share = max(0.0, min(1.0, rest / length)) if length else 0.0
+    for leaf in unknown:
+        leaf.cpu_ns = leaf.ns * share
+
+
+def _give_runnable(leaves: list[_Leaf], runnable_ns: int | None) -> None:
+    """Give the time in the run queue to leaves by their time on the CPU, to none more than it was off the CPU."""
+    left = float(runnable_ns or 0)
+    free = [leaf for leaf in leaves if leaf.ns - (leaf.cpu_ns or 0.0) >= 1.0]
+    while left >= 1.0 and free:
+        weight = sum(leaf.cpu_ns or 0.0 for leaf in free)
+        by_length = weight < 1.0
+        if by_length:
+            weight = float(sum(leaf.ns for leaf in free))
+        given = 0.0
+        for leaf in free:
+            room = leaf.ns - (leaf.cpu_ns or 0.0) - leaf.runnable_ns
+            part = min(room, left * (leaf.ns if by_length else leaf.cpu_ns or 0.0) / weight)
+            leaf.runnable_ns += part
+            given += part
+        left -= given
+        if given < 1.0:
+            return
+        free = [leaf for leaf in free if leaf.ns - (leaf.cpu_ns or 0.0) - leaf.runnable_ns >= 1.0]
+
+
+def _segment(leaf: _Leaf, interpreter: float) -> Segment:
+    """Return what a leaf is charged to."""
+    on_cpu = min(leaf.ns, round(leaf.cpu_ns or 0.0))
+    runnable = min(leaf.ns - on_cpu, round(leaf.runnable_ns))
+    blocked = leaf.ns - on_cpu - runnable
+    if leaf.state == "collate":
+        parts = {"collate": on_cpu + blocked, "run-queue": runnable}
+    else:
+        waiting = round(blocked * interpreter)
+        parts = {leaf.state: on_cpu, "run-queue": runnable, "gil": waiting, "read": blocked - waiting}
+    return Segment(leaf.begun, leaf.ended, {state: ns for state, ns in parts.items() if ns})
+
 
 Clock = Literal["host", "device"]
 
@@ -331,9 +488,4 @@ def _first_later(batches: list[Batch]) -> dict[tuple[int, int], int]:
     return found
 
 
-__all__ = [
-    "BlamedStep",
-    "Clock",
-    "blamed_steps",
-    "clock_of",
-]
+__all__ = ["BlamedStep", "Clock", "Segment", "blamed_steps", "clock_of", "segments_of", "spread"]

@@ -16,10 +16,10 @@ from statistics import median, median_low
 from typing import Any, NamedTuple
 
 from ..errors import TraceError
-from .passing import Costs, costs_of, mean, passes_of
+from .overheads import Costs, costs_of, mean, passes_of
 from .trace import Batch, Rank, Step, Task
 from .trials import Trials
-from .worker_times import UNUSUAL_WORKER, main_loader
+from .workers import UNUSUAL_WORKER, main_loader
 
 _MOST_STEPS = 1_000
 """The last so many steps are what is played: a hundred settings are tried, and nobody waits long for a report."""

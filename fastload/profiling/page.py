@@ -15,9 +15,8 @@ from importlib.resources import files
 from typing import Any
 
 from .analysis import Analysis, Fix, RankAnalysis
-from .page_course import MOST_TASKS, course
-from .page_elements import NAMES, capital, cell, folded, meter, pairs, sentence, table, text
-from .wording import (
+from .page_sections import MOST_TASKS, NAMES, capital, cell, course, folded, meter, pairs, sentence, table, text
+from .text import (
     by_size,
     cause_name,
     chief,

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from .analysis import Analysis, RankAnalysis
-from .wording import by_size, cause_name, rank_name, state_name, visible
+from .text import by_size, cause_name, rank_name, state_name, visible
 
 Event = dict[str, Any]
 

@@ -158,7 +158,7 @@ class Rank:
     process: int
     cores: int
     loaders: dict[int, Mapping[str, Any]]
-    """What was noted of each loader: see ``described`` in hooks/describing.py."""
+    """What was noted of each loader: see ``described`` in hooks/loader_info.py."""
     steps: list[Step]
     ahead: list[Batch]
     """Batches that were never delivered, or whose wait was overwritten: they kept workers busy."""

@@ -16,14 +16,13 @@ from typing import Any
 
 from ..errors import TraceError
 from .analysis import Fix, Grid, Interval, Simulation
+from .calibration import judged, reproduce
+from .changes import changed, configured, has_copies, lines_of, sample_cost
 from .demands import measure
-from .edits import lines_of
-from .knobs import changed, configured, has_copies, sample_cost
-from .reproducing import judged, reproduce
 from .simulation import Machinery, Played, play
 from .trace import Rank, Trace
 from .trials import TRIED, Cost, chosen
-from .worker_times import loader_in_words
+from .workers import loader_in_words
 
 _WORTH = 0.03
 """A fix must bring so much of a step's time."""

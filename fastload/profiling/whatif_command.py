@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import ConfigError, TraceError
 from .command import record_script
-from .hooks.changing import SETTABLE, VARIABLE
-from .reading import read_settings, read_trace
-from .wording import nothing_in_words, shared_in_words
+from .hooks.rerun import SETTABLE, VARIABLE
+from .reader import read_trace
+from .recording import read_settings
+from .text import nothing_in_words, shared_in_words
 
 if TYPE_CHECKING:
     from .analysis import Fix, Simulation
@@ -93,7 +94,7 @@ def what_if(
         ConfigError: a knob cannot be set so.
         FolderError: a folder for the second recording cannot be made.
     """
-    from .knobs import KNOBS
+    from .changes import KNOBS
     from .whatif import WhatIf
 
     settings = {knob: value for knob in KNOBS if (value := getattr(options, knob)) is not None}
@@ -123,7 +124,7 @@ def what_if(
 
 def _rank(trace: Trace, number: int | None) -> Rank:
     if number is None:
-        from .analysing import chosen_rank
+        from .analyze import chosen_rank
 
         return chosen_rank(trace)
     for rank in trace.ranks:

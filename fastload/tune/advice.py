@@ -8,6 +8,7 @@ their number) is for ``fastload tune``.
 from __future__ import annotations
 
 import statistics
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -78,14 +79,31 @@ def advise(loader: Any) -> Advice:
             times[setting].append(cpu_s)
             differ[setting] = differ.get(setting) or differs
     before = times.pop(present)
-    gains = []
-    for setting, found in times.items():
-        if found and 0.0 < _WORTH * max(found) <= min(before):  # in each round
-            (name, value), *_ = setting.changes(present).items()
-            factor = statistics.median(before) / statistics.median(found)
-            gains.append(Gain(f"{name}={value!r}", factor, differ[setting]))
-    gains.sort(key=lambda gain: -gain.factor)
-    return Advice("sample" if runner.unit == "samples" else "batch", made, statistics.median(before), tuple(gains))
+    tried = {_as_argument(setting, present): (found, differ.get(setting, "")) for setting, found in times.items()}
+    unit = "sample" if runner.unit == "samples" else "batch"
+    return Advice(unit, made, statistics.median(before), gains(before, tried))
 
 
-__all__ = ["SAMPLES", "Advice", "Gain", "advise"]
+def gains(before: Sequence[float], tried: Mapping[str, tuple[Sequence[float], str]]) -> tuple[Gain, ...]:
+    """Return the changes worth making, the largest gain first.
+
+    Args:
+        before: processor seconds a sample in each round, as the loader is now.
+        tried: by change, the seconds in each round (none: the loader refuses it), and where its batches differ.
+
+    A change is worth making if its slowest round is faster than the fastest round before it by a tenth.
+    """
+    found = [
+        Gain(change, statistics.median(before) / statistics.median(after), differs)
+        for change, (after, differs) in tried.items()
+        if after and 0.0 < _WORTH * max(after) <= min(before)
+    ]
+    return tuple(sorted(found, key=lambda gain: -gain.factor))
+
+
+def _as_argument(setting: Setting, present: Setting) -> str:
+    (name, value), *_ = setting.changes(present).items()
+    return f"{name}={value!r}"
+
+
+__all__ = ["SAMPLES", "Advice", "Gain", "advise", "gains"]

@@ -323,7 +323,7 @@ def measures():
         "descriptors": len(os.listdir("/proc/self/fd")),
         "processes": sum(1 for _ in children()),
         "mappings": mappings,
-        "shared_files": sum(f"_{os.getpid()}_" in name for name in os.listdir("/dev/shm")),
+        "shared_files": sum(name.startswith(f"torch_{os.getpid()}_") for name in os.listdir("/dev/shm")),
         "resident_bytes": resident,
     }
 

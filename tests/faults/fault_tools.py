@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 import torch
+from shared_files import files_of_this_process
 
 import fastload
 
@@ -381,7 +382,7 @@ class Footprint:
             threads=Counter(thread.name for thread in threading.enumerate()),
             processes=Counter(_children()),
             descriptors=Counter(_descriptors()),
-            shared_files=Counter(_shared_files()),
+            shared_files=Counter(files_of_this_process()),
             mappings=Counter(_mappings()),
         )
 
@@ -436,19 +437,6 @@ def _mappings() -> Iterator[str]:
         for line in file:
             if b"memfd:" in line or b"dev/shm/" in line:
                 yield line[line.index(b"/") :].decode(errors="replace").rstrip()
-
-
-def _shared_files() -> Iterator[str]:
-    """Names under /dev/shm that torch or multiprocessing gives, without those of live processes of others.
-
-    Semaphores are left out: the engine makes none, and other tests that run beside this one do. So is what else anybody
-    may put there.
-    """
-    for name in os.listdir("/dev/shm"):
-        owner = re.match(r"torch_(\d+)_", name)
-        is_ours = owner is not None and (int(owner[1]) == os.getpid() or not alive(int(owner[1])))
-        if is_ours or name.startswith("psm_"):
-            yield name
 
 
 def loader_of(dataset: Any, **options: Any) -> fastload.DataLoader[Any]:

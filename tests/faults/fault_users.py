@@ -69,7 +69,8 @@ class User:
     def nothing_is_left(self, within: float = SOON_S) -> None:
         """Block until neither it nor any process of its group lives; and check that it made no shared files."""
         wait_gone([self.pid, *self.workers, *_group(self.pid)], within)
-        files = [name for name in os.listdir("/dev/shm") for pid in (self.pid, *self.workers) if f"_{pid}_" in name]
+        makers = tuple(f"torch_{pid}_" for pid in (self.pid, *self.workers))
+        files = [name for name in os.listdir("/dev/shm") if name.startswith(makers)]
         assert not files
 
     def stderr(self) -> str:

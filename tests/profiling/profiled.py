@@ -9,7 +9,7 @@ import textwrap
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fastload.profiling.reading import read_trace
+from fastload.profiling.reader import read_trace
 from fastload.profiling.trace import Trace
 
 DATASET = """

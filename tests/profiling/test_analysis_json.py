@@ -18,10 +18,10 @@ from profile_analyses import all_kinds, analysis, fixes, grid, hostile, rank
 from fastload import cli
 from fastload.errors import TraceError
 from fastload.profiling.analysis import LARGEST, VERSION, Analysis, Interval
-from fastload.profiling.card import card
-from fastload.profiling.comparing import compare, in_words
+from fastload.profiling.compare import compare, in_words
 from fastload.profiling.page import page
 from fastload.profiling.perfetto import trace_json
+from fastload.profiling.summary import card
 
 TEXTS = st.text(max_size=8) | st.sampled_from(["stage:\udcff", "\x1b[2J", "</script>", "main-thread", "\u202e", ""])
 NUMBERS = st.floats(-1e15, 1e15) | st.sampled_from([0.0, -0.0, 1e-320, 1e15, -1e15])

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fastload.profiling.blame import BlamedStep, blamed_steps, clock_of
-from fastload.profiling.segments import segments_of
+from fastload.profiling.blame import BlamedStep, blamed_steps, clock_of, segments_of
 from fastload.profiling.trace import Batch, Rank, Sample, Span, Stage, Step, Task
 
 MS = 1_000_000

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from fastload.profiling.hooks.stopping import Stopping
-from fastload.profiling.reading import read_trace
+from fastload.profiling.reader import read_trace
 
 SCRIPT = """
     import time, torch

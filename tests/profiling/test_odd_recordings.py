@@ -17,12 +17,11 @@ from test_blame import MS, rank_of, ranks, step_of, task_of
 from test_reading import recording
 from test_whatif import recorded
 
-from fastload.profiling.analysing import analyse
 from fastload.profiling.analysis import Analysis
+from fastload.profiling.analyze import analyse
 from fastload.profiling.demands import measure
-from fastload.profiling.reading import read_trace
-from fastload.profiling.records import Kind
-from fastload.profiling.ring import Ring
+from fastload.profiling.reader import read_trace
+from fastload.profiling.ring import Kind, Ring
 from fastload.profiling.trace import Batch, Rank, Sample, Span, Step, Trace
 from fastload.profiling.whatif import WhatIf, what_if
 

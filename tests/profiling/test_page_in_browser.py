@@ -15,9 +15,9 @@ from profile_analyses import HOSTILE, all_kinds
 from profiled import profile, write
 
 from fastload.profiling.analysis import Analysis
+from fastload.profiling.command import HTML, load_analysis
 from fastload.profiling.page import page
-from fastload.profiling.report_command import HTML, load_analysis
-from fastload.profiling.wording import ms, simulation_in_words, visible
+from fastload.profiling.text import ms, simulation_in_words, visible
 
 KINDS = all_kinds()
 STRAINED = ("verdict read", "bare", "no ranks", "eight ranks", "large", "hostile", "untrusted", "one step", "unheard")

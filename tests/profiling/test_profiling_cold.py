@@ -11,7 +11,7 @@ import pytest
 from profiled import profile, write
 
 from fastload.profiling.hooks.cold import drop
-from fastload.profiling.reading import read_settings
+from fastload.profiling.recording import read_settings
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "posix_fadvise"), reason="this system has no posix_fadvise")
 

@@ -13,10 +13,8 @@ from torch.utils.data import DataLoader
 
 import fastload
 from fastload.profiling import ring as ring_module
-from fastload.profiling.costs import measured, seconds
-from fastload.profiling.recorder import CAPACITY, Recorder
-from fastload.profiling.records import Kind, Record
-from fastload.profiling.ring import Ring, RingFile
+from fastload.profiling.recorder import CAPACITY, Recorder, measured, seconds
+from fastload.profiling.ring import Kind, Record, Ring, RingFile
 
 COSTS = {"record": 100.0, "cpu": 10.0, "clocks": 1000.0, "call": 1.0}
 

@@ -13,11 +13,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fastload.profiling.hooks.copies import Copies, DeviceClock, used_accelerator
-from fastload.profiling.hooks.selftest import Places
+from fastload.profiling.hooks.devices import Copies, DeviceClock, used_accelerator
+from fastload.profiling.hooks.patching import Places
 from fastload.profiling.recorder import Recorder
-from fastload.profiling.records import Kind, Record
-from fastload.profiling.ring import RingFile
+from fastload.profiling.ring import Kind, Record, RingFile
 
 
 class Device:

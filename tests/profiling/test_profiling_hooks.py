@@ -20,10 +20,10 @@ from torch.utils.data._utils import pin_memory, worker
 
 import fastload
 from fastload import observe
-from fastload.profiling.hooks.selftest import Places
+from fastload.profiling.hooks.patching import Places
 from fastload.profiling.hooks.stages import Stages
 from fastload.profiling.recorder import Recorder
-from fastload.profiling.records import Kind, Record
+from fastload.profiling.ring import Kind, Record
 
 
 class Numbers(Dataset[Any]):

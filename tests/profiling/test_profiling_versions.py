@@ -13,19 +13,16 @@ from typing import Any
 import pytest
 from torch.utils.data import DataLoader, Dataset
 
-from fastload.profiling.hooks.copies import Copies
+from fastload.profiling.hooks.devices import Copies
 from fastload.profiling.hooks.fetching import Fetching
-from fastload.profiling.hooks.iterators import Iterators
-from fastload.profiling.hooks.main_thread import MainThread
-from fastload.profiling.hooks.nesting import Nesting
-from fastload.profiling.hooks.pinning import Pinning
-from fastload.profiling.hooks.selftest import Places
+from fastload.profiling.hooks.iterators import Iterators, Nesting
+from fastload.profiling.hooks.patching import Places
 from fastload.profiling.hooks.stopping import Stopping
-from fastload.profiling.hooks.tasks import Tasks
-from fastload.profiling.hooks.torch_loader import TorchLoader
-from fastload.profiling.hooks.waits import Waits
-from fastload.profiling.reading import read_trace, write_settings
+from fastload.profiling.hooks.torch_loader import Pinning, Tasks, TorchLoader
+from fastload.profiling.hooks.training_loop import MainThread, Waits
+from fastload.profiling.reader import read_trace
 from fastload.profiling.recorder import Recorder
+from fastload.profiling.recording import write_settings
 from fastload.profiling.trace import Trace
 
 

@@ -19,7 +19,7 @@ import pytest
 from PIL import Image
 
 from fastload.profiling.analysis import Analysis
-from fastload.profiling.reading import read_trace
+from fastload.profiling.reader import read_trace
 from fastload.profiling.trace import Rank, Trace
 
 pytestmark = pytest.mark.timeout(300)

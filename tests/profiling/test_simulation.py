@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fastload.profiling.demands import BatchDemand, Demands, Part
-from fastload.profiling.passing import Costs
+from fastload.profiling.overheads import Costs
 from fastload.profiling.simulation import Machinery, Order, Played, play
 from fastload.profiling.trials import Trials
 

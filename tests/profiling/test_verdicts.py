@@ -14,13 +14,13 @@ import pytest
 
 from fastload.cli import main
 from fastload.profiling import whatif_command
-from fastload.profiling.analysing import analyse
 from fastload.profiling.analysis import Analysis, RankAnalysis
+from fastload.profiling.analyze import analyse
 from fastload.profiling.blame import BlamedStep
-from fastload.profiling.judging import Facts, judge, ratio_interval
-from fastload.profiling.reading import read_trace
+from fastload.profiling.reader import read_trace
+from fastload.profiling.text import chief
 from fastload.profiling.trace import Batch, Copy, Rank, Span, Step, Task, Trace
-from fastload.profiling.wording import chief
+from fastload.profiling.verdict import Facts, judge, ratio_interval
 
 MS = 1_000_000
 

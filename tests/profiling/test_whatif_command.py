@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from fastload import cli
-from fastload.profiling.hooks.changing import Changing
+from fastload.profiling.hooks.rerun import Changing
 
 SCRIPT = """
 import sys, time

@@ -13,8 +13,8 @@ import threading
 from typing import Any
 
 from ..recorder import Recorder
-from ..records import CACHE_HITS
-from .nesting import Nesting
+from ..ring import CACHE_HITS
+from .iterators import Nesting
 
 _CODE = (b".py", b".pyc", b".so")
 """What an import opens is not data."""

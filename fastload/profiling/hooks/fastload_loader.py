@@ -13,11 +13,11 @@ from typing import Any
 
 from ...observe import Item
 from ..recorder import Recorder
-from ..records import Kind
+from ..ring import Kind
 from .fetching import Fetching, Task
 from .iterators import Iterators
-from .unseen import leave, unseen
-from .waits import Waits
+from .patching import leave, unseen
+from .training_loop import Waits
 
 _now = time.perf_counter_ns
 

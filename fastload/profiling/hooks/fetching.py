@@ -14,11 +14,11 @@ from typing import Any
 
 from ..clocks import RunQueue, ThreadClocks
 from ..recorder import Recorder, in_children
-from ..records import Kind
-from .nesting import Nesting
+from ..ring import Kind
+from .iterators import Nesting
+from .patching import leave, unseen
 from .samples import Fused, Many, ManySamples, Samples, Stream
 from .stages import Stages
-from .unseen import leave, unseen
 
 # Of small samples not every task's are measured (see samples.py), and of tasks below this mean time, in ns, not every
 # one's reading: after the first ones, which are all the work of a short run, one in 8.

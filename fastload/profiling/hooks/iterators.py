@@ -1,18 +1,50 @@
-"""Which iterators of loaders are heard, and by what numbers records name them and their batches."""
+"""Which loader iterators are recorded, the numbers that identify them and their batches, and what each thread works on.
+
+A dataset, sampler or collate function may use a loader of its own. That loader's work counts as part of the outer work;
+nothing of the inner loader is recorded.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
+import threading
 import time
 import weakref
 from typing import Any
 
 from ... import observe
-from ..costs import measured
-from ..recorder import Recorder, in_children
-from ..records import Kind
-from .describing import described
+from ..recorder import Recorder, in_children, measured
+from ..ring import Kind
+from .loader_info import described
+
+
+class AtWork(threading.local):
+    """What one thread is at."""
+
+    at: Any = None
+    """The outermost: an iterator, a worker, or a task; None: nothing that is recorded."""
+    deaf: bool = False
+    """It is at something within that, of which nothing is recorded."""
+    pinning: bool = False
+    sampler_ns: int = 0
+    """What drawing the last indices took."""
+    num_samples: int = 0
+    """How many they were; 0 if they are no list."""
+
+
+class Nesting:
+    """What the threads of a process are at. A child that is forked is at nothing."""
+
+    thread: AtWork
+
+    def __init__(self) -> None:
+        self._forget()
+        in_children(self._forget)
+
+    def _forget(self) -> None:
+        self.thread = AtWork()
+
 
 _now = time.perf_counter_ns
 _PACKAGES = ("torch", "torchvision", "torchdata", "numpy", "PIL", "cv2", "fastload")
@@ -179,4 +211,4 @@ def _last(iterator: Any) -> int:
     return (yielded if received is None else received) - 1
 
 
-__all__ = ["Iterators", "Owner", "delivered", "loaded", "number_of", "pinned"]
+__all__ = ["AtWork", "Iterators", "Nesting", "Owner", "delivered", "loaded", "number_of", "pinned"]

@@ -15,9 +15,8 @@ import weakref
 from typing import Any
 
 from ..recorder import Recorder
-from ..records import Kind
-from .selftest import Places
-from .unseen import leave, unseen
+from ..ring import Kind
+from .patching import Places, leave, unseen
 
 _now = time.perf_counter_ns
 _cpu = time.thread_time_ns

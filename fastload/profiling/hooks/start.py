@@ -11,22 +11,18 @@ from typing import Any
 from ... import observe
 from ...inject.fastload_hook import after_import
 from ..recorder import Recorder
-from .changing import VARIABLE, Changing
 from .cold import Cold
-from .copies import Copies
+from .devices import Copies
 from .fastload_loader import FastloadLoader
 from .fetching import Fetching
-from .iterators import Iterators
-from .main_thread import MainThread
-from .nesting import Nesting
-from .pinning import Pinning
-from .selftest import Places
+from .iterators import Iterators, Nesting
+from .patching import Places
+from .rerun import VARIABLE, Changing
 from .stages import Stages
 from .stopping import Stopping
-from .tasks import Tasks
-from .torch_loader import TorchLoader
-from .trying import Trying
-from .waits import Waits
+from .torch_loader import Pinning, Tasks, TorchLoader
+from .training_loop import MainThread, Waits
+from .trials import Trying
 
 
 class Hooks:

@@ -1,0 +1,214 @@
+"""Compares two analyses: differences with 90 % intervals.
+
+Ranks are compared by number; ranks that only one analysis has are listed. The interval of a difference combines the two
+intervals, whose errors are assumed independent: each limit lies as far from the difference as the root of the squared
+distances of the two limits that make it (Zou and Donner 2008). The intervals describe one run each, and runs vary more
+than their steps show, so a difference below 5 % of a step counts as none. Pure.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import textwrap
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from .analysis import Analysis, Cause, Interval, RankAnalysis
+from .text import cause_name, chief, ms, percent, plural, rank_name, shortened, state_name, times, visible, width
+from .verdict import FEWEST_STEPS
+
+VERSION = 1
+SAME = 0.05
+"""Of a step's time: the same script, run twice on an idle machine, differs by as much."""
+_NAME = 22
+_SETTINGS = (
+    *("class", "dataset", "length", "batch_size", "num_workers", "prefetch_factor", "pin_memory"),
+    *("persistent_workers", "in_order", "worker_method", "context", "collate", "sampler", "drop_last"),
+)
+"""Of a loader, what makes two runs unlike."""
+
+
+@dataclass(slots=True, kw_only=True)
+class RankComparison:
+    """A rank of both recordings."""
+
+    name: str
+    before: Cause | None
+    """The verdict; None where it abstains."""
+    after: Cause | None
+    step_ms: tuple[Interval, Interval]
+    """Before, after."""
+    step_delta_ms: Interval
+    """After less before."""
+    stall: tuple[Interval, Interval]
+    stall_delta: Interval
+    blame_delta_ms: Mapping[str, float]
+    """Of each state, per step; no intervals are known of these."""
+    num_steps: tuple[int, int]
+    """Steady ones."""
+
+    @property
+    def thin(self) -> bool:
+        """Whether there are too few steps to tell."""
+        return min(self.num_steps) < FEWEST_STEPS
+
+    @property
+    def changed(self) -> bool:
+        """Whether the time of a step differs: the interval of the difference leaves zero out, and it is not small."""
+        delta = self.step_delta_ms
+        small = abs(delta.value) < SAME * abs(self.step_ms[0].value)
+        return not self.thin and not small and (delta.low > 0 or delta.high < 0)
+
+
+@dataclass(slots=True, kw_only=True)
+class Comparison:
+    """What has changed."""
+
+    ranks: list[RankComparison]
+    """That both have; the one that counts first."""
+    only_before: list[str]
+    only_after: list[str]
+    notes: list[str]
+    """Why the two may not be alike."""
+
+    def to_json(self) -> str:
+        """Return it as JSON."""
+        ranks = [{**dataclasses.asdict(rank), "changed": rank.changed, "thin": rank.thin} for rank in self.ranks]
+        return json.dumps({"version": VERSION, **dataclasses.asdict(self), "ranks": ranks}, indent=1, allow_nan=False)
+
+
+def compare(before: Analysis, after: Analysis) -> Comparison:
+    """Compare two analyses."""
+    first, second = _by_number(before), _by_number(after)
+    both = [number for number in second if number in first]
+    slowest = max(both, key=lambda number: second[number].step_ms.value, default=None)
+    both.sort(key=lambda number: number != slowest)
+    return Comparison(
+        ranks=[_compare_ranks(first[number], second[number]) for number in both],
+        only_before=[rank_name(rank) for number, rank in first.items() if number not in second],
+        only_after=[rank_name(rank) for number, rank in second.items() if number not in first],
+        notes=list(_differences(before, after)),
+    )
+
+
+def _by_number(analysis: Analysis) -> dict[object, RankAnalysis]:
+    """Return ranks by number; processes that have none, by their place."""
+    return {("process", place) if rank.rank is None else rank.rank: rank for place, rank in enumerate(analysis.ranks)}
+
+
+def _compare_ranks(before: RankAnalysis, after: RankAnalysis) -> RankComparison:
+    states = sorted({*before.blame_ms, *after.blame_ms})
+    deltas = {state: after.blame_ms.get(state, 0.0) - before.blame_ms.get(state, 0.0) for state in states}
+    return RankComparison(
+        name="all" if after.rank is None else rank_name(after),
+        before=before.verdict.cause,
+        after=after.verdict.cause,
+        step_ms=(before.step_ms, after.step_ms),
+        step_delta_ms=difference(before.step_ms, after.step_ms),
+        stall=(before.stall, after.stall),
+        stall_delta=difference(before.stall, after.stall),
+        blame_delta_ms=dict(sorted(deltas.items(), key=lambda one: -abs(one[1]))),
+        num_steps=(before.num_steps, after.num_steps),
+    )
+
+
+def difference(before: Interval, after: Interval) -> Interval:
+    """Return after less before, with its interval."""
+    value = after.value - before.value
+    return Interval(
+        value=value,
+        low=value - math.hypot(after.value - after.low, before.high - before.value),
+        high=value + math.hypot(after.high - after.value, before.value - before.low),
+    )
+
+
+def _differences(before: Analysis, after: Analysis) -> Iterator[str]:
+    if before.cores != after.cores:
+        yield f"the first ran on {before.cores} cores, the second on {after.cores}"
+    if len(before.ranks) != len(after.ranks):
+        yield f"the first had {plural(len(before.ranks), 'rank')}, the second {len(after.ranks)}"
+    first, second = chief(before), chief(after)
+    if first is not None and second is not None:
+        if first.clock != second.clock:
+            yield f"the first takes its stall from the {first.clock}'s clock, the second from the {second.clock}'s"
+        for name in _SETTINGS:
+            old, new = first.loader.get(name), second.loader.get(name)
+            if old != new:
+                yield f"the loader's {name} was {visible(str(old))}, and became {visible(str(new))}"
+    for name in sorted({*before.versions} & {*after.versions}):
+        if before.versions[name] != after.versions[name]:
+            old, new = visible(before.versions[name]), visible(after.versions[name])
+            yield f"{visible(name)} was {old}, and became {new}"
+    for which, analysis in (("first", before), ("second", after)):
+        if analysis.exit_status:
+            yield f"the {which} ended with status {analysis.exit_status}"
+
+
+def in_words(comparison: Comparison, columns: int = 80) -> Iterator[list[tuple[str, str]]]:
+    """Yield the comparison's lines: pieces of text, each with its style, of rich's.
+
+    Args:
+        comparison: what to tell.
+        columns: that a line takes at most; not below 72.
+    """
+    columns = max(columns, 72)
+    if not comparison.ranks:
+        yield [("the two have no rank in common, so there is nothing to compare", "bold")]
+    for place, rank in enumerate(comparison.ranks):
+        if place:
+            yield []
+        yield from _rank_in_words(rank, named=len(comparison.ranks) > 1, columns=columns)
+    notes = [
+        f"only the {which} has {', '.join(names)}"
+        for which, names in (("first", comparison.only_before), ("second", comparison.only_after))
+        if names
+    ]
+    for place, note in enumerate([*notes, *comparison.notes]):
+        if not place:
+            yield []
+        for number, line in enumerate(textwrap.wrap(note, columns - 6)):
+            yield [("      " if number else "note: ", "dim"), (line, "")]
+
+
+def _rank_in_words(rank: RankComparison, *, named: bool, columns: int) -> Iterator[list[tuple[str, str]]]:
+    before, after = (step.value for step in rank.step_ms)
+    style = "bold"
+    if rank.thin:
+        few = " and ".join(str(number) for number in rank.num_steps)
+        outcome = f"too few steps to tell ({few}; at least {FEWEST_STEPS} are needed)"
+    elif rank.changed and before > 0 and after > 0:
+        style = "bold green" if after < before else "bold red"
+        outcome = f"{times(before / after)} as fast"
+    else:
+        outcome = "different" if rank.changed else "no difference that can be told from chance"
+    change = cause_name(rank.after)
+    if rank.before != rank.after:
+        change = f"{cause_name(rank.before)} → {change}"
+    for line in textwrap.wrap((f"{rank.name}: " if named else "") + f"{outcome}; {change}", columns):
+        yield [(line, style)]
+    yield [(_line("step", ms(before), ms(after), "ms", _signed(rank.step_delta_ms, ms)), "")]
+    first, second = (_bare(stall.value) for stall in rank.stall)
+    yield [(_line("stall", first, second, "%", _signed(rank.stall_delta, _bare)), "")]
+    for state, delta in rank.blame_delta_ms.items():
+        if abs(delta) >= max(before, after) * 0.005:
+            name = shortened(state_name(state), _NAME - 2)
+            sign = "+" if delta >= 0 else ""
+            yield [(f"    {name}{' ' * (_NAME - 2 - width(name))} {'':>21} {f'{sign}{ms(delta)}':>8} ms", "dim")]
+
+
+def _bare(share: float) -> str:
+    return percent(share).removesuffix(" %")
+
+
+def _line(name: str, before: str, after: str, unit: str, delta: str) -> str:
+    return f"  {name:<{_NAME}} {before:>6} → {after:>6} {unit:<2} {delta}"
+
+
+def _signed(delta: Interval, say: Callable[[float], str]) -> str:
+    first, low, high = (("+" if value > 0 else "") + say(value) for value in (delta.value, delta.low, delta.high))
+    return f"{first:>8} [{low}, {high}]"
+
+
+__all__ = ["SAME", "VERSION", "Comparison", "RankComparison", "compare", "difference", "in_words"]

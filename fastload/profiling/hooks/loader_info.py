@@ -1,0 +1,124 @@
+"""Describes a loader for the reports. Runs no code of the script that torch does not run at every epoch."""
+
+from __future__ import annotations
+
+import contextlib
+import operator
+import sys
+import weakref
+from types import BuiltinFunctionType, FunctionType, MethodType
+from typing import Any
+
+_ASKING = ("SequentialSampler", "RandomSampler", "DistributedSampler", "KeyedSampler")
+"""Samplers, of torch's and of ours, that ask the dataset for its length whenever they begin."""
+_LIBRARIES = ("torch", "torchvision", "torchdata", "fastload", "numpy", "builtins")
+"""Packages whose ``__len__`` may be called at any time."""
+_NAMES = (
+    *("batch_size", "prefetch_factor", "pin_memory", "persistent_workers", "in_order", "drop_last"),
+    *("timeout", "worker_method", "fuse", "seeding"),
+)
+
+_NAMED = (FunctionType, MethodType, BuiltinFunctionType, type)
+
+# id of a dataset -> itself and its length; the script's are asked once in a process.
+_asked: dict[int, tuple[weakref.ref[Any], int | None]] = {}
+
+
+def described(loader: Any, *, has_workers: bool = True) -> dict[str, Any]:
+    """Return what a report says of a loader, as far as it has it.
+
+    Args:
+        loader: torch's, ours, or one of a class derived from them.
+        has_workers: False: whatever ``num_workers`` says, it has none, since its data are resident.
+    """
+    dataset = getattr(loader, "dataset", None)
+    length = num_batches = None
+    with contextlib.suppress(Exception):
+        length, num_batches = _lengths(loader, dataset)
+    import multiprocessing  # torch has done so: a process without it is spared
+
+    context = getattr(getattr(loader, "multiprocessing_context", None), "_name", None)
+    context = context or multiprocessing.get_start_method(allow_none=True)  # which the script may have set for all
+    kind = type(loader)
+    return {
+        "engine": kind.__module__.partition(".")[0],
+        "class": f"{kind.__module__}.{kind.__qualname__}",
+        "dataset": f"{type(dataset).__module__}.{type(dataset).__qualname__}",
+        "length": length,
+        "batches": num_batches,
+        "sampler": type(getattr(loader, "sampler", None)).__qualname__,
+        "collate": _name_of(loader.collate_fn),
+        "resident": not has_workers,
+        "num_workers": _plain(loader.num_workers) if has_workers else 0,
+        **{name: _plain(getattr(loader, name, None)) for name in _NAMES},
+        "context": str(context or "default"),
+    }
+
+
+def _plain(value: Any) -> Any:
+    """Return an integer of NumPy's, which JSON cannot say, as one of Python's; all else as it is."""
+    return value if isinstance(value, bool) or not hasattr(type(value), "__index__") else operator.index(value)
+
+
+def _name_of(function: Any) -> str:
+    """Return a function's name, or that of its class: what an object of the script's says of itself is its own code."""
+    named = function if isinstance(function, _NAMED) else type(function)
+    return str(named.__qualname__)
+
+
+def _lengths(loader: Any, dataset: Any) -> tuple[int | None, int | None]:
+    """Return how many samples a dataset has and how many batches a pass; None where only the script's code knows.
+
+    A ``__len__`` of the script's may take long, draw random numbers, or print. torch itself calls a dataset's at every
+    pass, if the sampler is torch's; a sampler's, a loader's or an IterableDataset's it never calls.
+    """
+    if isinstance(dataset, sys.modules["torch.utils.data"].IterableDataset):
+        return None, None
+    batches: Any = getattr(loader, "batch_sampler", None)
+    if batches is not None and not _is_known(batches):
+        return (_length(dataset) if _is_known(dataset) else None), None
+    sampler = loader.sampler if batches is None else batches.sampler
+    is_asking = _is_known(sampler) and type(sampler).__name__ in _ASKING
+    length = _length(dataset) if is_asking or _is_known(dataset) else None
+    if batches is None:
+        return length, None
+    if type(batches).__name__ != "BatchSampler":
+        return length, len(batches) if type(batches).__module__.startswith("fastload.") else None
+    number = _number_drawn(sampler) or (length if is_asking else None)
+    if number is None:
+        return length, None
+    return length, (number if batches.drop_last else number + batches.batch_size - 1) // batches.batch_size
+
+
+def _number_drawn(sampler: Any) -> int | None:
+    """Return how many indices a sampler draws, as far as one that we know holds the number itself."""
+    if not _is_known(sampler):
+        return None
+    held = getattr(sampler, "__dict__", {})
+    indices = held.get("indices", sampler)
+    if type(indices).__name__ in ("list", "tuple", "range", "Tensor"):
+        return len(indices)
+    number = held.get("num_samples", held.get("_num_samples"))
+    return number if type(number) is int else None
+
+
+def _length(dataset: Any) -> int | None:
+    known, length = _asked.get(id(dataset), (None, None))
+    if known is not None and known() is dataset:
+        return length
+    try:
+        length = len(dataset)
+    except Exception:  # torch's sampler will raise it too, in its place
+        length = None
+    key = id(dataset)
+    with contextlib.suppress(TypeError):  # a list
+        _asked[key] = weakref.ref(dataset, lambda _: _asked.pop(key, None)), length
+    return length
+
+
+def _is_known(what: Any) -> bool:
+    """Whether something is of a class that we know."""
+    return type(what).__module__.partition(".")[0] in _LIBRARIES
+
+
+__all__ = ["described"]

@@ -1,0 +1,347 @@
+"""Statistics of a rank's workers: times, rates, slowest samples, unusually slow tasks and workers. Pure."""
+
+from __future__ import annotations
+
+import heapq
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import fmean, median_low, quantiles
+from typing import Any
+
+from .analysis import SlowSample, Workers
+from .trace import Batch, Rank, Sample, Span, Task
+
+UNUSUAL_TASK = 1.5
+"""A task that takes so many times the median one is unusually long."""
+UNUSUAL_WORKER = 1.3
+"""A worker whose samples take so many times those of the median worker is unusually slow."""
+CROWDED = 0.8
+"""Share of the cores that a run's threads want on average, from which on it is they who keep each other waiting."""
+WAITS_COUNT = 0.05
+"""Share of the time from which on waits say which loader a recording is about."""
+LATE_NS = 1_000_000
+"""A thread that gets the interpreter so late had to wait for another one that computes."""
+PARALLEL, TAKING_TURNS = 1.25, 0.8
+"""Cores that thread workers use together: more than they could if they computed in Python, and about one."""
+
+
+def method_of(loader: Mapping[str, object]) -> str:
+    """Return how a loader's workers run: ``inline``, ``thread``, or ``process``."""
+    if not loader.get("num_workers"):
+        return "inline"
+    return "thread" if loader.get("worker_method") == "thread" else "process"
+
+
+def main_loader(rank: Rank) -> int:
+    """Return the number of the loader that a rank waited for most; if waits hardly count, that it worked for most."""
+    waited: dict[int, int] = defaultdict(int)
+    worked: dict[int, int] = defaultdict(int)
+    for step in rank.steps:
+        waited[step.loader] += step.wait.ns + sum(span.ns for span in step.startup)
+        worked[step.loader] += step.loop_ns or 0
+    by = waited if sum(waited.values()) >= WAITS_COUNT * sum([*waited.values(), *worked.values()]) else worked
+    return max(by, key=lambda loader: by[loader], default=min(rank.loaders, default=-1))
+
+
+def loader_in_words(loader: Mapping[str, object]) -> str:
+    """Return what a loader goes over: its dataset's class, and how long that is."""
+    name = str(loader.get("dataset") or "a dataset").rpartition(".")[2]
+    return name if loader.get("length") is None else f"{name} with {loader['length']} samples"
+
+
+def all_batches(rank: Rank) -> Iterable[Batch]:
+    """Yield all batches that were worked at, delivered or not."""
+    yield from (step.batch for step in rank.steps)
+    yield from rank.ahead
+
+
+def interpreter_share(rank: Rank, loader: int) -> float:
+    """Return the share of blocked time, within thread workers, that was spent on waiting for the interpreter.
+
+    That is how often a thread that had slept got it late, as far as there was somebody who could hold it: threads that
+    computed. Workers that together use clearly more than one core do not hold it while they compute.
+    """
+    if method_of(rank.loaders.get(loader, {})) != "thread":
+        return 0.0
+    tasks = [task for batch in all_batches(rank) if batch.loader == loader for task in batch.tasks]
+    known = [task for task in tasks if task.cpu_ns is not None]
+    if len({task.worker for task in known}) < 2:
+        return 0.0
+    span = max(1, max(task.ended for task in known) - min(task.begun for task in known))
+    computed = sum(task.cpu_ns or 0 for task in known) / span
+    if computed > PARALLEL:
+        return 0.0
+    if not rank.probe_ns:
+        return float(computed >= TAKING_TURNS)
+    late = sum(ns > LATE_NS for ns in rank.probe_ns) / len(rank.probe_ns)
+    return late * min(1.0, computed)
+
+
+def cores_wanted(rank: Rank) -> float:
+    """Return how many cores workers and the loop wanted on average: what they were on, and what they waited for.
+
+    Many workers that sleep leave the cores to others, and if they wait for one, others have it.
+    """
+    tasks = (task for batch in all_batches(rank) for task in batch.tasks)
+    wanted = sum((task.cpu_ns or 0) + (task.runnable_ns or 0) for task in tasks)
+    wanted += sum((step.loop_cpu_ns or 0) + (step.loop_runnable_ns or 0) for step in rank.steps)
+    spent = sum(step.wait.ns + (step.loop_ns or 0) + sum(span.ns for span in step.startup) for step in rank.steps)
+    return wanted / max(1, spent)
+
+
+def crowding(rank: Rank, loader: int, batches: Iterable[Batch]) -> float:
+    """Return the share of the time in which a loader's workers wanted a core that they did not get it.
+
+    What brings batches from them to the loop wants a core too. With as many cores as workers it is taken to get one.
+    """
+    if (rank.loaders.get(loader, {}).get("num_workers") or 0) <= rank.cores or cores_wanted(
+        rank
+    ) < CROWDED * rank.cores:
+        return 0.0
+    tasks = [task for batch in batches if batch.loader == loader for task in batch.tasks]
+    known = [task for task in tasks if task.cpu_ns is not None and task.runnable_ns is not None]
+    waited = sum(task.runnable_ns or 0 for task in known)
+    return waited / max(1, waited + sum(task.cpu_ns or 0 for task in known))
+
+
+class WorkerTimes:
+    """What a worker was at."""
+
+    def __init__(self, tasks: list[Task], first: set[int]) -> None:
+        self.tasks = sorted(tasks, key=lambda task: (task.begun, task.ended))
+        self._ended = running_max(task.ended for task in self.tasks)
+        self._first = first
+        self._occupied = union(
+            Span(task.begun if task.dispatched is None else min(task.dispatched, task.begun), task.ended)
+            for task in self.tasks
+        )
+
+    def is_first(self, task: Task) -> bool:
+        """Say whether it is the first that the worker did in a pass."""
+        return id(task) in self._first
+
+    def after(self, at: int) -> Iterable[Task]:
+        """Yield the tasks that ended after a time."""
+        yield from self.tasks[bisect_right(self._ended, at) :]
+
+    def free(self, begun: int, ended: int) -> Iterable[Span]:
+        """Yield when it had no task, neither begun nor queued, within a stretch of time."""
+        place = max(0, bisect_right(self._occupied, begun, key=lambda span: span.begun) - 1)
+        at = begun
+        for span in self._occupied[place:]:
+            if span.begun >= ended:
+                break
+            if span.begun > at:
+                yield Span(at, span.begun)
+            at = max(at, span.ended)
+        if at < ended:
+            yield Span(at, ended)
+
+
+def running_max(values: Iterable[int]) -> list[int]:
+    """Return for each value the largest so far."""
+    found: list[int] = []
+    for value in values:
+        found.append(max(value, found[-1]) if found else value)
+    return found
+
+
+def union(spans: Iterable[Span]) -> list[Span]:
+    """Return the time that any of some spans covers, as spans that do not touch, in the order of time."""
+    found: list[Span] = []
+    for span in sorted(spans, key=lambda one: one.begun):
+        if found and span.begun <= found[-1].ended:
+            found[-1].ended = max(found[-1].ended, span.ended)
+        else:
+            found.append(Span(span.begun, span.ended))
+    return found
+
+
+class Unusual:
+    """Says whether a task of a loader took unusually long, or its worker is unusually slow.
+
+    What it waited for a core does not count: where cores are short, chance says whose task is the longest.
+    """
+
+    def __init__(self, workers: Mapping[tuple[int, int], WorkerTimes], loader: int) -> None:
+        mine = {number: worker.tasks for (of, number), worker in workers.items() if of == loader}
+        durations = [_without_run_queue(task) for tasks in mine.values() for task in tasks]
+        self._limit = UNUSUAL_TASK * median_low(durations) if durations else 0.0
+        medians = {number: median_low(map(_without_run_queue, tasks)) for number, tasks in mine.items()}
+        middle = median_low(medians.values()) if medians else 0
+        self._slow = {number for number, value in medians.items() if value > UNUSUAL_WORKER * middle}
+
+    def __call__(self, task: Task) -> bool:
+        """Say so of one."""
+        return _without_run_queue(task) > self._limit or task.worker in self._slow
+
+
+def _without_run_queue(task: Task) -> int:
+    return max(0, task.ns - (task.runnable_ns or 0))
+
+
+NUM_SLOW = 20
+
+
+def tasks_of(rank: Rank, loader: int) -> list[Task]:
+    """Return all that the workers of a loader did, in the order of time."""
+    tasks = [task for batch in all_batches(rank) if batch.loader == loader for task in batch.tasks]
+    return sorted(tasks, key=lambda task: task.begun)
+
+
+def workers_of(rank: Rank, loader: int, within: Span, python: str) -> Workers:
+    """Return how a loader's workers fared.
+
+    Args:
+        rank: of a recording.
+        loader: its number.
+        within: the time to look at: that of the steady steps. Tasks count with what of them lies in it.
+        python: the script's version of Python, which says how processes start by default.
+    """
+    settings = rank.loaders.get(loader, {})
+    tasks = [task for task in tasks_of(rank, loader) if task.ended > within.begun and task.begun < within.ended]
+    number = settings.get("num_workers") or 0
+    worked = sum(min(task.ended, within.ended) - max(task.begun, within.begun) for task in tasks)
+    seats = max(1, number, len({task.worker for task in tasks}))
+    durations = [task.ns / 1e6 for task in tasks]
+    cuts = quantiles(durations, n=100, method="inclusive") if len(durations) > 1 else durations * 99
+    shares = _shares(tasks)
+    asked = _sum_known(task.read_bytes for task in tasks)
+    from_device = _sum_known(task.device_bytes for task in tasks)
+    slowest, ratio = slowest_worker(tasks)
+    return Workers(
+        number=number,
+        method=_method(settings, python),
+        busy=worked / (seats * within.ns) if tasks and within.ns else None,
+        task_p50_ms=cuts[49] if cuts else None,
+        task_p99_ms=cuts[98] if cuts else None,
+        on_cpu=shares[0],
+        run_queue=shares[1],
+        blocked=shares[2],
+        cache_hit=None if not asked or from_device is None else max(0.0, 1 - from_device / asked),
+        read_mb_per_s=None if asked is None or not within.ns else asked / 1e6 / (within.ns / 1e9),
+        slowest_over_median=ratio,
+        slowest=slowest,
+        stages_ms=_stages_ms(tasks),
+    )
+
+
+def _method(settings: Mapping[str, Any], python: str) -> str:
+    method = method_of(settings)
+    if method != "process":
+        return method
+    context = str(settings.get("context") or "default")
+    if context != "default":
+        return context
+    version = tuple(int(word) for word in python.split(".")[:2] if word.isdigit())
+    return "forkserver" if version >= (3, 14) else "fork"
+
+
+def _shares(tasks: Sequence[Task]) -> tuple[float | None, float | None, float | None]:
+    """Return the shares of the tasks' time: on the CPU, in the run queue, blocked."""
+    known = [task for task in tasks if task.cpu_ns is not None]
+    total = sum(task.ns for task in known)
+    if not total:
+        return None, None, None
+    on_cpu = min(1.0, sum(task.cpu_ns or 0 for task in known) / total)
+    if any(task.runnable_ns is None for task in known):
+        return on_cpu, None, None
+    run_queue = min(1.0 - on_cpu, sum(task.runnable_ns or 0 for task in known) / total)
+    return on_cpu, run_queue, max(0.0, 1.0 - on_cpu - run_queue)
+
+
+def _sum_known(values: Iterable[int | None]) -> int | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
+
+
+def samples_in(task: Task) -> int:
+    """Return the number of samples in a task; 0 if it is not known."""
+    return task.num_samples or sum(sample.weight for sample in task.samples)
+
+
+def slowest_worker(tasks: Sequence[Task]) -> tuple[int | None, float | None]:
+    """Return the worker whose samples take longest, and how many times those of the median worker; None without two."""
+    times: dict[int, list[float]] = defaultdict(list)
+    for task in tasks:
+        times[task.worker].append(task.ns / max(1, samples_in(task)))
+    if len(times) < 2:
+        return None, None
+    means = {worker: fmean(found) for worker, found in times.items()}
+    slowest = max(means, key=lambda worker: means[worker])
+    middle = median_low(means.values())
+    return slowest, means[slowest] / middle if middle else None
+
+
+def _stages_ms(tasks: Sequence[Task]) -> dict[str, float]:
+    """Return the mean time per sample of each stage, of the rest of the sample, and of collation."""
+    total: dict[str, int] = defaultdict(int)
+    count = 0
+    for task in tasks:
+        number = samples_in(task)
+        if not number:
+            continue
+        count += number
+        known = 0
+        if task.collate is not None:
+            total["collate"] += task.collate.ns
+            known += task.collate.ns
+        for sample in task.samples:
+            for stage in sample.stages:
+                total[stage.name] += stage.ns * sample.weight
+                known += stage.ns * sample.weight
+        total["sample"] += max(0, task.ns - known)
+    return {name: ns / count / 1e6 for name, ns in sorted(total.items(), key=lambda item: -item[1])} if count else {}
+
+
+def slow_samples(tasks: Iterable[Task], files: Mapping[int, str]) -> list[SlowSample]:
+    """Return the samples that took longest, the slowest first.
+
+    Args:
+        tasks: of workers.
+        files: names of files, by the samples' index.
+    """
+    single = ((task, sample) for task in tasks for sample in task.samples if sample.index is not None)
+    slowest = heapq.nlargest(NUM_SLOW, single, key=lambda pair: pair[1].ns)
+    return [
+        SlowSample(
+            index=sample.index,
+            file=None if sample.index is None else files.get(sample.index),
+            ms=sample.ns / 1e6,
+            worker=task.worker,
+            stage=_longest_stage(sample),
+        )
+        for task, sample in slowest
+    ]
+
+
+def _longest_stage(sample: Sample) -> str | None:
+    total: dict[str, int] = defaultdict(int)
+    for stage in sample.stages:
+        total[stage.name] += stage.ns
+    return max(total, key=lambda name: total[name], default=None)
+
+
+__all__ = [
+    "CROWDED",
+    "LATE_NS",
+    "NUM_SLOW",
+    "UNUSUAL_WORKER",
+    "Unusual",
+    "WorkerTimes",
+    "all_batches",
+    "cores_wanted",
+    "crowding",
+    "interpreter_share",
+    "loader_in_words",
+    "main_loader",
+    "method_of",
+    "running_max",
+    "samples_in",
+    "slow_samples",
+    "slowest_worker",
+    "tasks_of",
+    "union",
+    "workers_of",
+]

@@ -1,0 +1,209 @@
+"""What is said of a loader, without running the script's own code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    Dataset,
+    DistributedSampler,
+    IterableDataset,
+    RandomSampler,
+    Sampler,
+    SequentialSampler,
+    Subset,
+    SubsetRandomSampler,
+    WeightedRandomSampler,
+)
+
+import fastload
+from fastload.profiling.hooks.loader_info import described
+
+
+class Counting(Dataset[Any]):
+    """Counts how often it is asked for its length."""
+
+    def __init__(self, length: int = 10) -> None:
+        self.length = length
+        self.asked = 0
+
+    def __len__(self) -> int:
+        self.asked += 1
+        return self.length
+
+    def __getitem__(self, index: int) -> int:
+        return index
+
+
+class Shy(Sampler[Any]):
+    """Must not be asked for its length."""
+
+    def __init__(self, of: list[Any]) -> None:
+        self.of = of
+        self.sampler = self  # as some samplers of batches have one
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.of)
+
+    def __len__(self) -> int:
+        raise AssertionError("asked")
+
+
+class Flow(IterableDataset[Any]):
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(10))
+
+    def __len__(self) -> int:
+        raise AssertionError("asked")
+
+
+def distributed(dataset: Any) -> Any:
+    return DistributedSampler(dataset, num_replicas=3, rank=0)
+
+
+KNOWN: dict[str, Callable[[Any], Any]] = {
+    "in order": lambda dataset: DataLoader(dataset, 4),
+    "shuffled": lambda dataset: DataLoader(dataset, 4, shuffle=True, drop_last=True),
+    "some of them": lambda dataset: DataLoader(dataset, 3, sampler=RandomSampler(dataset, num_samples=7)),
+    "weighted": lambda dataset: DataLoader(dataset, 3, sampler=WeightedRandomSampler([1.0] * 10, 8)),
+    "a part": lambda dataset: DataLoader(dataset, 2, sampler=SubsetRandomSampler([3, 1, 2])),
+    "a list": lambda dataset: DataLoader(dataset, 2, sampler=[3, 1, 2]),
+    "distributed": lambda dataset: DataLoader(dataset, 3, sampler=distributed(dataset)),
+    "batches": lambda dataset: DataLoader(dataset, batch_sampler=BatchSampler(SequentialSampler(dataset), 4, True)),
+    "ours": lambda dataset: fastload.DataLoader(dataset, 4, shuffle=True, seed=3),
+    "our batches": lambda dataset: fastload.DataLoader(
+        dataset, batch_sampler=fastload.DistributedBatchSampler(dataset, 6, rank=0, world_size=2)
+    ),
+}
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_the_number_of_batches_is_what_the_loader_would_say(name: str) -> None:
+    dataset = Counting()
+    loader = KNOWN[name](dataset)
+    asked = dataset.asked
+    assert described(loader)["batches"] == len(KNOWN[name](Counting()))
+    assert dataset.asked - asked <= 1
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda dataset: DataLoader(dataset, 2, sampler=Shy([4, 2, 0])),
+        lambda dataset: DataLoader(dataset, batch_sampler=Shy([[4, 2], [0]])),
+        lambda dataset: fastload.DataLoader(dataset, 2, sampler=Shy([4, 2, 0])),
+        lambda dataset: DataLoader(dataset, batch_size=None, sampler=Shy([4, 2, 0])),
+        lambda dataset: DataLoader(dataset, 2, sampler=SubsetRandomSampler(np.array([4, 2, 0]))),
+        lambda dataset: DataLoader(Flow(), 4),
+        lambda dataset: fastload.DataLoader(Flow(), 4),
+    ],
+)
+def test_what_only_the_scripts_code_knows_is_not_asked_for(tmp_path: Path, make: Callable[[Any], Any]) -> None:
+    def run() -> int:
+        dataset = Counting()
+        assert sum(1 for _ in make(dataset)) >= 2
+        return dataset.asked
+
+    plain = run()
+    with fastload.profile(folder=tmp_path) as recorded:
+        assert run() == plain
+    told = recorded.trace().ranks[0].loaders[0]
+    assert (told["length"], told["batches"]) == (None, None)
+
+
+@pytest.mark.parametrize("engine", [DataLoader, fastload.DataLoader])
+def test_a_dataset_is_asked_once_however_many_loaders_there_are(tmp_path: Path, engine: Any) -> None:
+    def run(dataset: Counting) -> int:
+        for _ in range(5):
+            list(engine(dataset, 4, shuffle=True))
+        return dataset.asked
+
+    plain = run(Counting())
+    with fastload.profile(folder=tmp_path) as recorded:
+        assert run(Counting()) - plain <= 1
+    (told,) = recorded.trace().ranks[0].loaders.values()
+    assert (told["length"], told["batches"]) == (10, 3)
+
+
+class Broken(Counting):
+    def __len__(self) -> int:
+        raise KeyError("length")
+
+
+def test_a_length_that_raises_raises_where_it_does_without_a_recording(tmp_path: Path) -> None:
+    told = described(DataLoader(Broken(), 2))
+    assert (told["length"], told["batches"]) == (None, None)
+    with fastload.profile(folder=tmp_path), pytest.raises(KeyError, match="length"):
+        list(DataLoader(Broken(), 2))
+
+
+class Loading(Counting):
+    """Counts its samples by loading them."""
+
+    def __len__(self) -> int:
+        return sum(len(batch) for batch in DataLoader(range(10), 5))
+
+
+def test_a_length_that_takes_a_loader_is_no_loader_of_the_scripts(tmp_path: Path) -> None:
+    with fastload.profile(folder=tmp_path) as recorded:
+        assert sum(1 for _ in DataLoader(Loading(), 4)) == 3
+    (rank,) = recorded.trace().ranks
+    assert [told["length"] for told in rank.loaders.values()] == [10]
+    assert [step.loader for step in rank.steps] == [0] * 3
+
+
+def test_a_dataset_of_torchs_may_be_asked_whatever_its_sampler() -> None:
+    told = described(DataLoader(Subset(Counting(), [5, 6, 7]), 2, sampler=Shy([0, 1])))
+    assert (told["length"], told["batches"]) == (3, None)
+
+
+class Settings:
+    """What it does not know is an error of its own, and no AttributeError."""
+
+    def __init__(self, **known: Any) -> None:
+        self.known = known
+
+    def __getattr__(self, name: str) -> Any:
+        return self.__dict__["known"][name]
+
+
+class Listing(Settings):
+    def __call__(self, samples: list[Any]) -> list[Any]:
+        return samples
+
+
+class Equal(DataLoader[Any]):
+    """Cannot be hashed."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Equal)
+
+
+def test_an_object_that_collates_is_told_by_its_class_and_not_asked_for_a_name(tmp_path: Path) -> None:
+    with fastload.profile(folder=tmp_path) as recorded:
+        assert list(DataLoader(Counting(4), 2, collate_fn=Listing())) == [[0, 1], [2, 3]]
+    assert recorded.trace().ranks[0].loaders[0]["collate"] == "Listing"
+
+
+def test_loaders_that_cannot_be_hashed_are_told_apart(tmp_path: Path) -> None:
+    with fastload.profile(folder=tmp_path) as recorded:
+        for _ in range(2):
+            loaders = [Equal(Counting(4), 2), Equal(Counting(4), 4)]
+            for loader in loaders * 2:
+                assert sum(len(batch) for batch in loader) == 4
+    assert [step.loader for step in recorded.trace().ranks[0].steps] == [0, 0, 1, 0, 0, 1] * 2
+
+
+def test_settings_that_are_integers_of_numpys_are_numbers(tmp_path: Path) -> None:
+    loader = DataLoader(Counting(4), 2, num_workers=np.int64(1), prefetch_factor=np.int64(3))
+    with fastload.profile(folder=tmp_path) as recorded:
+        list(loader)
+    told = recorded.trace().ranks[0].loaders[0]
+    assert [told[name] for name in ("num_workers", "prefetch_factor")] == [1, 3]
+    assert recorded.analysis().ranks[0].workers.number == 1

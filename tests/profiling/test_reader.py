@@ -1,0 +1,232 @@
+"""Files of a recording become steps with what stands between them; files of slow samples are named."""
+
+from __future__ import annotations
+
+import errno
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fastload.errors import TraceError
+from fastload.profiling.analyze import analyse
+from fastload.profiling.hooks.samples import NUMBER, SlowFiles, file_of
+from fastload.profiling.reader import read_trace
+from fastload.profiling.recording import SETTINGS, add_settings, read_settings, write_settings
+from fastload.profiling.ring import Kind, Ring
+from fastload.profiling.trace import Copy, Span
+
+
+def recording(folder: Path, records: list[tuple[int, ...]], lines: list[dict[str, Any]] | None = None) -> str:
+    """Write a recording of one process; records are kind, small, begun, ended, then their numbers."""
+    settings = {"command": ["train.py"], "warmup": 0, "recorded": "2026-01-02T03:04:05+00:00", "status": 3}
+    (folder / SETTINGS).write_text(json.dumps(settings), encoding="utf-8")
+    known = [
+        {"kind": "process", "pid": 7, "parent": 1, "rank": None, "cores": 2},
+        {"kind": "loader", "number": 5, "num_workers": 1},
+        *(lines or []),
+    ]
+    (folder / "7-1.jsonl").write_text("".join(json.dumps(line) + "\n" for line in known), encoding="utf-8")
+    ring = Ring(str(folder / "7-1-7.ring"), 1000, thread=7, is_main=True)
+    for kind, small, begun, ended, *numbers in records:
+        ring.write(kind, 0, small, begun, ended, *numbers)
+    return str(folder)
+
+
+TWO_PASSES: list[tuple[int, ...]] = [
+    (Kind.ITERATOR, 1, 0, 10, 0, 5),
+    (Kind.WAIT, 1, 12, 20, 0, 0),
+    (Kind.COPY, 1, 25, 30, 4096),
+    (Kind.WAIT, 0, 40, 55, 0, 0),
+    (Kind.ITERATOR, 1, 70, 80, 1, 5),
+    (Kind.WAIT, 1, 81, 90, 1, 0),
+    (Kind.COPY, 2, 91, 92, 8),
+    (Kind.WAIT, 0, 95, 96, 1, 0),
+]
+
+
+def test_the_wait_that_finds_the_end_of_a_pass_is_no_part_of_the_loop(tmp_path):
+    trace = read_trace(recording(tmp_path, TWO_PASSES))
+    (rank,) = trace.ranks
+    assert [step.ending for step in rank.steps] == [Span(40, 55), Span(95, 96)]
+    assert [step.loop_ns for step in rank.steps] == [70 - 20 - 15, 95 - 90]
+    assert [step.first for step in rank.steps] == [True, True]
+    assert (trace.recorded, trace.exit_status) == ("2026-01-02T03:04:05+00:00", 3)
+
+
+def test_a_number_of_a_loader_that_json_cannot_say_becomes_a_word(tmp_path):
+    folder = recording(tmp_path, TWO_PASSES, [{"kind": "loader", "number": 5, "timeout": float("inf")}])
+    trace = read_trace(folder)
+    assert trace.ranks[0].loaders[5]["timeout"] == "Infinity"
+    analyse(trace).to_json()
+
+
+def test_copies_belong_to_the_step_before_them(tmp_path):
+    (rank,) = read_trace(recording(tmp_path, TWO_PASSES)).ranks
+    assert rank.steps[0].copies == [Copy(25, 30, 4096, True, False)]
+    assert rank.steps[1].copies == [Copy(91, 92, 8, False, True)]
+
+
+def test_a_batch_knows_its_pass_and_its_loader(tmp_path):
+    (rank,) = read_trace(recording(tmp_path, TWO_PASSES)).ranks
+    assert [(step.batch.iterator, step.batch.loader) for step in rank.steps] == [(0, 5), (1, 5)]
+
+
+def test_what_a_broken_pass_left_behind_is_not_taken_for_a_batch_that_was_handed_out_later(tmp_path):
+    records = [
+        (Kind.ITERATOR, 1, 0, 1, 0, 5),
+        (Kind.ARRIVE, 0, 2, 3, 0, 0, 0, -1),
+        (Kind.DISPATCH, 0, 5, 6, 0, 0, 0, 0, 4),
+        (Kind.ARRIVE, 0, 20, 21, 0, 0, 0, -1),
+        (Kind.WAIT, 1, 10, 25, 0, 0),
+    ]
+    worker = tmp_path / "8-1-8.ring"
+    lines = [{"kind": "workers", "iterator": 0, "processes": [8]}]
+    folder = recording(tmp_path, records, lines)
+    Ring(str(worker), 10, thread=8, is_main=True).write(Kind.WORK, 0, 0, 8, 19, -1, 0, 5, 0, 0)
+    (tmp_path / "8-1.jsonl").write_text('{"kind": "process", "pid": 8, "rank": null, "cores": 2}\n', encoding="utf-8")
+    (rank,) = read_trace(folder).ranks
+    (task,) = rank.steps[0].batch.tasks
+    assert (task.begun, task.dispatched, task.arrived) == (8, 6, 21)
+
+
+def test_files_that_were_noted_are_known_by_their_samples_index(tmp_path):
+    folder = recording(tmp_path, TWO_PASSES, [{"kind": "file", "index": 3, "path": "a.jpg"}])
+    assert read_trace(folder).ranks[0].files == {3: "a.jpg"}
+
+
+# -- files of slow samples --------------------------------------------------------------------------------------------
+
+
+class Notes:
+    """Stands for a recorder."""
+
+    def __init__(self) -> None:
+        self.files: dict[int, str] = {}
+
+    def note(self, kind: str, *, index: int, path: str) -> None:
+        assert kind == "file"
+        assert index not in self.files, "a file is noted once"
+        self.files[index] = path
+
+
+class Folder:
+    """A dataset as torchvision's folders are."""
+
+    def __init__(self, number: int) -> None:
+        self.samples = [(f"{index}.jpg", 0) for index in range(number)]
+
+
+def test_the_files_of_the_slowest_samples_are_noted_and_few_others():
+    notes = Notes()
+    files = SlowFiles(notes)  # type: ignore[arg-type]
+    dataset = Folder(1000)
+    for _ in range(2):
+        for index in range(1000):
+            files.offer(10**9 if index % 50 == 7 else 1000 - index, dataset, index)
+        files.tell()
+    assert {index for index in range(1000) if index % 50 == 7} <= set(notes.files)
+    assert len(notes.files) <= 2 * NUMBER
+    assert all(notes.files[index] == f"{index}.jpg" for index in notes.files)
+
+
+class Hostile:
+    """A dataset whose attributes do what they like."""
+
+    @property
+    def samples(self) -> Any:
+        raise AssertionError("a property was asked")
+
+    def __getattr__(self, name: str) -> Any:
+        raise AssertionError("__getattr__ was asked")
+
+
+def test_a_dataset_without_a_list_of_files_names_none_and_runs_no_code():
+    assert file_of(Hostile(), 0) is None
+    assert file_of([1, 2], 0) is None
+    odd = Folder(2)
+    assert (file_of(odd, 5), file_of(odd, -3), file_of(odd, -1)) == (None, None, "1.jpg")
+    odd.samples = [(3, "x"), ()]  # type: ignore[list-item]
+    assert (file_of(odd, 0), file_of(odd, 1)) == (None, None)
+
+
+def test_what_is_known_only_at_the_end_leaves_what_was_known_before(tmp_path: Path) -> None:
+    write_settings(tmp_path, command=["train.py"], recorded="2026-03-05T14:30:00+01:00")
+    add_settings(tmp_path, status=3)
+    found = read_settings(str(tmp_path))
+    assert (found["recorded"], found["command"], found["status"]) == ("2026-03-05T14:30:00+01:00", ["train.py"], 3)
+    assert set(found) == {"recorded", "command", "status", "versions"}
+
+
+def test_a_disk_that_is_full_at_the_end_leaves_the_settings_as_they_were(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_settings(tmp_path, command=["train.py"])
+    before = (tmp_path / SETTINGS).read_bytes()
+
+    def half(path: Path, text: str, **_: object) -> int:
+        path.write_bytes(text.encode()[:10])
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", half)
+    with pytest.raises(OSError, match="No space left"):
+        add_settings(tmp_path, status=0)
+    assert [path.name for path in tmp_path.iterdir()] == [SETTINGS]
+    assert (tmp_path / SETTINGS).read_bytes() == before
+
+
+def test_the_versions_that_a_script_runs_with_are_known(tmp_path):
+    folder = recording(tmp_path, TWO_PASSES, [{"kind": "versions", "torch": "2.13.0"}])
+    assert read_trace(folder).versions == {"torch": "2.13.0"}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        {"kind": "workers", "iterator": 0, "processes": [[]]},
+        {"kind": "workers", "iterator": 0, "processes": 8},
+        {"kind": "workers", "processes": [8]},
+        {"kind": "workers", "iterator": 0, "processes": [], "loader": []},
+        {"kind": "costs", "record": 1.0, "cpu": 1.0, "clocks": None, "call": 1.0},
+        {"kind": "name", "number": "1", "text": "Crop"},
+        {"kind": "process", "pid": 7, "rank": "0", "cores": 2},
+        {"kind": "process", "pid": 7, "rank": None},
+        {"kind": "loader", "number": 5, "num_workers": "2"},
+        {"kind": "loader", "number": 5, "num_workers": -1},
+        {"kind": "loader", "number": 5, "prefetch_factor": 10**30},
+        {"kind": "loader", "number": 5, "batches": [3]},
+        {"kind": 3},
+    ],
+)
+def test_a_note_that_lacks_something_or_has_it_of_another_type_is_told_with_its_line(tmp_path, line):
+    with pytest.raises(TraceError, match="line 3, is not what fastload profile writes; record again"):
+        read_trace(recording(tmp_path, TWO_PASSES, [line]))
+
+
+def test_a_file_is_no_recording_and_needs_none_to_be_made_again(tmp_path):
+    (tmp_path / "profile.json").write_text("{}")
+    with pytest.raises(TraceError, match=r"profile\.json is no recording: it has no recording\.json; make one with"):
+        read_trace(str(tmp_path / "profile.json"))
+
+
+@pytest.mark.parametrize("change", [{"versions": -5}, {"recorded": None}, {"command": "train.py"}, {"warmup": "20"}])
+def test_settings_of_another_type_are_told_with_their_file(tmp_path, change):
+    folder = recording(tmp_path, TWO_PASSES)
+    write_settings(folder, **{"command": ["train.py"], **change})
+    with pytest.raises(TraceError, match=r"recording\.json is not what fastload profile writes; record again"):
+        read_trace(folder)
+
+
+@pytest.mark.parametrize("number", [-1, 1 << 50])
+def test_a_task_of_more_samples_than_there_can_be_is_damage_and_takes_no_memory(tmp_path, number):
+    records = [*TWO_PASSES[:1], (Kind.DISPATCH, 0, 10, 11, 0, 0, 0, 0, number), *TWO_PASSES[1:]]
+    records.append((Kind.WORK, 0, 13, 19, 0, 0, -1, -1, 0))
+    with pytest.raises(TraceError, match=f"the recording is damaged: it has a task of {number} samples"):
+        read_trace(recording(tmp_path, records))
+
+
+@pytest.mark.parametrize("times", [(20, 12), (-20, 12)])
+def test_a_record_that_ends_before_it_begins_is_damage(tmp_path, times):
+    with pytest.raises(TraceError, match=rf"7\.ring is damaged: record 8 is from {times[0]} to 12 ns; record again"):
+        read_trace(recording(tmp_path, [*TWO_PASSES, (Kind.WAIT, 1, *times, 1, 1)]))

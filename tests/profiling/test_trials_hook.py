@@ -1,0 +1,190 @@
+"""Settings are tried in a child of the script's process: what is found, and that nothing of the script's changes."""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from profiled import profile, write
+from torch.utils.data import DataLoader, Dataset, IterableDataset
+
+import fastload
+from fastload.profiling.hooks import trials as trying
+from fastload.profiling.hooks.trials import Trying
+from fastload.profiling.trials import Choice, trials_of
+
+
+class Numbers(Dataset[Any]):
+    """Draws, counts what it was asked for, and may do something else first."""
+
+    def __init__(self, first: Any = None) -> None:
+        self.first = first
+        self.asked = 0
+
+    def __len__(self) -> int:
+        return 1000
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        self.asked += 1
+        if self.first is not None:
+            self.first()
+        print("a sample")
+        return torch.rand(2) + random.random() + index
+
+
+class Stream(IterableDataset[Any]):
+    def __iter__(self) -> Any:
+        return iter(range(100))
+
+
+def tried(*loaders: Any) -> list[dict[str, Any]]:
+    """Return the notes of trials with loaders."""
+    notes: list[dict[str, Any]] = []
+    trials = Trying(
+        lambda: list(enumerate(loaders)), lambda kind, **what: notes.append({"kind": kind, **what}), lambda: None
+    )
+    trials.run()
+    trials.run()  # once only
+    assert [one["kind"] for one in notes] == ["trials"] * len(loaders)
+    return notes
+
+
+def threads_of(note: dict[str, Any]) -> dict[int, str]:
+    """Return the numbers of threads for which there is a reason why nothing is known."""
+    return {choice.threads: reason for choice, reason in trials_of(note).reasons.items() if choice.threads}
+
+
+@pytest.mark.parametrize("loader", [DataLoader, fastload.DataLoader])
+def test_the_loaders_number_of_threads_is_tried(loader):
+    (note,) = tried(loader(Numbers(), 16, num_workers=3))
+    found = trials_of(note)
+    assert not threads_of(note)
+    times = found.rounds[Choice("fastload", "auto", "sample", threads=3)]
+    assert len(times) >= 3
+    assert all(one.cpu > 0 and one.process_cpu > 0 for one in times)
+
+
+class InOneThread(Numbers):
+    """Says which thread it is asked in."""
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        return torch.tensor(threading.current_thread() is threading.main_thread())
+
+
+class Locked(Numbers):
+    """Refuses to be asked by two threads at a time, as some libraries do."""
+
+    busy = threading.Lock()
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        if not self.busy.acquire(blocking=False):
+            raise RuntimeError("two threads at a time")
+        try:
+            time.sleep(0.001)
+            return torch.tensor(index)
+        finally:
+            self.busy.release()
+
+
+class DiesInThreads(Numbers):
+    def __getitem__(self, index: int) -> torch.Tensor:
+        if threading.current_thread() is not threading.main_thread():
+            os._exit(3)
+        return torch.tensor(index)
+
+
+@pytest.mark.parametrize(
+    ("dataset", "seeding", "reason"),
+    [
+        (InOneThread(), "sample", "threads make other samples: the values differ: batch 0, sample 0 in it"),
+        (Locked(), "sample", "RuntimeError: two threads at a time"),
+        (DiesInThreads(), "sample", "the process that tried it has died"),
+        (Numbers(), "torch", 'with seeding="torch" samples depend on the workers'),
+    ],
+    ids=["others", "raises", "dies", "streams"],
+)
+def test_a_dataset_that_threads_break_is_a_reason_and_the_rest_is_known(dataset, seeding, reason):
+    (note,) = tried(fastload.DataLoader(dataset, 16, num_workers=2, seeding=seeding))
+    found = trials_of(note)
+    assert Choice("fastload", "auto", seeding) in found.cpu_ns
+    assert not found.rounds
+    said = threads_of(note).get(2, found.reason)
+    assert reason in said
+
+
+def test_each_choice_is_tried_and_what_is_not_possible_has_a_reason():
+    (note,) = tried(DataLoader(Numbers(), 16, num_workers=2))
+    found = trials_of(note)
+    assert Choice("torch", None, None) in found.cpu_ns
+    assert Choice("fastload", "auto", "sample") in found.cpu_ns
+    assert Choice("fastload", "auto", "torch") in found.cpu_ns
+    (reason,) = found.reasons.values()  # the second, where another test has imported torchvision
+    assert reason in ("the script does not use torchvision", "Numbers is not one of the known datasets")
+    assert list(found.reasons) == [Choice("fastload", True, "sample")]
+    assert all(len(times) >= 3 and min(times) > 0 for times in found.cpu_ns.values())
+
+
+def test_of_a_loader_of_ours_what_it_was_set_to_is_tried_too():
+    (note,) = tried(fastload.DataLoader(Numbers(), 16, fuse=False, seeding="torch"))
+    assert {Choice("fastload", False, "torch"), Choice("torch", None, None)} <= trials_of(note).cpu_ns.keys()
+
+
+def children() -> str:
+    """Return the processes that this thread has started: other tests' servers among them."""
+    return Path(f"/proc/self/task/{threading.get_native_id()}/children").read_text()
+
+
+def test_nothing_of_the_script_changes(capfd):
+    dataset = Numbers()
+    before = torch.get_rng_state(), random.getstate(), len(os.listdir("/proc/self/fd")), children()
+    tried(DataLoader(dataset, 16))
+    assert torch.equal(before[0], torch.get_rng_state())
+    assert before[1:] == (random.getstate(), len(os.listdir("/proc/self/fd")), children())
+    assert dataset.asked == 0
+    assert capfd.readouterr() == ("", "")
+
+
+def fail() -> None:
+    raise KeyError("no such sample")
+
+
+@pytest.mark.parametrize(
+    ("first", "reason"),
+    [
+        (lambda: time.sleep(3600), "it took longer than 1 s"),
+        (fail, "KeyError: 'no such sample'"),
+        (lambda: os._exit(3), "the process that tried it has died"),
+    ],
+    ids=["hangs", "fails", "dies"],
+)
+def test_a_dataset_that_cannot_be_asked_in_a_child_is_a_reason(monkeypatch, first, reason):
+    monkeypatch.setattr(trying, "_MOST_SECONDS", 1.0)
+    (note,) = tried(DataLoader(Numbers(first), 16))
+    assert note["reason"] == reason
+
+
+@pytest.mark.parametrize(
+    ("loader", "reason"),
+    [
+        (DataLoader(Stream(), 4), "an IterableDataset cannot be asked for a sample again"),
+        (DataLoader(Numbers(), batch_size=None), "the dataset makes its batches itself"),
+    ],
+)
+def test_what_cannot_be_tried_has_a_reason(loader, reason):
+    assert tried(loader)[0]["reason"] == reason
+
+
+@pytest.mark.parametrize("options", [("--full",), ("--steps", "4", "--warmup", "1")], ids=["full", "ended"])
+def test_a_recording_has_the_trials_of_its_loader(tmp_path: Path, options: tuple[str, ...]) -> None:
+    path = write(tmp_path, "loader = DataLoader(Slow(), 2)\nfor batch in loader: pass")
+    done = profile(tmp_path, path, options=options)
+    assert done.status == 0, done.errors
+    (rank,) = done.trace.ranks
+    assert Choice("fastload", "auto", "sample") in rank.trials[0].cpu_ns
+    assert len(rank.steps) == (12 if options == ("--full",) else 5)  # what is tried is no step

@@ -1,0 +1,72 @@
+"""Files in /dev/shm count only in the process that made them, or from which their maker descends."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from shared_files import files_of_this_process, forget_processes
+
+FOLDER = Path("/dev/shm")
+if not FOLDER.is_dir():
+    pytest.skip("there is no /dev/shm", allow_module_level=True)
+
+
+@pytest.fixture
+def leaves() -> Iterator[list[str]]:
+    """Names of files to remove."""
+    names: list[str] = []
+    yield names
+    for name in names:
+        (FOLDER / name).unlink()
+
+
+def leave_file(pid: int, leaves: list[str]) -> str:
+    leaves.append(f"torch_{pid}_1_1")
+    (FOLDER / leaves[-1]).touch()
+    return leaves[-1]
+
+
+def test_a_file_of_this_process_counts(leaves: list[str]) -> None:
+    assert leave_file(os.getpid(), leaves) in files_of_this_process()
+
+
+def test_a_file_of_a_living_descendant_counts(leaves: list[str]) -> None:
+    script = "import subprocess; subprocess.run(['sh', '-c', 'echo $$; read line'])"
+    with subprocess.Popen(
+        [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        name = leave_file(int(process.stdout.readline()), leaves)
+        assert name in files_of_this_process()
+        process.stdin.close()
+    assert name not in files_of_this_process()
+
+
+def test_a_file_of_a_grandchild_that_has_ended_counts_until_processes_are_forgotten(leaves: list[str]) -> None:
+    read, write = os.pipe()
+    if (child := os.fork()) == 0:
+        if (grandchild := os.fork()) == 0:
+            os.write(write, str(os.getpid()).encode())
+            os._exit(0)
+        os.waitpid(grandchild, 0)
+        os._exit(0)
+    os.waitpid(child, 0)
+    name = leave_file(int(os.read(read, 20)), leaves)
+    os.close(read)
+    os.close(write)
+    assert name in files_of_this_process()
+    forget_processes()
+    assert name not in files_of_this_process()
+
+
+def test_files_of_others_do_not_count_whether_they_live_or_not(leaves: list[str]) -> None:
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    others = {leave_file(pid, leaves) for pid in (1, os.getppid(), ended.pid)}
+    assert not others & files_of_this_process()
