@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from unittest import mock
 
 import numpy as np
 
@@ -36,7 +37,8 @@ def sample_with(one: FusedDataset, index: Any, given: Any) -> tuple[Any, Any]:
         for values, its in zip(drawn[: runner.stages.head], given, strict=False):
             forced = its if len(values) > 1 else (its,)
             values.update({name: np.array([value]) for name, value in zip(values, forced, strict=False)})
-        runner.write([place], [index], raw, sizes, drawn, rows, [given])
+        with mock.patch.object(runner.drawing, "given", return_value=[given]):
+            runner.write([place], [index], raw, sizes, drawn, rows)
         image = Loaded(rows, [None], one._yields.kind).samples()[0][0]
     else:
         size = int(sizes.height[0]), int(sizes.width[0])

@@ -107,7 +107,6 @@ class Runner:
         sizes: Sizes,
         drawn: Sequence[Drawn],
         out: Tensor,
-        given: Sequence[Given] | None = None,
     ) -> None:
         """Write images into a batch.
 
@@ -118,13 +117,11 @@ class Runner:
             sizes: what :meth:`sizes` gave.
             drawn: their parameters.
             out: [N, C, H, W].
-            given: the same parameters, sample by sample; None: they are made of the others.
         """
         stages = self.stages
         # Nothing is asked of a single sample where all of them go through as one block.
         by_one = raw is not None or stages.values < len(self.steps) or stages.alone > stages.head
-        if given is None:
-            given = self.drawing.given(drawn, len(indices)) if by_one else []
+        given = self.drawing.given(drawn, len(indices)) if by_one else []
         if raw is not None:
             for row, name in enumerate(names):
                 size = int(sizes.height[row]), int(sizes.width[row])

@@ -28,7 +28,7 @@ from torchvision.io import ImageReadMode, decode_jpeg
 from ..errors import ConfigError
 from .base import Data
 from .pillow import opened
-from .torchvision_io import left_to_pillow
+from .torchvision_io import why_left_to_pillow
 
 _END = b"\xff\xd9"
 
@@ -90,7 +90,7 @@ def _left(index: int, data: Data) -> str | None:
     """
     try:
         with PIL.Image.open(io.BytesIO(data)) as header:
-            reason = left_to_pillow(header)
+            reason = why_left_to_pillow(header)
             if reason is None and (header.info.get("adobe_transform") == 0 or _names_rgb(header)):
                 return "colors"
     except Exception as error:

@@ -30,7 +30,7 @@ _RESAMPLING = {
 
 
 class PillowDecoder:
-    """Decodes with Pillow: what the others equal, and leave to it what they cannot do."""
+    """Decodes with Pillow. The base of the other decoders: they give the same, and leave to it what they cannot do."""
 
     def __init__(self) -> None:
         self.name = "Pillow-SIMD" if is_simd() else "Pillow"
@@ -58,6 +58,12 @@ class PillowDecoder:
     def row(self, data: Data, cut: Cut, values: Levels, out: Tensor) -> None:
         """See :class:`~fastload.images.base.Decoder`."""
         values.write(torch.from_numpy(self.pixels(data, cut)).permute(2, 0, 1), out)
+
+    def left_to_pillow(self, data: Data, reason: str) -> PIL.Image.Image:
+        """Return an image decoded by Pillow, and count it with the reason."""
+        image = opened(data)
+        self.tally.add(f"pillow ({reason})")
+        return image
 
 
 def opened(data: Data) -> PIL.Image.Image:
@@ -101,4 +107,11 @@ def library() -> str:
     return f"{'Pillow-SIMD' if is_simd() else 'Pillow'} {PIL.__version__}, {jpeg}"
 
 
-__all__ = ["PillowDecoder", "cut_out", "is_simd", "library", "opened"]
+def why_not() -> None:
+    """Return why Pillow cannot be used: it always can."""
+
+
+make_decoder = PillowDecoder
+REMEDY = ""
+
+__all__ = ["REMEDY", "PillowDecoder", "cut_out", "is_simd", "library", "make_decoder", "opened", "why_not"]

@@ -33,7 +33,7 @@ class TorchvisionDecoder(PillowDecoder):
     def image(self, data: Data) -> PIL.Image.Image:
         """See :class:`~fastload.images.base.Decoder`."""
         with PIL.Image.open(io.BytesIO(data)) as header:
-            reason = left_to_pillow(header)
+            reason = why_left_to_pillow(header)
             if reason is None:
                 try:
                     image = PIL.Image.fromarray(_decoded(data))
@@ -48,7 +48,7 @@ class TorchvisionDecoder(PillowDecoder):
         return image
 
 
-def left_to_pillow(header: PIL.Image.Image) -> str | None:
+def why_left_to_pillow(header: PIL.Image.Image) -> str | None:
     """Return why a file is one that Pillow alone decodes as Pillow does; None if it is a common JPEG file.
 
     Args:
@@ -92,4 +92,12 @@ def why_not() -> str | None:
     return None
 
 
-__all__ = ["TorchvisionDecoder", "left_to_pillow", "why_not"]
+def library() -> str:
+    """Return what decodes, with its version."""
+    return f"torchvision {torchvision.__version__}"
+
+
+make_decoder = TorchvisionDecoder
+REMEDY = "install torchvision and Pillow from their own wheels"
+
+__all__ = ["REMEDY", "TorchvisionDecoder", "library", "make_decoder", "why_left_to_pillow", "why_not"]

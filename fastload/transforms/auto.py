@@ -204,8 +204,8 @@ class _SamplePolicy(_Policy, SampleTransform):
 
     def batched(self, before: State) -> list[Transform] | None:
         """See :class:`SampleTransform`."""
-        whole = before.kind != "PIL" and self.interpolation in ("nearest", "bilinear")
-        return [self] if whole and self.version == "v2" else None  # the batched form rounds as v2 does
+        known = self.interpolation in ("nearest", "bilinear") and self.version == "v2"  # v1 rounds in other places
+        return super().batched(before) if known else None
 
 
 class RandAugment(_SamplePolicy):

@@ -19,7 +19,7 @@ from ..errors import ConfigError
 from .arguments import check_fill, in_float32
 from .base import BatchShape, Layout, Params, Transform, check_flag, check_probability, check_size, tensor_of
 from .draws import Draws, Stream, to_integers
-from .gather import IndexMap, Moving, matrix_dtype, on_host
+from .gather import Moving, matrix_dtype, on_host
 from .recipe import Kind, Step
 from .sample import (
     Drawn,
@@ -108,14 +108,6 @@ class RandomCrop(Moving, SampleTransform):
         top, left = to_integers(units[:, 0], rows), to_integers(units[:, 1], cols)
         return {"top": tensor_of(top, torch.int64), "left": tensor_of(left, torch.int64)}
 
-    def index_map(self, params: Params, shape: BatchShape, device: torch.device) -> IndexMap:
-        """Return where the result's pixels come from."""
-        padding = self.padding_of(shape.height, shape.width)
-        return IndexMap(
-            self._places(params["top"], self.size[0], padding.top, shape.height),
-            self._places(params["left"], self.size[1], padding.left, shape.width),
-        )
-
     def steps(self, params: Params, shape: BatchShape, device: torch.device) -> tuple[list[Step], list[Step]]:
         """See :class:`Moving`."""
         padding = self.padding_of(shape.height, shape.width)
@@ -128,17 +120,6 @@ class RandomCrop(Moving, SampleTransform):
     def shape_after(self, shape: BatchShape) -> BatchShape:
         """Return the shape of the crops."""
         return BatchShape(shape.num, shape.channels, *self.size)
-
-    def _places(self, starts: Tensor, length: int, before: int, side: int) -> Tensor:
-        places = starts[:, None] + (torch.arange(length, device=starts.device) - before)
-        if self.padding_mode == "edge":
-            return places.clamp(0, side - 1)
-        if self.padding_mode == "reflect":
-            return side - 1 - (side - 1 - places.abs()).abs()
-        if self.padding_mode == "symmetric":
-            places = torch.where(places < 0, -1 - places, places)
-            return torch.where(places >= side, 2 * side - 1 - places, places)
-        return _no_further(places, side)
 
     def padding_of(self, height: int, width: int) -> _Padding:
         """Return how far an image of this size is padded.
@@ -237,15 +218,6 @@ class CenterCrop(Moving, SampleTransform):
         super().__init__(layout=layout)
         self.size = check_size("size", size)
 
-    def index_map(self, params: Params, shape: BatchShape, device: torch.device) -> IndexMap:
-        """Return where the result's pixels come from."""
-        sides = shape.height, shape.width
-        rows, cols = (
-            _no_further(torch.arange(start, start + length, device=device), side).expand(shape.num, -1)
-            for start, length, side in zip(centre_starts(sides, self.size), self.size, sides, strict=True)
-        )
-        return IndexMap(rows, cols)
-
     def steps(self, params: Params, shape: BatchShape, device: torch.device) -> tuple[list[Step], list[Step]]:
         """See :class:`Moving`."""
         sides = shape.height, shape.width
@@ -261,11 +233,6 @@ class CenterCrop(Moving, SampleTransform):
         top, left = centre_starts((height, width), self.size)
         # Padding by less than nothing crops.
         return functional.pad(images, (-left, left + self.size[1] - width, -top, top + self.size[0] - height))
-
-    @classmethod
-    def from_torchvision(cls, given: Any, state: State, version: Version) -> CenterCrop:
-        """See :class:`SampleTransform`."""
-        return cls(size_argument(given.size))
 
     def transform_sample(self, image: Any, params: Any) -> Any:
         """See :class:`SampleTransform`."""
@@ -289,12 +256,6 @@ class Flip(Moving, SampleTransform):
         """Return which images are flipped."""
         return {"flip": tensor_of(stream.chance(self.p), torch.bool)}
 
-    def index_map(self, params: Params, shape: BatchShape, device: torch.device) -> IndexMap:
-        """Return where the result's pixels come from."""
-        places = [torch.arange(side, device=device).expand(shape.num, -1) for side in (shape.height, shape.width)]
-        places[self.dim] = torch.where(params["flip"][:, None], places[self.dim].flip(-1), places[self.dim])
-        return IndexMap(*places)
-
     def steps(self, params: Params, shape: BatchShape, device: torch.device) -> tuple[list[Step], list[Step]]:
         """See :class:`Moving`."""
         step = [Step(Kind.FLIP, params["flip"], 0, (shape.height, shape.width)[self.dim])]
@@ -312,11 +273,6 @@ class Flip(Moving, SampleTransform):
         if on_host(images):
             return super().transform(images, params)
         return torch.where(params["flip"][:, None, None, None], images.flip(self.dim - 2), images)
-
-    @classmethod
-    def from_torchvision(cls, given: Any, state: State, version: Version) -> Flip:
-        """See :class:`SampleTransform`."""
-        return cls(float(given.p))
 
     def transform_sample(self, image: Any, params: Any) -> Any:
         """See :class:`SampleTransform`."""
@@ -383,10 +339,6 @@ class RandomVerticalFlip(Flip):
     """
 
     dim = 0
-
-
-def _no_further(places: Tensor, side: int) -> Tensor:
-    return torch.where((places < 0) | (places >= side), -1, places)
 
 
 def centre_starts(sides: tuple[int, int], size: tuple[int, int]) -> tuple[int, int]:

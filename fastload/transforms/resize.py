@@ -20,8 +20,8 @@ from . import fused
 from .arguments import check_interpolation, check_range
 from .base import BatchShape, Layout, Params, Transform, check_flag, check_size, shape_of, tensor_of
 from .draws import Draws, Floats, Integers, Stream, to_integers
-from .gather import IndexMap, Moving, on_host
-from .recipe import Arithmetic
+from .gather import Moving, on_host
+from .recipe import Arithmetic, Kind, Step
 from .resampling import Boxes, nearest_places, resample, resize_boxes, resize_natively, whole_box
 from .sample import (
     Drawn,
@@ -68,13 +68,18 @@ class _Resizing(Moving, SampleTransform):
         boxes, size = self._boxes(params, shape, images.device), self.shape_after(shape)[2:]
         return fused.resized(images, boxes, size, self.interpolation, flip, arithmetic)
 
-    def index_map(self, params: Params, shape: BatchShape, device: torch.device) -> IndexMap:
-        """Return where the result's pixels come from; for an interpolation to the nearest."""
+    def steps(self, params: Params, shape: BatchShape, device: torch.device) -> tuple[list[Step], list[Step]]:
+        """See :class:`Moving`; for an interpolation to the nearest."""
         boxes, after = self._boxes(params, shape, device), self.shape_after(shape)
         exact = self.interpolation == "nearest-exact"
-        rows = boxes.top[:, None] + nearest_places(boxes.height, after.height, exact)
-        cols = boxes.left[:, None] + nearest_places(boxes.width, after.width, exact)
-        return IndexMap(rows.expand(shape.num, -1), cols.expand(shape.num, -1))
+        rows, cols = (
+            [Step(Kind.MAP, _nearest(start, length, size, exact, shape.num), size, size)]
+            for start, length, size in (
+                (boxes.top, boxes.height, after.height),
+                (boxes.left, boxes.width, after.width),
+            )
+        )
+        return rows, cols
 
     def with_interpolation(self, name: str) -> Self:
         """Return this, for samples, with an interpolation that only PIL images have."""
@@ -192,6 +197,10 @@ class Resize(_Resizing):
     def transform_sample(self, image: Any, params: Any) -> Any:
         """See :class:`SampleTransform`."""
         return self.resize_sample(image, self.max_size)
+
+
+def _nearest(start: Tensor, length: Tensor, size: int, exact: bool, num: int) -> Tensor:
+    return (start[:, None] + nearest_places(length, size, exact)).expand(num, -1).contiguous()
 
 
 class Attempts(NamedTuple):

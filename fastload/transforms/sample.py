@@ -79,7 +79,7 @@ class SampleTransform:
             NotRecognised, ConfigError: why it cannot be replaced.
             TypeError, ValueError, AttributeError, LookupError: its attributes are not what torchvision makes them.
         """
-        raise NotImplementedError
+        return cls(**{name: getattr(given, name) for name in inspect.signature(cls).parameters if hasattr(given, name)})
 
     def transform_sample(self, image: Any, params: Any) -> Any:
         """Return torchvision's result for one image.
@@ -96,6 +96,8 @@ class SampleTransform:
         Args:
             before: what the image is before. A PIL image stands for the tensor of its pixels.
         """
+        if self.role == "color" and before.kind == "PIL":
+            return None  # Pillow rounds in other places
         return [self] if isinstance(self, Transform) else []
 
     def state_after(self, state: State) -> State:
