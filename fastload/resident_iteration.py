@@ -28,14 +28,14 @@ import torch
 
 from . import compat, observe
 from .agreement import compare_ranks
-from .batch_keys import BatchKeys, Origin
+from .batch_keys import BatchKeys
 from .device import DeviceAhead, Loaded
 from .errors import NotReady
 from .moving import Mover
 from .passes import Pass, our_sampler
+from .plan import Origin
 from .resident import Columns, Rows, bytes_of, rows_of, split
-from .resuming import base_seed_drawn, batch_keys, index_batches, note_randomness, shard_of
-from .sampler_generators import generator_states
+from .resuming import base_seed_drawn, batch_keys, index_batches, note_randomness, order_states, shard_of
 from .shard import Shard
 from .streams import keep_in_children
 from .transforms.base import Transform
@@ -252,7 +252,7 @@ class ResidentIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's pr
     def __init__(self, loader: Any, columns: Columns) -> None:
         begun: Pass = loader._begin_pass()
         # Without workers torch asks the sampler for one iterator, before it draws the base seed.
-        before = None if loader.num_workers else generator_states(loader)
+        before = None if loader.num_workers else order_states(loader, begun)
         with base_seed_drawn(loader, begun):
             super().__init__(loader)
         keep_in_children(self)

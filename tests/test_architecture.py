@@ -19,13 +19,14 @@ ORDER = [
     "inject.fastload_hook",
     "inject.sitecustomize",
     "errors",
+    "compat",
     "users_line",
     "defaults",
     "terminal_bar",
     "observe",
     "at_exit",
-    "caught",
     "targets",
+    "script_loaders",
     "profiling",
     "profiling.ring",
     "profiling.clocks",
@@ -103,16 +104,15 @@ ORDER = [
     "order",
     "shard",
     "sampling",
-    "failures",
     "passes",
+    "on_error",
     "plan",
+    "statistics",
     "layout",
-    "layout_book",
     "packing",
     "nesting",
     "page_lock",
     "slots",
-    "compat",
     "reachable",
     "library_generators",
     "workers",
@@ -192,7 +192,6 @@ ORDER = [
     "fusion",
     "fusing",
     "decisions",
-    "forgiving",
     "sampler_generators",
     "state",
     "agreement",
@@ -220,7 +219,6 @@ ORDER = [
     "verification.causes",
     "verification.culprit",
     "verification.run",
-    "verification.script",
     "verification.command",
     "tune",
     "tune.settings",
@@ -229,8 +227,9 @@ ORDER = [
     "tune.usage",
     "tune.runner",
     "tune.advice",
-    "plan_tables",
-    "explain_command",
+    "explain",
+    "explain.tables",
+    "explain.command",
     "tune.report",
     "tune.finding",
     "tune.run",
@@ -258,11 +257,8 @@ ORDER = [
 # What runs when a loader is constructed, or a class replaced, and has to name the loader: inside functions only.
 MAY_IMPORT_LATER = {
     ("inject.fastload_hook", "installation"),
-    ("exit_report", "loader"),
     ("adapters", "loader"),
-    ("inject.sitecustomize", "verification.script"),
-    ("inject.sitecustomize", "plan_tables"),
-    ("inject.sitecustomize", "tune.script"),
+    ("inject.sitecustomize", "script_loaders"),
     ("inject.sitecustomize", "profiling.hooks.start"),
     ("profiling.hooks.trials", "fusing"),
     ("profiling.hooks.trials", "loader"),
@@ -292,7 +288,7 @@ PURE = [
     "errors",
     "defaults",
     "seeding",
-    "failures",
+    "on_error",
     "pack.options",
     "pack.listing",
     "pack.pixels",
@@ -305,7 +301,6 @@ PURE = [
     "passes",
     "plan",
     "layout",
-    "layout_book",
     "transforms.draws",
     "transforms.base",
     "batch_keys",
@@ -429,11 +424,15 @@ def test_pure_modules_have_no_threads_clocks_or_processes(name):
     assert not ours(imports.top | imports.inner) & {"slots", "workers", "delivery", "workers.processes"}
 
 
-@pytest.mark.parametrize("name", ["inject.fastload_hook", "inject.sitecustomize", "cli"])
+@pytest.mark.parametrize("name", ["inject.fastload_hook", "inject.sitecustomize", "targets", "cli"])
 def test_what_every_process_runs_imports_only_the_standard_library(name):
     for module in IMPORTS[name].top:
         root = module.split(".")[0]
-        assert root in sys.stdlib_module_names or module in ("fastload_hook", "fastload.inject.fastload_hook")
+        assert root in sys.stdlib_module_names or module in (
+            "fastload_hook",
+            "fastload.inject.fastload_hook",
+            "fastload.targets",
+        )
 
 
 def python(code: str) -> subprocess.CompletedProcess[str]:
@@ -486,3 +485,72 @@ def test_an_iterator_that_outlives_all_modules_ends_without_a_word(arguments):
         text=True,
     )
     assert (done.returncode, done.stderr) == (0, "")
+
+
+# What a plain loader with two workers may run, so that it can be read: see DESIGN.md.
+MOST_FILES = 31
+MOST_LINES = 8_600
+
+# Notes every file of the package in which a function or class body runs, in the script's process and its workers.
+_TRACED = """
+import os, sys, threading, pathlib
+folder, root = pathlib.Path(sys.argv[1]), sys.argv[2]
+files = set()
+
+def note(frame, event, argument):
+    code = frame.f_code
+    if event == "call" and code.co_filename.startswith(root) and code.co_name != "<module>":
+        files.add(code.co_filename)
+
+def write():
+    (folder / str(os.getpid())).write_text("\\n".join(files))
+
+def leave(code, leave=os._exit):
+    write()
+    leave(code)
+
+os._exit = leave  # workers end by it
+import torch
+sys.setprofile(note)
+threading.setprofile(note)
+import fastload
+
+class Samples(torch.utils.data.Dataset):
+    def __init__(self):
+        self.values = torch.randn(100, 3)
+    def __len__(self):
+        return 100
+    def __getitem__(self, index):
+        return self.values[index]
+
+loader = fastload.DataLoader(Samples(), 8, shuffle=True, num_workers=2, seed=1, multiprocessing_context="fork")
+assert len(list(loader)) == 13
+del loader
+sys.setprofile(None)
+write()
+"""
+
+
+def test_a_plain_loader_runs_few_files_and_lines(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", _TRACED, str(tmp_path), str(PACKAGE)], capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    traces = list(tmp_path.iterdir())
+    assert len(traces) == 3, "the script's process and two workers"
+    files = sorted({name for trace in traces for name in trace.read_text().split()})
+    lines = {name: len(Path(name).read_text(encoding="utf-8").splitlines()) for name in files}
+    told = "\n".join(f"{number:5} {name}" for name, number in lines.items())
+    assert (len(files) <= MOST_FILES, sum(lines.values()) <= MOST_LINES) == (True, True), told
+
+
+def test_a_plain_loader_imports_no_feature_that_it_does_not_use():
+    unused = ["adapters", "at_exit", "device", "exit_report", "moving", "on_error", "page_lock", "pinning", "resident"]
+    unused += ["state", "transforms", "workers.routing", "workers.threads"]
+    done = python(
+        "import fastload, sys, torch\n"
+        "loader = fastload.DataLoader(torch.arange(9), num_workers=1, seed=1, multiprocessing_context='fork')\n"
+        "list(loader), list(fastload.DataLoader(torch.arange(9)))\n"
+        f"print([name for name in {unused} if 'fastload.' + name in sys.modules])"
+    )
+    assert done.stdout == "[]\n", done.stdout + done.stderr

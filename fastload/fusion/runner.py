@@ -17,9 +17,9 @@ import torch
 from torch import Tensor
 from torchvision import tv_tensors
 
-from ..failures import name_sample
 from ..images.base import Cut, Data, Decoder, Pixels
 from ..native import arrays
+from ..on_error import name_sample
 from ..transforms.arguments import fill_numbers
 from ..transforms.base import BatchShape
 from ..transforms.chain import compose

@@ -105,9 +105,9 @@ def _run(transforms: Sequence[Any], image: Any) -> Any:
 def _made_by_known(transforms: Sequence[Any], place: int, image: Any) -> tuple[int, Any]:
     """Return how many of the transforms from a place on are known here, and what these make of a late image."""
     transform = transforms[place]
-    draw = _known.draws.get(type(transform))
-    if draw is not None:
-        made = None if _is_changed(vars(transform)) else draw(vars(transform), image)
+    if type(transform) in _known.drawing:
+        draw = None if _is_changed(vars(transform)) else draws.draw_of(type(transform))
+        made = None if draw is None else draw(vars(transform), image)
         return 0 if made is None else 1, made
     if type(transform) not in _known.first:
         return 0, None
@@ -221,8 +221,8 @@ class _Known:
         """Classes that make a tensor of a PIL image."""
         self.arguments: dict[type, tuple[str, ...]] = {}
         """By class: the attributes that hold a transform's arguments."""
-        self.draws: dict[type, draws.Draw] = {}
-        """By class: the same draws with fewer calls."""
+        self.drawing: frozenset[type] = frozenset()
+        """Classes whose draws can be made with fewer calls."""
         self._code: dict[tuple[Any, str], Any] = {}
         self._replaced = False
 
@@ -237,8 +237,8 @@ class _Known:
                 kind = getattr(there, name)
                 self.arguments[kind] = arguments
                 self._note_methods(kind)
-        self.draws = draws.find()
-        for kind in self.draws:
+        self.drawing = frozenset(draws.classes())
+        for kind in self.drawing:
             self._note_methods(kind)
         found = (code for code in self._code.values() if code is not None)
         self._replaced = not all(is_written_in(code, "torch", "torchvision", "timm") for code in found)

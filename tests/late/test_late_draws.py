@@ -192,19 +192,33 @@ def test_a_transform_that_replaces_a_function_is_followed_by_those_behind_it(ver
     assert made.size == (5, 3)
 
 
-def test_looking_for_the_classes_leaves_the_generator_as_it_was():
+@pytest.fixture
+def compared(monkeypatch) -> dict[type, Any]:
+    """What was compared in this process: nothing yet."""
+    monkeypatch.setattr(draws, "_compared", {})
+    return draws._compared
+
+
+def test_the_classes_draw_as_they_do_here_and_comparing_leaves_the_generator_as_it_was(compared):
     torch.manual_seed(5)
     before = torch.get_rng_state()
-    found = draws.find()
-    assert torch.equal(torch.get_rng_state(), before)
     names = ("RandomResizedCrop", "RandomHorizontalFlip", "RandomVerticalFlip")
-    assert found.keys() == {getattr(version, name) for version in (v1, v2) for name in names}
+    assert set(draws.classes()) == {getattr(version, name) for version in (v1, v2) for name in names}
+    assert all(map(draws.draw_of, draws.classes()))
+    assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_a_class_that_draws_otherwise_is_not_stood_in_for(monkeypatch):
+def test_a_class_that_draws_otherwise_is_called(compared, monkeypatch):
     monkeypatch.setattr(v1.RandomResizedCrop, "get_params", staticmethod(lambda *_: (0, 0, 1, 1)))
     monkeypatch.setattr(v2.RandomHorizontalFlip, "__init__", None)
-    found = draws.find()
-    assert v1.RandomResizedCrop not in found
-    assert v2.RandomHorizontalFlip not in found
-    assert v2.RandomResizedCrop in found
+    assert draws.draw_of(v1.RandomResizedCrop) is None
+    assert draws.draw_of(v2.RandomHorizontalFlip) is None
+    assert draws.draw_of(v2.RandomResizedCrop) is not None
+
+
+def test_an_unusual_default_dtype_at_first_decides_nothing(compared, request):
+    request.addfinalizer(lambda: torch.set_default_dtype(torch.float32))
+    torch.set_default_dtype(torch.float64)
+    assert draws.draw_of(v1.RandomResizedCrop) is None
+    torch.set_default_dtype(torch.float32)
+    assert draws.draw_of(v1.RandomResizedCrop) is not None
