@@ -20,8 +20,8 @@ def params_of(one: FusedDataset, indices: Any, ids: Any, epoch: int) -> list[Any
     for row, index in enumerate(indices):
         leaf, place = one._router.find(index)
         runner = one._runners[leaf]
-        sizes = runner.sizes(runner.raw([place], [index]), [index])
-        found += runner.drawing.given(runner.drawing.draw(draws.of([row]), sizes), 1)
+        chunk = runner.load([place], [index], draws.of([row]))
+        found += runner.drawing.given(chunk.drawn, 1)
     return found
 
 
@@ -29,21 +29,27 @@ def sample_with(one: FusedDataset, index: Any, given: Any) -> tuple[Any, Any]:
     """Return a sample made as ``load`` makes it, with these parameters."""
     leaf, place = one._router.find(index)
     runner = one._runners[leaf]
-    raw = runner.raw([place], [index])
-    sizes = runner.sizes(raw, [index])
-    if one._direct:
-        rows = one._room(1, None)
-        drawn = runner.drawing.draw(draws_of(one.seed, 0, [0]), sizes) if raw is None else []
-        for values, its in zip(drawn[: runner.stages.head], given, strict=False):
-            forced = its if len(values) > 1 else (its,)
-            values.update({name: np.array([value]) for name, value in zip(values, forced, strict=False)})
-        with mock.patch.object(runner.drawing, "given", return_value=[given]):
-            runner.write([place], [index], raw, sizes, drawn, rows)
-        image = Loaded(rows, [None], one._yields.kind).samples()[0][0]
-    else:
-        size = int(sizes.height[0]), int(sizes.width[0])
-        image = runner.each(place, index, None if raw is None else raw[0], size, given)
+    with mock.patch.object(runner.drawing, "given", return_value=[given]):
+        chunk = _loaded(runner, place, index, given)
+        if one._direct:
+            rows = one._room(1, None)
+            runner.write(chunk, rows)
+            image = Loaded(rows, [None], one._yields.kind).samples()[0][0]
+        else:
+            image = runner.each(chunk, 0, given)
     return one._finished(runner, image, runner.reader.targets([place])[0])
+
+
+def _loaded(runner: Any, place: Any, index: Any, given: Any) -> Any:
+    """Return the sample as a chunk; blocks of arrays are made of the drawn arrays, so these are replaced."""
+    if runner.part.source.size is None:
+        with mock.patch.object(runner.drawing, "draw", return_value=[]):
+            return runner.load([place], [index], draws_of(0, 0, [0]))
+    chunk = runner.load([place], [index], draws_of(0, 0, [0]))
+    for values, its in zip(chunk.drawn[: runner.stages.head], given, strict=False):
+        forced = its if len(values) > 1 else (its,)
+        values.update({name: np.array([value]) for name, value in zip(values, forced, strict=False)})
+    return chunk
 
 
 def reference_of(one: FusedDataset, index: Any, given: Any) -> tuple[Any, Any]:

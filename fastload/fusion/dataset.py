@@ -22,16 +22,15 @@ from torchvision import tv_tensors
 
 from ..errors import ConfigError
 from ..images import Decoder
-from ..images.base import Data
 from ..images.pillow import PillowDecoder
 from ..layout import Layout, Row, TensorLeaf
 from ..on_error import name_sample
 from ..seeding import SAMPLE, Keys, seed_global_generators
-from ..transforms.sample import Drawn, Kind, Sizes
+from ..transforms.sample import Kind
 from .changes import Objects
 from .parameters import draws_of
 from .plan import Plan, recognise
-from .runner import Runner
+from .runner import Chunk, Runner
 from .sources import Router, leaves
 
 # So many files are in memory at once.
@@ -196,10 +195,8 @@ class FusedDataset:
             return Loaded(images, targets, kind)
         for runner, places, rows in _ahead(self._routed(indices)):
             names = _taken(indices, rows)
-            raw = runner.raw(places, names)
-            sizes = runner.sizes(raw, names)
-            drawn = runner.drawing.draw(draws.of(_at_once(rows)), sizes)
-            self._make_images((runner, places, rows), names, raw, sizes, drawn, images)
+            chunk = runner.load(places, names, draws.of(_at_once(rows)))
+            self._make_images(runner, chunk, rows, images)
             found = runner.reader.targets(places)
             if isinstance(rows, range):
                 targets[_at_once(rows)] = found
@@ -210,38 +207,18 @@ class FusedDataset:
             self._finish(indices, ids, epoch, images, targets, seed, failed)
         return Loaded(images, targets, kind)
 
-    def _make_images(
-        self,
-        part: _Part,
-        names: Sequence[Any],
-        raw: Sequence[Data] | None,
-        sizes: Sizes,
-        drawn: list[Drawn],
-        images: Any,
-    ) -> None:
-        """Make the images of samples of a leaf, and put them into their rows.
-
-        Args:
-            part: which samples.
-            names: their indices in the whole dataset.
-            raw: their files; None: they lie in memory.
-            sizes: of their images.
-            drawn: their parameters, for each step.
-            images: of all samples of the chunk.
-        """
-        runner, places, rows = part
+    def _make_images(self, runner: Runner, chunk: Chunk, rows: Sequence[int], images: Any) -> None:
+        """Make the images of samples of a leaf, and put them into their rows of ``images``."""
         if self._direct:
             together = isinstance(rows, range)
             into = images[_at_once(rows)] if together else images.new_empty((len(rows), *images.shape[1:]))
-            runner.write(places, names, raw, sizes, drawn, into)
+            runner.write(chunk, into)
             if not together:
                 images[rows] = into
         else:
-            given = runner.drawing.given(drawn, len(places))
+            given = runner.drawing.given(chunk.drawn, len(rows))
             for place, row in enumerate(rows):
-                data = None if raw is None else raw[place]
-                size = int(sizes.height[place]), int(sizes.width[place])
-                images[row] = runner.each(places[place], names[place], data, size, given[place])
+                images[row] = runner.each(chunk, place, given[place])
 
     def fits(self, layout: Layout) -> bool:
         """Whether images can be written into rows of this layout."""

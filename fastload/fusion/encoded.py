@@ -27,10 +27,10 @@ from ..layout import Layout
 from ..on_error import name_sample
 from ..transforms.resampling import resize_natively
 from ..transforms.resize import RandomResizedCrop, Resize
-from ..transforms.sample import Drawn, Sizes
 from .dataset import FusedDataset, Loaded
 from .plan import FusedTail, Plan
 from .rows import cut_of, num_cut
+from .runner import Chunk, Runner
 
 # What torch resizes with on a device as Pillow does, but for the last bit; and what stands where nothing is resized.
 _FILTERS = ("nearest", "bilinear", "bicubic")
@@ -89,23 +89,20 @@ class EncodedDataset(FusedDataset):
     def _room(self, count: int, out: Tensor | None) -> list[Any]:
         return [None] * count
 
-    def _make_images(
-        self, part: Any, names: Sequence[Any], raw: Sequence[Data] | None, sizes: Sizes, drawn: list[Drawn], images: Any
-    ) -> None:
-        assert raw is not None  # there are files
-        runner, places, rows = part
-        given = runner.drawing.given(drawn, len(places))
+    def _make_images(self, runner: Runner, chunk: Chunk, rows: Sequence[int], images: Any) -> None:
+        assert chunk.files is not None
+        given = runner.drawing.given(chunk.drawn, len(rows))
         for place, row in enumerate(rows):
-            height, width = int(sizes.height[place]), int(sizes.width[place])
+            height, width = chunk.size(place)
             cut = cut_of(runner.steps, given[place], height, width)
             if cut is None:
                 error = DatasetError(
                     f"the crop is larger than the image of ({height}, {width}), and decoder='nvjpeg' pads none; resize "
                     "before the crop, or use decoder='auto'"
                 )
-                name_sample(error, self.dataset, names[place])
+                name_sample(error, self.dataset, chunk.names[place])
                 raise error
-            images[row] = packed(cut, int(names[place]), raw[place])
+            images[row] = packed(cut, int(chunk.names[place]), chunk.files[place])
 
 
 class DeviceDecoding:

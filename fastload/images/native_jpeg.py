@@ -19,19 +19,16 @@ from torch import Tensor
 from ..native import jpeg
 from ..native.rows import DTYPES, FILTERS, MOST_SIDE, Status, pixels_of_image, row_of_image
 from ..pack.pixels import pixels_of
-from .base import NO_JPEG, Cut, Data, Levels, Pixels, whole
-from .pillow import PillowDecoder, cut_out
+from .base import NO_JPEG, Cut, Data, Decoder, Levels, Pixels, cut_out, whole
 
 
-class NativeDecoder(PillowDecoder):
+class NativeDecoder(Decoder):
     """Decodes of a JPEG file what the cut needs."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.name = "the native library"
+    name = "the native library"
 
     def size(self, data: Data) -> tuple[int, int]:
-        """See :class:`~fastload.images.base.Decoder`."""
+        """See :class:`Decoder`."""
         found = jpeg.read_size(data)
         if found.status == Status.DONE and not _is_bomb(found):
             return found.height, found.width
@@ -39,7 +36,7 @@ class NativeDecoder(PillowDecoder):
         return super().size(data) if pixels is None else (pixels.shape[0], pixels.shape[1])
 
     def image(self, data: Data) -> PIL.Image.Image:
-        """See :class:`~fastload.images.base.Decoder`."""
+        """See :class:`Decoder`."""
         found = jpeg.read_size(data)
         if _is_bomb(found):
             return self.left_to_pillow(data, "too large")
@@ -55,7 +52,7 @@ class NativeDecoder(PillowDecoder):
         return image
 
     def pixels(self, data: Data, cut: Cut) -> Pixels:
-        """See :class:`~fastload.images.base.Decoder`."""
+        """See :class:`Decoder`."""
         found = _made(data, cut, jpeg.pixels_of_jpeg, pixels_of_image)
         if isinstance(found, str):
             return cut_out(self.left_to_pillow(data, found), cut)
@@ -63,7 +60,7 @@ class NativeDecoder(PillowDecoder):
         return found
 
     def row(self, data: Data, cut: Cut, values: Levels, out: Tensor) -> None:
-        """See :class:`~fastload.images.base.Decoder`."""
+        """See :class:`Decoder`."""
         if values.table.dtype not in DTYPES:
             super().row(data, cut, values, out)
             return

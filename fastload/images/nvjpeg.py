@@ -27,8 +27,7 @@ from torch import Tensor
 from torchvision.io import ImageReadMode, decode_jpeg
 
 from ..errors import ConfigError
-from .base import Data
-from .pillow import opened
+from .base import Data, opened
 from .torchvision_io import why_left_to_pillow
 
 _END = b"\xff\xd9"

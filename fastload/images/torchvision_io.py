@@ -16,22 +16,19 @@ import torch
 import torchvision
 from torchvision.io import ImageReadMode, decode_jpeg
 
-from .base import NO_JPEG, Data, Pixels
-from .pillow import PillowDecoder, opened
+from .base import NO_JPEG, Data, Decoder, Pixels, opened
 
 # Sizes beyond this are Pillow's to judge.
 _MOST_PIXELS = 1 << 26
 
 
-class TorchvisionDecoder(PillowDecoder):
+class TorchvisionDecoder(Decoder):
     """Decodes grey and colour JPEG files with torchvision."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.name = "torchvision.io"
+    name = "torchvision.io"
 
     def image(self, data: Data) -> PIL.Image.Image:
-        """See :class:`~fastload.images.base.Decoder`."""
+        """See :class:`Decoder`."""
         with PIL.Image.open(io.BytesIO(data)) as header:
             reason = why_left_to_pillow(header)
             if reason is None:

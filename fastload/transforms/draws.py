@@ -193,12 +193,6 @@ class Stream:
         """Return [N, length]: for each sample an order of 0 to length - 1, all equally likely."""
         return np.argsort(self.uniform(count=length), axis=1, kind="stable")
 
-    def normal(self) -> Floats:
-        """Return [N] standard normal numbers, by Box and Muller."""
-        both = self.uniform(count=2)
-        radius = np.sqrt(-2.0 * np.log1p(-both[:, 0]))
-        return np.asarray(radius * np.cos(2.0 * np.pi * both[:, 1]))
-
     def beta(self, alpha: float) -> Floats:
         """Return [N] numbers of the distribution Beta(alpha, alpha), by rejection.
 

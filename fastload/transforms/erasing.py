@@ -41,6 +41,12 @@ class _Erasing(Transform):
         else:
             self.value = in_float32(check_fill("value", value))
 
+    def _boxes(self, stream: Stream, top: Integers, left: Integers, height: Integers, width: Integers) -> Params:
+        drawn = {"top": top, "left": left, "height": height, "width": width}
+        if self.value is None:
+            drawn["noise"] = stream.words(2).astype(np.int64)
+        return {name: tensor_of(values, torch.int64) for name, values in drawn.items()}
+
     def transform(self, images: Tensor, params: Params) -> Tensor:
         """Return the images with the boxes erased."""
         if self.value is None and not images.is_floating_point():
@@ -113,15 +119,13 @@ class RandomErasing(_Erasing, SampleTransform):
             np.where(erased, np.take_along_axis(lengths, first, axis=1)[:, 0], 0).astype(np.int64)
             for lengths in (heights, widths)
         )
-        params = _boxes(
+        return self._boxes(
+            stream,
             np.where(erased, stream.integers(sides[0] - height + 1), 0),
             np.where(erased, stream.integers(sides[1] - width + 1), 0),
             height,
             width,
         )
-        if self.value is None:
-            params["noise"] = tensor_of(stream.words(2).astype(np.int64), torch.int64)
-        return params
 
     @classmethod
     def from_torchvision(cls, given: Any, state: State, version: Version) -> RandomErasing:
@@ -204,15 +208,7 @@ class Cutout(_Erasing):
             start = np.maximum(begin, 0)
             starts.append(np.where(erased, start, 0))
             lengths.append(np.where(erased, np.minimum(begin + self.size, side) - start, 0))
-        params = _boxes(*starts, *lengths)
-        if self.value is None:
-            params["noise"] = tensor_of(stream.words(2).astype(np.int64), torch.int64)
-        return params
-
-
-def _boxes(top: Integers, left: Integers, height: Integers, width: Integers) -> Params:
-    boxes = {"top": top, "left": left, "height": height, "width": width}
-    return {name: tensor_of(values, torch.int64) for name, values in boxes.items()}
+        return self._boxes(stream, *starts, *lengths)
 
 
 def _erase_each(images: Tensor, params: Params, values: Tensor | None) -> Tensor:
