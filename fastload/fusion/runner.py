@@ -108,14 +108,14 @@ class Runner:
             OSError: a file cannot be read.
             ValueError: an image is too small for a step.
         """
-        reader, size = self.reader, self.part.source.size
+        reader, source = self.reader, self.part.source
         if isinstance(reader, ArrayReader):
-            assert size is not None
-            files, sizes = None, Sizes.all_of(size, len(names))
+            assert source.size is not None
+            files, sizes = None, Sizes.all_of(source.size, len(names), source.channels)
         else:
             files = [self._named(name, reader.data, index) for index, name in zip(indices, names, strict=True)]
             each = [self._named(name, self._rows.size, data) for name, data in zip(names, files, strict=True)]
-            sizes = Sizes.of(each)
+            sizes = Sizes.of(each, source.channels)
         return Chunk(indices, names, files, sizes, self.drawing.draw(draws, sizes))
 
     def write(self, chunk: Chunk, out: Tensor) -> None:

@@ -132,7 +132,7 @@ class SampleTransform:
             sizes: of the images before this transform.
         """
         assert isinstance(self, Transform)
-        return _arrays(self.draw(draws.stream(name), BatchShape(len(draws), 0, 1, 1)))
+        return _arrays(self.draw(draws.stream(name), BatchShape(len(draws), sizes.channels, 1, 1)))
 
     def _draw_by_size(
         self, draws: Draws, name: str, sizes: Sizes, draw: Callable[[Stream, BatchShape], Params]
@@ -140,11 +140,13 @@ class SampleTransform:
         """Return the parameters where they depend on the size of an image: images of one size are drawn together."""
         common = sizes.common()
         if common is not None:
-            return _arrays(draw(draws.stream(name), BatchShape(len(draws), 0, *common)))
+            return _arrays(draw(draws.stream(name), BatchShape(len(draws), sizes.channels, *common)))
         drawn: Drawn = {}
         for rows, (height, width) in sizes.groups():
             some = draws.of(rows)
-            for key, values in _arrays(draw(some.stream(name), BatchShape(len(some), 0, height, width))).items():
+            for key, values in _arrays(
+                draw(some.stream(name), BatchShape(len(some), sizes.channels, height, width))
+            ).items():
                 drawn.setdefault(key, np.empty((len(draws), *values.shape[1:]), dtype=values.dtype))[rows] = values
         return drawn
 
@@ -221,18 +223,20 @@ class Sizes(NamedTuple):
     width: Integers
     alike: bool = False
     """Whether all of them are known to be the same."""
+    channels: int = 3
+    """Of each image."""
 
     @classmethod
-    def of(cls, sizes: list[tuple[int, int]]) -> Sizes:
+    def of(cls, sizes: list[tuple[int, int]], channels: int = 3) -> Sizes:
         """Return these (height, width)."""
         both = np.array(sizes, dtype=np.int64).reshape(-1, 2)
-        return cls(both[:, 0], both[:, 1])
+        return cls(both[:, 0], both[:, 1], False, channels)
 
     @classmethod
-    def all_of(cls, size: tuple[int, int], count: int) -> Sizes:
+    def all_of(cls, size: tuple[int, int], count: int, channels: int = 3) -> Sizes:
         """Return this (height, width) ``count`` times."""
-        height, width = size
-        return cls(np.full(count, height, dtype=np.int64), np.full(count, width, dtype=np.int64), alike=True)
+        height, width = (np.full(count, side, dtype=np.int64) for side in size)
+        return cls(height, width, True, channels)
 
     def common(self) -> tuple[int, int] | None:
         """Return the size that all of them have; None if they differ."""
@@ -256,11 +260,11 @@ class Sizes(NamedTuple):
         common = self.common()
         if common is not None:
             size = step.size_after(*common)
-            return self if size == common else Sizes.all_of(size, len(self.height))
+            return self if size == common else Sizes.all_of(size, len(self.height), self.channels)
         height, width = self.height.copy(), self.width.copy()
         for rows, size in self.groups():
             height[rows], width[rows] = step.size_after(*size)
-        return Sizes(height, width)
+        return Sizes(height, width, False, self.channels)
 
 
 def _arrays(params: Params) -> Drawn:
