@@ -33,7 +33,7 @@ from .plan import Plan, recognise
 from .runner import Chunk, Runner
 from .sources import Router, leaves
 
-# So many files are in memory at once.
+# Number of files that are in memory at once.
 _FILES = 16
 
 
@@ -48,7 +48,7 @@ class Loaded(NamedTuple):
     """[N, C, H, W], if the plan is direct; else one of each sample."""
     targets: list[Any]
     kind: Kind | None
-    """What each image is to be, where they are one tensor."""
+    """The kind of each image, where they are one tensor."""
 
     def samples(self) -> list[tuple[Any, Any]]:
         """Return the samples as the dataset gives them: pairs of image and target."""
@@ -176,11 +176,11 @@ class FusedDataset:
             out: rows to write images into: [N, C, H, W], contiguous, as the plan's ``yields`` says; None: new ones.
                 For direct plans only.
             seed: seeds the generators that the user's transforms draw from, given a sample's key.
-            failed: is told the row and the error of a sample for which a transform of the user's raised; True: go on,
-                this sample is void. None: raise it.
+            failed: called with the row and the error of a sample for which a transform of the user's raised; True:
+                skip this sample. None: raise the error.
 
         Raises:
-            IndexError: there is no such index.
+            IndexError: an index is out of range.
             Exception: what the dataset raises for a file that cannot be read, before any transform of the user's is
                 called; or what these raise.
         """
@@ -229,7 +229,7 @@ class FusedDataset:
         return isinstance(image, TensorLeaf) and (image.dtype, image.shape) == (yields.dtype, yields.shape)
 
     def decoded(self) -> dict[str, int]:
-        """Return how many images were decoded since this was asked last, by what decoded them."""
+        """Return how many images were decoded since the last call, by decoder."""
         return self.rows.counted()
 
     def _room(self, count: int, out: Tensor | None) -> Any:

@@ -63,7 +63,7 @@ def why_not(plan: Plan) -> str | None:
 
 
 class EncodedDataset(FusedDataset):
-    """Gives of each sample the file and what is to be made of it, for :class:`DeviceDecoding`.
+    """Loads for each sample the file and its cut, for :class:`DeviceDecoding`.
 
     Raises:
         ConfigError: as :class:`FusedDataset`; or a device cannot decode its files.
@@ -114,7 +114,7 @@ class DeviceDecoding:
         device: where.
         channels_last: how the images lie.
         tail: the dataset's steps after its crops, resizes and flips; None: there are none.
-        count: is told how many images were decoded, by what decoded them.
+        count: called with the numbers of decoded images, by decoder.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """The parameters of a chunk of samples, from their keys: drawn by one vectorised call a step.
 
 In: the names of samples, and the sizes of their images. Out: what each step needs for each of them, the same in
-whatever chunk, batch or worker a sample is made, by whatever executor, and on the host as on the device. Pure.
+every chunk, batch and worker, for every executor, on the host and on the device. Pure.
 """
 
 from __future__ import annotations

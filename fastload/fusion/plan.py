@@ -16,11 +16,11 @@ from torch import Tensor
 from ..transforms.base import Transform
 from ..transforms.compose import Compose
 from ..transforms.gather import memory_format_of
-from ..transforms.sample import Kind, SampleTransform, State
+from ..transforms.sample import Kind, NotRecognised, SampleTransform, State
 from ..transforms.values import Normalize
 from .originals import replaced
 from .recognition import Pipeline, recognise_transform
-from .sources import NotKnown, Source, counts, leaves, source_of
+from .sources import Source, counts, leaves, source_of
 from .stages import Stages, fits, names_of, size_after, stages_of
 
 # Columns that the name of a stage may take.
@@ -59,27 +59,27 @@ class Part:
     source: Source
     pipeline: Pipeline
     moved: int = 0
-    """How many of the last steps a batched transform does."""
+    """How many of the last steps a batched transform does on the device."""
 
     @property
     def steps(self) -> tuple[SampleTransform, ...]:
-        """Those that are done sample by sample, or chunk by chunk, in the workers."""
+        """The steps that the workers do."""
         return self.pipeline.steps[: len(self.pipeline.steps) - self.moved]
 
     @property
     def states(self) -> tuple[State, ...]:
-        """What the image is before each of these, and after the last."""
+        """The state before each of these steps, and after the last."""
         return self.pipeline.states[: len(self.steps) + 1]
 
     @property
     def stages(self) -> Stages:
-        """Which of these are done together."""
+        """The stages of these steps."""
         whole = not self.pipeline.rest and (self.moved > 0 or self.states[-1].kind != "PIL")
         return stages_of(self.source, self.steps, self.states, whole=whole)
 
     @property
     def yields(self) -> Yields | None:
-        """What the workers give; None if an unknown transform has the last word."""
+        """What the workers make; None if an unknown transform comes last."""
         if self.pipeline.rest:
             return None
         state, size = self.states[-1], size_after(self.source, self.steps)
@@ -120,13 +120,13 @@ class Plan:
     reason: str | None
     """Why the dataset is not fused; None if it is."""
     rows: str = "Pillow"
-    """What makes rows of files."""
+    """The name of the decoder that makes rows of files."""
     blocks: str = "torch"
-    """What makes blocks of datasets in memory."""
+    """The name of what makes blocks of datasets in memory."""
 
     @property
     def fused(self) -> bool:
-        """Whether there is anything that is not done as ever."""
+        """Whether anything is fused."""
         return self.reason is None
 
     @property
@@ -148,7 +148,7 @@ class Plan:
 
     @property
     def calls_user_code(self) -> bool:
-        """Whether a transform or target_transform of the user's is called, for which generators are to be seeded."""
+        """Whether a transform or target_transform of the user's is called, for which generators must be seeded."""
         return any(part.pipeline.rest or part.source.target_transform for part in self.parts)
 
     def split(self, device: bool) -> tuple[Plan, FusedTail | None]:
@@ -245,7 +245,7 @@ def recognise(dataset: Any) -> Plan:
             source = source_of(leaf)
             source = source if count is None else replace(source, count=count)
             parts.append(Part(source=source, pipeline=recognise_transform(leaf.transform, source.state)))
-    except NotKnown as why:
+    except NotRecognised as why:
         return Plan(dataset=name, parts=(), reason=str(why))
     reason = None if any(part.steps for part in parts) else "no transform of it is known"
     return Plan(dataset=name, parts=tuple(parts), reason=reason if parts else "it is made of no datasets")

@@ -1,6 +1,6 @@
 """torchvision's transforms -> steps, as far as they are known.
 
-In: a dataset's ``transform``, whatever it is, and what the dataset hands it. Out: the steps from the first transform
+In: a dataset's ``transform``, of any type, and the images that it gets. Out: the steps from the first transform
 on, and why the first one that is not known is not. Objects are looked at: nothing of the user's is called, nothing
 drawn.
 

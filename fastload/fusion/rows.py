@@ -28,7 +28,7 @@ def num_cut(steps: Sequence[SampleTransform], states: Sequence[State], *, throug
     Args:
         steps: all.
         states: before each of them, and after the last.
-        through: go on where the image becomes a tensor, as far as pixels only move.
+        through: continue after the image has become a tensor, as long as pixels only move.
     """
     resized = flipped = False
     for place, (step, state) in enumerate(zip(steps, states, strict=False)):

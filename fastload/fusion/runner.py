@@ -92,7 +92,7 @@ class Runner:
         self._native_blocks = native_blocks and len(self._chain) <= 1
 
     def ask_for(self, indices: Sequence[Any]) -> None:
-        """Let the kernel begin to read the samples' files, if they are files."""
+        """Ask the kernel to read the samples' files ahead, if they are files."""
         if not isinstance(self.reader, ArrayReader):
             self.reader.ask_for(indices)
 

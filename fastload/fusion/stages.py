@@ -1,4 +1,4 @@
-"""Which steps are done together, and where.
+"""The stages of a pipeline: which steps are done together.
 
 ::
 
@@ -26,28 +26,28 @@ from .sources import Source
 
 
 class Stages(NamedTuple):
-    """Numbers of steps: each stage begins where the one before it ends."""
+    """Places in the list of steps where each stage ends; the next one begins there."""
 
     head: int
-    """Those of the row, or of the block."""
+    """The end of the row or block."""
     cropped: bool
-    """Whether the first one after them is a random crop of a tensor, resized, of which the row does the crop."""
+    """Whether the next step is a RandomResizedCrop of a tensor, of which the row does the crop."""
     alone: int
-    """Those that torchvision's functions do, sample by sample."""
+    """The end of the steps that torchvision's functions do, sample by sample."""
     values: int
-    """Those that are one function of a value."""
+    """The end of the steps that are one function of a value."""
     direct: bool
-    """Whether the result is written into the batch: all steps are known, and all images of one size in the end."""
+    """Whether the result is written into the batch: all steps are known, and all results have one size."""
 
 
 def stages_of(source: Source, steps: Sequence[SampleTransform], states: Sequence[State], *, whole: bool) -> Stages:
-    """Return which steps are done together.
+    """Return the stages of some steps.
 
     Args:
         source: where the images come from.
-        steps: that are to be done here.
+        steps: those of the workers.
         states: before each of them, and after the last.
-        whole: no unknown transform follows, and what comes out is to be a tensor.
+        whole: no unknown transform follows, and the result is a tensor.
     """
     count = len(steps)
     if not whole or size_after(source, steps) is None:

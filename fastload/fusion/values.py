@@ -1,4 +1,4 @@
-"""Pixels of uint8 -> the tensor's dtype and range: whatever steps that is, in one function.
+"""Pixels of uint8 -> the tensor's dtype and range: several steps as one function.
 
 In: the steps from the decoded pixels to the values that are yielded, all of which look at one value at a time. Out: the
 256 values that there are for each channel, computed by torchvision's own functions, and a way to write them into a
@@ -34,13 +34,13 @@ class Values:
 
     def __init__(self, steps: Sequence[SampleTransform], state: State) -> None:
         self.table = _table(steps, state)
-        """[C, 256]: what becomes of each level."""
+        """[C, 256]: the value of each level."""
         self._operations = _operations(steps, self.table)
         self.copies = self.table.dtype == torch.uint8 and self._operations == []
         """Whether each level stays what it is."""
 
     def write(self, pixels: Tensor, out: Tensor) -> None:
-        """Write what becomes of pixels.
+        """Write the values of pixels.
 
         Args:
             pixels: [..., C, H, W], uint8, of any strides.

@@ -41,13 +41,13 @@ def whole(height: int, width: int) -> Cut:
 
 
 class Levels(Protocol):
-    """What becomes of the levels of uint8 pixels: see :class:`fastload.fusion.Values`."""
+    """A function of the levels of uint8 pixels: see :class:`fastload.fusion.Values`."""
 
     table: Tensor
-    """[3, 256]: what becomes of each level of each channel."""
+    """[3, 256]: the value of each level of each channel."""
 
     def write(self, pixels: Tensor, out: Tensor) -> None:
-        """Write what becomes of pixels [3, H, W] to ``out``, of the same shape and the table's dtype."""
+        """Write the values of pixels [3, H, W] to ``out``, of the same shape and the table's dtype."""
 
 
 class Decoder:
@@ -87,12 +87,12 @@ class Decoder:
         return cut_out(self.image(data), cut)
 
     def row(self, data: Data, cut: Cut, values: Levels, out: Tensor) -> None:
-        """Write what becomes of the pixels.
+        """Write the values of the pixels.
 
         Args:
             data: a file.
-            cut: what is made of it.
-            values: what becomes of each level.
+            cut: the part, size and flips.
+            values: the function of levels.
             out: [3, height, width] of the window, contiguous, of the table's dtype.
 
         Raises:

@@ -56,13 +56,13 @@ def _info(name: str) -> DecoderInfo:
 
 
 def chosen(decoder: str) -> tuple[str, str]:
-    """Return the decoder that a name means here, and the reason in words.
+    """Return the name of the decoder that is used, and why.
 
     Args:
         decoder: one of :data:`DECODERS`, or ``"auto"``: native where it is available, else Pillow.
 
     Raises:
-        ConfigError: there is no such decoder, or it is not available.
+        ConfigError: the decoder is unknown or not available.
     """
     if decoder == "auto":
         native = _info("native")
@@ -86,7 +86,7 @@ def make_decoder(decoder: str = "auto") -> Decoder:
     """Return a new decoder.
 
     Raises:
-        ConfigError: there is no such decoder, or it is not available.
+        ConfigError: the decoder is unknown or not available.
     """
     made: Decoder = DECODERS[chosen(decoder)[0]].make_decoder()
     return made
@@ -104,7 +104,7 @@ def decode(data: Data, decoder: str = "auto") -> Pixels:
             Pillow.
 
     Raises:
-        ConfigError: there is no such decoder, or it is not available.
+        ConfigError: the decoder is unknown or not available.
         PIL.UnidentifiedImageError: it is no image that Pillow knows.
         OSError: it is damaged.
         Exception: what else Pillow says of it.
@@ -122,7 +122,7 @@ class Loader:
         decoder: see :func:`decode`.
 
     Raises:
-        ConfigError: there is no such decoder, or it is not available.
+        ConfigError: the decoder is unknown or not available.
 
     Can be pickled; threads may share it. A fused :class:`fastload.DataLoader` knows it, and decodes by its own
     ``decoder``.

@@ -34,7 +34,7 @@ class TorchvisionDecoder(Decoder):
             if reason is None:
                 try:
                     image = PIL.Image.fromarray(_decoded(data))
-                except RuntimeError:  # also where Pillow bears it
+                except RuntimeError:  # also for files that Pillow accepts
                     reason = "damaged"
                 else:
                     image.info = dict(header.info)

@@ -122,7 +122,7 @@ def transformed(
         ``out``.
 
     Raises:
-        TypeError, ValueError: these are no such tensors, or they do not belong together.
+        TypeError, ValueError: a tensor has another dtype, shape or layout, or they do not fit together.
         IndexError: an index is not one of an image, or a place not one of its pixels; samples of ``out`` may have been
             written by then.
         MemoryError: there is none left.

@@ -278,7 +278,7 @@ def pixels_of_image(
 
     Args:
         pixels: [H, W, 3], or [H, W] of a grey image; uint8, the pixels of a row side by side.
-        cut: what is made of it.
+        cut: the part, size and flips.
         layout: of the result: one of ``LAYOUTS``. "L" has the first channel alone.
         order: None: that of the installed Pillow.
         level: the instruction set, at most; all compute the same.

@@ -166,7 +166,7 @@ class _SamplePolicy(_Policy, SampleTransform):
         return made
 
     def choices(self, stream: Stream) -> list[Choice]:
-        """Return what is done in each step, whatever the size of the images."""
+        """Return what each step does, which does not depend on the size of the images."""
         raise NotImplementedError
 
     def magnitudes(self, height: int, width: int, version: Version = "v2") -> Floats:

@@ -34,7 +34,7 @@ _ANY_KEY = bytes(16)
 
 
 class BatchShape(NamedTuple):
-    """The shape of a batch of images, in whatever layout they lie."""
+    """The shape of a batch of images, in either layout."""
 
     num: int
     channels: int
@@ -145,7 +145,7 @@ class Transform(nn.Module):
                 they were given.
 
         Raises:
-            TypeError, ValueError: these are no such images, or no such parameters: see
+            TypeError, ValueError: the images or parameters are not as described: see
                 :func:`fastload.transforms.params.check_params`.
         """
         check_images(images, self, self.layout)
@@ -154,7 +154,7 @@ class Transform(nn.Module):
         return (changed, params) if return_params else changed
 
     def applied(self, images: Tensor, params: Any) -> Tensor:
-        """Return the transformed images, in whatever layout they lie, given parameters on their device.
+        """Return the transformed images, in either layout, given parameters on their device.
 
         Not in the caller's ``torch.autocast``: a transform says itself in which dtypes it computes.
         """
@@ -172,7 +172,7 @@ def without_autocast(device: torch.device) -> contextlib.AbstractContextManager[
 
 
 def shape_of(images: Tensor, layout: Layout) -> BatchShape:
-    """Return the shape of a batch, in whatever layout it lies."""
+    """Return the shape of a batch in either layout."""
     if layout == "NHWC":
         num, height, width, channels = images.shape
         return BatchShape(num, channels, height, width)
@@ -212,7 +212,7 @@ def check_probability(name: str, value: object) -> float:
     """Return a probability.
 
     Raises:
-        ConfigError: it is no number in [0, 1].
+        ConfigError: it is not a number in [0, 1].
     """
     number = check_number(name, value)
     if not 0 <= number <= 1:
@@ -224,7 +224,7 @@ def check_number(name: str, value: object) -> float:
     """Return a finite number.
 
     Raises:
-        ConfigError: it is none.
+        ConfigError: it is not.
     """
     if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
         raise ConfigError(f"{name} must be a number, got {name}={value!r}")
@@ -234,7 +234,7 @@ def check_number(name: str, value: object) -> float:
 
 
 def check_flag(name: str, value: object) -> bool:
-    """Return whether.
+    """Return the value as a bool.
 
     Raises:
         ConfigError: it is neither True nor False.

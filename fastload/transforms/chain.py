@@ -36,7 +36,7 @@ class Stage(Transform):
     """
 
     where = ""
-    """How several stages are one, for ``print``."""
+    """Where several stages become one, for ``print``."""
 
     def __init__(self, members: Sequence[Transform]) -> None:
         super().__init__(layout=members[0].layout)

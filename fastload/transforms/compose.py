@@ -119,7 +119,7 @@ class Compose(Transform):
             The images; (images, labels) if there are labels.
 
         Raises:
-            TypeError, ValueError: these are no such images, or labels are missing.
+            TypeError, ValueError: the images are not as described, or labels are missing.
         """
         check_images(images, self, self.layout)
         if self.mixes and labels is None:

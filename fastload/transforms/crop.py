@@ -61,7 +61,7 @@ class RandomCrop(Moving, SampleTransform):
     ``crop(pad(image))`` of torchvision bit for bit.
 
     Raises:
-        ConfigError: one of the arguments is none of these.
+        ConfigError: an argument is out of its range, or of another type.
         ValueError: at the call: the image, padded, is smaller than ``size``, or too small for its padding.
 
     Source:

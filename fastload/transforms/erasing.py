@@ -76,7 +76,7 @@ class RandomErasing(_Erasing, SampleTransform):
     noise.
 
     Raises:
-        ConfigError: one of the arguments is none of these.
+        ConfigError: an argument is out of its range, or of another type.
         TypeError: at the call: noise for integers.
 
     Source:
@@ -186,7 +186,7 @@ class Cutout(_Erasing):
     erased.
 
     Raises:
-        ConfigError: one of the arguments is none of these.
+        ConfigError: an argument is out of its range, or of another type.
 
     Source:
         DeVries and Taylor, "Improved regularization of convolutional neural networks with cutout" (2017), whose code

@@ -50,7 +50,7 @@ class Moving(Transform):
     only_moves = True
     """Whether this one does; a subclass may depend on its arguments."""
     map_fill: Fill | None = None
-    """The value of pixels from nowhere; None: there are none such."""
+    """The value of pixels from outside of the image; None: there are none."""
 
     def steps(self, params: Params, shape: BatchShape, device: torch.device) -> tuple[list[Step], list[Step]]:
         """Return where the result's pixels come from, as steps along the rows and along the columns.

@@ -73,7 +73,7 @@ class Mix(Transform):
             (images, labels); labels are [N, num_classes], float32 or the dtype given.
 
         Raises:
-            TypeError, ValueError: these are no such images or labels. A class that is not below ``num_classes`` is an
+            TypeError, ValueError: the images or labels are not as described. A class not below ``num_classes`` is an
             IndexError or RuntimeError of torch's.
         """
         check_images(images, self, self.layout)

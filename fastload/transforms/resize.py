@@ -122,7 +122,7 @@ class Resize(_Resizing):
     :func:`fastload.transforms.resampling.resample`.
 
     Raises:
-        ConfigError: one of the arguments is none of these.
+        ConfigError: an argument is out of its range, or of another type.
         ValueError: at the call: a side of the result would be 0.
     """
 
@@ -204,7 +204,7 @@ def _nearest(start: Tensor, length: Tensor, size: int, exact: bool, num: int) ->
 
 
 class Attempts(NamedTuple):
-    """What a :class:`RandomResizedCrop` draws for N samples, whatever the sizes of their images."""
+    """What a :class:`RandomResizedCrop` draws for N samples before the sizes of their images are known."""
 
     share: Floats
     """[N, 10]: areas, in proportion to the image's."""
@@ -232,7 +232,7 @@ class RandomResizedCrop(_Resizing):
     the result equals torchvision's as it does for :class:`Resize`.
 
     Raises:
-        ConfigError: one of the arguments is none of these.
+        ConfigError: an argument is out of its range, or of another type.
 
     Source:
         Szegedy et al., "Going deeper with convolutions" (2015), section 6; as torchvision has it.

@@ -43,7 +43,7 @@ _PILLOW_NUMBERS = {1: "lanczos", 4: "box", 5: "hamming"}
 
 
 class NotRecognised(Exception):
-    """Why fusion does not recognise a transform of torchvision's."""
+    """Why fusion does not recognise a dataset or a transform."""
 
 
 class State(NamedTuple):
