@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from scripts import REPOSITORY, run
+
+pytestmark = pytest.mark.slow
 
 RANKS = '''
 import atexit, os, sys, threading, time

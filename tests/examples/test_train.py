@@ -69,12 +69,14 @@ def trained(folder: Path, *arguments: str, ranks: int = 1) -> str:
     return "\n".join(training.lines)
 
 
+@pytest.mark.interpreter
 def test_two_processes_learn_the_digits() -> None:
     result = run(*TORCHRUN, SCRIPT, "--epochs", "10", "--seed", "0")
     assert accuracy_of(result) >= 97.0
     assert [int(number) for number in EPOCH.findall(result.stdout)] == list(range(1, 11))  # each once: rank 0 only
 
 
+@pytest.mark.slow
 def test_output_that_is_no_terminal_is_plain_lines_of_80_columns_at_most() -> None:
     result = run(SCRIPT, "--epochs", "2", "--limit-batches", "5", "--workers", "1")
     assert accuracy_of(result) > 0
@@ -86,6 +88,7 @@ def test_output_that_is_no_terminal_is_plain_lines_of_80_columns_at_most() -> No
     assert not result.stderr
 
 
+@pytest.mark.slow
 def test_a_terminal_gets_a_progress_bar_that_is_gone_at_the_end() -> None:
     ours, theirs = pty.openpty()
     with subprocess.Popen(
@@ -132,6 +135,7 @@ def test_data_dir_with_one_tree_holds_out_every_fifth_image(tmp_path: Path) -> N
     assert output.startswith("24 images to train on, 6 to test (every fifth), 3 classes\n")
 
 
+@pytest.mark.slow
 def test_an_empty_data_dir_is_reported_by_rank_0_only(tmp_path: Path) -> None:
     result = run(*TORCHRUN, SCRIPT, "--data-dir", str(tmp_path))
     assert result.returncode != 0

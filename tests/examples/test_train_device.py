@@ -131,6 +131,7 @@ def test_products_are_in_tf32_where_that_is_asked_for() -> None:
     assert torch.get_float32_matmul_precision() == "high"
 
 
+@pytest.mark.slow
 def test_the_script_that_guards_steps_on_a_gpu_guards_all_but_two() -> None:
     script = Path(__file__).parents[1] / "guarded_training.py"
     words = ["--epochs", "1", "--limit-batches", "4", "--batch-size", "32", "--workers", "0", "--ema-decay", "0.9"]

@@ -253,6 +253,7 @@ def test_a_checkpoint_that_cannot_be_used_is_named_and_left_as_it_is(tmp_path: P
     assert path.read_bytes() == good
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
 def test_torchrun_that_is_told_to_end_lets_its_ranks_save_also_after_one_was_killed_and_all_began_anew(
     number: signal.Signals, tmp_path: Path
