@@ -51,6 +51,7 @@ class Drawing:
 
     def __init__(self, steps: Sequence[SampleTransform]) -> None:
         self._steps = list(zip(steps, names_of(steps), strict=True))
+        self._kinds = [(step.is_random, step.changes_size) for step in steps]
 
     def draw(self, draws: Draws, sizes: Sizes) -> list[Drawn]:
         """Return the parameters of N samples, for each step.
@@ -63,9 +64,9 @@ class Drawing:
             ValueError: an image is too small for a step.
         """
         drawn = []
-        for step, name in self._steps:
-            drawn.append(step.draw_samples(draws, name, sizes) if step.is_random else {})
-            sizes = sizes.after(step)
+        for (step, name), (is_random, changes_size) in zip(self._steps, self._kinds, strict=True):
+            drawn.append(step.draw_samples(draws, name, sizes) if is_random else {})
+            sizes = sizes.after(step) if changes_size else sizes
         return drawn
 
     def given(self, drawn: Sequence[Drawn], count: int) -> list[tuple[Any, ...]]:

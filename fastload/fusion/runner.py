@@ -90,6 +90,7 @@ class Runner:
         self._moves = [(place, one) for place, pair in enumerate(pairs) for one in _batched(*pair)]
         self._chain = compose([one for _, one in self._moves]) if self._moves and part.source.size is not None else []
         self._native_blocks = native_blocks and len(self._chain) <= 1
+        self._native: arrays.Repeated | None = None
 
     def ask_for(self, indices: Sequence[Any]) -> None:
         """Ask the kernel to read the samples' files ahead, if they are files."""
@@ -151,22 +152,17 @@ class Runner:
             values.write(self._block(chunk), out)
             return
         assert isinstance(self.reader, ArrayReader)
-        places = self.reader.places(chunk.indices)
         images, members = self.reader.images, [one for _, one in self._moves]
-        shape = BatchShape(len(places), *images.shape[1:])
-        rows, cols, _ = steps_of(members, self._params(chunk), shape, images.device)
-        fill = next((one.map_fill for one in members if one.map_fill is not None), None)
+        shape = BatchShape(len(chunk.indices), *images.shape[1:])
+        rows, cols, after = steps_of(members, self._params(chunk), shape, images.device)
         known = values.table.dtype in arrays.DTYPES
+        if self._native is None:
+            fill = next((one.map_fill for one in members if one.map_fill is not None), None)
+            levels = None if fill is None else fill_numbers("fill", fill, shape.channels, torch.uint8)
+            table = values.table if known and not values.copies else None
+            self._native = arrays.Repeated(images, (after.height, after.width), levels, table)
         pixels = out if known else torch.empty(out.shape, dtype=torch.uint8, device="cpu")
-        arrays.transformed(
-            images,
-            rows,
-            cols,
-            pixels,
-            indices=torch.from_numpy(places.astype(np.int64, copy=False)),
-            fill=None if fill is None else fill_numbers("fill", fill, shape.channels, torch.uint8),
-            table=values.table if known and not values.copies else None,
-        )
+        self._native.write(self.reader.places(chunk.indices).astype(np.int64, copy=False), rows, cols, pixels)
         if not known:
             values.write(pixels, out)
 

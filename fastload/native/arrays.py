@@ -12,6 +12,7 @@ import functools
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
+import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
@@ -147,6 +148,61 @@ def transformed(
     return out
 
 
+class Repeated:
+    """:func:`transformed` again and again, out of the same array: what is the same each time is checked once.
+
+    Args:
+        images: as for :func:`transformed`, and so the others; not to be moved.
+        size: height and width of the results.
+        fill: likewise.
+        table: likewise.
+
+    Threads may share it.
+
+    Raises:
+        TypeError, ValueError: as :func:`transformed`.
+    """
+
+    def __init__(self, images: Tensor, size: tuple[int, int], fill: Sequence[int] | None, table: Tensor | None) -> None:
+        dtype = torch.uint8 if table is None else table.dtype
+        out = torch.empty((1, images.shape[1], *size), dtype=dtype, device="cpu")
+        _check_images(images, out)
+        _check_rest(images, out, torch.zeros(1, dtype=torch.int64, device="cpu"), table)
+        self._images, self._shape, self._dtype = images, out.shape[1:], dtype
+        self._fill, self._held = fill, (table, None if fill is None else _fill(fill, images.shape[1]))
+        self._task = _task(images, out, self._held[1], table)
+
+    def write(self, places: Numbers, rows: Sequence[Step], cols: Sequence[Step], out: Tensor) -> None:
+        """Write a batch.
+
+        Args:
+            places: [N], int64, contiguous: which image each sample is.
+            rows: as for :func:`transformed`.
+            cols: likewise.
+            out: [N, C, h, w], contiguous, of the table's dtype.
+
+        Raises:
+            TypeError, ValueError, IndexError, MemoryError: as :func:`transformed`.
+        """
+        num = len(out)
+        if out.shape[1:] != self._shape or out.dtype != self._dtype or not out.is_contiguous():
+            raise TypeError(
+                f"out must be contiguous, {self._dtype} of shape (N, *{tuple(self._shape)}), got {out.dtype} of shape "
+                f"{tuple(out.shape)}"
+            )
+        if places.dtype != np.int64 or places.shape != (num,) or not places.flags.c_contiguous:
+            raise TypeError(f"places must be contiguous, int64 of shape {(num,)}, got {places.dtype} {places.shape}")
+        if num and int(places.view(np.uint64).max()) >= len(self._images):  # what is below 0, too
+            raise IndexError(f"places must be in [0, {len(self._images)}), got {places.min()} to {places.max()}")
+        held: list[Any] = []  # what is pointed to lives as long as the call
+        steps = _steps(rows, num, "rows", held), _steps(cols, num, "cols", held)
+        task = _Task.from_buffer_copy(self._task)
+        task.indices, task.target = places.ctypes.data, out.data_ptr()
+        task.steps = ctypes.addressof(steps[0]), ctypes.addressof(steps[1])
+        task.num_steps = len(rows), len(cols)
+        _check_done(_run()(task, 0, num, _LEVELS - 1), self._images, self._fill)
+
+
 def _task(images: Tensor, out: Tensor, outside: Any, table: Tensor | None) -> _Task:
     """Return a task without indices and steps."""
     item = out.element_size()
@@ -239,8 +295,9 @@ def _steps(steps: Sequence[Step], num: int, axis: str, held: list[Any]) -> Any:
             continue
         if step.values is None:
             raise TypeError(f"a step of {axis} of the kind {step.kind.name} must have values")
-        values = step.values if step.values.dtype == torch.bool else step.values.to(torch.int64)
-        values = values.contiguous()
+        values = step.values
+        if values.dtype not in (torch.bool, torch.int64) or not values.is_contiguous():
+            values = values.to(torch.int64).contiguous()
         shape = (num, step.second) if step.kind == Kind.MAP else (num,)
         if tuple(values.shape) != shape or (step.kind == Kind.MAP and values.dtype == torch.bool):
             raise ValueError(
@@ -252,4 +309,4 @@ def _steps(steps: Sequence[Step], num: int, axis: str, held: list[Any]) -> Any:
     return made
 
 
-__all__ = ["DTYPES", "empty", "takes", "transformed"]
+__all__ = ["DTYPES", "Repeated", "empty", "takes", "transformed"]

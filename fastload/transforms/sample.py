@@ -254,9 +254,7 @@ class Sizes(NamedTuple):
         return [(np.flatnonzero(which == place), (int(h), int(w))) for place, (h, w) in enumerate(pairs)]
 
     def after(self, step: SampleTransform) -> Sizes:
-        """Return the sizes after a transform."""
-        if not step.changes_size:
-            return self
+        """Return the sizes after a transform that changes them."""
         common = self.common()
         if common is not None:
             size = step.size_after(*common)

@@ -275,12 +275,21 @@ def test_batches_too_large_for_the_cache_are_the_same(dtype, first):
         [Step(Kind.SHIFT, start, -4, 32), Step(Kind.FLIP, flip, 0, 32)]
         for start, flip in zip(starts, flips, strict=True)
     ]
-    results = [torch.zeros(num * 3072 + 1, dtype=dtype)[first : first + num * 3072].view(num, 3, 32, 32) for _ in "ab"]
-    for level, out in enumerate(results):
+    results = [torch.zeros(num * 3072 + 1, dtype=dtype)[first : first + num * 3072].view(num, 3, 32, 32) for _ in "abc"]
+    for level, out in enumerate(results[:2]):
         arrays.transformed(
             images, *sides, out, indices=places, fill=[7], table=table, level=level * (len(native.LEVELS) - 1)
         )
+    repeated = arrays.Repeated(images, (32, 32), [7], table)
+    repeated.write(places.numpy(), *sides, results[2])
     assert torch.equal(bits(results[0]), bits(results[1]))
+    assert torch.equal(bits(results[0]), bits(results[2]))
+    with pytest.raises(IndexError, match="places must be in"):
+        repeated.write(places.numpy() - 50, *sides, results[2])
+    with pytest.raises(TypeError, match="places must be contiguous"):
+        repeated.write(places.numpy()[::2], *sides, results[2])
+    with pytest.raises(TypeError, match="out must be contiguous"):
+        repeated.write(places.numpy(), *sides, results[2].double())
 
 
 def call(**changes: Any) -> Tensor:
