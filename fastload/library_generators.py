@@ -169,6 +169,3 @@ def shared_transforms(*roots: object) -> str:
     """Return the names of the transforms that all copies of these objects share; empty: there are none."""
     shared = [found.thing for found in _transforms_of(*roots, inside=False) if found.shared]
     return ", ".join(sorted({type(thing).__name__ for thing in shared}))
-
-
-__all__ = ["LibraryGenerators", "copies_for_thread", "shared_transforms", "warn_of_shared_transforms"]

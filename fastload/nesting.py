@@ -173,6 +173,3 @@ def _sequence_of(value: Sequence[Any], parts: list[Any]) -> Any:
         return type(value)(parts)  # type: ignore[call-arg]
     except TypeError:
         return parts
-
-
-__all__ = ["Key", "copied_but_tensors", "leaves_of", "map_leaves", "moves", "paths_of", "tensors_at", "tensors_in"]

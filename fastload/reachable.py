@@ -246,6 +246,3 @@ def _shallow(thing: Any) -> Any:
     for name, value in _attributes(thing):
         object.__setattr__(new, name, value)
     return new
-
-
-__all__ = ["CODE", "Found", "Step", "find", "with_others"]

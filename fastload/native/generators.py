@@ -298,6 +298,3 @@ class _Library:
 @functools.cache
 def _library() -> _Library:
     return _Library()
-
-
-__all__ = ["Run", "States", "why_not"]
