@@ -40,14 +40,24 @@ def tensors_in(value: Any, seen: set[int] | None = None, depth: int = 0) -> Iter
         return
     parts = _parts(value)
     if parts is None:
-        named = getattr(value, "__dict__", None)
-        parts = list(named.items()) if isinstance(named, dict) else []
-        for kind in type(value).__mro__:
-            slots = vars(kind).get("__slots__", ())
-            names = (slots,) if isinstance(slots, str) else slots
-            parts += [(name, getattr(value, name)) for name in names if hasattr(value, name)]
+        parts = list(attributes_of(value))
     for _, part in parts:
         yield from tensors_in(part, seen, depth + 1)
+
+
+def attributes_of(value: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the names and values of an object's own attributes, in ``__dict__`` and ``__slots__``."""
+    try:
+        yield from list(object.__getattribute__(value, "__dict__").items())
+    except AttributeError:
+        pass
+    for kind in type(value).__mro__:
+        slots = vars(kind).get("__slots__", ())
+        for name in (slots,) if isinstance(slots, str) else slots:
+            try:
+                yield name, object.__getattribute__(value, name)
+            except AttributeError:
+                pass
 
 
 def tensors_at(value: Any, kept: frozenset[str], path: str = "") -> Iterator[Tensor]:

@@ -19,6 +19,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from .nesting import attributes_of
+
 _MAX_OBJECTS = 20_000
 _MAX_ITEMS = 100
 _LEAVES = (str, bytes, bytearray, int, float, complex, type(None), np.ndarray, torch.Tensor, types.ModuleType, type)
@@ -101,27 +103,13 @@ def _held_by(holder: Any) -> Iterator[tuple[Step, Any]]:
         yield Step(ATTRIBUTE, "func"), holder.func
         yield Step(ATTRIBUTE, "args"), holder.args
         yield Step(ATTRIBUTE, "keywords"), holder.keywords
-    for name, value in _attributes(holder):
+    for name, value in attributes_of(holder):
         yield Step(ATTRIBUTE, name), value
     if not _is_of_a_library(type(holder)):
         for kind in type(holder).__mro__:
             if not _is_of_a_library(kind):
                 functions = (value for value in list(vars(kind).values()) if isinstance(value, types.FunctionType))
                 yield from ((Step(CODE, None), function) for function in functions)
-
-
-def _attributes(holder: Any) -> Iterator[tuple[str, Any]]:
-    try:
-        yield from list(object.__getattribute__(holder, "__dict__").items())
-    except AttributeError:
-        pass
-    for kind in type(holder).__mro__:
-        slots = vars(kind).get("__slots__", ())
-        for name in (slots,) if isinstance(slots, str) else slots:
-            try:
-                yield name, object.__getattribute__(holder, name)
-            except AttributeError:
-                pass
 
 
 def _named_by(function: types.FunctionType) -> Iterator[tuple[Step, Any]]:
@@ -238,6 +226,6 @@ def _shallow(thing: Any) -> Any:
     if isinstance(thing, (*_CONTAINERS, types.MethodType, functools.partial)):
         return copy.copy(thing)
     new = object.__new__(type(thing))
-    for name, value in _attributes(thing):
+    for name, value in attributes_of(thing):
         object.__setattr__(new, name, value)
     return new

@@ -22,6 +22,7 @@ from torch.utils.data import BatchSampler, Dataset, IterableDataset, Sampler, Se
 from torch.utils.data import DistributedSampler as TorchDistributedSampler
 
 from .errors import StateError
+from .nesting import attributes_of
 from .passes import samplers_of
 from .sampling import DistributedBatchSampler, DistributedSampler, KeyedSampler
 
@@ -165,13 +166,7 @@ def _held_by(holder: Any) -> list[tuple[Any, Any]]:
         return sorted(itertools.islice(holder.items(), _MAX_ITEMS), key=lambda item: str(item[0]))
     if isinstance(holder, (list, tuple)):
         return list(enumerate(holder[:_MAX_ITEMS]))
-    found = dict(getattr(holder, "__dict__", {}))
-    for kind in type(holder).__mro__:
-        slots = vars(kind).get("__slots__", ())
-        for name in (slots,) if isinstance(slots, str) else slots:
-            if hasattr(holder, name):
-                found[name] = getattr(holder, name)
-    return sorted(found.items())
+    return sorted(dict(attributes_of(holder)).items())
 
 
 def _is_generator(value: Any) -> bool:
