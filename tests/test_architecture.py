@@ -143,6 +143,7 @@ ORDER = [
     "device",
     "transforms.batches",
     "transforms.arguments",
+    "transforms.sample",
     "transforms.steps",
     "transforms.recipe",
     "native.arrays",
@@ -174,10 +175,7 @@ ORDER = [
     "images.nvjpeg",
     "images.choice",
     "images",
-    "fusion.step",
-    "fusion.geometry_steps",
-    "fusion.color_steps",
-    "fusion.value_steps",
+    "fusion.conversions",
     "fusion.recognition",
     "fusion.originals",
     "fusion.changes",
@@ -185,7 +183,6 @@ ORDER = [
     "fusion.readers",
     "fusion.values",
     "fusion.rows",
-    "fusion.blocks",
     "fusion.stages",
     "fusion.plan",
     "fusion.parameters",
@@ -193,7 +190,6 @@ ORDER = [
     "fusion.dataset",
     "fusion.encoded",
     "fusion",
-    "fusion.native_makers",
     "fusing",
     "decisions",
     "sampler_generators",
@@ -216,7 +212,6 @@ ORDER = [
     "verification.hashing",
     "verification.plan",
     "verification.report",
-    "verification.progress",
     "verification.copies",
     "verification.subject",
     "verification.record",
@@ -237,7 +232,6 @@ ORDER = [
     "explain.command",
     "tune.report",
     "tune.finding",
-    "tune.run",
     "tune.script",
     "tune.command",
     "doctor",
@@ -300,13 +294,11 @@ PURE = [
     "transforms.base",
     "batch_keys",
     "nesting",
-    "fusion.step",
     "fusion.recognition",
     "fusion.sources",
     "fusion.stages",
     "fusion.plan",
     "fusion.parameters",
-    "fusion.blocks",
     "decisions",
     "verification.hashing",
     "verification.plan",
@@ -528,6 +520,7 @@ write()
 """
 
 
+@pytest.mark.interpreter
 def test_a_plain_loader_runs_few_files_and_lines(tmp_path):
     done = subprocess.run(
         [sys.executable, "-c", _TRACED, str(tmp_path), str(PACKAGE)], capture_output=True, text=True, timeout=120
