@@ -304,10 +304,10 @@ def whatif(options: argparse.Namespace, command: list[str]) -> int:
     from .errors import ConfigError
     from .inject import put_first
     from .profiling.command import FolderError
-    from .profiling.whatif_command import what_if
+    from .profiling.whatif_command import Launcher, what_if
 
     try:
-        return what_if(options, lambda words: _program(words, "profile"), put_first, injected_environment)
+        return what_if(options, Launcher(lambda words: _program(words, "profile"), put_first, injected_environment))
     except (ConfigError, FolderError) as error:
         raise UsageError(str(error)) from error
 

@@ -16,10 +16,10 @@ from fastload import cli
 from fastload.errors import TraceError
 from fastload.profiling.analysis import Analysis, Interval, State
 from fastload.profiling.command import write_reports
-from fastload.profiling.compare import Comparison, compare, difference, in_words
+from fastload.profiling.compare import Comparison, compare, comparison_lines, difference
 from fastload.profiling.page import page
 from fastload.profiling.perfetto import trace_json
-from fastload.profiling.summary import card, print_card
+from fastload.profiling.summary import print_summary, summary
 from fastload.profiling.text import GROUPS, state_group, state_meaning, state_name
 
 KINDS = all_kinds()
@@ -33,7 +33,7 @@ def test_json_makes_the_same_analysis_again(kind):
 @pytest.mark.parametrize("columns", [50, 80, 100])
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_card_keeps_to_its_columns_but_for_code_and_holds_no_control(kind, columns):
-    lines = ["".join(text for text, _ in line) for line in card(KINDS[kind], columns)]
+    lines = ["".join(text for text, _ in line) for line in summary(KINDS[kind], columns)]
     code = {f"{'':10}{part}" for fix in KINDS[kind].fixes for part in fix.change.split("\n")}
     assert [
         line for line in lines if len(line) > columns and line not in code and line[10:12] not in ("- ", "+ ")
@@ -43,7 +43,7 @@ def test_the_card_keeps_to_its_columns_but_for_code_and_holds_no_control(kind, c
 
 def test_the_card_is_plain_where_no_terminal_is():
     file = io.StringIO()
-    print_card(analysis("read"), file)
+    print_summary(analysis("read"), file)
     assert "read-bound (severe)" in file.getvalue()
     assert "\x1b" not in file.getvalue()
 
@@ -94,7 +94,7 @@ def test_arrows_lead_from_every_task_to_the_step_that_took_its_batch():
 
 def said(comparison: Comparison, columns: int = 80) -> list[str]:
     """Return the lines of a comparison."""
-    return ["".join(text for text, _ in line) for line in in_words(comparison, columns)]
+    return ["".join(text for text, _ in line) for line in comparison_lines(comparison, columns)]
 
 
 def test_a_difference_has_the_interval_of_both():

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from profiled import profile, write
 from test_blame import MS, rank_of, ranks, step_of, task_of
-from test_reading import recording
+from test_reader import recording
 from test_whatif import recorded
 
 from fastload.profiling.analysis import Analysis
@@ -68,8 +68,8 @@ def test_samples_that_stand_for_others_and_take_no_time_share_their_tasks():
         task = task_of(begun, begun + 10 * MS, samples=[Sample(begun, begun, 0, 0, 0, 16)])
         steps.append(step_of(number, begun, begun + 10 * MS, [task], loop_ns=10 * MS))
     demands = measure(rank_of(steps), 0)
-    assert [len(batch.samples) for batch in demands.passes[0]] == [16] * 60
-    assert sum(map(sum, demands.passes[0][0].samples)) == pytest.approx(10 * MS)
+    assert [len(batch.samples) for batch in demands.epochs[0]] == [16] * 60
+    assert sum(map(sum, demands.epochs[0][0].samples)) == pytest.approx(10 * MS)
 
 
 def test_a_stall_of_which_nothing_is_known_has_no_verdict():

@@ -57,7 +57,7 @@ def test_what_others_have_just_read_is_what_the_next_stretch_begins_with() -> No
     told(queue, system, cpu=MS)
     system.ready += 7 * MS
     clocks: Any = system
-    queue.know(clocks, system.runnable())
+    queue.set(clocks, system.runnable())
     assert told(queue, system, cpu=MS, blocked=9 * MS) == 0
 
 

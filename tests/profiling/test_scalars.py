@@ -12,7 +12,7 @@ from profile_analyses import analysis, bare, hostile, rank
 from fastload import cli
 from fastload.errors import ConfigError
 from fastload.profiling.command import write_reports
-from fastload.profiling.tensorboard import write_scalars
+from fastload.profiling.scalars import write_scalars
 
 
 class Kept:
