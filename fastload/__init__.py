@@ -24,12 +24,13 @@ if TYPE_CHECKING:
         StateError,
         WorkerDied,
     )
-    from .failures import FailedSample
     from .installation import install, uninstall
-    from .loader import DataLoader, Statistics
+    from .loader import DataLoader
+    from .on_error import FailedSample
     from .profiling.api import profile
     from .replaying import replay
     from .sampling import DistributedBatchSampler, DistributedSampler
+    from .statistics import Statistics
     from .verification.report import VerifyReport
     from .verification.run import verify
 
@@ -62,8 +63,8 @@ _MODULE_OF = {
     "DataLoader": "loader",
     "DistributedBatchSampler": "sampling",
     "DistributedSampler": "sampling",
-    "FailedSample": "failures",
-    "Statistics": "loader",
+    "FailedSample": "on_error",
+    "Statistics": "statistics",
     "VerifyReport": "verification.report",
     "install": "installation",
     "prefetch": "device",

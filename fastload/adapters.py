@@ -33,30 +33,19 @@ from torch.utils.data import IterableDataset
 
 from fastload.defaults import own_argument_names
 from fastload.errors import ConfigError
-from fastload.exit_report import report_at_exit_if_asked
-from fastload.inject.fastload_hook import after_import
 from fastload.passes import our_sampler, seed_of
 from fastload.sampling import DistributedBatchSampler
 
 # The loader that Accelerate is taking apart in this thread.
 _taken_apart: ContextVar[object] = ContextVar("_taken_apart", default=None)
 
-_watching = False
 
-
-def adapt_loaded_libraries() -> None:
-    """Adapt each library that needs it: at once if it has been imported, else right after its import.
-
-    Also the place where the report of :mod:`fastload.exit_report` is switched on, if the environment asks for it.
-    Called whenever a :class:`fastload.DataLoader` is constructed; after the first time it does nothing.
-    """
-    global _watching
-    if not _watching:
-        _watching = True
-        report_at_exit_if_asked()
-        after_import("accelerate.data_loader", _adapt_accelerate)
-        after_import("lightning.pytorch.loops.fit_loop", _adapt_lightning)
-        after_import("pytorch_lightning.loops.fit_loop", _adapt_lightning)
+def adapt(library: ModuleType) -> None:
+    """Adapt a library, given the module of it that has just been imported: see ``ADAPTED_LIBRARIES`` in loader.py."""
+    if library.__name__ == "accelerate.data_loader":
+        _adapt_accelerate(library)
+    else:
+        _adapt_lightning(library)
 
 
 def own_arguments(loader: object) -> dict[str, Any]:

@@ -10,9 +10,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from .compat import reraise, worker_collate, wrap_exception
-from .failures import NothingLeft
-from .layout import DoesNotFit, Layout
-from .layout_book import LayoutBook
+from .errors import NothingLeft
+from .layout import DoesNotFit, Layout, LayoutBook
 from .plan import WorkItem
 from .workers.fetch import OWN_LAYOUT, ROWS, SAMPLES, WHOLE, Result
 from .workers.pool import Pool

@@ -6,26 +6,11 @@ or worker it came by. Pure.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
-
 import numpy as np
 
+from .plan import Origin
 from .seeding import ALL_EPOCHS, BATCH, Keys
 from .transforms.draws import Draws
-
-
-class Origin(NamedTuple):
-    """Where a batch comes from."""
-
-    epoch: int
-    """Enters the key."""
-    position: int
-    """Of its first sample, in the epoch's global order."""
-    indices: Any
-    """What the sampler gave; None: nothing names the samples, and the position is the whole batch's."""
-    left_out: Sequence[int] = ()
-    """Places in it of samples that the batch goes without."""
 
 
 class BatchKeys:
@@ -72,4 +57,4 @@ class BatchKeys:
         return Draws(key, ids[places] if origin.left_out else ids, repeats, epochs=epochs)
 
 
-__all__ = ["BatchKeys", "Origin"]
+__all__ = ["BatchKeys"]

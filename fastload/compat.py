@@ -22,7 +22,7 @@ from torch.utils.data._utils import worker
 from torch.utils.data.dataloader import _BaseDataLoaderIter, _sharding_worker_init_fn
 from torch.utils.data.graph_settings import apply_random_seed
 
-from .failures import SampleNote, add_note
+from .errors import SampleNote, add_note
 
 SAMPLER_MODULE = SequentialSampler.__module__
 BaseIterator: Any = _BaseDataLoaderIter
@@ -33,6 +33,14 @@ _collate_map: dict[Any, Callable[..., Any]] = _collate.default_collate_fn_map
 _torch_collate_map = dict(_collate_map)
 
 _thread = threading.local()
+
+
+class _Process:
+    is_worker = False
+    """Whether this process only makes samples; worker_process.py sets it."""
+
+
+process = _Process()
 
 
 def pin_memory(batch: Any, device: Any = None) -> Any:
@@ -246,6 +254,7 @@ __all__ = [
     "make_worker_rng",
     "pin_memory",
     "pin_on_device",
+    "process",
     "seed_iter_data_pipe",
     "set_process_worker_info",
     "set_thread_name",

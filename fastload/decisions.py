@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from typing import Any
 
@@ -92,6 +93,16 @@ def _decide_seeding(loader: Any, iterable: bool) -> tuple[bool, str]:
     if seeding.draws_nothing(loader.dataset) and compat.collates_by_default(loader.collate_fn):
         return False, "none: the dataset is known to draw nothing"
     return True, f"each sample, by its {'index' if ids_are_indices(loader) else 'position in the epoch'}"
+
+
+def decodes_late(loader: Any, fused: Any) -> bool:
+    """Whether the images of samples that the dataset loads itself are decoded late: see :mod:`fastload.late`."""
+    late = loader.fuse is not False and fused is None
+    if late and "PIL.Image" in sys.modules:
+        from .late import opener
+
+        opener.why_not()  # cached here, so that forked workers have it
+    return late
 
 
 def ids_are_indices(loader: Any) -> bool:

@@ -16,19 +16,20 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from . import observe
 from .assembly import Assembly
-from .batch_keys import Origin
 from .compat import reraise
-from .errors import DatasetError, LoadTimeout, NotReady, WorkerDied
-from .failures import FailureLog, NothingLeft, PassFailures
-from .layout_book import LayoutBook
-from .plan import WHOLE_BATCH, WorkItem, choose_chunk_size, chunk_bounds
+from .errors import DatasetError, LoadTimeout, NothingLeft, NotReady, WorkerDied
+from .layout import LayoutBook
+from .plan import WHOLE_BATCH, Origin, WorkItem, choose_chunk_size, chunk_bounds
 from .shard import Shard
 from .workers.fetch import ERROR, EXHAUSTED, FAILED_START, START, UNSENDABLE, Result
 from .workers.pool import Pool
+
+if TYPE_CHECKING:
+    from .on_error import FailureLog, PassFailures
 
 
 @dataclass(slots=True)
@@ -59,8 +60,16 @@ class Counts:
     decoded: dict[str, int] = field(default_factory=dict)
     """Images decoded from files, by what decoded them."""
     waited_ns: int = 0
-    failures: FailureLog = field(default_factory=FailureLog)
-    """Samples that could not be loaded."""
+    failures: FailureLog | None = None
+    """Samples that could not be loaded; None where their errors are raised."""
+
+    def epoch_failures(self, epoch: int, limit: int) -> PassFailures:
+        """Return what records the failed samples of an epoch in which at most ``limit`` may fail."""
+        from .on_error import FailureLog
+
+        if self.failures is None:
+            self.failures = FailureLog()
+        return self.failures.begin(epoch, limit)
 
     def count(self, num_samples: int, reason: str | None) -> None:
         """Count a batch handed out; ``reason`` is why it had no layout."""
@@ -146,8 +155,8 @@ class Delivery:
         number of its batches so far."""
         self.origins: deque[Origin] | None = None
         """For each batch that was given out, where it comes from; None: nobody asks."""
-        self.failures = PassFailures(counts.failures, epoch=0, limit=0)
-        """Takes down the failed samples of this iteration."""
+        self.failures: PassFailures | None = None
+        """Records the failed samples of this iteration; None where their errors are raised."""
         self.passed_over: list[int] = []
         """Of each batch of this iteration of which nothing was left: how many were given out before it."""
         self._given = 0
@@ -564,7 +573,7 @@ class Delivery:
         failures = [
             failure._replace(row=item.row + failure.row) for item, result in parts for failure in result.failures
         ]
-        if failures:
+        if failures and self.failures is not None:
             try:
                 self.failures.note(failures)
             except DatasetError:

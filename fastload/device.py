@@ -26,10 +26,10 @@ from typing import Any, NamedTuple, Protocol
 import torch
 
 from .errors import ConfigError, LoadTimeout, NotReady
-from .moving import Moved, Mover
+from .moving import Backlog, Moved, Mover
 from .nesting import Key
 from .sampling import as_integer
-from .streams import Event, device_of, streams_of
+from .streams import Event, device_of, keep_in_children, streams_of
 
 
 class Loaded(NamedTuple):
@@ -93,7 +93,9 @@ class DeviceAhead:
         self._begun = False
         self._ended = False
         self._pid = os.getpid()
-        mover.begin(self)
+        self._backlog: Backlog | None = mover.begin(self)
+        """None: the iteration has ended."""
+        keep_in_children(self)
 
     def next(self) -> Any:
         """Return the next batch, on the device. Blocks for the host's part, and where the device is far behind.
@@ -101,12 +103,12 @@ class DeviceAhead:
         Raises:
             Exception: as the source does, at the same place; or what the copy or transform raised.
         """
-        self._mover.asked()
+        if self._backlog is None:
+            raise StopIteration
+        self._mover.check_process()
+        self._backlog.asked()
         self._let_go()
         if not self._ready:
-            if self._ended:
-                self._mover.end(self)
-                raise StopIteration
             self._take(self._source.next)
         if self._begun:
             self._fill()
@@ -114,16 +116,37 @@ class DeviceAhead:
         moved, self.last = self._ready.popleft()
         self.last_event = None
         if isinstance(moved, BaseException):
+            if isinstance(moved, StopIteration):
+                self._end()
             try:
                 raise moved
             finally:
                 del moved  # or its traceback would hold a frame that holds it
+        return self._hand_out(moved)
+
+    def _hand_out(self, moved: Moved) -> Any:
         self.last_event = moved.event
-        return self._mover.hand_out(moved.made, moved.event)
+        assert self._backlog is not None
+        self._backlog.given_to(self._mover.lend(moved.made, moved.event, None))
+        return moved.made
+
+    def move_now(self, loaded: Loaded) -> Any:
+        """Return a batch that does not come from the source, on the device; it was not copied ahead of time.
+
+        Raises:
+            Exception: what the copy or transform raised.
+        """
+        assert self._backlog is not None
+        self._backlog.asked()
+        self._make_room()
+        moved = self._mover.move(loaded.batch, loaded.draws, borrowed=loaded.borrowed)
+        self._hold(moved.copied, loaded.batch)
+        return self._hand_out(moved)
 
     def _fill(self) -> None:
         while len(self._ready) <= self._depth and not self._ended:
-            if not self._mover.has_room(self._most_on_device - len(self._ready)):
+            assert self._backlog is not None
+            if not self._backlog.has_room(self._most_on_device - len(self._ready)):
                 return
             try:
                 self._take(self._source.next if self._patient else self._source.next_nowait)
@@ -142,14 +165,13 @@ class DeviceAhead:
                 raise
             except StopIteration as error:
                 self._ended = True
-                self._mover.end(self)
                 self._ready.append(_Ready(error))
                 return
             except Exception as error:
                 self._ready.append(_Ready(error))
                 return
         loaded = self._unmoved  # an interrupt leaves it for the next time
-        self._mover.make_room(self._most_on_device - len(self._ready))
+        self._make_room()
         noted = loaded._replace(batch=None)
         try:
             moved = self._mover.move(loaded.batch, loaded.draws, borrowed=loaded.borrowed)
@@ -160,6 +182,10 @@ class DeviceAhead:
             self._hold(moved.copied, loaded.batch)
             self._ready.append(_Ready(moved, noted))
         self._unmoved = None
+
+    def _make_room(self) -> None:
+        assert self._backlog is not None
+        self._backlog.make_room(self._most_on_device - len(self._ready))
 
     def _hold(self, event: Event | None, batch: Any) -> None:
         if event is not None:
@@ -172,8 +198,9 @@ class DeviceAhead:
     def drop(self) -> None:
         """Forget what is under way, for a new iteration. Waits for the copies that are."""
         self._forget()
+        self._end()
         self._begun = self._ended = False
-        self._mover.begin(self)
+        self._backlog = self._mover.begin(self)
 
     def close(self) -> None:
         """Forget everything. Waits for the copies that are under way, since they read the host's memory."""
@@ -181,12 +208,19 @@ class DeviceAhead:
             self._forget()
         finally:
             self._ended = True
-            self._mover.end(self)
+            self._end()
+
+    def _end(self) -> None:
+        backlog, self._backlog = self._backlog, None
+        if backlog is not None:
+            self._mover.end(self, backlog)
 
     def _forget(self) -> None:
-        if self._pid != os.getpid():  # a child, which has no device; its parent keeps what is being copied
-            self._host.clear()
-        elif self._unmoved is not None and (event := self._mover.mark()) is not None:
+        if self._pid != os.getpid():  # see NOTE [Forked processes] in streams.py
+            self._ready, self._host = deque(), deque()
+            self._unmoved = self._backlog = None
+            return
+        if self._unmoved is not None and (event := self._mover.mark()) is not None:
             event.synchronize()  # an interrupt may have left it half moved
         self._unmoved = None
         self._ready.clear()

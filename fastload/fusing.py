@@ -151,6 +151,7 @@ def _decoded_there(loader: Any, plan: Plan, tail: FusedTail | None, seed: int) -
         assert plan.yields is not None
         assert plan.yields.shape is not None
         decoding = DeviceDecoding(
+            loader.dataset,
             plan.yields.shape[1:],
             device_of(loader.device),
             loader.channels_last,
@@ -159,16 +160,6 @@ def _decoded_there(loader: Any, plan: Plan, tail: FusedTail | None, seed: int) -
         )
         loader._runtime.tail = known = plan, decoding
     return dataset, known[1]
-
-
-def decodes_late(loader: Any, fused: FusedDataset | None) -> bool:
-    """Whether the images of samples that the dataset loads itself are decoded late: see :mod:`fastload.late`."""
-    late = loader.fuse is not False and fused is None
-    if late and "PIL.Image" in sys.modules:
-        from .late import opener
-
-        opener.why_not()  # tried here once, so that workers that are forked know it
-    return late
 
 
 def images_in_words(loader: Any) -> str | None:
@@ -245,7 +236,6 @@ __all__ = [
     "check_can_fuse",
     "decoder_of",
     "decodes",
-    "decodes_late",
     "does_steps",
     "fused_of",
     "images_in_words",

@@ -15,48 +15,46 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch.utils.data import IterableDataset
 
 from . import compat, observe, seeding
-from .agreement import compare_ranks
-from .batch_keys import BatchKeys, Origin
-from .decisions import Decisions, decide, ids_are_indices
+from .decisions import Decisions, decide, decodes_late, ids_are_indices
 from .delivery import Counts, Delivery, Upcoming
-from .device import DeviceAhead, Loaded
-from .errors import LoadTimeout, NotReady, WorkerDied
-from .failures import NothingLeft
-from .forgiving import tolerance_of
-from .fusing import decodes_late, fused_of
-from .layout_book import LayoutBook
+from .errors import LoadTimeout, NothingLeft, NotReady, WorkerDied
+from .layout import LayoutBook
 from .library_generators import LibraryGenerators
-from .moving import Mover
-from .page_lock import PageLock
 from .passes import Pass, known_batches, our_sampler, seed_of
-from .pinning import PinnedAhead
-from .plan import slots_in_flight
-from .resident import Columns
+from .plan import Origin, slots_in_flight
 from .resuming import (
     Replicas,
     base_seed_drawn,
     batch_keys,
     index_batches,
     note_randomness,
+    order_states,
     read_again,
     repeats_from,
     shard_of,
 )
-from .sampler_generators import generator_states
 from .shard import Shard
 from .slots import IdleSlots, MemoryFile, PrivateMemory, SlotPool
-from .transforms.base import Transform
 from .workers.fetch import Fetcher, Job
 from .workers.interrupts import HeldInterrupts
 from .workers.processes import GRACE, ProcessPool
-from .workers.threads import ThreadPool
 from .workers.transport import use_packets
+
+if TYPE_CHECKING:
+    from .batch_keys import BatchKeys
+    from .device import DeviceAhead, Loaded
+    from .moving import Mover
+    from .page_lock import PageLock
+    from .pinning import PinnedAhead
+    from .resident import Columns
+    from .transforms.base import Transform
+    from .workers.threads import ThreadPool
 
 
 class Residents(NamedTuple):
@@ -108,7 +106,15 @@ def _make_job(
     if seed is None:
         seed = iterator._base_seed
     replicas = begun.resume.workers if begun.resume is not None else None
-    fused, tail = fused_of(loader, seed)
+    fused = tail = tolerance = None
+    if loader.fuse is True:
+        from .fusing import fused_of
+
+        fused, tail = fused_of(loader, seed)
+    if loader.on_error != "raise":
+        from .on_error import tolerance_of
+
+        tolerance = tolerance_of(loader, seed)
     job = Job(
         dataset=iterator._dataset,
         collate_fn=loader.collate_fn,
@@ -126,7 +132,7 @@ def _make_job(
         fused=fused,
         late=decodes_late(loader, fused),
         replicas=replicas["states"] if replicas is not None else (),
-        tolerance=tolerance_of(loader, seed),
+        tolerance=tolerance,
     )
     return job, tail
 
@@ -134,7 +140,11 @@ def _make_job(
 def _ahead(loader: Any, source: Any, tail: Transform | None, *, patient: bool) -> DeviceAhead | None:
     """Return the device stage over a source of (batch, draws); None for a loader that has none."""
     mover: Mover | None = loader._mover(tail=tail)
-    return None if mover is None else DeviceAhead(source, mover, loader.prefetch_to_device, patient=patient)
+    if mover is None:
+        return None
+    from .device import DeviceAhead
+
+    return DeviceAhead(source, mover, loader.prefetch_to_device, patient=patient)
 
 
 def _note_last(begun: Pass, ahead: DeviceAhead) -> None:
@@ -143,6 +153,14 @@ def _note_last(begun: Pass, ahead: DeviceAhead) -> None:
     begun.draws = None if last is None else last.draws
     if begun.replicas is not None and last is not None and last.note is not None:
         begun.replicas.note(*last.note)
+
+
+def _compare_ranks(loader: Any) -> None:
+    sampler = our_sampler(loader)
+    if sampler is not None:
+        from .agreement import compare_ranks
+
+        compare_ranks(sampler, loader.state_dict())
 
 
 class _Inline:
@@ -186,6 +204,8 @@ class _Delivered:
         borrowed = page_lock is not None and page_lock.used and self._slots.num_lent > num_lent
         replicas = self._delivery.replicas
         note = replicas.popleft() if replicas else None
+        from .device import Loaded
+
         return Loaded(batch, self._keys.draws(self._origins.popleft()), note, borrowed)
 
 
@@ -204,7 +224,7 @@ class InlineIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's priv
     def __init__(self, loader: Any) -> None:
         since = time.perf_counter_ns()
         begun: Pass = loader._begin_pass()
-        generators = generator_states(loader)
+        generators = order_states(loader, begun)
         with base_seed_drawn(loader, begun):
             super().__init__(loader)
         if self._timeout != 0:
@@ -222,25 +242,28 @@ class InlineIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's priv
         self._libraries = LibraryGenerators(*roots, then=self._seeder)
         self._fetcher = Fetcher(job, 0, "", self._libraries)
         self._counts = loader._runtime.counts
-        self._failures = self._counts.failures.begin(begun.epoch, loader.max_errors)
+        self._failures = None
+        if loader.on_error != "raise":
+            self._failures = self._counts.epoch_failures(begun.epoch, loader.max_errors)
         self._num_loaded = 0
         self._number = next(observe.numbers)
         self._interrupted = False
         self._ahead: DeviceAhead | None = None
         self._iterable = isinstance(loader.dataset, IterableDataset)
         self._sampler_iter, self._first_row = index_batches(loader, begun, self)
-        self._keys = batch_keys(loader, self._shard, self._base_seed)
         self._batches = begun.resume.workers["batches"][0] if begun.resume is not None and begun.resume.workers else 0
         if self._iterable:
             begun.replicas = Replicas(1, begun.resume)
             read_again(begun, self._load_next)
         self._ahead = _ahead(loader, _Inline(self), tail, patient=True)
+        if self._ahead is not None or loader._alone:
+            self._keys = batch_keys(loader, self._shard, self._base_seed)
         # What is transformed on the host is pinned after that.
         self._pins_last = self._pin_memory and self._ahead is not None and loader.device is None
         if self._ahead is not None:
             loader._runtime.iterators.add(self)  # close() drops what is ahead
         if not loader._alone:
-            compare_ranks(our_sampler(loader), loader.state_dict())
+            _compare_ranks(loader)
         if observe.listener is not None:
             observe.listener.begun(self, loader, self._number, since)
 
@@ -329,7 +352,7 @@ class InlineIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's priv
             DatasetError: they are too many.
         """
         failures = self._fetcher.failures
-        if failures:
+        if failures and self._failures is not None:
             self._failures.note(failures)
         return [failure.row for failure in failures if failure.substitute is None]
 
@@ -354,6 +377,8 @@ class InlineIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's priv
 
     def load_ahead(self) -> Loaded:
         """Return the next batch of the host for the device stage."""
+        from .device import Loaded
+
         data, origin = self.load()
         return Loaded(data, self._keys.draws(origin), self._replica() if self._iterable else None)
 
@@ -403,7 +428,8 @@ class WorkerIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's priv
             if not isinstance(self._stage, Delivery):
                 self._stage.drop()
             size_of = _size if self._auto_collation else _one
-            self._delivery.failures = self._runtime.counts.failures.begin(begun.epoch, loader.max_errors)
+            if loader.on_error != "raise":
+                self._delivery.failures = self._runtime.counts.epoch_failures(begun.epoch, loader.max_errors)
             self._delivery.begin(
                 indices,
                 size_of,
@@ -427,7 +453,7 @@ class WorkerIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's priv
                 self._delivery.replicas.clear()
                 if self._delivery.origins is not None:
                     self._delivery.origins.clear()
-            compare_ranks(our_sampler(loader), loader.state_dict())  # while the workers are at it
+            _compare_ranks(loader)  # while the workers are at it
             if observe.listener is not None:
                 observe.listener.begun(self, loader, self._delivery.iteration, since)
         except BaseException:
@@ -461,6 +487,8 @@ class WorkerIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's priv
         slots.keep = window + (2 if page_lock is None else loader.prefetch_to_device + 3)
         pool: ProcessPool | ThreadPool
         if in_threads:
+            from .workers.threads import ThreadPool
+
             pool = ThreadPool(
                 job,
                 shared=not decisions.assigned,
@@ -492,17 +520,21 @@ class WorkerIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's priv
             counts=runtime.counts,
         )
         self._stage: Delivery | PinnedAhead | DeviceAhead = self._delivery
-        source = _Delivered(self._delivery, batch_keys(loader, shard, self._base_seed), pool.slots)
-        ahead = _ahead(loader, source, tail, patient=False)
-        self._pins_last = self._pin_memory and ahead is not None and loader.device is None
-        if ahead is not None:
+        self._ahead: DeviceAhead | None = None
+        if loader.device is not None or loader.batch_transform is not None or tail is not None:
+            source = _Delivered(self._delivery, batch_keys(loader, shard, self._base_seed), pool.slots)
+            self._ahead = _ahead(loader, source, tail, patient=False)
+        self._pins_last = self._pin_memory and self._ahead is not None and loader.device is None
+        if self._ahead is not None:
             source.note_origins()
-            self._stage = ahead
+            self._stage = self._ahead
         elif self._pin_memory:
             device, index = self._pin_memory_device, compat.accelerator_index()
             pin: Callable[[Any], Any] = functools.partial(compat.pin_on_device, device=device, index=index)
             if observe.listener is not None:
                 pin = observe.listener.pinning(self._delivery, pin)
+            from .pinning import PinnedAhead
+
             self._stage = PinnedAhead(
                 self._delivery,
                 pin,
@@ -531,7 +563,7 @@ class WorkerIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's priv
         except BaseException as error:
             if isinstance(error, Exception) and not isinstance(error, LoadTimeout | WorkerDied):
                 self._pass.delivered += not self._delivery.broken  # the error stood in a batch's place
-                if isinstance(self._stage, DeviceAhead):
+                if self._ahead is not None:
                     self._note_replica()
             # An interrupt may have come between taking a result and noting it.
             if self._delivery.broken:
@@ -541,8 +573,8 @@ class WorkerIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's priv
             raise
 
     def _note_replica(self) -> None:
-        if isinstance(self._stage, DeviceAhead):
-            _note_last(self._pass, self._stage)
+        if self._ahead is not None:
+            _note_last(self._pass, self._ahead)
         elif self._pass.replicas is not None:
             self._pass.replicas.note(*self._delivery.replicas.popleft())
 
@@ -566,7 +598,7 @@ class WorkerIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's priv
                 self._pool = None
             stage = getattr(self, "_stage", None)
             try:
-                if isinstance(stage, PinnedAhead | DeviceAhead):
+                if stage is not None and stage is not self._delivery:
                     stage.close()
             finally:
                 pool.close(grace)

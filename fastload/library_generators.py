@@ -27,12 +27,14 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from . import reachable
 from .seeding import Keys, Seeder
+
+if TYPE_CHECKING:
+    from . import reachable
 
 _WORDS = struct.Struct("<16s16sQI")
 
@@ -134,6 +136,8 @@ class LibraryGenerators:
 def _transforms_of(*roots: object, inside: bool) -> list[reachable.Found]:
     if "albumentations" not in sys.modules:
         return []
+    from . import reachable
+
     return reachable.find(list(roots), _is_albumentations, inside=inside)
 
 
@@ -142,6 +146,8 @@ def copies_for_thread(*roots: Any) -> tuple[Any, ...]:
     found = [transform for transform in _transforms_of(*roots, inside=False) if not transform.shared]
     if not found:
         return roots
+    from . import reachable
+
     copies = {id(transform.thing): copy.deepcopy(transform.thing) for transform in found}
     return tuple(reachable.with_others(list(roots), [(one, copies[id(one.thing)]) for one in found]))
 

@@ -3,102 +3,47 @@
 from __future__ import annotations
 
 import copy
+import os
 import warnings
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
 from multiprocessing.context import BaseContext
-from typing import Any, Literal, Self, TypeVar
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 import torch
 from torch.utils.data import Dataset, IterableDataset, Sampler
 
-from . import compat
-from .adapters import adapt_loaded_libraries
+from . import compat, observe
 from .defaults import Defaults
-from .device import check_count, check_paths
 from .errors import ConfigError
-from .explaining import explain
-from .failures import FailedSample
-from .forgiving import check_on_error
-from .fusing import check_can_fuse
+from .inject.fastload_hook import after_import
 from .iteration import InlineIterator, Residents, Runtime, WorkerIterator
-from .moving import Mover
-from .page_lock import PageLock, pages_of
 from .passes import Epochs, Pass, Resume, epoch_owner, known_batches, samplers_of, seed_of
-from .plan import slots_in_flight
-from .residence import check_can_reside, read_once
-from .resident import Columns
-from .resident_iteration import Gather, ResidentIterator
-from .sampler_generators import generators_kept
 from .sampling import DistributedBatchSampler, KeyedSampler, as_integer, check_epoch, check_seed
-from .seeding import preserved_global_generators
-from .state import resume_from, state_of
-from .streams import device_of, streams_of
-from .transforms.base import Transform
-from .transforms.batches import in_turn, on_batches, params_of
-from .transforms.draws import Draws
-from .users_line import warn_at_users_line
+
+if TYPE_CHECKING:
+    from .moving import Mover
+    from .on_error import FailedSample
+    from .page_lock import PageLock
+    from .resident import Columns
+    from .statistics import Statistics
+    from .transforms.base import Transform
+    from .transforms.draws import Draws
 
 T = TypeVar("T", covariant=True)
+
+# What fastload.adapters knows.
+ADAPTED_LIBRARIES = (
+    "accelerate.data_loader",
+    "lightning.pytorch.loops.fit_loop",
+    "pytorch_lightning.loops.fit_loop",
+)
 
 WorkerMethod = Literal["multiprocessing", "thread"]
 Seeding = Literal["sample", "torch"]
 Resident = Literal["device", "host", "auto"]
 OnError = Literal["raise", "skip", "replace"]
 Decoder = Literal["auto", "native", "torchvision", "pillow", "nvjpeg"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Statistics:
-    """What a loader did in its life so far, over all its iterations. See :meth:`DataLoader.statistics`."""
-
-    batches: int
-    """Batches handed to the user; with ``device`` or ``batch_transform`` those too that wait for him there."""
-    samples: int
-    """Samples in them (batches, without auto-collation or for an IterableDataset)."""
-    num_workers: int
-    worker_method: str
-    """``inline``, ``multiprocessing`` or ``thread``."""
-    start_method: str | None
-    """How workers were started: ``fork``, ``spawn``, ``forkserver``, or ``thread``; None before the first iteration."""
-    transport: str | None
-    """``packets``, ``pipes``, or ``memory`` for threads; None before the first iteration."""
-    dataset_pickled: str | None
-    """``inherited``, ``once for all workers``, ``for each worker``, or ``shared`` with threads."""
-    chunk_size: int
-    """Samples of the task made last: all of its batch, where the whole batch is the unit. 0 where tasks are not made of
-    counted samples: an IterableDataset, ``batch_size=None``, a custom ``collate_fn``, no workers."""
-    slots_in_flight: int
-    """The bound on batches under way."""
-    max_in_flight: int
-    """The most that there were."""
-    slots: int
-    """Buffers that the current (or last) iteration made, those the user holds included."""
-    slot_bytes: int
-    """Size of the largest of them, in bytes."""
-    page_locked: bool | None
-    """Whether the device copies from the slots themselves. False: through page-locked memory of torch's, one copy more
-    on the host; :meth:`DataLoader.explain` says why. None before the first batch, and where nothing is copied from
-    slots to a device."""
-    batches_without_layout: int
-    """Batches that were pickled or collated in the user's process, since their samples have no fixed layout."""
-    without_layout_reason: dict[str, int]
-    """Why, with the number of batches."""
-    sample_ms: float | None
-    """Measured cost of a sample in a worker, in milliseconds."""
-    resident: str | None
-    """The device that resident data are on, ``cpu`` on the host; None: there are none, or not yet."""
-    resident_bytes: int
-    """Their size."""
-    failed_samples: int
-    """Samples that could not be loaded, and were left out or replaced."""
-    decoded: dict[str, int]
-    """Images that were decoded from files. By ``fuse="auto"``: ``"late, in part"``, ``"late, whole"``, and ``"at once
-    (...)"``: by Pillow, for this reason. By ``fuse=True``, what decoded them: ``"native"``, ``"torchvision"``,
-    ``"pillow"``; ``"pillow (...)"``: left to Pillow, for this reason. Those of workers are counted as their chunks come
-    in, those of chunks that were dropped as well."""
-    waited_s: float
-    """Time that ``next()`` waited for workers, in seconds."""
 
 
 class DataLoader(compat.TorchDataLoader[T]):
@@ -132,7 +77,8 @@ class DataLoader(compat.TorchDataLoader[T]):
         keep_on_host, channels_last, fixed_buffers: see :func:`fastload.prefetch`.
         batch_transform: what is done with whole batches, on the device, ahead of time: any callable that takes a batch
             and returns one. Those of :mod:`fastload.transforms` draw parameters for each sample from its own key, so
-            that they do not depend on the batch, the workers or the ranks.
+            that they do not depend on the batch, the workers or the ranks. A function of yours runs inside of
+            ``next()``, and so under your ``torch.autocast`` if that is on there, as any function that you call.
         resident: read the dataset once, at the first iteration, keep it in memory and gather batches from there:
             ``"device"`` (the memory of ``device``), ``"host"``, or ``"auto"``: the first of the two with twice the
             room, or neither. Order and parameters are those that there would be without it; the workers only read.
@@ -217,7 +163,7 @@ class DataLoader(compat.TorchDataLoader[T]):
         max_errors: int = 100,
         decoder: Decoder = "auto",
     ) -> None:
-        adapt_loaded_libraries()
+        _follow_libraries()
         self.worker_method = worker_method
         self.seed = seed = as_integer(seed)
         self.seeding = seeding
@@ -267,6 +213,7 @@ class DataLoader(compat.TorchDataLoader[T]):
         if isinstance(batch_sampler, DistributedBatchSampler):
             # Where torch has the dataset's own order: Lightning shards what is no DistributedSampler.
             vars(self)["sampler"] = batch_sampler.sampler
+        observe.loader_constructed(self)
 
     def __getstate__(self) -> dict[str, Any]:
         # A copy, pickled or not, begins its own life: its close() must not end this loader's workers. A persistent
@@ -281,15 +228,26 @@ class DataLoader(compat.TorchDataLoader[T]):
 
     def _check_own_arguments(self) -> None:
         try:
-            check_can_fuse(self)
             _check(self.worker_method, self.seed, self.seeding, self.chunk_size, self.multiprocessing_context)
             self._check_device_stage()
-            check_on_error(self)
+            if self.on_error != "raise" or type(self.max_errors) is not int or self.max_errors < 0:
+                from .on_error import check_on_error
+
+                check_on_error(self)
+            if self.fuse != "auto" or self.decoder != "auto":  # last: it goes by the others
+                from .fusing import check_can_fuse
+
+                check_can_fuse(self)
         except ConfigError as error:
             DEFAULTS.explain(error)
             raise
 
     def _check_device_stage(self) -> None:
+        if self.device is None and self.batch_transform is None and self.resident is None and self._stays_on_host():
+            return
+        from .device import check_count, check_paths
+        from .streams import device_of
+
         self.prefetch_to_device = check_count("prefetch_to_device", self.prefetch_to_device)
         if isinstance(self.batch_transform, type):
             raise ConfigError(
@@ -305,6 +263,8 @@ class DataLoader(compat.TorchDataLoader[T]):
         if self.resident not in (None, "device", "host", "auto"):
             raise ConfigError(f"resident must be None, 'device', 'host' or 'auto', got resident={self.resident!r}")
         if self.resident is not None:
+            from .residence import check_can_reside
+
             check_can_reside(self)
         if self.device is not None:
             device_of(self.device)
@@ -314,6 +274,11 @@ class DataLoader(compat.TorchDataLoader[T]):
         for name in ("keep_on_host", "channels_last", "fixed_buffers"):
             if getattr(self, name):
                 raise ConfigError(f"{name} has a meaning only with device=..., got {getattr(self, name)!r} without")
+
+    def _stays_on_host(self) -> bool:
+        """Whether no argument of the device stage was given."""
+        given = (self.prefetch_to_device, self.keep_on_host, self.channels_last, self.fixed_buffers)
+        return list(map(type, given)) == [int, tuple, bool, bool] and given == (2, (), False, False)
 
     def _mover(self, columns: Columns | None = None, tail: Transform | None = None) -> Mover | None:
         """Return what moves batches to the device and transforms them; None where nothing is to be done.
@@ -334,8 +299,16 @@ class DataLoader(compat.TorchDataLoader[T]):
         )
         known = self._runtime.mover  # the same streams, and the same fixed places, for all iterations
         if known is None or any(one is not other for one, other in zip(known[0], made_from, strict=True)):
+            from .moving import Mover
+            from .streams import streams_of
+            from .transforms.batches import in_turn, on_batches
+
             device = self._where()
             transform = in_turn([on_batches(one) for one in (tail, self.batch_transform) if one is not None])
+            if columns is not None:
+                from .resident_iteration import Gather
+
+                transform = Gather(columns, transform)
             there = columns is not None and columns.device == device
             streams = streams_of(device)
             if columns is not None and streams is not None:
@@ -347,13 +320,15 @@ class DataLoader(compat.TorchDataLoader[T]):
                 # Columns lie as batches are to lie, where these are made of them.
                 keep_on_host=() if there else self.keep_on_host,
                 channels_last=self.channels_last and not there,
-                transform=transform if columns is None else Gather(columns, transform),
+                transform=transform,
                 num_buffers=num_buffers,
             )
             self._runtime.mover = known = made_from, mover
         return known[1]
 
     def _where(self) -> torch.device:
+        from .streams import device_of
+
         return torch.device("cpu") if self.device is None else device_of(self.device)
 
     def _columns(self) -> Columns | None:
@@ -369,6 +344,8 @@ class DataLoader(compat.TorchDataLoader[T]):
             and all(one is other for one, other in zip(known.made_from, made_from, strict=True))
         ):
             return known.columns
+        from .residence import read_once
+
         self._runtime.mover = self._runtime.resident = None  # their memory may be what is missing
         columns, refused = read_once(self, self._where())
         self._runtime.resident = Residents(made_from, length, columns, tuple(refused))
@@ -376,7 +353,11 @@ class DataLoader(compat.TorchDataLoader[T]):
 
     def _page_lock(self) -> PageLock | None:
         """Return what locks the slots of an iteration; None where nothing is copied from slots to a device."""
-        pages = None if self.device is None else pages_of(device_of(self.device))
+        if self.device is None:
+            return None
+        from .page_lock import PageLock, pages_of
+
+        pages = pages_of(self._where())
         return None if pages is None else PageLock(pages)
 
     def _batch_on_host(self) -> tuple[Any, Callable[[int], Draws]]:
@@ -385,6 +366,9 @@ class DataLoader(compat.TorchDataLoader[T]):
         Loaded without workers by a copy of this loader, which stays as it is, with its samplers and an IterableDataset;
         so do the global generators.
         """
+        from .sampler_generators import generators_kept
+        from .seeding import preserved_global_generators
+
         twin = copy.copy(self)
         alone = {"num_workers": 0, "prefetch_factor": None, "persistent_workers": False, "timeout": 0}
         vars(twin).update(alone, pin_memory=False, device=None, batch_transform=None, resident=None, _alone=True)
@@ -404,10 +388,13 @@ class DataLoader(compat.TorchDataLoader[T]):
         return batch, lambda version: iterator._keys.draws(origin._replace(epoch=origin.epoch + version))
 
     def _get_iterator(self) -> Any:
+        observe.loader_iterating(self)
         before = self._pass
         try:
             columns = self._columns()
             if columns is not None:
+                from .resident_iteration import ResidentIterator
+
                 return ResidentIterator(self, columns)
             if self.num_workers == 0:
                 return InlineIterator(self)
@@ -442,48 +429,28 @@ class DataLoader(compat.TorchDataLoader[T]):
         Raises:
             ConfigError: the ``batch_transform`` is none of :mod:`fastload.transforms`, or no batch was given out yet.
         """
+        from .transforms.batches import params_of
+
         return params_of(self.batch_transform, None if self._pass is None else self._pass.draws)
 
     def statistics(self) -> Statistics:
         """Return what the loader decided and did so far."""
-        runtime = self._runtime
-        for iterator in list(runtime.iterators):
-            iterator._note(runtime)
-        counts = runtime.counts
-        columns = None if runtime.resident is None else runtime.resident.columns
-        return Statistics(
-            batches=counts.batches,
-            samples=counts.samples,
-            num_workers=self.num_workers,
-            worker_method=self.worker_method if self.num_workers else "inline",
-            start_method=runtime.start_method,
-            transport=runtime.transport,
-            dataset_pickled=runtime.job_pickled,
-            chunk_size=counts.chunk_size,
-            slots_in_flight=slots_in_flight(self.num_workers, self.prefetch_factor or 0),
-            max_in_flight=counts.max_in_flight,
-            slots=runtime.num_slots,
-            slot_bytes=runtime.slot_bytes,
-            page_locked=None if runtime.page_lock is None else runtime.page_lock.outcome,
-            batches_without_layout=counts.without_layout,
-            without_layout_reason=dict(counts.reasons),
-            sample_ms=None if runtime.book.sample_ns is None else runtime.book.sample_ns / 1e6,
-            resident=None if columns is None else str(columns.device),
-            resident_bytes=0 if columns is None else columns.num_bytes,
-            failed_samples=counts.failures.total,
-            decoded=dict(counts.decoded),
-            waited_s=counts.waited_ns / 1e9,
-        )
+        from .statistics import statistics_of
+
+        return statistics_of(self)
 
     def failed_samples(self) -> list[FailedSample]:
         """Return the samples that could not be loaded and were left out or replaced: the last ``max_errors`` of them.
 
         Those of batches that were given out; with ``device`` or ``batch_transform`` also of those that wait there.
         """
-        return list(self._runtime.counts.failures.recent)
+        failures = self._runtime.counts.failures
+        return [] if failures is None else list(failures.recent)
 
     def explain(self) -> str:
         """Return, in words, how this loader works with its dataset and arguments, and why."""
+        from .explaining import explain
+
         return explain(self)
 
     def close(self) -> None:
@@ -517,6 +484,8 @@ class DataLoader(compat.TorchDataLoader[T]):
                 "in the middle of an epoch may lose and repeat some; save between epochs, or keep the order",
                 stacklevel=2,
             )
+        from .state import state_of
+
         return state_of(self, last, loaded, following)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -529,6 +498,8 @@ class DataLoader(compat.TorchDataLoader[T]):
         Raises:
             StateError: it is no such state, or belongs to another loader; this loader is as it was.
         """
+        from .state import resume_from
+
         resume = resume_from(self, state)
         kept: Any = self._iterator
         if state["kind"] != "position" and kept is not None:
@@ -550,6 +521,8 @@ class DataLoader(compat.TorchDataLoader[T]):
             and (before.finished or before.delivered > 1)
             and resume is None
         ):
+            from .users_line import warn_at_users_line
+
             warn_at_users_line(
                 f"epoch {owner.epoch} of {type(owner).__name__} begins for the second time, with the order it had "
                 "before; call its set_epoch() before each epoch"
@@ -569,6 +542,32 @@ class DataLoader(compat.TorchDataLoader[T]):
         """A pass could not be begun: everything is as it was before."""
         if self._pass is failed and self._before is not None:
             self._pass, self._epochs, self._upcoming = self._before
+
+
+_follows_libraries = False
+
+
+def _follow_libraries() -> None:
+    """Adapt Accelerate and Lightning to this class, now or after their import, and begin the report at exit if asked.
+
+    After the first time it does nothing.
+    """
+    global _follows_libraries
+    if _follows_libraries:
+        return
+    _follows_libraries = True
+    if os.environ.get("FASTLOAD_REPORT") == "1":
+        from . import exit_report
+
+        exit_report.start()
+    for name in ADAPTED_LIBRARIES:
+        after_import(name, _adapt)
+
+
+def _adapt(library: ModuleType) -> None:
+    from .adapters import adapt
+
+    adapt(library)
 
 
 def _check(

@@ -1,7 +1,7 @@
 """One batch from the host to a device: what is copied, on which stream, and what is done with it there.
 
 In: a batch of the host. Out: the same batch with its tensors on the device, and the events behind its copy and its
-transform. Nothing here blocks, but :meth:`Mover.make_room`.
+transform. Nothing here blocks, but :meth:`Backlog.make_room`.
 
 NOTE [Three streams]
 Copies have a stream of their own, so that the copy of a batch does not wait for the transform of the one before. The
@@ -9,8 +9,9 @@ transform stream waits for the event behind a batch's copy, and the compute stre
 The other direction: a tensor's memory goes back to the allocator for the stream that it was allocated on when its last
 reference goes, which is before the kernels of other streams have read it. So the allocator is told of each stream that
 reads a tensor of another one (``record_stream``), and waits for it. Fixed buffers are never freed: there are as many as
-batches that are not consumed, at most, so the one whose turn it is has been. What an iteration before has left, the
-transform stream waits for when the next one begins.
+batches that are not consumed, at most, so the one whose turn it is has been consumed. That does not hold where a new
+iteration has dropped what was ahead. So when it is asked for its first batch (until then the user may work with the one
+before) the transform stream waits for all that was handed out.
 
 And the host's side: a copy from page-locked memory is still reading it when the call has returned. So a host batch is
 kept until the event behind its copy has come, which is asked, not waited for.
@@ -18,6 +19,7 @@ kept until the event behind its copy has come, which is asked, not waited for.
 
 from __future__ import annotations
 
+import os
 import weakref
 from collections import deque
 from collections.abc import Callable, Collection
@@ -28,7 +30,7 @@ from torch import Tensor
 
 from .errors import ConfigError, DatasetError
 from .nesting import Key, copied_but_tensors, leaves_of, map_leaves, moves, paths_of, tensors_at, tensors_in
-from .streams import Event, Streams
+from .streams import Event, Streams, keep_in_children
 
 
 class Moved(NamedTuple):
@@ -71,20 +73,33 @@ class Mover:
         first: dict[str, Any] = {}
         self._buffers: list[_Buffers] = [_Buffers(first) for _ in range(num_buffers)]
         self._turn = 0
-        self._given_to: Any = None
-        """The stream that has the batch handed out last; None: the user has asked for another one since."""
-        self._unconsumed: deque[Event] = deque()
-        """Behind the batches that were handed out, while they have not come."""
+        self._idle_backlog: Backlog | None = None
+        """Of an iteration that has ended: the next one has the bound together with it."""
         self._transforms = transform is not None or channels_last or num_buffers > 0
         self._user: weakref.ref[Any] | None = None
         self._checked = not self._kept
+        self._pid = os.getpid()
+        keep_in_children(self)
 
-    def begin(self, user: object) -> None:
-        """A stage begins to use this.
+    def check_process(self) -> None:
+        """Check that the device can be used in this process.
 
         Raises:
-            RuntimeError: another one does, and there are fixed places.
+            RuntimeError: this is a forked process.
         """
+        if self.streams is not None and self._pid != os.getpid():
+            raise RuntimeError(
+                f"{self.device} was used by process {self._pid} before it was forked, and cannot be used in the forked "
+                f"process {os.getpid()}; start that one with the 'spawn' method, and make the loader there"
+            )
+
+    def begin(self, user: object) -> Backlog:
+        """An iteration begins to use this; return what counts its batches.
+
+        Raises:
+            RuntimeError: another one does, and there are fixed places; or this is a forked process.
+        """
+        self.check_process()
         if self._buffers:
             if self._user is not None and self._user() not in (None, user):
                 raise RuntimeError(
@@ -92,16 +107,14 @@ class Mover:
                     "where the next ones would; end it first"
                 )
             self._user = weakref.ref(user)
-        self.asked()
-        if self.streams is not None:  # what the user has made for the transform until now
-            self.streams.transforms_wait(self.streams.mark_compute())
-            for event in self._unconsumed:  # of another stream of the user's, perhaps
-                self.streams.transforms_wait(event)
+        backlog, self._idle_backlog = self._idle_backlog, None
+        return Backlog(self.streams) if backlog is None else backlog.begin()
 
-    def end(self, user: object) -> None:
-        """A stage has ended; another one may have begun since."""
+    def end(self, user: object, backlog: Backlog) -> None:
+        """An iteration has ended; another one may have begun since."""
         if self._user is not None and self._user() is user:
             self._user = None
+        self._idle_backlog = backlog
 
     def move(self, batch: Any, draws: Any, *, borrowed: bool = False) -> Moved:
         """Begin to move a batch.
@@ -196,12 +209,6 @@ class Mover:
             return leaf.to(self.device)
         return leaf if self.streams.holds(leaf) else self.streams.to_device(leaf)
 
-    def hand_out(self, made: Any, event: Any) -> Any:
-        """Let the user's stream have a batch."""
-        self.asked()
-        self._given_to = self.lend(made, event, None)
-        return made
-
     def lend(self, made: Any, event: Any, has_it: Any) -> Any:
         """Let the user's stream have a batch, or views of it, unless it is the one that has it; return that stream."""
         if self.streams is None:
@@ -214,22 +221,53 @@ class Mover:
                 self.streams.used_by_compute(leaf)
         return stream
 
+
+class Backlog:
+    """Batches of one iteration that were handed out and that the device has not consumed: an event behind each.
+
+    See NOTE [Back-pressure] in device.py. Not thread-safe: each iteration has its own.
+    """
+
+    def __init__(self, streams: Streams | None) -> None:
+        self._streams = streams
+        self._given_to: Any = None
+        """The stream that has the batch handed out last; None: the user has asked for another one since."""
+        self._events: deque[Event] = deque()
+        self._begins = True
+
+    def begin(self) -> Backlog:
+        """Go on for a new iteration."""
+        self._begins = True
+        return self
+
+    def given_to(self, stream: Any) -> None:
+        """Note that a batch was handed out."""
+        self._given_to = stream
+
     def asked(self) -> None:
         """Note that the user asks for the next batch: an event is recorded behind the work queued with the last one."""
-        if self._given_to is not None and self.streams is not None:
-            self._unconsumed.append(self.streams.mark_compute(self._given_to))
-        self._given_to = None
+        streams = self._streams
+        if streams is None:
+            return
+        if self._given_to is not None:
+            self._events.append(streams.mark_compute(self._given_to))
+            self._given_to = None
+        if self._begins:
+            streams.transforms_wait(streams.mark_compute())  # what the user has made for the transform until now
+            for event in self._events:  # see NOTE [Three streams]
+                streams.transforms_wait(event)
+            self._begins = False
 
     def has_room(self, limit: int) -> bool:
         """Return whether fewer batches than this were handed out and are not consumed. Never blocks."""
-        while self._unconsumed and self._unconsumed[0].query():
-            self._unconsumed.popleft()
-        return len(self._unconsumed) < limit
+        while self._events and self._events[0].query():
+            self._events.popleft()
+        return len(self._events) < limit
 
     def make_room(self, limit: int) -> None:
         """Block until :meth:`has_room`."""
         while not self.has_room(limit):
-            self._unconsumed[0].synchronize()
+            self._events[0].synchronize()
 
 
 class _Buffers:
@@ -279,4 +317,4 @@ def _in_words(layout: dict[str, Any]) -> str:
     return ", ".join(f"{path or 'the batch'}: {shape} of {dtype}" for path, (shape, dtype, _) in layout.items())
 
 
-__all__ = ["Moved", "Mover"]
+__all__ = ["Backlog", "Moved", "Mover"]

@@ -9,6 +9,7 @@ Pure: no threads, no clocks, no memory.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 # A chunk should take about this long at least: long against what a task costs, 40 µs in the worker and 50 to 100 µs
@@ -51,6 +52,19 @@ class WorkItem(NamedTuple):
 
 
 WHOLE_BATCH = -1
+
+
+class Origin(NamedTuple):
+    """Where a batch comes from."""
+
+    epoch: int
+    """Enters the key."""
+    position: int
+    """Of its first sample, in the epoch's global order."""
+    indices: Any
+    """What the sampler gave; None: nothing names the samples, and the position is the whole batch's."""
+    left_out: Sequence[int] = ()
+    """Places in it of samples that the batch goes without."""
 
 
 def chunk_bounds(num_rows: int, chunk_size: int) -> list[tuple[int, int]]:

@@ -13,13 +13,14 @@ import numpy as np
 from torch.utils.data import IterableDataset
 
 from . import seeding
-from .batch_keys import BatchKeys, Origin
-from .decisions import decide, ids_are_indices
+from .batch_keys import BatchKeys
+from .decisions import decide, decodes_late, ids_are_indices
 from .errors import ConfigError, DatasetError
-from .forgiving import tolerance_of
-from .fusing import decodes_late, fused_of
+from .fusing import fused_of
 from .library_generators import LibraryGenerators
+from .on_error import tolerance_of
 from .passes import KnownBatches, known_batches, seed_of
+from .plan import Origin
 from .resuming import repeats_from
 from .sampling import as_integer, check_epoch
 from .transforms.base import Transform

@@ -25,6 +25,7 @@ from torch import Tensor
 from .errors import ConfigError
 from .memory import free_on, in_words
 from .nesting import Key, leaves_of, map_leaves, paths_of
+from .streams import keep_in_children
 
 Rows: TypeAlias = npt.NDArray[np.int64]
 
@@ -150,6 +151,7 @@ class Columns:
         self._paths = paths
         self._length = length
         self.device = device
+        keep_in_children(self)
 
     def __len__(self) -> int:
         return self._length

@@ -28,15 +28,16 @@ import torch
 
 from . import compat, observe
 from .agreement import compare_ranks
-from .batch_keys import BatchKeys, Origin
+from .batch_keys import BatchKeys
 from .device import DeviceAhead, Loaded
 from .errors import NotReady
 from .moving import Mover
 from .passes import Pass, our_sampler
+from .plan import Origin
 from .resident import Columns, Rows, bytes_of, rows_of, split
-from .resuming import base_seed_drawn, batch_keys, index_batches, note_randomness, shard_of
-from .sampler_generators import generator_states
+from .resuming import base_seed_drawn, batch_keys, index_batches, note_randomness, order_states, shard_of
 from .shard import Shard
+from .streams import keep_in_children
 from .transforms.base import Transform
 from .transforms.draws import Draws
 
@@ -251,9 +252,10 @@ class ResidentIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's pr
     def __init__(self, loader: Any, columns: Columns) -> None:
         begun: Pass = loader._begin_pass()
         # Without workers torch asks the sampler for one iterator, before it draws the base seed.
-        before = None if loader.num_workers else generator_states(loader)
+        before = None if loader.num_workers else order_states(loader, begun)
         with base_seed_drawn(loader, begun):
             super().__init__(loader)
+        keep_in_children(self)
         self._iterations = 0
         self._begin(loader, begun, columns, before)
         loader._runtime.iterators.add(self)
@@ -298,7 +300,6 @@ class ResidentIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's pr
         self._pins = self._pin_memory and loader.device is None
         # Where nothing is done beside the user's loop, nothing is done ahead of it.
         depth = 0 if self._mover.streams is None else loader.prefetch_to_device
-        self._most_on_device = depth + 2
         self._stage: DeviceAhead | None = DeviceAhead(self._source, self._mover, depth, patient=True)
         self._given: Iterator[tuple[int, Any, Draws]] = iter(())
         self._singly: deque[_Batch] = deque()
@@ -337,14 +338,13 @@ class ResidentIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's pr
         """Return the next batches, at least one, with their sizes and draws."""
         if self._singly:
             loaded = self._source.loaded([self._singly[0]])
-            self._mover.make_room(self._most_on_device)
             try:
-                moved = self._mover.move(loaded.batch, loaded.draws)
+                made = stage.move_now(loaded)
             except Exception:
                 self._singly.popleft()  # an interrupt leaves it
                 raise
             self._singly.popleft()
-            return self._parts(self._mover.hand_out(moved.made, moved.event), moved.event, loaded)
+            return self._parts(made, stage.last_event, loaded)
         try:
             made = stage.next()
         except StopIteration:

@@ -9,20 +9,21 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils.data import BatchSampler, IterableDataset, RandomSampler
 
 from . import compat
-from .batch_keys import BatchKeys
 from .decisions import ids_are_indices
 from .errors import StateError
 from .passes import Pass, Resume, epoch_owner, seed_of, without_skipping
-from .sampler_generators import generator_states, generators_at, set_own_generators
 from .sampling import DistributedSampler, KeyedSampler
 from .shard import Shard
 from .users_line import warn_at_users_line
+
+if TYPE_CHECKING:
+    from .batch_keys import BatchKeys
 
 
 def shard_of(loader: Any, begun: Pass, iterator: Any) -> Shard:
@@ -43,6 +44,8 @@ def repeats_from(shard: Shard) -> int:
 
 def batch_keys(loader: Any, shard: Shard, base_seed: int) -> BatchKeys:
     """Return what names the samples of a pass's batches for the batched transforms."""
+    from .batch_keys import BatchKeys
+
     seed = seed_of(loader)
     return BatchKeys(
         seed=base_seed if seed is None else seed,
@@ -100,6 +103,15 @@ def read_again(begun: Pass, load: Callable[[], Any]) -> None:
             ) from None
 
 
+def order_states(loader: Any, begun: Pass) -> dict[str, Any]:
+    """Return the states of the generators that the order of a pass comes from; {} where it comes from keys alone."""
+    if begun.resume is None and begun.known is not None and seed_of(loader) is not None:
+        return {}
+    from .sampler_generators import generator_states
+
+    return generator_states(loader)
+
+
 @contextlib.contextmanager
 def base_seed_drawn(loader: Any, begun: Pass) -> Iterator[None]:
     """Around torch's beginning of a pass, where it draws a base seed: see that a resume leaves the user's generators.
@@ -111,6 +123,8 @@ def base_seed_drawn(loader: Any, begun: Pass) -> Iterator[None]:
     resume = begun.resume
     kept = loader.persistent_workers and begun.epoch > 0
     if resume is not None and resume.at_start and resume.base_seed is None and resume.generators:
+        from .sampler_generators import set_own_generators
+
         if set_own_generators(loader, resume.generators):
             begun.resume = None
         yield
@@ -142,12 +156,14 @@ def note_randomness(
         The epoch that enters the samples' keys.
     """
     resume = begun.resume
-    begun.generators = generator_states(loader) if before is None else before
+    begun.generators = order_states(loader, begun) if before is None else before
     begun.draws_base_seed = before is not None
     if resume is not None and resume.base_seed is not None:
         iterator._base_seed, key_epoch = resume.base_seed, resume.key_epoch
         begun.generators, begun.draws_base_seed = resume.generators, resume.draws_base_seed
     elif resume is not None and resume.generators:
+        from .sampler_generators import generator_states, generators_at
+
         # Saved between two epochs: the base seed comes from these generators too, as it would have.
         with generators_at(loader, resume.generators):
             iter(loader._index_sampler)
@@ -168,11 +184,11 @@ def index_batches(loader: Any, begun: Pass, iterator: Any, *, arrays: bool = Fal
     sampler, num_skipped = without_skipping(loader._index_sampler)
     whole = resume is None and num_skipped == 0
     # The next epochs' base seeds come from the loader's own generator, so it is set back in any case.
-    at_state = (
-        contextlib.nullcontext()
-        if resume is None
-        else generators_at(loader, begun.generators, leave_equal=resume.at_start)
-    )
+    at_state: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
+    if resume is not None:
+        from .sampler_generators import generators_at
+
+        at_state = generators_at(loader, begun.generators, leave_equal=resume.at_start)
     from_states = loader.generator is not None or "torch" in begun.generators
     draws_base_seed = resume is not None and begun.draws_base_seed and from_states
     # A sampler of ours would look up its epoch when it is first asked: another one, if that has been set meanwhile.
@@ -229,6 +245,7 @@ __all__ = [
     "batch_keys",
     "index_batches",
     "note_randomness",
+    "order_states",
     "read_again",
     "repeats_from",
     "shard_of",

@@ -1,11 +1,19 @@
 """A device that works later than it is told to: its streams and events, and the copies to it.
 
 In: a device. Out: what the device stage asks of it. See NOTE [Three streams] in moving.py.
+
+NOTE [Forked processes]
+CUDA does not work in a forked process. If such a process frees a tensor that several streams used, torch's allocator
+asks CUDA for an event, gets an error inside a destructor, and ends the process; an event's destructor calls CUDA too.
+So what holds tensors and events of a device says so (:func:`keep_in_children`), and a forked process never frees what
+it held at the fork. The memory is the parent's: it costs the child nothing.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
+import weakref
 from typing import Any, Protocol
 
 import torch
@@ -176,6 +184,26 @@ def streams_of(device: torch.device) -> DeviceStreams | None:
     return DeviceStreams(device)
 
 
+_holders: weakref.WeakSet[Any] = weakref.WeakSet()
+_kept_in_child: list[Any] = []
+
+
+def keep_in_children(holder: object) -> None:
+    """Keep what an object's attributes hold at a fork for the life of the forked process. See NOTE [Forked processes].
+
+    The object may assign other values to its attributes there, but not empty the containers that they hold.
+    """
+    _holders.add(holder)
+
+
+def _after_fork_in_child() -> None:
+    _kept_in_child.extend(vars(holder).copy() for holder in list(_holders))
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)
+
+
 def device_of(device: torch.device | str | int) -> torch.device:
     """Return a device with its index.
 
@@ -204,4 +232,4 @@ def device_of(device: torch.device | str | int) -> torch.device:
     return torch.device(found.type, index)
 
 
-__all__ = ["DeviceStreams", "Event", "Streams", "device_of", "streams_of"]
+__all__ = ["DeviceStreams", "Event", "Streams", "device_of", "keep_in_children", "streams_of"]

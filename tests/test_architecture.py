@@ -19,13 +19,14 @@ ORDER = [
     "inject.fastload_hook",
     "inject.sitecustomize",
     "errors",
+    "compat",
     "users_line",
     "defaults",
     "terminal_bar",
     "observe",
     "at_exit",
-    "caught",
     "targets",
+    "script_loaders",
     "profiling",
     "profiling.ring",
     "profiling.clocks",
@@ -85,6 +86,7 @@ ORDER = [
     "late.reading",
     "late.image",
     "late.opener",
+    "late.draws",
     "late.containers",
     "late.samples",
     "late",
@@ -103,20 +105,19 @@ ORDER = [
     "order",
     "shard",
     "sampling",
-    "failures",
     "passes",
+    "on_error",
     "plan",
+    "statistics",
     "layout",
-    "layout_book",
     "packing",
     "nesting",
     "page_lock",
     "slots",
-    "compat",
     "reachable",
     "library_generators",
     "workers",
-    "workers.rebinding",
+    "workers.method_patches",
     "workers.torch_routing",
     "workers.routing",
     "workers.samples",
@@ -136,9 +137,9 @@ ORDER = [
     "pinning",
     "cgroups",
     "memory",
+    "streams",
     "resident",
     "residence",
-    "streams",
     "moving",
     "device",
     "transforms.batches",
@@ -196,7 +197,6 @@ ORDER = [
     "fusion.native_makers",
     "fusing",
     "decisions",
-    "forgiving",
     "sampler_generators",
     "state",
     "agreement",
@@ -224,7 +224,6 @@ ORDER = [
     "verification.causes",
     "verification.culprit",
     "verification.run",
-    "verification.script",
     "verification.command",
     "tune",
     "tune.settings",
@@ -233,8 +232,9 @@ ORDER = [
     "tune.usage",
     "tune.runner",
     "tune.advice",
-    "plan_tables",
-    "explain_command",
+    "explain",
+    "explain.tables",
+    "explain.command",
     "tune.report",
     "tune.finding",
     "tune.run",
@@ -262,11 +262,8 @@ ORDER = [
 # What runs when a loader is constructed, or a class replaced, and has to name the loader: inside functions only.
 MAY_IMPORT_LATER = {
     ("inject.fastload_hook", "installation"),
-    ("exit_report", "loader"),
     ("adapters", "loader"),
-    ("inject.sitecustomize", "verification.script"),
-    ("inject.sitecustomize", "plan_tables"),
-    ("inject.sitecustomize", "tune.script"),
+    ("inject.sitecustomize", "script_loaders"),
     ("inject.sitecustomize", "profiling.hooks.start"),
     ("profiling.hooks.trials", "fusing"),
     ("profiling.hooks.trials", "loader"),
@@ -297,7 +294,7 @@ PURE = [
     "errors",
     "defaults",
     "seeding",
-    "failures",
+    "on_error",
     "pack.options",
     "pack.listing",
     "pack.pixels",
@@ -310,7 +307,6 @@ PURE = [
     "passes",
     "plan",
     "layout",
-    "layout_book",
     "transforms.draws",
     "transforms.base",
     "batch_keys",
@@ -408,45 +404,47 @@ def test_every_module_has_its_place_in_the_order():
     assert sorted(MODULES) == sorted(ORDER)
 
 
-@pytest.mark.parametrize("name", MODULES)
-def test_a_module_imports_only_from_those_before_it(name):
-    earlier = set(ORDER[: ORDER.index(name)])
-    later = ours(IMPORTS[name].top) - earlier
-    assert not later, f"{name} imports {sorted(later)}, which come later"
+def test_modules_import_only_from_those_before_them():
+    for name in MODULES:
+        later = ours(IMPORTS[name].top) - set(ORDER[: ORDER.index(name)])
+        assert not later, f"{name} imports {sorted(later)}, which come later"
 
 
-@pytest.mark.parametrize("name", MODULES)
-def test_a_function_imports_a_later_module_only_where_that_is_meant(name):
-    earlier = set(ORDER[: ORDER.index(name)])
-    later = {(name, imported) for imported in ours(IMPORTS[name].inner) - earlier}
-    assert later <= MAY_IMPORT_LATER
-    assert {pair for pair in MAY_IMPORT_LATER if pair[0] == name} == later, "the table names what is not imported"
+def test_functions_import_later_modules_only_where_that_is_meant():
+    later = {
+        (name, imported) for name in MODULES for imported in ours(IMPORTS[name].inner) - set(ORDER[: ORDER.index(name)])
+    }
+    assert later == MAY_IMPORT_LATER
 
 
-@pytest.mark.parametrize("name", MODULES)
-def test_no_module_comes_in_by_the_packages_own_door(name):
-    imports = IMPORTS[name]
-    assert "fastload" not in ours(imports.top | imports.inner)
+def test_no_module_comes_in_by_the_packages_own_door():
+    assert [name for name in MODULES if "fastload" in ours(IMPORTS[name].top | IMPORTS[name].inner)] == []
 
 
-@pytest.mark.parametrize("name", PURE)
-def test_pure_modules_have_no_threads_clocks_or_processes(name):
-    imports = IMPORTS[name]
-    assert not {module.split(".")[0] for module in imports.top | imports.inner} & IMPURE
-    assert not ours(imports.top | imports.inner) & {"slots", "workers", "delivery", "workers.processes"}
+def test_pure_modules_have_no_threads_clocks_or_processes():
+    for name in PURE:
+        imports = IMPORTS[name].top | IMPORTS[name].inner
+        found = {module.split(".")[0] for module in imports} & IMPURE
+        found |= ours(imports) & {"slots", "workers", "delivery", "workers.processes"}
+        assert not found, f"{name} imports {sorted(found)}"
 
 
-@pytest.mark.parametrize("name", ["inject.fastload_hook", "inject.sitecustomize", "cli"])
+@pytest.mark.parametrize("name", ["inject.fastload_hook", "inject.sitecustomize", "targets", "cli"])
 def test_what_every_process_runs_imports_only_the_standard_library(name):
     for module in IMPORTS[name].top:
         root = module.split(".")[0]
-        assert root in sys.stdlib_module_names or module in ("fastload_hook", "fastload.inject.fastload_hook")
+        assert root in sys.stdlib_module_names or module in (
+            "fastload_hook",
+            "fastload.inject.fastload_hook",
+            "fastload.targets",
+        )
 
 
 def python(code: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True)
 
 
+@pytest.mark.interpreter
 @pytest.mark.parametrize(
     "code",
     [
@@ -469,6 +467,7 @@ def test_the_command_line_does_not_import_torch(code):
     assert done.stdout.endswith("heavy: set()\n"), done.stdout + done.stderr
 
 
+@pytest.mark.interpreter
 def test_the_engine_imports_no_library_that_it_does_not_need():
     done = python(
         "import fastload, sys, fastload.transforms; fastload.DataLoader([1]); "
@@ -478,6 +477,7 @@ def test_the_engine_imports_no_library_that_it_does_not_need():
     assert done.stdout == "[]\n", done.stdout + done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arguments", ["num_workers=1", "num_workers=1, worker_method='thread'"])
 def test_an_iterator_that_outlives_all_modules_ends_without_a_word(arguments):
     done = subprocess.run(
@@ -493,3 +493,73 @@ def test_an_iterator_that_outlives_all_modules_ends_without_a_word(arguments):
         text=True,
     )
     assert (done.returncode, done.stderr) == (0, "")
+
+
+# What a plain loader with two workers may run, so that it can be read: see DESIGN.md.
+MOST_FILES = 31
+MOST_LINES = 8_600
+
+# Notes every file of the package in which a function or class body runs, in the script's process and its workers.
+_TRACED = """
+import os, sys, threading, pathlib
+folder, root = pathlib.Path(sys.argv[1]), sys.argv[2]
+files = set()
+
+def note(frame, event, argument):
+    code = frame.f_code
+    if event == "call" and code.co_filename.startswith(root) and code.co_name != "<module>":
+        files.add(code.co_filename)
+
+def write():
+    (folder / str(os.getpid())).write_text("\\n".join(files))
+
+def leave(code, leave=os._exit):
+    write()
+    leave(code)
+
+os._exit = leave  # workers end by it
+import torch
+sys.setprofile(note)
+threading.setprofile(note)
+import fastload
+
+class Samples(torch.utils.data.Dataset):
+    def __init__(self):
+        self.values = torch.randn(100, 3)
+    def __len__(self):
+        return 100
+    def __getitem__(self, index):
+        return self.values[index]
+
+loader = fastload.DataLoader(Samples(), 8, shuffle=True, num_workers=2, seed=1, multiprocessing_context="fork")
+assert len(list(loader)) == 13
+del loader
+sys.setprofile(None)
+write()
+"""
+
+
+def test_a_plain_loader_runs_few_files_and_lines(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", _TRACED, str(tmp_path), str(PACKAGE)], capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    traces = list(tmp_path.iterdir())
+    assert len(traces) == 3, "the script's process and two workers"
+    files = sorted({name for trace in traces for name in trace.read_text().split()})
+    lines = {name: len(Path(name).read_text(encoding="utf-8").splitlines()) for name in files}
+    told = "\n".join(f"{number:5} {name}" for name, number in lines.items())
+    assert (len(files) <= MOST_FILES, sum(lines.values()) <= MOST_LINES) == (True, True), told
+
+
+@pytest.mark.interpreter
+def test_a_plain_loader_imports_no_feature_that_it_does_not_use():
+    unused = ["adapters", "at_exit", "device", "exit_report", "moving", "on_error", "page_lock", "pinning", "resident"]
+    unused += ["state", "transforms", "workers.routing", "workers.threads"]
+    done = python(
+        "import fastload, sys, torch\n"
+        "loader = fastload.DataLoader(torch.arange(9), num_workers=1, seed=1, multiprocessing_context='fork')\n"
+        "list(loader), list(fastload.DataLoader(torch.arange(9)))\n"
+        f"print([name for name in {unused} if 'fastload.' + name in sys.modules])"
+    )
+    assert done.stdout == "[]\n", done.stdout + done.stderr

@@ -134,6 +134,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(240)  # three processes import torch, one after the other
 def test_a_script_and_the_processes_that_it_starts_have_the_options_of_the_command_line(tmp_path: Path):
     (tmp_path / "train.py").write_text(textwrap.dedent(SCRIPT))
@@ -149,6 +150,7 @@ def test_a_script_and_the_processes_that_it_starts_have_the_options_of_the_comma
     assert done.stdout.splitlines() == ["script True 1 thread", "child True 1 thread"], done.stderr
 
 
+@pytest.mark.slow
 def test_a_wrong_variable_stops_a_program_where_fastload_is_imported():
     code = "from fastload import DataLoader"
     environment = {**os.environ, "FASTLOAD_LOADER": "sed=2"}
@@ -175,6 +177,20 @@ def test_a_wrong_value_is_told_before_the_script_starts(options, variable, messa
     said = capsys.readouterr().err
     assert said.startswith("fastload run: ")
     assert message in said
+
+
+@pytest.mark.parametrize("verb", ["run", "verify", "explain", "tune"])
+@pytest.mark.parametrize("target", ["train.py", "train.py:loader"])
+def test_a_wrong_variable_is_told_in_one_line_by_each_verb(verb, target, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").touch()
+    monkeypatch.setenv(defaults.VARIABLE, "fuse=perhaps")
+    monkeypatch.setattr(subprocess, "Popen", lambda *_, **__: pytest.fail("the script was started"))
+    monkeypatch.setattr(cli, "_become", lambda *_: pytest.fail("the script was started"))
+    assert cli.main([verb, target]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"fastload {verb}: FASTLOAD_LOADER='fuse=perhaps': fuse must be ")
+    assert said.count("\n") == 1
 
 
 def test_a_wrong_name_is_told_with_those_that_there_are(capsys):

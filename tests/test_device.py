@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import gc
+import os
 import weakref
 from collections import UserDict
 from collections.abc import Iterator
@@ -201,11 +202,28 @@ def test_two_epochs_have_the_bound_together():
     assert streams.num_blocks <= 5
 
 
+def test_two_iterations_at_once_have_a_bound_each():
+    streams = SimulatedStreams()
+    mover = moved_with(streams)
+    both = [DeviceAhead(Recycled(20), mover, 3, patient=True) for _ in range(2)]
+    for _ in range(5):  # depth + 2
+        for ahead in both:
+            streams.kernel(ahead.next()["x"])
+    assert streams.compute.done == 0
+    queued = streams.compute.queued
+    streams.compute.launch(lambda: None)  # with the first one's batch
+    both[1].next()
+    assert streams.compute.done <= queued
+    both[0].next()
+    for ahead in both:
+        ahead.close()
+
+
 def test_views_are_lent_to_whatever_stream_the_user_has_by_then_and_to_each_once():
     streams = SimulatedStreams()
     mover = moved_with(streams)
     moved = mover.move({"x": torch.ones(4)}, None)
-    batch = mover.hand_out(moved.made, moved.event)
+    batch = moved.made
     first = mover.lend(batch, moved.event, None)
     queued = first.queued
     assert mover.lend(batch, moved.event, first) is first
@@ -222,7 +240,8 @@ def test_what_was_on_the_device_already_is_waited_for_by_another_stream_of_the_u
     there = streams.made(torch.ones(4))
     moved = moved_with(streams).move({"x": there, "y": torch.ones(2)}, None)
     streams.compute = streams._current = Stream("second", streams.host)
-    batch = moved_with(streams).hand_out(moved.made, moved.event)
+    batch = moved.made
+    moved_with(streams).lend(batch, moved.event, None)
     streams.kernel(batch["x"])
     streams.kernel(batch["y"])
 
@@ -271,6 +290,23 @@ def into_fixed_places_of_an_epoch_that_was_left(streams: SimulatedStreams, kind:
         ahead.close()
 
 
+def into_fixed_places_while_the_last_batch_is_in_use(streams: SimulatedStreams, kind: Any) -> None:
+    """It may be, until the new iteration is asked for its first batch."""
+    ahead = kind(Recycled(99), moved_with(streams, num_buffers=3), 1, patient=True)
+    for end in (ahead.drop, ahead.close):
+        for _ in range(2):
+            batch = ahead.next()
+            streams.compute.run()  # so that more is copied ahead, and dropped
+            streams.kernel(batch["x"])
+        end()
+        if end == ahead.close:
+            ahead = kind(Recycled(99), ahead._mover, 1, patient=True)
+        streams.kernel(batch["x"])
+    for _ in range(2):
+        ahead.next()
+    ahead.close()
+
+
 def into_fixed_places_with_another_stream_of_the_users(streams: SimulatedStreams, kind: Any) -> None:
     mover = moved_with(streams, num_buffers=3)
     for name in ("first", "second"):
@@ -310,6 +346,7 @@ SCENES = [
     transformed_slowly,
     into_fixed_places,
     into_fixed_places_of_an_epoch_that_was_left,
+    into_fixed_places_while_the_last_batch_is_in_use,
     into_fixed_places_with_another_stream_of_the_users,
     from_the_device,
     with_a_weight_of_the_users,
@@ -332,6 +369,7 @@ def test_the_stage_does_nothing_that_a_device_would_punish(scene):
         ("used_by_transforms", transformed_slowly),
         ("transforms_wait", into_fixed_places_of_an_epoch_that_was_left),
         ("used_by_transforms", from_the_device),
+        ("transforms_wait", into_fixed_places_while_the_last_batch_is_in_use),
         ("transforms_wait", with_a_weight_of_the_users),
     ],
 )
@@ -691,6 +729,16 @@ def test_with_fixed_places_two_iterations_at_once_are_an_error():
     assert len(list(ahead)) == 5
 
 
+def test_with_fixed_places_an_iteration_is_not_over_while_batches_wait_for_their_turn():
+    ahead = prefetch([torch.full((1,), float(i)) for i in range(3)], "cpu", 2, fixed_buffers=True)
+    first = iter(ahead)
+    assert [next(first).item() for _ in range(2)] == [0, 1]
+    with pytest.raises(RuntimeError, match="one iteration at a time"):
+        iter(ahead)
+    assert [batch.item() for batch in first] == [2]
+    assert len(list(ahead)) == 3
+
+
 def test_with_fixed_places_the_end_of_an_iteration_does_not_let_two_others_run_at_once():
     ahead = prefetch([torch.ones(1)] * 5, "cpu", fixed_buffers=True)
     first = iter(ahead)
@@ -770,3 +818,44 @@ def test_parts_of_a_dict_keep_their_places_in_whatever_order_they_come():
 def test_arguments_of_prefetch_are_checked(options):
     with pytest.raises(ConfigError, match=next(iter(options))):
         prefetch([], "cpu", **options)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="nothing is forked")
+@pytest.mark.parametrize("fixed", [False, True])
+@pytest.mark.parametrize("leave", ["drop", "close", "del", "begin"])
+def test_a_forked_process_frees_nothing_of_the_device_and_asks_it_nothing(leave, fixed):
+    streams = SimulatedStreams()
+    mover: Any = moved_with(streams, num_buffers=5 * fixed)
+    ahead: Any = DeviceAhead(Recycled(20), mover, 3, patient=True)
+    for _ in range(3):
+        streams.kernel(ahead.next()["x"])
+    held = [weakref.ref(ready.moved.made["x"]) for ready in ahead._ready]
+    held += [weakref.ref(event) for event, _ in ahead._host]
+    held += [weakref.ref(event) for event in ahead._backlog._events]
+    held += [weakref.ref(place) for buffers in mover._buffers for place in buffers._places.values()]
+    assert len(held) > 8
+    clocks = [streams.copies.queued, streams.transforms.queued, streams.compute.queued]
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            if leave == "begin":
+                with pytest.raises(RuntimeError, match="cannot be used in the forked process"):
+                    ahead.next()
+                with pytest.raises(RuntimeError, match="cannot be used in the forked process"):
+                    DeviceAhead(Recycled(20), mover, 3, patient=True)
+            elif leave == "drop":
+                with pytest.raises(RuntimeError, match="start that one with the 'spawn' method"):
+                    ahead.drop()
+            elif leave == "close":
+                ahead.close()
+            del ahead, mover
+            gc.collect()
+            now = [streams.copies.queued, streams.transforms.queued, streams.compute.queued]
+            code = 0 if now == clocks and all(one() is not None for one in held) else 2
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    for _ in range(17):
+        streams.kernel(ahead.next()["x"])
+    ahead.close()

@@ -23,7 +23,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence, pack_sequence
 from torch.utils.data import Dataset, default_collate
 
-from fastload import DataLoader, WorkerDied, loader, slots
+from fastload import DataLoader, WorkerDied, page_lock, slots, streams
 from fastload.device import DeviceAhead
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="only Linux's memory is page-locked")
@@ -77,8 +77,8 @@ class Device:
 def device(monkeypatch: pytest.MonkeyPatch) -> Iterator[Device]:
     """Loaders with ``device="cpu"`` copy to a device that works late. Afterwards nothing may be locked or wrong."""
     made = Device()
-    monkeypatch.setattr(loader, "streams_of", lambda _: made.streams)
-    monkeypatch.setattr(loader, "pages_of", lambda _: made.pages)
+    monkeypatch.setattr(streams, "streams_of", lambda _: made.streams)
+    monkeypatch.setattr(page_lock, "pages_of", lambda _: made.pages)
     monkeypatch.setattr(slots, "_libc", WatchedLibc(slots._libc, made.pages))
     yield made
     gc.collect()
@@ -380,7 +380,9 @@ def test_without_a_device_nothing_is_locked_or_said(device):
     assert device.pages.calls == 0
 
 
-def test_workers_never_lock_or_unlock(device, monkeypatch):
+@pytest.mark.parametrize("dont_fork", [False, True])
+def test_workers_never_lock_or_unlock(dont_fork, device, monkeypatch):
+    device.pages.dont_fork = dont_fork
     found = loader_of("processes", monkeypatch)
     leave_at_the_end(found, device)  # what is locked now is inherited by the next workers
     held = iter(found)
@@ -437,11 +439,11 @@ AT_EXIT = """
 import os, sys
 import torch
 from page_lock_simulation import CopyingStreams, SimulatedPages
-from fastload import DataLoader, loader
+from fastload import DataLoader, page_lock, streams
 
 pages = SimulatedPages()
-streams = CopyingStreams(pages)
-loader.streams_of, loader.pages_of = lambda _: streams, lambda _: pages
+simulated = CopyingStreams(pages)
+streams.streams_of, page_lock.pages_of = lambda _: simulated, lambda _: pages
 unlock = pages.unregister
 
 def unregister(address, unlock=unlock, pages=pages, is_read=pages.is_read, leave=os._exit):
@@ -455,10 +457,11 @@ dataset = torch.utils.data.TensorDataset(images)
 iterator = iter(DataLoader(dataset, 4, num_workers=1, device="cpu", worker_method=METHOD))
 next(iterator), next(iterator)
 assert len(pages.reading) >= 2
-torch.kept = iterator, streams  # a module that goes after this one
+torch.kept = iterator, simulated  # a module that goes after this one
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["multiprocessing", "thread"])
 def test_an_interpreter_that_ends_under_a_copy_does_so_without_a_word(method):
     here = Path(__file__).parent

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.utils.data import Dataset, TensorDataset, default_collate
 from torch_settings import default_device, default_dtype, deterministic
 
-from fastload import DataLoader, device, iteration, loader, prefetch, resident_iteration
+from fastload import DataLoader, device, iteration, prefetch, resident_iteration
 from fastload.order import AsTorch
 
 LENGTH = 24
@@ -103,7 +103,7 @@ def test_batches_are_the_same_whatever_is_set(setting, way):
 @pytest.mark.parametrize("setting", SETTINGS)
 def test_so_are_those_of_a_device_that_works_late(setting, way, monkeypatch):
     streams = SimulatedStreams()
-    monkeypatch.setattr(loader, "streams_of", lambda _: streams)
+    monkeypatch.setattr("fastload.streams.streams_of", lambda _: streams)
     seen: list[float] = []
     with SETTINGS[setting]():
         found = DataLoader(Images(), 4, device="cpu", **WAYS[way])

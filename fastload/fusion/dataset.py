@@ -21,11 +21,11 @@ from torch.utils.data import default_collate
 from torchvision import tv_tensors
 
 from ..errors import ConfigError
-from ..failures import name_sample
 from ..images import Decoder
 from ..images.base import Data
 from ..images.pillow import PillowDecoder
 from ..layout import Layout, Row, TensorLeaf
+from ..on_error import name_sample
 from ..pack.dataset import PackedImages
 from ..seeding import SAMPLE, Keys, seed_global_generators
 from .blocks import BlockMaker

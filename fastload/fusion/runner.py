@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 from torchvision import tv_tensors
 
-from ..failures import name_sample
 from ..images.base import Cut, Data, Decoder, Pixels
+from ..on_error import name_sample
 from ..transforms.chain import compose
 from .blocks import BlockMaker, moves_of
 from .parameters import Drawing

@@ -25,7 +25,8 @@ from torch.utils.data import Dataset, Sampler
 from ..device import check_count
 from ..errors import ConfigError
 from ..fusion.plan import recognise
-from ..loader import DataLoader, Statistics, WorkerMethod
+from ..loader import DataLoader, WorkerMethod
+from ..statistics import Statistics
 from ..streams import Streams, device_of, streams_of
 from .dali_feeding import Files, Scheduling
 from .dali_recipe import Recipe, Scaling, recipe_of

@@ -16,20 +16,11 @@ from typing import Any
 
 import numpy as np
 
+from .. import compat
 from .scope import Scope, thread
 
 # Neither an image nor something that holds one.
 _PLAIN = frozenset((int, float, complex, bool, str, bytes, bytearray, type(None), type, slice, range))
-
-
-class _Process:
-    """What a process is there for."""
-
-    is_worker = False
-    """Whether it does nothing but make samples; its worker says so."""
-
-
-process = _Process()
 
 
 class LateSamples(Scope):
@@ -54,7 +45,7 @@ class LateSamples(Scope):
 
             self.is_possible = opener.prepare()
             if self.is_possible:
-                containers.prepare(process.is_worker)
+                containers.prepare(compat.process.is_worker)
         self._outer.append(thread.scope)
         thread.scope = self
         return self
@@ -130,4 +121,4 @@ def _slots_of(kind: type) -> list[Any]:
     return [value for one in with_slots for value in one.values() if isinstance(value, MemberDescriptorType)]
 
 
-__all__ = ["LateSamples", "process", "settle"]
+__all__ = ["LateSamples", "settle"]

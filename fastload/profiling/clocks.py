@@ -41,8 +41,8 @@ class Readings(NamedTuple):
 class ThreadClocks:
     """Reads the clocks of the thread that made it.
 
-    Linux has run-queue waits in ``schedstat`` and bytes in ``io``; if either is missing (another kernel, a sandbox), its
-    values are -1 and :attr:`missing` names it.
+    Linux has run-queue waits in ``schedstat`` and bytes in ``io``; if either is missing (another kernel, a sandbox),
+    its values are -1 and :attr:`missing` names it.
     """
 
     def __init__(self) -> None:
@@ -54,7 +54,7 @@ class ThreadClocks:
 
     def __del__(self) -> None:
         for descriptor, identity in self._open_files.items():
-            with contextlib.suppress(OSError):  # the script may have closed it, and its number may belong to another file
+            with contextlib.suppress(OSError):  # the script may have closed it
                 if _file_id(descriptor) == identity:
                     os.close(descriptor)
 

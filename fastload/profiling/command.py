@@ -19,8 +19,8 @@ from collections.abc import Callable, MutableMapping, Sequence
 from pathlib import Path
 from typing import TextIO
 
-from ..caught import signals_passed_on
 from ..errors import ConfigError, TraceError
+from ..targets import signals_passed_on
 from .analysis import LARGEST, Analysis
 from .recording import SETTINGS_FILE, add_settings, write_settings
 from .summary import print_summary, write_lines

@@ -10,17 +10,19 @@ import copy
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 from torch import Tensor
 
 from .. import compat, observe
-from ..errors import DatasetError
-from ..failures import Failure, NothingLeft
+from ..errors import DatasetError, NothingLeft
 from ..layout import REFUSED, DoesNotFit, Layout, learn
 from ..plan import WHOLE_BATCH, WorkItem
 from ..seeding import Seeder
 from .samples import Fused, FusedSamples, Job, SampleLoader, batch_getter
+
+if TYPE_CHECKING:
+    from ..on_error import Failure
 
 # What a Result carries.
 ROWS = 0  # rows were written; payload: the samples' objects (for layouts with object leaves), by OWN_LAYOUT after it

@@ -10,21 +10,23 @@ import operator
 import reprlib
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from torch import Tensor
 from torch.utils.data import Subset
 
 from .. import compat
-from ..errors import DatasetError
-from ..failures import ATTEMPTS, Failure, Tolerance, add_note, failure_of, name_sample
-from ..late import LateSamples
+from ..errors import DatasetError, add_note
 from ..layout import Layout
 from ..observe import Watch
 from ..seeding import BATCH, SAMPLE, Keys, Seeder, sample_id
+
+if TYPE_CHECKING:
+    from ..late import LateSamples
+    from ..on_error import Failure, Tolerance
 
 
 class FusedSamples(Protocol):
@@ -134,7 +136,15 @@ class SampleLoader:
             self._watch(watch)
         self._keys: tuple[int, Keys, Keys] | None = None
         self._collation_draws = not compat.collates_by_default(job.collate_fn)
-        self._late = LateSamples() if job.late else None
+        self._late: LateSamples | None = None
+
+    def _decoding_late(self) -> AbstractContextManager[Any]:
+        """Return the context to load samples in: it decodes images late, once Pillow has been imported."""
+        if self._late is None and self._job.late and "PIL.Image" in sys.modules:
+            from ..late import LateSamples
+
+            self._late = LateSamples()
+        return nullcontext() if self._late is None else self._late
 
     def _watch(self, watch: Watch) -> None:
         self._source = watch.samples(self._source)
@@ -154,7 +164,7 @@ class SampleLoader:
         if fused is not None:
             made = self.load_fused(fused, indices, epoch, position)
             return made if isinstance(made, list) else made.samples()
-        with nullcontext() if self._late is None else self._late:
+        with self._decoding_late():
             return self._load(indices, epoch, position)
 
     def _load(self, indices: Any, epoch: int, position: int) -> Any:
@@ -227,7 +237,7 @@ class SampleLoader:
         Raises:
             StopIteration: it has ended.
         """
-        with nullcontext() if self._late is None else self._late:
+        with self._decoding_late():
             return self._settled(next(iterator))
 
     def _settled(self, sample: Any) -> Any:
@@ -264,7 +274,7 @@ class SampleLoader:
                 raise stopped(self._job.dataset) from error
             except Exception as error:
                 if not self.forgives(error):
-                    name_sample(error, self._job.dataset, list(indices)[-1 - len(list(taken))])
+                    self._name_sample(error, list(indices)[-1 - len(list(taken))])
                     raise
                 row = len(samples) + num_left_out
                 index = next(itertools.islice(indices, row, None))
@@ -272,6 +282,11 @@ class SampleLoader:
                 instead = self._instead_of(error, row, index, identity, epoch)
                 num_left_out += not instead
                 samples += instead
+
+    def _name_sample(self, error: Exception, index: Any) -> None:
+        from ..on_error import name_sample
+
+        name_sample(error, self._job.dataset, index)
 
     def forgives(self, error: Exception) -> bool:
         """Whether an error of the dataset's is not to be raised."""
@@ -283,6 +298,8 @@ class SampleLoader:
         Raises:
             Exception: the same, if the substitutes fail too.
         """
+        from ..on_error import ATTEMPTS, failure_of
+
         tolerance, dataset = self._job.tolerance, self._job.dataset
         assert tolerance is not None
         if tolerance.candidates is None:
@@ -297,7 +314,7 @@ class SampleLoader:
                 continue
             self.failures.append(failure_of(error, row, dataset, index, substitute))
             return [sample]
-        name_sample(error, dataset, index)
+        self._name_sample(error, index)
         add_note(error, f"on_error='replace' tried up to {ATTEMPTS} other samples in its place; all failed")
         raise error
 
@@ -325,10 +342,10 @@ class SampleLoader:
         """Load what the dataset has at an index, where it makes its batches itself."""
         self._seed(epoch, self._id(index, position))
         try:
-            with nullcontext() if self._late is None else self._late:
+            with self._decoding_late():
                 return self._settled(self._guarded(partial(operator.getitem, self._dataset), index))
         except Exception as error:
-            name_sample(error, self._job.dataset, index)
+            self._name_sample(error, index)
             raise
 
     def seed_collation(self, indices: Any, epoch: int, position: int) -> None:

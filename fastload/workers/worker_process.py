@@ -21,7 +21,6 @@ import torch
 from torch._utils import ExceptionWrapper
 
 from .. import compat, seeding
-from ..late.samples import process
 from ..layout import Buffer, Layout
 from ..library_generators import LibraryGenerators
 from ..packing import join, pack, unpack
@@ -226,7 +225,7 @@ def worker_main(
         compat.set_thread_name("fastload_worker")
         torch.set_num_threads(1)
         _keep_freed_memory()
-        process.is_worker = True
+        compat.process.is_worker = True
         _live(source, worker_id, endpoint, memory)
     except (KeyboardInterrupt, BrokenPipeError, ConnectionResetError):
         pass  # the user's process got the interrupt too; or it is gone

@@ -256,6 +256,7 @@ def test_in_the_main_thread_nothing_is_missing(tmp_path):
     )
 
 
+@pytest.mark.slow
 def test_loaders_that_are_made_anew_for_each_pass_keep_their_numbers(tmp_path):
     script = """
         class Other(Slow):

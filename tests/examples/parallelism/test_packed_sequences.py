@@ -9,7 +9,6 @@ import pytest
 import torch
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence
 
-import fastload.loader
 from fastload import DataLoader, DistributedBatchSampler
 
 
@@ -47,8 +46,9 @@ def test_lengths_stay_on_the_host_where_the_sequences_do_not(
     data: example.Sequences, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # A device without memory stands for a GPU.
-    for name, told in (("device_of", torch.device("meta")), ("streams_of", None), ("pages_of", None)):
-        monkeypatch.setattr(fastload.loader, name, lambda _, told=told: told)
+    monkeypatch.setattr("fastload.streams.device_of", lambda _: torch.device("meta"))
+    monkeypatch.setattr("fastload.streams.streams_of", lambda _: None)
+    monkeypatch.setattr("fastload.page_lock.pages_of", lambda _: None)
     loader = example.make_loader(data, 32, "cuda")
     order = list(loader.batch_sampler)
     for batch, indices in zip(loader, order, strict=True):

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch.utils.data import ConcatDataset, Subset
 
 from fastload import DatasetError
-from fastload.failures import (
+from fastload.on_error import (
     ATTEMPTS,
     FailedSample,
     Failure,

@@ -1,13 +1,13 @@
-"""Samples that cannot be loaded: what stands in for them, and what is kept of them.
+"""``on_error="skip"`` and ``"replace"``: samples that cannot be loaded.
 
-In: the id of a sample that failed, or what a worker says of it. Out: the indices that are tried in its place, the same
-for any number of workers and ranks; or records, up to a limit. Pure.
+In: a loader's arguments; the id of a sample that failed. Out: the indices that may replace it, the same for any number
+of workers and ranks; and records of the failures, up to a limit. Imported only when a sample fails or ``on_error`` is
+not ``"raise"``. Pure.
 """
 
 from __future__ import annotations
 
 import bisect
-import contextlib
 import os
 import sys
 from collections import deque
@@ -17,9 +17,21 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from torch.utils.data import ConcatDataset, Subset
+from torch.utils.data import (
+    BatchSampler,
+    ConcatDataset,
+    IterableDataset,
+    RandomSampler,
+    SequentialSampler,
+    Subset,
+    SubsetRandomSampler,
+    WeightedRandomSampler,
+)
+from torch.utils.data import DistributedSampler as TorchDistributedSampler
 
-from .errors import DatasetError
+from .errors import ConfigError, DatasetError, add_note
+from .order import Weighted
+from .passes import known_batches, known_rows, without_skipping
 from .sampling import as_integer
 from .seeding import SUBSTITUTE, Keys
 
@@ -32,25 +44,6 @@ _DRAW_BITS = 8
 # Failed samples that an error lists.
 _LISTED = 5
 _MESSAGE_LENGTH = 200
-
-
-class SampleNote(str):
-    """A note on an exception that says which sample it is of.
-
-    From a worker it travels beside the exception's text, which stays as torch has it, to its last line.
-    """
-
-    __slots__ = ()
-
-
-def add_note(error: BaseException, text: str) -> None:
-    """Add a note to an error of the user's, where it takes one: a frozen dataclass does not, and it counts itself."""
-    with contextlib.suppress(Exception):
-        error.add_note(SampleNote(text))
-
-
-class NothingLeft(Exception):
-    """All samples of a batch were left out. Only between stages; no user meets it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -233,18 +226,125 @@ def file_of(dataset: Any, index: Any) -> str | None:
     return None
 
 
+def check_on_error(loader: Any) -> None:
+    """Check that a loader can do with failed samples what it is asked to.
+
+    Raises:
+        ConfigError: it cannot.
+    """
+    if loader.on_error not in ("raise", "skip", "replace"):
+        raise ConfigError(f"on_error must be 'raise', 'skip' or 'replace', got on_error={loader.on_error!r}")
+    limit = as_integer(loader.max_errors)
+    if isinstance(limit, bool) or not isinstance(limit, int) or limit < 0:
+        raise ConfigError(f"max_errors must be an integer of at least 0, got max_errors={loader.max_errors!r}")
+    loader.max_errors = limit
+    if loader.on_error == "raise":
+        return
+    name = f"on_error={loader.on_error!r}"
+    if isinstance(loader.dataset, IterableDataset):
+        raise ConfigError(
+            f"{name} needs a dataset with indices, got {type(loader.dataset).__name__}, an IterableDataset; catch the "
+            "error in its __iter__"
+        )
+    if not loader._auto_collation:
+        raise ConfigError(f"{name} is of samples in batches, which batch_size=None leaves to the dataset; give a size")
+    if loader.resident is not None:
+        raise ConfigError(
+            f"{name} is decided in each epoch, and resident={loader.resident!r} reads the samples once; leave one out"
+        )
+    if loader.on_error == "skip" and loader.fixed_buffers:
+        raise ConfigError(
+            f"{name} makes batches shorter, and fixed_buffers=True needs all of one shape; leave one out, or use "
+            "on_error='replace'"
+        )
+    if loader.on_error == "replace":
+        if loader.seeding == "torch":
+            raise ConfigError(
+                f"{name} chooses a substitute by the sample's key, and seeding='torch' has no keys; leave one out, or "
+                "use on_error='skip'"
+            )
+        _candidates(loader)
+
+
+def tolerance_of(loader: Any, seed: int) -> Tolerance | None:
+    """Return what a loader's workers do with samples that fail; None: their errors are raised.
+
+    Args:
+        loader: the loader.
+        seed: of the samples' keys.
+
+    Raises:
+        ConfigError: its sampler is not known any more.
+    """
+    if loader.on_error == "raise":
+        return None
+    return Tolerance(candidates=_candidates(loader) if loader.on_error == "replace" else None, seed=seed)
+
+
+def _candidates(loader: Any) -> Sequence[Any] | npt.NDArray[np.int64]:
+    """Return the indices that a loader's sampler gives in some epoch or other, so that none leaks from another split.
+
+    Raises:
+        ConfigError: they are not known.
+    """
+    known = known_batches(loader)
+    batches, _ = without_skipping(loader.batch_sampler)
+    while (type(batches).__module__, type(batches).__name__) == ("accelerate.data_loader", "BatchSamplerShard"):
+        batches = batches.batch_sampler
+    sampler: Any = batches.sampler if type(batches) is BatchSampler else batches
+    rows = known_rows(sampler) if known is None else known.rows
+    if rows is not None:
+        return rows.order.possible() if isinstance(rows.order, Weighted) else range(rows.order.length)
+    kind = type(sampler)
+    if kind in (list, tuple, range, np.ndarray) and sampler is not batches:
+        integers = _integers(sampler)
+        return sampler if integers is None else integers
+    if kind is WeightedRandomSampler:
+        return np.flatnonzero(np.asarray(sampler.weights)).astype(np.int64)
+    if kind in (RandomSampler, SequentialSampler) or (kind.__module__, kind.__name__) == (
+        "accelerate.data_loader",
+        "SeedableRandomSampler",
+    ):
+        return range(len(sampler.data_source))
+    if kind is TorchDistributedSampler:
+        return range(len(sampler.dataset))
+    # As SubsetRandomSampler has them, and as other samplers can say what they choose from.
+    indices = getattr(sampler, "indices", None)
+    integers = None if indices is None else _integers(indices)
+    if integers is not None:
+        return integers
+    what = "its indices are no integers" if kind is SubsetRandomSampler else "which indices it gives is not known"
+    raise ConfigError(
+        "on_error='replace' takes substitutes from the indices that the sampler gives, so that none comes from "
+        f"another split, and of this {kind.__name__} {what}; give it an attribute indices (a list of integers), or "
+        "choose the samples by a torch.utils.data.Subset and leave the order to the loader, or use on_error='skip'"
+    )
+
+
+def _integers(indices: Any) -> Sequence[int] | npt.NDArray[np.int64] | None:
+    """Return indices that are integers, a copy; None if they are something else."""
+    if isinstance(indices, range):
+        return indices
+    try:
+        values = np.array(indices)
+    except (TypeError, ValueError):  # lists of different lengths, say
+        return None
+    if values.ndim != 1 or (values.dtype.kind not in "iu" and len(values)):
+        return None
+    return values.astype(np.int64, copy=False)
+
+
 __all__ = [
     "ATTEMPTS",
     "FailedSample",
     "Failure",
     "FailureLog",
-    "NothingLeft",
     "PassFailures",
-    "SampleNote",
     "Tolerance",
-    "add_note",
+    "check_on_error",
     "failure_of",
     "file_of",
     "name_sample",
     "plain",
+    "tolerance_of",
 ]
