@@ -150,7 +150,7 @@ def _verdict(analysis: Analysis, rank: RankAnalysis) -> Iterator[str]:
         lost = rank.step_ms.value * rank.stall.value
         what = "stall (idle device)" if rank.clock == "device" else "stall"
         yield '<dl class="numbers">'
-        yield _number("share of stalls", percent(rank.stall.value), share_interval(rank.stall))
+        yield _number("stall share", percent(rank.stall.value), share_interval(rank.stall))
         yield _number("step", f"{ms(rank.step_ms.value)} ms", f"{ms_interval(rank.step_ms)} ms")
         yield _number("compute", f"{ms(rank.compute_ms)} ms", "")
         yield _number(what, f"{ms(lost)} ms", "")

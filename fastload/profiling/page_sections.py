@@ -161,7 +161,7 @@ def _slow_samples(rank: RankAnalysis) -> Iterator[str]:
     ]
     yield '<section><h2>Slowest samples</h2><div class="scroll">'
     faster = f"{ms(rank.slow_samples[_SAMPLES].ms)} ms and less" if len(rows) > _SAMPLES else ""
-    yield folded((">ms", "", ">index", "file", "mostly", ">worker"), rows, "samples", _SAMPLES, faster)
+    yield folded((">ms", "", ">index", "file", "slowest stage", ">worker"), rows, "samples", _SAMPLES, faster)
     yield "</div></section>"
 
 

@@ -200,8 +200,8 @@ def _without_other_programs(steps: Sequence[BlamedStep], facts: Facts) -> float:
 
 def _other_programs_text(steps: Sequence[BlamedStep]) -> str:
     return (
-        f"other programs use the cores: the main thread waits {percent(_core_wait_of_loop(steps))} of the time for "
-        "which it wants one; record again on a quiet machine"
+        f"other programs use the cores: {percent(_core_wait_of_loop(steps))} of the time that the main thread is ready "
+        "to run, it waits for a core; record again on a quiet machine"
     )
 
 
