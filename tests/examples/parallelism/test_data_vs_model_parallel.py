@@ -7,6 +7,7 @@ import itertools
 from pathlib import Path
 
 import data_vs_model_parallel
+import pytest
 import torch
 from common import Rank
 from pipeline_schedules import batch_of, step_alone
@@ -52,6 +53,7 @@ def test_overlap_is_the_time_that_both_work() -> None:
     assert data_vs_model_parallel.overlap([(0.0, 2.0), (5.0, 6.0)], [(1.0, 5.5)]) == 1.5
 
 
+@pytest.mark.slow
 def test_the_script_prints_four_ways(tmp_path: Path) -> None:
     arguments = ("--batch-size", "4", "--micro-batches", "2", "--repeats", "1", "--device", "cpu")
     printed, silent = run_as_torchrun(PARALLELISM / "data_vs_model_parallel.py", *arguments, folder=tmp_path)

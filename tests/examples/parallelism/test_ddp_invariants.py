@@ -146,6 +146,7 @@ def test_layouts_that_ddp_refuses(tmp_path: Path, what: str, says: str) -> None:
         run_ranks(functools.partial(on_a_layout_that_is_not, what=what), tmp_path, start="forkserver")
 
 
+@pytest.mark.slow
 def test_the_script_shows_when_copies_differ(tmp_path: Path) -> None:
     printed, silent = run_as_torchrun(PARALLELISM / "ddp_invariants.py", "--device", "cpu", folder=tmp_path)
     before, wrapped, later, end = printed.splitlines()

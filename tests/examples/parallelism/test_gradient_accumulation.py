@@ -16,6 +16,7 @@ SCRIPT = PARALLELISM / "gradient_accumulation.py"
 LINE = re.compile(r"^(.*?) +(\d+) messages   (\S+) from one process with batches of 64$", re.MULTILINE)
 
 
+@pytest.mark.slow
 def test_two_ranks_take_the_steps_of_one_with_the_big_batch_and_no_sync_must_be_around_both(tmp_path: Path) -> None:
     printed, silent = run_as_torchrun(SCRIPT, folder=tmp_path)
     rows = {name: (int(messages), float(off)) for name, messages, off in LINE.findall(printed)}

@@ -70,6 +70,7 @@ def test_micro_batches_that_do_not_divide_the_batch_are_an_error() -> None:
         pipeline_schedules.Pipeline(Rank(0, 2, CPU), "GPipe", 3, 8)
 
 
+@pytest.mark.slow
 def test_the_script_compares_schedules(tmp_path: Path) -> None:
     arguments = ("--micro-batches", "1,2", "--batch-size", "4", "--repeats", "1", "--device", "cpu")
     printed, _ = run_as_torchrun(PARALLELISM / "pipeline_schedules.py", *arguments, folder=tmp_path)

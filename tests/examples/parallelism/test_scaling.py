@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
 import scaling
 import torch
 from common import Rank
@@ -38,6 +39,7 @@ def test_a_step_of_all_ranks_exchanges_gradients_and_one_alone_does_not(tmp_path
     assert not torch.equal(zero["alone"], one["alone"])
 
 
+@pytest.mark.slow
 def test_the_script_times_one_process_and_two_ranks(tmp_path: Path) -> None:
     printed, silent = run_as_torchrun(
         PARALLELISM / "scaling.py", "--batch-size", "16", "--repeats", "2", folder=tmp_path

@@ -122,6 +122,7 @@ def test_sizes_as_floats_are_exact_up_to_2_to_the_24() -> None:
     assert int(torch.tensor(float(2**24 + 1), dtype=torch.float32)) == 2**24
 
 
+@pytest.mark.slow
 def test_the_script_runs_on_two_ranks(tmp_path: Path) -> None:
     printed, silent = run_as_torchrun(PARALLELISM / "send_receive.py", "--device", "cpu", folder=tmp_path)
     lines = printed.splitlines()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
 import sparse_gradients as example
 import torch
 from ranks import run_ranks
@@ -12,6 +13,7 @@ from scripts import PARALLELISM, run_as_torchrun
 from torch.nn.parallel import DistributedDataParallel
 
 
+@pytest.mark.slow
 def test_sparse_gradients_are_averaged_and_stay_sparse_and_devices_are_not_mixed(tmp_path: Path) -> None:
     printed, silent = run_as_torchrun(PARALLELISM / "sparse_gradients.py", folder=tmp_path)
     found = re.search(r"averaged gradient: torch.sparse_coo, (\d+) of 1000 rows", printed)
