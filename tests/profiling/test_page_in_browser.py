@@ -278,7 +278,7 @@ def test_where_nothing_is_predicted_the_page_says_why(tab, file_of):
     tab.open(file_of("untrusted"))
     assert tab.evaluate("document.querySelectorAll('input').length") == 0
     said = "\n".join(shown(tab, "section"))
-    assert "Nothing is predicted: it is 32 % off the run it saw." in said
+    assert "No predictions: it is 32 % off the run it saw." in said
 
 
 # -- steps, timeline, ranks -------------------------------------------------------------------------------------------

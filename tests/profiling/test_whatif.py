@@ -271,7 +271,7 @@ def test_a_run_that_is_not_reproduced_predicts_nothing():
     rank.cores = 1
     found, simulation, _ = what_if(trace_of(rank), rank)
     assert (found, simulation.trusted) == ([], False)
-    assert simulation.reason == "the simulation does not reproduce the recorded run: 40 ms a step instead of 10 ms (+300%)"
+    assert simulation.reason.endswith("not reproduce the recorded run: 40 ms a step instead of 10 ms (+300%)")
     assert what_if(trace_of(rank), rank)[2] is None
     with pytest.raises(TraceError, match="does not reproduce the recorded run"):
         predict(rank, {"num_workers": 4})
