@@ -228,7 +228,7 @@ def test_only_the_loader_that_is_meant_is_changed(settings, expected):
 
     notes = Notes()
     match = {"dataset": "builtins.list", "num_workers": 2, "batch_size": 4}
-    ArgumentChange(json.dumps({"settings": settings, "match": match}), notes).hook(Module)
+    ArgumentChange(json.dumps({"settings": settings, "match": match}), notes).patch(Module)
     meant = Module.DataLoader([1], 4, num_workers=2, prefetch_factor=3, timeout=7)
     assert {name: meant.given[name] for name in expected} == expected
     for other in (Module.DataLoader((1,), 4, True, 2), Module.DataLoader([1], 5, None, 2), Module.DataLoader([1], 4)):
