@@ -1,7 +1,7 @@
-"""Which samples a batch is made of, and the draws of its batched transforms.
+"""The random draws of a batch's transforms.
 
-In: where a batch comes from. Out: :class:`~fastload.transforms.draws.Draws`, the same for a sample whatever batch, rank
-or worker it came by. Pure.
+In: the origin of a batch. Out: :class:`~fastload.transforms.draws.Draws`, which are the same for a sample in any batch,
+on any rank and from any worker. Pure.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ class BatchKeys:
 
     Args:
         seed: the loader's, or its base seed.
-        ids_are_indices: samples are named by their index in the dataset, else by their position.
-        stride: positions between two samples of a batch.
-        length: positions of the order, where those beyond are repeats; 0 where there are none.
-        auto_collation: an index batch is made of samples; else it is one index, of whatever the dataset takes.
+        ids_are_indices: the id of a sample is its index in the dataset; otherwise its position.
+        stride: distance between the positions of two samples of a batch.
+        length: positions from this one on are repeats; 0: there are no repeats.
+        auto_collation: a batch has one index for each sample; otherwise one for the batch.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class BatchKeys:
         ids = np.asarray(indices, dtype=np.int64).reshape(-1) if named else None
         if ids is not None and not self._length and not origin.left_out:
             return Draws(key, ids, epochs=epochs)
-        # Without auto-collation an index is a batch, which has one position.
+        # Without auto-collation an index stands for a batch, which has one position.
         count = len(indices) if self._auto_collation and hasattr(indices, "__len__") else 1
         places = np.arange(count, dtype=np.int64)
         if origin.left_out:
@@ -55,6 +55,3 @@ class BatchKeys:
             return Draws(key, positions)
         repeats = positions // self._length if self._length else None
         return Draws(key, ids[places] if origin.left_out else ids, repeats, epochs=epochs)
-
-
-__all__ = ["BatchKeys"]

@@ -364,6 +364,6 @@ def test_what_is_no_state_of_the_generator_is_an_error_and_changes_nothing(kind,
     generator, shuffle = OWN[kind]()
     loader = DataLoader(Drawing(LENGTH), batch_sampler=Batches(generator, shuffle, at_once=False), seed=7)
     state = loader.state_dict()
-    with pytest.raises(StateError, match=r"generator\.sampler0\.rng is not the state of a generator of"):
+    with pytest.raises(StateError, match=r"generator\.sampler0\.rng must be the state of a"):
         loader.load_state_dict({**state, "generator.sampler0.rng": bad})
     assert repr(loader.state_dict()) == repr(state)

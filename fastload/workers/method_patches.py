@@ -165,6 +165,3 @@ def _immortal(thing: Any) -> Any:
 def _write(address: int, data: bytes) -> None:
     """Write memory in one step: ctypes keeps the GIL, so no other thread sees half of it."""
     (ctypes.c_char * len(data)).from_address(address).raw = data
-
-
-__all__ = ["Patch", "bound_methods", "patch_method", "patch_type"]

@@ -278,6 +278,3 @@ def install() -> None:
 def uninstall() -> None:
     """Undo the routing, if this was the last thread."""
     _routing.uninstall()
-
-
-__all__ = ["ThreadGenerators", "calls_torchscript", "install", "uninstall"]

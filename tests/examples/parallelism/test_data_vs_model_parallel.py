@@ -31,7 +31,7 @@ def stepped(rank: int, count: int) -> tuple[list[Tensor], list[Tensor], list[tup
     return found[0], found[1], clocked.intervals
 
 
-def test_one_rank_works_at_a_time_and_gradients_are_one_processs(tmp_path: Path) -> None:
+def test_one_rank_works_at_a_time_and_gradients_equal_one_processs(tmp_path: Path) -> None:
     count = 2
     ranks = run_ranks(functools.partial(stepped, count=count), tmp_path, count, start="forkserver")
     _, alone = step_alone(*batch_of(8), count, CPU)

@@ -1,4 +1,4 @@
-"""The repaired recipe learns, tests each image once, and saves what a plain network can load."""
+"""The corrected script learns, tests each image once, and saves a plain state dict."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ EPOCH = re.compile(r"^epoch +\d+  loss \S+  test (\d+)/(\d+) = ", re.MULTILINE)
 
 
 @pytest.mark.slow
-def test_two_ranks_learn_the_digits_and_their_file_is_a_plain_networks(tmp_path: Path) -> None:
+def test_two_ranks_learn_the_digits_and_save_a_plain_state_dict(tmp_path: Path) -> None:
     saved = tmp_path / "digits.pt"
     printed, silent = run_as_torchrun(
         PARALLELISM / "digits_ddp.py", "--epochs", "4", "--device", "cpu", "--save", str(saved), folder=tmp_path

@@ -15,7 +15,7 @@ from scripts import PARALLELISM, run_as_torchrun
 ROW = re.compile(r"^\| (\w+): .*? \| ([\d,]+) \| ([\d,]+) \| 2: ([\d,]+) \| [\d.]+ \| ([\d,]+) \|$", re.MULTILINE)
 
 
-def test_what_a_step_exchanges_does_not_depend_on_the_batch_and_hits_the_tiny_network() -> None:
+def test_the_exchange_does_not_depend_on_the_batch_size_and_dominates_the_tiny_network() -> None:
     tiny, larger = (scaling.cost(work) for work in scaling.WORKS)
     weights = 64 * 512 + 512 + 512 * 512 + 512 + 512 * 10 + 10
     assert tiny.exchanged == 4 * weights

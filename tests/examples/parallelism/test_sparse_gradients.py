@@ -35,7 +35,7 @@ def averaged_with_and_without_a_name(rank: int) -> list[torch.Tensor]:
     return [module.table.weight.grad for module in (held, dropped)]  # type: ignore[misc]
 
 
-def test_a_ddp_that_nothing_holds_averages_nothing_and_says_nothing(tmp_path: Path) -> None:
+def test_a_deleted_ddp_silently_averages_nothing(tmp_path: Path) -> None:
     zero, one = run_ranks(averaged_with_and_without_a_name, tmp_path, start="forkserver")
     assert torch.equal(zero[0], one[0])
     assert not torch.equal(zero[1], one[1])
