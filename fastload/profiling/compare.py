@@ -63,7 +63,7 @@ class RankComparison:
 
     @property
     def thin(self) -> bool:
-        """Whether there are too few steps to tell."""
+        """Whether there are too few steps to compare."""
         return min(self.num_steps) < FEWEST_STEPS
 
     @property

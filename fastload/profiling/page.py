@@ -253,10 +253,10 @@ def _why(analysis: Analysis, rank: RankAnalysis) -> Iterator[str]:
 def _fixes(analysis: Analysis, rank: RankAnalysis) -> Iterator[str]:
     simulation = analysis.simulation
     trusted = simulation is not None and simulation.trusted
-    told = text(sentence(simulation_text(analysis)))
+    note = text(sentence(simulation_text(analysis)))
     yield f"<section><h2>What to change{_of(analysis, rank)}</h2>"
     if not trusted:
-        yield f"<p>{told}</p>"
+        yield f"<p>{note}</p>"
     if analysis.fixes:
         yield f'<ol class="fixes">{"".join(_fix(fix, observed_ms(analysis, rank)) for fix in analysis.fixes)}</ol>'
     elif rank.verdict.cause == "compute":
@@ -266,7 +266,7 @@ def _fixes(analysis: Analysis, rank: RankAnalysis) -> Iterator[str]:
     if analysis.ceiling_ms is not None:
         words = f"{ms(analysis.ceiling_ms)} ms a step with cached batches (measured)."
         yield f"<p><strong>Ceiling:</strong> {words}</p>"
-    yield f'<p class="dim">{told}</p></section>' if trusted else "</section>"
+    yield f'<p class="dim">{note}</p></section>' if trusted else "</section>"
 
 
 def _of(analysis: Analysis, rank: RankAnalysis) -> str:

@@ -98,23 +98,22 @@ class Record(NamedTuple):
 
 _COUNT = struct.Struct("<q")
 
-# Records for which room is claimed on the disk at first, 64 KiB; then as many again. Where workers are started for each
-# pass anew, there are a thousand files.
+# Records for which disk space is allocated first, 64 KiB; then twice as many each time. If workers are started for each
+# epoch, there are a thousand files.
 _FIRST = 1 << 10
 
 
 class Ring:
-    """The writing side.
+    """Writes a ring file.
 
     Args:
         path: of a file that does not exist yet.
         capacity: records that are kept; older ones are overwritten. The file has holes until they are written.
-        thread: number of the thread, as the system counts.
-        is_main: whether it is its process's main thread.
-        full: called once, with what the system says, if the disk has no room for more; nothing is written after that.
+        thread: the system's number of the thread.
+        is_main: whether it is the main thread of its process.
+        full: called once with the error if the disk is full; nothing is written after that.
 
-    Room is claimed piece by piece before it is written: writing into a mapped file for which the disk has no room ends
-    the process by SIGBUS.
+    Disk space is allocated before it is written: writing into a mapped file on a full disk ends the process by SIGBUS.
 
     Raises:
         OSError: the file cannot be made.
@@ -128,7 +127,7 @@ class Ring:
         self._capacity = capacity
         self._count = 0
         self._room = 0
-        unfinished = f"{path}.new"  # without a header it is no ring
+        unfinished = f"{path}.new"  # without a header it is not a ring
         descriptor = os.open(unfinished, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
         try:
             os.ftruncate(descriptor, HEADER_BYTES + capacity * RECORD_BYTES)
@@ -158,7 +157,7 @@ class Ring:
         _pack: object = RECORD.pack_into,
         _pack_count: object = _COUNT.pack_into,
     ) -> None:
-        """Write a record; see :class:`~fastload.profiling.records.Kind`. Times in ns."""
+        """Write a record; see :class:`Kind`. Times in ns."""
         count = self._count
         if count == self._room and count < self._capacity and not self._grow():
             return
@@ -189,13 +188,13 @@ class Ring:
 
 
 class RingFile:
-    """The reading side.
+    """Reads a ring file.
 
     Args:
         path: of the file.
 
     Raises:
-        TraceError: it is no ring, or one of another version, or cut off.
+        TraceError: it is not a ring, or one of another version, or cut off.
         OSError: it cannot be read.
     """
 
@@ -203,7 +202,7 @@ class RingFile:
         with open(path, "rb") as file:
             header = file.read(HEADER_BYTES)
             if len(header) < HEADER_BYTES or not header.startswith(MAGIC):
-                raise TraceError(f"{path} is no recording of fastload's; name the folder that fastload profile made")
+                raise TraceError(f"{path} is not a recording of fastload; name the folder that fastload profile made")
             _, version, record_bytes, capacity, count, process, thread, is_main = HEADER.unpack_from(header)
             if version != VERSION or record_bytes != RECORD_BYTES:
                 raise TraceError(
@@ -214,7 +213,7 @@ class RingFile:
             written = min(count, capacity) * RECORD_BYTES
             if capacity < 1 or count < 0 or size < HEADER_BYTES + written:
                 raise TraceError(f"{path} is damaged: {capacity} places, {count} records, {size} bytes; record again")
-            # What is behind are holes, 16 MiB for each worker that there was.
+            # The rest is holes, 16 MiB per worker.
             self._bytes = file.read(written)
         self.process: int = process
         self.thread: int = thread

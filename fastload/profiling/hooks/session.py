@@ -79,7 +79,7 @@ class Session:
                 self.recorder.note("rank", rank=rank)
 
     def loader_number(self, loader: Any, iterator: Any) -> int:
-        """Return the number of a loader. A loader that is made anew for each epoch keeps its number."""
+        """Return the number of a loader. A loader that is made again for each epoch keeps its number."""
         known, number = self._loaders.get(id(loader), (None, None))
         if number is None or known is None or known() is not loader:
             described = describe_loader(loader, has_workers=getattr(iterator, "has_workers", True))
