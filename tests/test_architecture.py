@@ -212,7 +212,6 @@ ORDER = [
     "verification.hashing",
     "verification.plan",
     "verification.report",
-    "verification.progress",
     "verification.copies",
     "verification.subject",
     "verification.record",
@@ -233,7 +232,6 @@ ORDER = [
     "explain.command",
     "tune.report",
     "tune.finding",
-    "tune.run",
     "tune.script",
     "tune.command",
     "doctor",
@@ -522,6 +520,7 @@ write()
 """
 
 
+@pytest.mark.interpreter
 def test_a_plain_loader_runs_few_files_and_lines(tmp_path):
     done = subprocess.run(
         [sys.executable, "-c", _TRACED, str(tmp_path), str(PACKAGE)], capture_output=True, text=True, timeout=120

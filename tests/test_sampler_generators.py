@@ -99,7 +99,11 @@ def epochs(loader: DataLoader[Any], number: int) -> list[Any]:
 @pytest.mark.parametrize("at_once", [True, False], ids=["drawn at once", "drawn late"])
 @pytest.mark.parametrize(
     ("kind", "way"),
-    [*((kind, "inline") for kind in OWN), *((kind, way) for kind in ("torch", "numpy") for way in WORKERS)],
+    [
+        *((kind, "inline") for kind in OWN),
+        *(("torch", way) for way in WORKERS),
+        *(pytest.param("numpy", way, marks=pytest.mark.slow) for way in WORKERS),
+    ],
 )
 def test_a_generator_that_a_sampler_holds_goes_on(kind, way, at_once):
     def make() -> DataLoader[Any]:
