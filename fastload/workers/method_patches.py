@@ -7,7 +7,8 @@ NOTE [Patching in place]: ``from random import randint`` copies a reference to a
 module does not change that copy, and a search for all copies misses those in objects that cannot be changed. So the
 bound method itself is changed: the function that it calls is a pointer at a fixed place of the object. Python gives no
 way to set it, so it is written with ctypes. Before that, the memory is compared with what Python says about the object;
-an unknown layout is a :class:`~fastload.errors.ConfigError`, and nothing is written.
+an unknown layout is a :class:`~fastload.errors.ConfigError`, and nothing is written. While a method is patched its hash
+is another, so it is not found as the key of a dict or in a set.
 
 Ownership: patched objects are kept alive for ever, since their memory is written.
 """

@@ -173,7 +173,7 @@ class _RoutedRandomState(np.random.RandomState):
     __slots__ = ()
 
     @property
-    def _bit_generator(self) -> Any:  # type: ignore[override]  # nobody sets it
+    def _bit_generator(self) -> Any:  # type: ignore[override]  # read-only here
         return _process_bits(self) if _active_numpy.generator is None else _active_numpy.generator._bit_generator
 
     def __reduce__(self) -> Any:
@@ -193,7 +193,7 @@ for _, _kind, _active in _ROUTED:
 
 
 class _Routing:
-    """Whether the process is routed, and for how many threads."""
+    """Counts the threads that need the routing, and applies or undoes it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
