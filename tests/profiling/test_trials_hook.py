@@ -20,6 +20,12 @@ from fastload.profiling.hooks.trials import TrialRuns
 from fastload.profiling.trials import Choice, trials_of
 
 
+@pytest.fixture(autouse=True)
+def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine trials may take longer than a user is made to wait for them."""
+    monkeypatch.setattr(trials_module, "_MOST_SECONDS", 100.0)
+
+
 class Numbers(Dataset[Any]):
     """Draws, counts what it was asked for, and may do something else first."""
 
