@@ -188,7 +188,7 @@ def test_what_is_predicted_without_a_rank_is_of_the_one_that_the_card_is_about(w
     about = main_rank(analyse(trace))
     monkeypatch.setattr(whatif_command, "read_trace", lambda _: trace)
     assert main(["whatif", "somewhere"]) == 0
-    assert capsys.readouterr().out.startswith(f"rank {about.rank}: observed 50 ms a step")
+    assert capsys.readouterr().out.startswith(f"rank {about.rank}: observed 50.0 ms a step")
     assert main(["whatif", "somewhere", "--rank", "1", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["rank"] == 1
 
