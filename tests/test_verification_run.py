@@ -277,6 +277,15 @@ class _Stream(IterableDataset[Any]):
             yield index, torch.rand(2)
 
 
+def test_a_batch_sampler_whose_epoch_was_set_passes():
+    dataset = TensorDataset(torch.arange(40))
+    sampler = fastload.DistributedBatchSampler(dataset, 4, seed=3, rank=0, world_size=1)
+    loader = fastload.DataLoader(dataset, batch_sampler=sampler)
+    loader.set_epoch(0)
+    report = verify(loader, "inline")
+    assert report.ok, report.to_text()
+
+
 def test_of_an_iterable_dataset_the_same_replicas_are_compared():
     report = verify(DataLoader(_Stream(), 4), "fork")
     assert report.ok, report.to_text()

@@ -139,8 +139,10 @@ class Subject:
 
     def copied_parts(self) -> Parts:
         """Return copies for one run; the objects themselves, with a note, if they cannot be copied."""
-        if draws_nothing(self.parts.dataset) and self.parts.collate_fn is None and self.parts.sampler is None:
-            return copy.copy(self.parts)
+        parts = self.parts
+        # Samplers remember their epoch.
+        if draws_nothing(parts.dataset) and parts.collate_fn is parts.sampler is parts.batch_sampler is None:
+            return copy.copy(parts)
         if self._shared is None:
             try:
                 return copied(self.parts)
