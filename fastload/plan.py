@@ -9,7 +9,6 @@ Pure: no threads, no clocks, no memory.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 # A chunk should take about this long at least: long against what a task costs, 40 µs in the worker and 50 to 100 µs
@@ -52,19 +51,6 @@ class WorkItem(NamedTuple):
 
 
 WHOLE_BATCH = -1
-
-
-class Origin(NamedTuple):
-    """Where a batch comes from."""
-
-    epoch: int
-    """Enters the key."""
-    position: int
-    """Of its first sample, in the epoch's global order."""
-    indices: Any
-    """What the sampler gave; None: nothing names the samples, and the position is the whole batch's."""
-    left_out: Sequence[int] = ()
-    """Places in it of samples that the batch goes without."""
 
 
 def chunk_bounds(num_rows: int, chunk_size: int) -> list[tuple[int, int]]:
@@ -112,3 +98,32 @@ def slots_in_flight(num_workers: int, prefetch_factor: int) -> int:
     Memory and work ahead are bounded by it. Batches that the user still holds are his and do not count.
     """
     return num_workers * prefetch_factor
+
+
+class Turns:
+    """Round-robin over workers, where each batch is assigned to one.
+
+    Args:
+        num_workers: how many.
+        first: whose turn is first.
+        window: batches that may be in flight.
+        in_order: whether a worker that is far behind keeps its turn.
+    """
+
+    def __init__(self, num_workers: int, first: int, window: int, *, in_order: bool) -> None:
+        self.active = [True] * num_workers
+        """Whether a worker's replica has more."""
+        self.load = [0] * num_workers
+        self._turn = first
+        self._window = window
+        self._in_order = in_order
+
+    def next(self) -> int | None:
+        """Return whose turn it is; None if all have ended or have enough to do."""
+        share = self._window // max(1, sum(self.active))
+        for _ in self.active:
+            worker_id = self._turn
+            self._turn = (self._turn + 1) % len(self.active)
+            if self.active[worker_id] and (self._in_order or self.load[worker_id] < share):
+                return worker_id
+        return None
