@@ -20,6 +20,7 @@ patterns written for torch go on working.
 from __future__ import annotations
 
 import contextlib
+import re
 from typing import Any
 
 
@@ -102,3 +103,17 @@ def add_note(error: BaseException, text: str) -> None:
     """Add a note to an error of the user's, where it takes one: a frozen dataclass does not, and it counts itself."""
     with contextlib.suppress(Exception):
         error.add_note(SampleNote(text))
+
+
+def one_line(error: BaseException) -> str:
+    """Return an error's class and message in one line of at most 400 characters.
+
+    An error of a worker has the worker's traceback in its message: of that the last line is returned, without the
+    numbers of processes.
+    """
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    if not lines:
+        return type(error).__name__
+    words = re.sub(r" \(pid\(s\) [\d, ]+\)", "", lines[-1] if "Traceback" in str(error) else " ".join(lines))
+    text = words if words.startswith(type(error).__name__) else f"{type(error).__name__}: {words}"
+    return text if len(text) <= 400 else text[:397] + "..."

@@ -151,6 +151,7 @@ def _decoded_there(loader: Any, plan: Plan, tail: FusedTail | None, seed: int) -
         assert plan.yields is not None
         assert plan.yields.shape is not None
         decoding = DeviceDecoding(
+            loader.dataset,
             plan.yields.shape[1:],
             device_of(loader.device),
             loader.channels_last,

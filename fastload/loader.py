@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 import torch
 from torch.utils.data import Dataset, IterableDataset, Sampler
 
-from . import compat
+from . import compat, observe
 from .defaults import Defaults
 from .errors import ConfigError
 from .inject.fastload_hook import after_import
@@ -77,7 +77,8 @@ class DataLoader(compat.TorchDataLoader[T]):
         keep_on_host, channels_last, fixed_buffers: see :func:`fastload.prefetch`.
         batch_transform: what is done with whole batches, on the device, ahead of time: any callable that takes a batch
             and returns one. Those of :mod:`fastload.transforms` draw parameters for each sample from its own key, so
-            that they do not depend on the batch, the workers or the ranks.
+            that they do not depend on the batch, the workers or the ranks. A function of yours runs inside of
+            ``next()``, and so under your ``torch.autocast`` if that is on there, as any function that you call.
         resident: read the dataset once, at the first iteration, keep it in memory and gather batches from there:
             ``"device"`` (the memory of ``device``), ``"host"``, or ``"auto"``: the first of the two with twice the
             room, or neither. Order and parameters are those that there would be without it; the workers only read.
@@ -212,6 +213,7 @@ class DataLoader(compat.TorchDataLoader[T]):
         if isinstance(batch_sampler, DistributedBatchSampler):
             # Where torch has the dataset's own order: Lightning shards what is no DistributedSampler.
             vars(self)["sampler"] = batch_sampler.sampler
+        observe.loader_constructed(self)
 
     def __getstate__(self) -> dict[str, Any]:
         # A copy, pickled or not, begins its own life: its close() must not end this loader's workers. A persistent
@@ -226,16 +228,16 @@ class DataLoader(compat.TorchDataLoader[T]):
 
     def _check_own_arguments(self) -> None:
         try:
-            if self.fuse != "auto" or self.decoder != "auto":
-                from .fusing import check_can_fuse
-
-                check_can_fuse(self)
             _check(self.worker_method, self.seed, self.seeding, self.chunk_size, self.multiprocessing_context)
             self._check_device_stage()
             if self.on_error != "raise" or type(self.max_errors) is not int or self.max_errors < 0:
                 from .on_error import check_on_error
 
                 check_on_error(self)
+            if self.fuse != "auto" or self.decoder != "auto":  # last: it goes by the others
+                from .fusing import check_can_fuse
+
+                check_can_fuse(self)
         except ConfigError as error:
             DEFAULTS.explain(error)
             raise
@@ -386,6 +388,7 @@ class DataLoader(compat.TorchDataLoader[T]):
         return batch, lambda version: iterator._keys.draws(origin._replace(epoch=origin.epoch + version))
 
     def _get_iterator(self) -> Any:
+        observe.loader_iterating(self)
         before = self._pass
         try:
             columns = self._columns()
@@ -554,9 +557,9 @@ def _follow_libraries() -> None:
         return
     _follows_libraries = True
     if os.environ.get("FASTLOAD_REPORT") == "1":
-        from .exit_report import report_at_exit
+        from . import exit_report
 
-        report_at_exit()
+        exit_report.start()
     for name in ADAPTED_LIBRARIES:
         after_import(name, _adapt)
 

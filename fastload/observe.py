@@ -89,4 +89,40 @@ listener: Listener | None = None
 """Who listens in this process; None: nobody."""
 
 
-__all__ = ["Item", "Listener", "Watch", "listener", "numbers"]
+class LoaderObserver(Protocol):
+    """Is told of each :class:`fastload.DataLoader` of the process, by the loader itself."""
+
+    def constructed(self, loader: Any) -> None:
+        """A loader has been constructed."""
+
+    def iterating(self, loader: Any) -> None:
+        """A loader is about to begin an iteration."""
+
+
+loader_observers: list[LoaderObserver] = []
+"""The observers of this process."""
+
+
+def loader_constructed(loader: Any) -> None:
+    """Tell the observers; called by the loader."""
+    for observer in tuple(loader_observers):
+        observer.constructed(loader)
+
+
+def loader_iterating(loader: Any) -> None:
+    """Tell the observers; called by the loader."""
+    for observer in tuple(loader_observers):
+        observer.iterating(loader)
+
+
+__all__ = [
+    "Item",
+    "Listener",
+    "LoaderObserver",
+    "Watch",
+    "listener",
+    "loader_constructed",
+    "loader_iterating",
+    "loader_observers",
+    "numbers",
+]

@@ -10,14 +10,24 @@ So a slot that is page-locked never reaches the user: fastload makes the copy an
 behind it, and what stays on the host is copied out of the slot (:meth:`~fastload.device.Mover.move`).
 
 Such a mapping is unlocked before it is unmapped, and before its pages are given back to the system; and by the process
-that locked it, since a child has inherited no device. It is shared with children, not copied at the first write: else
-a write after a fork would go to another page than the one that the device reads.
+that locked it, since a child has inherited no device. A worker thread leaves that to the training thread
+(:meth:`PageLock.later`): both may wait for the device, and end the recording of a CUDA graph.
+
+NOTE [Page locks and forks]
+A page lock belongs to the process that called CUDA. A process that is forked later inherits the mapping and no lock,
+and uses the same pages: the mapping is shared, not copied at the first write, or a write after a fork would go to
+another page than the one that the device reads. A driver may mark memory that it pins with MADV_DONTFORK, as RDMA's
+does: then a child has nothing at these addresses, and reading there ends it. For shared memory that mark protects from
+nothing, so it is taken away behind each lock.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+import threading
+from collections import deque
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import torch
@@ -111,9 +121,14 @@ class PageLock:
         """Why nothing is locked any more."""
         self._pages = pages
         self._locked: set[int] = set()
+        self._left: deque[tuple[int, Callable[[], Any]]] = deque()
+        """Mappings that other threads have dropped."""
+        self._thread = threading.get_ident()
+        """The training loop's: whoever has locked last."""
         self._pid = os.getpid()
         # The modules' names may be gone when an interpreter ends.
         self._getpid = os.getpid
+        self._get_ident = threading.get_ident
         self._is_finalizing = sys.is_finalizing
 
     @property
@@ -130,6 +145,7 @@ class PageLock:
         if self.refused is not None or address in self._locked or self._getpid() != self._pid:
             return False
         before = self.used
+        self._thread = self._get_ident()
         self._locked.add(address)  # before it is, for an interrupt may come right behind
         self.used = True
         try:
@@ -153,6 +169,27 @@ class PageLock:
             self._pages.unregister(address)
         except RuntimeError as error:  # the device is lost, and whoever asks it next hears of that
             self.refuse(str(error))
+
+    def later(self, address: int, unmap: Callable[[], Any]) -> bool:
+        """Return whether a mapping that is dropped waits for :meth:`unlock_left`: it is locked, by another thread.
+
+        Args:
+            address: of the mapping.
+            unmap: called once it is unlocked.
+        """
+        if address not in self._locked or self._get_ident() == self._thread:
+            return False
+        self._left.append((address, unmap))
+        return True
+
+    def unlock_left(self) -> None:
+        """Unlock and unmap what other threads have dropped."""
+        while self._left:
+            address, unmap = self._left.popleft()
+            self.unlock(address)
+            unmap()
+
+    __del__ = unlock_left
 
     def keeps(self, address: int) -> bool:
         """Whether a mapping is to be left as it is, since the interpreter ends and a device may still be reading it."""

@@ -62,6 +62,8 @@ if _libc is not None:
 # Linux' MADV_HUGEPAGE, and how large such a page is: a fault, or a page lock, costs 512 times as much in small ones.
 _LARGE_PAGES = 14
 _LARGE_PAGE_BYTES = 1 << 21
+# Linux' MADV_DOFORK; see NOTE [Page locks and forks] in page_lock.py.
+_DO_FORK = 11
 
 # Above this many held batches a new one is copied out: a process has about 65,000 mappings, by default.
 MAX_HELD = 8192
@@ -339,7 +341,8 @@ class _Mapping:
         if num_bytes >= _LARGE_PAGE_BYTES:
             _libc.madvise(self.address, num_bytes, _LARGE_PAGES)  # where the system has none, all is as it was
         self._page_lock = page_lock
-        self._unmap = _libc.munmap  # the module's names may be gone when an interpreter ends
+        # The module's names may be gone when an interpreter ends.
+        self._unmap, self._partial = _libc.munmap, functools.partial
 
     def unlock(self) -> None:
         """End the page lock."""
@@ -347,10 +350,13 @@ class _Mapping:
             self._page_lock.unlock(self.address)
 
     def __del__(self) -> None:
-        if not hasattr(self, "_unmap") or (self._page_lock is not None and self._page_lock.keeps(self.address)):
+        if not hasattr(self, "_unmap"):
+            return
+        lock, unmap = self._page_lock, self._partial(self._unmap, self.address, self.num_bytes)
+        if lock is not None and (lock.keeps(self.address) or lock.later(self.address, unmap)):
             return
         self.unlock()
-        self._unmap(self.address, self.num_bytes)
+        unmap()
 
 
 def _memory_of(mapping: _Mapping) -> memoryview:
@@ -417,7 +423,11 @@ class SlotPool:
         if page_lock is None or page_lock.refused is not None:
             return False
         memory = self.memory.buffer(slot, num_bytes)
-        return page_lock.lock(ctypes.addressof(_lease_type(len(memory)).from_buffer(memory)), len(memory))
+        address = ctypes.addressof(_lease_type(len(memory)).from_buffer(memory))
+        if not page_lock.lock(address, len(memory)):
+            return False
+        _libc.madvise(address, len(memory), _DO_FORK)
+        return True
 
     def lend(self, slot: int, num_bytes: int, *, tensors_only: bool = False) -> Buffer:
         """Hand the first bytes of a slot to the user. The slot comes back when nothing refers to them any more.
@@ -468,6 +478,8 @@ class SlotPool:
             book.reinstate(self._reinstated.popleft())
         for slot in book.cool(self.keep):
             self.memory.discard(slot)
+        if self.memory.page_lock is not None:
+            self.memory.page_lock.unlock_left()
 
     def end(self, *, all_ended: bool) -> None:
         """End an iteration's use of it. What is page-locked is kept for the next iteration.
@@ -491,6 +503,8 @@ class SlotPool:
         self.is_idle = False
         _pools.discard(self)
         self.memory.close()
+        if self.memory.page_lock is not None:
+            self.memory.page_lock.unlock_left()
 
 
 class IdleSlots:

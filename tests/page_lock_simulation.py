@@ -29,9 +29,10 @@ class SimulatedPages:
 
     Args:
         refuse_from: how many mappings are locked before it refuses; None: any number.
+        dont_fork: forked processes inherit no memory that is locked, as with RDMA's drivers.
     """
 
-    def __init__(self, refuse_from: int | None = None) -> None:
+    def __init__(self, refuse_from: int | None = None, *, dont_fork: bool = False) -> None:
         self.locked: dict[int, int] = {}
         """Lengths of the mappings that are locked, by their addresses."""
         self.reading: list[tuple[int, int]] = []
@@ -43,6 +44,7 @@ class SimulatedPages:
         self.threads: set[threading.Thread] = set()
         """By which it was called."""
         self.refuse_from = refuse_from
+        self.dont_fork = dont_fork
         self._pid = os.getpid()
 
     def register(self, address: int, num_bytes: int) -> None:
@@ -57,6 +59,8 @@ class SimulatedPages:
         if any(_overlap((address, num_bytes), other) for other in self.locked.items()):
             self.wrong.append("locked twice")
         ctypes.string_at(address, num_bytes)  # ends the process where nothing is mapped
+        if self.dont_fork:
+            assert ctypes.CDLL(None).madvise(ctypes.c_void_p(address), ctypes.c_size_t(num_bytes), 10) == 0
         self.locked[address] = num_bytes
         self.num_locked += 1
 

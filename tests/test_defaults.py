@@ -177,6 +177,20 @@ def test_a_wrong_value_is_told_before_the_script_starts(options, variable, messa
     assert message in said
 
 
+@pytest.mark.parametrize("verb", ["run", "verify", "explain", "tune"])
+@pytest.mark.parametrize("target", ["train.py", "train.py:loader"])
+def test_a_wrong_variable_is_told_in_one_line_by_each_verb(verb, target, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").touch()
+    monkeypatch.setenv(defaults.VARIABLE, "fuse=perhaps")
+    monkeypatch.setattr(subprocess, "Popen", lambda *_, **__: pytest.fail("the script was started"))
+    monkeypatch.setattr(cli, "_become", lambda *_: pytest.fail("the script was started"))
+    assert cli.main([verb, target]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"fastload {verb}: FASTLOAD_LOADER='fuse=perhaps': fuse must be ")
+    assert said.count("\n") == 1
+
+
 def test_a_wrong_name_is_told_with_those_that_there_are(capsys):
     with pytest.raises(SystemExit) as ended:
         cli.main(["run", "--sed", "1", "train.py"])

@@ -25,6 +25,7 @@ import fastload
 from fastload import ConfigError, DataLoader, DatasetError, DistributedBatchSampler
 from fastload.transforms.base import BatchShape, Params, Transform, tensor_of
 from fastload.transforms.draws import Stream
+from fastload.transforms.resize import Resize
 
 LENGTH = 37
 WAYS: dict[str, dict[str, Any]] = {
@@ -277,6 +278,24 @@ def test_mixing_finds_the_labels_too(layout):
         next(iter(alone))
 
 
+@pytest.mark.parametrize("resident", [None, "host"])
+def test_a_function_of_the_users_runs_under_his_autocast_and_transforms_do_not(resident):
+    images, labels = torch.rand(8, 3, 6, 6), torch.arange(8)
+    weight = torch.rand(6, 6)
+    resize = Resize(4)
+
+    def function(batch: Any) -> Any:
+        return resize(batch[0]), batch[0] @ weight
+
+    loader = DataLoader(TensorDataset(images, labels), 4, device="cpu", batch_transform=function, resident=resident)
+    with torch.autocast("cpu", torch.bfloat16):
+        expected = images @ weight
+        found = list(loader)
+    assert torch.equal(torch.cat([product for _, product in found]), expected)
+    assert expected.dtype == torch.bfloat16
+    assert torch.equal(torch.cat([resized for resized, _ in found]), resize(images))
+
+
 def test_any_function_of_batches_is_a_batch_transform():
     loader = DataLoader(Images(4), 2, device="cpu", batch_transform=lambda batch: batch[0].sum().item())
     assert list(loader) == [48.0, 240.0]
@@ -497,6 +516,7 @@ def test_fixed_places_are_the_same_in_all_epochs():
         ({"channels_last": True}, "channels_last has a meaning only with device="),
         ({"fixed_buffers": True}, "fixed_buffers has a meaning only with device="),
         ({"device": "cpu", "keep_on_host": "x"}, "keep_on_host must be a collection"),
+        ({"device": "cpu", "keep_on_host": 3}, "keep_on_host must be a collection"),
         ({"batch_transform": 3}, "batch_transform must be callable"),
         ({"batch_transform": Shifted}, "must be an instance, got the class Shifted"),
         ({"device": "cpu", "channels_last": "yes"}, "channels_last must be True or False"),

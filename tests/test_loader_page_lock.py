@@ -380,7 +380,9 @@ def test_without_a_device_nothing_is_locked_or_said(device):
     assert device.pages.calls == 0
 
 
-def test_workers_never_lock_or_unlock(device, monkeypatch):
+@pytest.mark.parametrize("dont_fork", [False, True])
+def test_workers_never_lock_or_unlock(dont_fork, device, monkeypatch):
+    device.pages.dont_fork = dont_fork
     found = loader_of("processes", monkeypatch)
     leave_at_the_end(found, device)  # what is locked now is inherited by the next workers
     held = iter(found)

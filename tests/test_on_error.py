@@ -32,7 +32,7 @@ from torch.utils.data import (
 
 import fastload
 from fastload import ConfigError, DataLoader, DatasetError, DistributedBatchSampler, WorkerDied, replay
-from fastload.exit_report import _note, _print_lines
+from fastload.exit_report import ExitReport
 from fastload.seeding import SAMPLE, Keys, preserved_global_generators, seed_global_generators
 
 WAYS: dict[str, dict[str, Any]] = {
@@ -632,7 +632,7 @@ def test_what_cannot_be_met_is_refused(options, message):
 # --- Telling ---------------------------------------------------------------------------------------------------------
 
 
-def test_explain_and_the_report_at_the_end_say_what_failed(capsys, monkeypatch):
+def test_explain_and_the_report_at_the_end_say_what_failed(capsys):
     loader = loader_of("processes", on_error="replace", max_errors=9)
     assert "on error    samples that cannot be loaded are replaced" in loader.explain()
     assert "so far; the last" not in loader.explain()
@@ -641,9 +641,9 @@ def test_explain_and_the_report_at_the_end_say_what_failed(capsys, monkeypatch):
     assert "failed      8 samples so far; the last 5:" in loader.explain()
     assert str(last) in loader.explain()
     assert "on error" not in loader_of().explain()
-    monkeypatch.setattr("fastload.exit_report._noted", {})
-    _note(loader)
-    _print_lines(os.getpid())
+    report = ExitReport()
+    report.iterating(loader)
+    report.print_lines()
     told = capsys.readouterr().err.splitlines()
     assert told[1] == "fastload: 8 samples could not be loaded; the last:"
     assert told[-1] == f"fastload:   {last}"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -105,6 +107,65 @@ def test_the_system_is_asked_for_large_pages_where_one_fits(make, monkeypatch):
     ((_, num_bytes, advice),) = libc.advised
     assert (num_bytes, advice) == (len(held), 14)  # MADV_HUGEPAGE, from Linux' mman-common.h
     memory.close()
+
+
+@pytest.mark.parametrize("end", ["collect", "close", "del"])
+def test_memory_that_a_thread_outgrows_is_unlocked_by_the_training_thread(end, monkeypatch):
+    pages = SimulatedPages()
+    monkeypatch.setattr(slots, "_libc", WatchedLibc(slots._libc, pages))
+    pool = SlotPool(PrivateMemory(page_lock=PageLock(pages)), 2)
+    slot = pool.acquire()
+    pool.lock(slot, 5000)
+    (small,) = pages.locked
+    started, go_on = threading.Event(), threading.Event()
+
+    def read() -> None:
+        held = pool.view(slot, 5000)
+        started.set()
+        go_on.wait(30)
+        del held  # the last reference
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    started.wait(30)
+    grower = threading.Thread(target=lambda: pool.view(slot, 70_000))
+    grower.start()
+    grower.join()
+    pool.collect()
+    assert list(pages.locked) == [small]  # the reader has it still
+    go_on.set()
+    reader.join()
+    assert list(pages.locked) == [small]
+    pool.release(slot)
+    if end == "del":
+        del pool
+    else:
+        getattr(pool, end)()
+    gc.collect()
+    assert pages.locked == {}
+    assert pages.wrong == []
+    assert pages.threads == {threading.current_thread()}
+
+
+@pytest.mark.parametrize("make", [MemoryFile, PrivateMemory])
+def test_a_forked_process_shares_the_pages_that_were_locked_whatever_the_driver_wants(make):
+    pages = SimulatedPages(dont_fork=True)
+    pool = SlotPool(make(page_lock=PageLock(pages)), 2)
+    batch = pool.lend(pool.acquire(), 5000)
+    batch[:] = 1
+    pid = os.fork()
+    if pid == 0:
+        if batch[4999] == 1:
+            batch[:] = 2
+        calls = pages.calls
+        pool.close()
+        del batch
+        os._exit(pages.calls != calls)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    assert batch.tolist() == [2] * 5000  # one page, not a copy of it
+    assert len(pages.locked) == 1
+    del batch
+    pool.close()
 
 
 def test_the_simulation_sees_memory_that_goes_too_early(monkeypatch):

@@ -6,9 +6,9 @@
     ids, epoch ─> crops, flips ┴─> cut and file, as bytes ──> nvJPEG ─> crop, resize, flip ─> rows of uint8 ─> (tail)
                in the workers                                            on the device
 
-In: indices and ids of a chunk's samples. Out: of each one ``bytes`` object, its :class:`~fastload.images.Cut` and its
-file; and of a batch of these the images, [N, 3, H, W], on the device. Crops and flips are those of every other decoder;
-the pixels are nvJPEG's.
+In: indices and ids of a chunk's samples. Out: one ``bytes`` object for each: its :class:`~fastload.images.Cut`, its
+index and its file; and of a batch of these the images, [N, 3, H, W], on the device. Crops and flips are those of every
+other decoder; the pixels are nvJPEG's.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from .step import Drawn, Sizes
 
 # What torch resizes with on a device as Pillow does, but for the last bit; and what stands where nothing is resized.
 _FILTERS = ("nearest", "bilinear", "bicubic")
-# Box, size and window, the filter's place, flips.
-_CUT = struct.Struct("<10iB??")
+# Box, size and window, the filter's place, flips; and the sample's index, for errors.
+_HEAD = struct.Struct("<10iB??q")
 
 
 def why_not(plan: Plan) -> str | None:
@@ -105,13 +105,14 @@ class EncodedDataset(FusedDataset):
                 )
                 name_sample(error, self.dataset, names[place])
                 raise error
-            images[row] = packed(cut, raw[place])
+            images[row] = packed(cut, int(names[place]), raw[place])
 
 
 class DeviceDecoding:
     """Makes a batch of images of a batch of :class:`EncodedDataset`: a transform of batches.
 
     Args:
+        dataset: whose samples they are; names the file in an error.
         size: (height, width) of all of them.
         device: where.
         channels_last: how the images lie.
@@ -121,12 +122,14 @@ class DeviceDecoding:
 
     def __init__(
         self,
+        dataset: Any,
         size: tuple[int, int],
         device: torch.device,
         channels_last: bool,
         tail: FusedTail | None,
         count: Callable[[dict[str, int]], None],
     ) -> None:
+        self._dataset = dataset
         self._size = size
         self._device = device
         self._format = torch.channels_last if channels_last else torch.contiguous_format
@@ -137,31 +140,38 @@ class DeviceDecoding:
         """Decode the first part of a batch; what else there is stays.
 
         Raises:
-            Exception: what Pillow says of a file that cannot be decoded, with its place in the batch.
+            Exception: what Pillow raises for a file that cannot be decoded, with a note of its index and path.
         """
         samples, *rest = batch
-        pairs = [unpacked(sample) for sample in samples]
+        parts = [unpacked(sample) for sample in samples]
+
+        def name(error: Exception, place: int) -> None:
+            name_sample(error, self._dataset, parts[place][1])
+
         counts: dict[str, int] = {}
-        images = nvjpeg.decode_batch([data for _, data in pairs], self._device, counts=counts)
+        images = nvjpeg.decode_batch([data for _, _, data in parts], self._device, counts=counts, name=name)
         self._count(counts)
         shape = (len(images), 3, *self._size)
         rows = torch.empty(shape, dtype=torch.uint8, device=self._device, memory_format=self._format)
-        for row, image, (cut, _) in zip(rows, images, pairs, strict=True):
+        for row, image, (cut, _, _) in zip(rows, images, parts, strict=True):
             row.copy_(made(image, cut))
         return [rows if self._tail is None else self._tail(rows), *rest]
 
 
-def packed(cut: Cut, data: Data) -> bytes:
-    """Return a cut and a file as one object, which collation passes on as it is."""
-    head = _CUT.pack(*cut.box, *cut.size, *cut.window, _FILTERS.index(cut.interpolation), *cut.flips)
+def packed(cut: Cut, index: int, data: Data) -> bytes:
+    """Return a cut, the sample's index in the dataset and a file as one object, which collation passes on as it is."""
+    flips = cut.flips
+    head = _HEAD.pack(*cut.box, *cut.size, *cut.window, _FILTERS.index(cut.interpolation), *flips, index)
     return b"".join((head, data))
 
 
-def unpacked(sample: bytes) -> tuple[Cut, memoryview]:
-    """Return the cut and the file of :func:`packed`."""
-    values = _CUT.unpack_from(sample)
-    cut = Cut(values[:4], values[4:6], _FILTERS[values[10]], values[6:10], values[11:])
-    return cut, memoryview(sample)[_CUT.size :]
+def unpacked(sample: bytes) -> tuple[Cut, int, memoryview]:
+    """Return the cut, the index and the file of :func:`packed`."""
+    *values, index = _HEAD.unpack_from(sample)
+    cut = Cut(
+        tuple(values[:4]), tuple(values[4:6]), _FILTERS[values[10]], tuple(values[6:10]), (values[11], values[12])
+    )
+    return cut, index, memoryview(sample)[_HEAD.size :]
 
 
 def made(image: Tensor, cut: Cut) -> Tensor:

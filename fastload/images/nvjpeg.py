@@ -14,9 +14,10 @@ passed. The reader's stream waits for ours, which waits for nvJPEG.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import io
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -33,8 +34,16 @@ from .torchvision_io import left_to_pillow
 _END = b"\xff\xd9"
 
 
+def _name_place(error: Exception, index: int) -> None:
+    error.add_note(f"at index {index} of the batch")
+
+
 def decode_batch(
-    files: Sequence[Data], device: torch.device | str = "cuda", *, counts: dict[str, int] | None = None
+    files: Sequence[Data],
+    device: torch.device | str = "cuda",
+    *,
+    counts: dict[str, int] | None = None,
+    name: Callable[[Exception, int], None] = _name_place,
 ) -> list[Tensor]:
     """Decode files on a CUDA device.
 
@@ -42,6 +51,7 @@ def decode_batch(
         files: JPEG, PNG, or what else Pillow knows.
         device: a CUDA device.
         counts: is added to: how many were decoded by ``"nvjpeg"``, and by ``"pillow (...)"`` with the reason.
+        name: adds a note to an error that says which file it is about, given its index in ``files``.
 
     Returns:
         Of each file [3, H, W] of uint8 on the device, RGB. EXIF's orientation is not applied. The work is queued on the
@@ -49,7 +59,7 @@ def decode_batch(
 
     Raises:
         ConfigError: the device is no CUDA device, or nvJPEG is not available.
-        Exception: what Pillow says of a file that neither can decode, with a note which one it is.
+        Exception: what Pillow raises for a file that neither can decode, with a note from ``name``.
     """
     device = torch.device(device)
     if device.type != "cuda":
@@ -62,11 +72,19 @@ def decode_batch(
     index: Any = device.index  # None where it was not given
     if index is None:
         device = torch.device("cuda", torch.cuda.current_device())
-    return _batch(files, device, {} if counts is None else counts)
+    return _batch(files, device, {} if counts is None else counts, name)
 
 
-def _batch(files: Sequence[Data], device: torch.device, counts: dict[str, int]) -> list[Tensor]:
-    reasons = [_left(index, data) for index, data in enumerate(files)]
+def _batch(
+    files: Sequence[Data],
+    device: torch.device,
+    counts: dict[str, int],
+    name: Callable[[Exception, int], None] = _name_place,
+) -> list[Tensor]:
+    reasons = []
+    for index, data in enumerate(files):
+        with _named(name, index):
+            reasons.append(_left(data))
     common = [index for index, reason in enumerate(reasons) if reason is None]
     found: dict[int, Tensor | None] = dict(
         zip(common, _decoded([files[index] for index in common], device), strict=True)
@@ -76,26 +94,33 @@ def _batch(files: Sequence[Data], device: torch.device, counts: dict[str, int]) 
         image, by = found.get(index), "nvjpeg"
         if image is None:
             by = f"pillow ({reasons[index] or 'nvJPEG refused it'})"
-            image = _copied(torch.from_numpy(_by_pillow(index, data)).permute(2, 0, 1).contiguous(), device)
+            with _named(name, index):
+                pixels = torch.from_numpy(np.array(opened(data)))
+            image = _copied(pixels.permute(2, 0, 1).contiguous(), device)
         counts[by] = counts.get(by, 0) + 1
         images.append(image)
     return images
 
 
-def _left(index: int, data: Data) -> str | None:
+@contextlib.contextmanager
+def _named(name: Callable[[Exception, int], None], index: int) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        name(error, index)
+        raise
+
+
+def _left(data: Data) -> str | None:
     """Return why a file is not given to nvJPEG; None if it is.
 
     Raises:
-        Exception: it is no image, as Pillow says it.
+        Exception: Pillow's, if the file is no image.
     """
-    try:
-        with PIL.Image.open(io.BytesIO(data)) as header:
-            reason = left_to_pillow(header)
-            if reason is None and (header.info.get("adobe_transform") == 0 or _names_rgb(header)):
-                return "colors"
-    except Exception as error:
-        error.add_note(f"at index {index} of the batch")
-        raise
+    with PIL.Image.open(io.BytesIO(data)) as header:
+        reason = left_to_pillow(header)
+        if reason is None and (header.info.get("adobe_transform") == 0 or _names_rgb(header)):
+            return "colors"
     if reason is None and bytes(data[-2:]) != _END:
         # nvJPEG may give an image of what is there, and Pillow is to say whether that is all.
         return "no end"
@@ -155,14 +180,6 @@ def _own_stream(device: torch.device) -> torch.cuda.Stream:
 def _copied(image: Tensor, device: torch.device) -> Tensor:
     """Return an image on a device; its copy is queued on the current stream, and the host does not wait for it."""
     return image if device.type == "cpu" else image.pin_memory().to(device, non_blocking=True)
-
-
-def _by_pillow(index: int, data: Data) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
-    try:
-        return np.array(opened(data))
-    except Exception as error:
-        error.add_note(f"at index {index} of the batch")
-        raise
 
 
 @functools.cache

@@ -1,9 +1,10 @@
 """torchvision's containers of transforms: conversion, scaling and ``Normalize`` in the pass that decodes.
 
 In: the transforms of a ``Compose`` or ``nn.Sequential``, and a late image. Out: what calling one transform after the
-other returns, bit for bit, with the same strides and type. Transforms up to ``ToTensor`` (``ToImage``, ...) are called
-as ever. Those behind it that look at one value at a time become a table of 256 levels for each channel, which the
-transforms themselves make once, of an image that has all levels.
+other returns, bit for bit, with the same strides and type. Random resized crops and flips make the same draws with
+fewer calls (:mod:`fastload.late.draws`); other transforms up to ``ToTensor`` (``ToImage``, ...) are called. Those from
+there on that look at one value at a time become a table of 256 levels for each channel, which the transforms
+themselves make once, of an image that has all levels.
 
 ``__call__`` of v1's ``Compose`` and ``forward`` of v2's are replaced, and pass every call outside of samples on.
 ``forward`` of ``nn.Sequential`` is replaced in worker processes alone: models are made of it.
@@ -23,6 +24,8 @@ from PIL import Image
 from torch import Tensor, nn
 
 from ..native.rows import DTYPES
+from . import draws
+from .draws import METHODS
 from .image import is_late, tensor_of
 from .origin import is_written_in
 from .scope import thread
@@ -81,25 +84,40 @@ def _around(method: Callable[..., Any]) -> Callable[..., Any]:
 def _run(transforms: Sequence[Any], image: Any) -> Any:
     """Return what the transforms make of an image, as their container calls them."""
     place = 0
+    is_intact: bool | None = None
     while place < len(transforms):
-        run = _known_from(transforms, place) if is_late(image) else None
-        table = _table_of(run) if run else None
-        made = None if table is None else tensor_of(image, table.levels, table.channels_last)
-        if run is None or table is None or made is None:
+        length, made = 0, None
+        if is_late(image):
+            if is_intact is None:
+                is_intact = not _known.is_patched()
+            if is_intact:
+                length, made = _made_by_known(transforms, place, image)
+        if length:
+            image = made
+            place += length
+        else:
             image = transforms[place](image)
             place += 1
-        else:
-            image = made if table.kind is Tensor else made.as_subclass(table.kind)
-            place += len(run)
+            is_intact = None  # it may be the user's, and may have replaced something
     return image
 
 
-def _known_from(transforms: Sequence[Any], place: int) -> list[Any] | None:
-    """Return the transforms from a place on that look at one value at a time; the first makes a tensor."""
-    if type(transforms[place]) not in _known.first or _known.is_patched():
-        return None
+def _made_by_known(transforms: Sequence[Any], place: int, image: Any) -> tuple[int, Any]:
+    """Return how many of the transforms from a place on are known here, and what these make of a late image."""
+    transform = transforms[place]
+    if type(transform) in _known.drawing:
+        draw = None if _is_changed(vars(transform)) else draws.draw_of(type(transform))
+        made = None if draw is None else draw(vars(transform), image)
+        return 0 if made is None else 1, made
+    if type(transform) not in _known.first:
+        return 0, None
     later = _known.arguments.keys() - _known.first
-    return [transforms[place], *itertools.takewhile(lambda one: type(one) in later, transforms[place + 1 :])]
+    run = [transform, *itertools.takewhile(lambda one: type(one) in later, transforms[place + 1 :])]
+    table = _table_of(run)
+    made = None if table is None else tensor_of(image, table.levels, table.channels_last)
+    if table is None or made is None:
+        return 0, None
+    return len(run), made if table.kind is Tensor else made.as_subclass(table.kind)
 
 
 def _table_of(run: Sequence[Any]) -> _Table | None:
@@ -141,7 +159,7 @@ def _made_table(run: Sequence[Any]) -> _Table | None:
 def _signature(transform: Any) -> tuple[Any, ...] | None:
     """Return a transform's class and arguments; None if it was changed, or an argument is of an unusual type."""
     own = vars(transform)
-    if "__call__" in own or "forward" in own or own.get("_forward_hooks") or own.get("_forward_pre_hooks"):
+    if _is_changed(own):
         return None
     arguments: list[Any] = [type(transform)]
     for name in _known.arguments[type(transform)]:
@@ -154,6 +172,11 @@ def _signature(transform: Any) -> tuple[Any, ...] | None:
             return None
         arguments.append(value)
     return tuple(arguments)
+
+
+def _is_changed(own: dict[str, Any]) -> bool:
+    """Whether a transform with these attributes has methods of its own, or hooks."""
+    return bool(own.get("_forward_hooks") or own.get("_forward_pre_hooks") or not own.keys().isdisjoint(METHODS))
 
 
 _FIRST = ("ToTensor", "PILToTensor", "ToImage", "MaybeToTensor", "MaybePILToTensor")
@@ -175,9 +198,16 @@ _CLASSES: dict[str, dict[str, tuple[str, ...]]] = {
 """The transforms that look at one value at a time, by module, and the attributes that hold their arguments."""
 
 _FUNCTIONS = {
-    "torchvision.transforms.functional": ("to_tensor", "pil_to_tensor", "convert_image_dtype", "normalize"),
+    "torchvision.transforms.functional": (
+        *("to_tensor", "pil_to_tensor", "convert_image_dtype", "normalize"),
+        *("get_dimensions", "resized_crop", "crop", "resize", "hflip", "vflip"),
+    ),
+    "torchvision.transforms._functional_pil": ("get_dimensions", "crop", "resize", "hflip", "vflip"),
     "torchvision.transforms._functional_tensor": ("convert_image_dtype", "normalize"),
-    "torchvision.transforms.v2.functional": ("pil_to_tensor", "to_image", "to_dtype", "normalize"),
+    "torchvision.transforms.v2.functional": (
+        *("pil_to_tensor", "to_image", "to_dtype", "normalize"),
+        *("resized_crop", "horizontal_flip", "vertical_flip"),
+    ),
 }
 """What they call. Where one of these was replaced, they are called one by one."""
 
@@ -191,6 +221,8 @@ class _Known:
         """Classes that make a tensor of a PIL image."""
         self.arguments: dict[type, tuple[str, ...]] = {}
         """By class: the attributes that hold a transform's arguments."""
+        self.drawing: frozenset[type] = frozenset()
+        """Classes whose draws can be made with fewer calls."""
         self._code: dict[tuple[Any, str], Any] = {}
         self._replaced = False
 
@@ -204,11 +236,19 @@ class _Known:
             for name, arguments in _CLASSES.get(module, {}).items():
                 kind = getattr(there, name)
                 self.arguments[kind] = arguments
-                for method in ("__call__", "forward", "transform"):
-                    self._code.setdefault((kind, method), getattr(kind, method, None))
+                self._note_methods(kind)
+        self.drawing = frozenset(draws.classes())
+        for kind in self.drawing:
+            self._note_methods(kind)
         found = (code for code in self._code.values() if code is not None)
         self._replaced = not all(is_written_in(code, "torch", "torchvision", "timm") for code in found)
         self.first = frozenset(kind for kind in self.arguments if kind.__name__ in _FIRST)
+
+    def _note_methods(self, kind: type) -> None:
+        for method in METHODS:
+            code = getattr(kind, method, None)
+            if code is not None:
+                self._code.setdefault((kind, method), code)
 
     def is_patched(self) -> bool:
         """Whether somebody has replaced what the known classes run, or hears all modules."""

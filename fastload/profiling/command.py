@@ -19,8 +19,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
-from ..caught import signals_passed_on
 from ..errors import TraceError
+from ..targets import signals_passed_on
 from .analysis import LARGEST, Analysis
 from .recording import SETTINGS, add_settings, write_settings
 from .summary import print_card, write_lines

@@ -24,7 +24,8 @@ _LABELS = ("label", "labels", "target", "targets", "y")
 def on_batches(transform: Callable[[Any], Any]) -> Callable[[Any, Draws | None], Any]:
     """Return a function of (batch, draws) that applies a transform to the images of a batch.
 
-    A transform that is none of ours gets the batch as it is; those of ours that it calls draw from the batch's draws.
+    A transform that is none of ours gets the batch as it is, under the caller's ``torch.autocast``; those of ours that
+    it calls draw from the batch's draws.
     """
     if not isinstance(transform, Transform):
 

@@ -1,7 +1,4 @@
-"""``fastload tune``: its options, and what it starts. Nothing that takes time is imported before it is needed.
-
-Of a script, one of the loaders is tuned that it has made when it asks for its first batch.
-"""
+"""The command line of ``fastload tune``. Nothing that takes time is imported before it is needed."""
 
 from __future__ import annotations
 
@@ -10,7 +7,7 @@ import math
 import shlex
 from typing import Any
 
-from ..targets import Starter, TargetError, add_json_option, epilog, find_object, run_target, write_json
+from ..targets import Result, Starter, UsageError, Verb, add_json_option, epilog, find_object, run_target
 
 VALUED = ("--loader", "--seconds", "--json")
 """The options that take a value, which may be the word after them."""
@@ -18,8 +15,8 @@ VALUED = ("--loader", "--seconds", "--json")
 EPILOG = epilog(
     "a loader that the script has made when it asks for its first batch",
     "a DataLoader, some in a list or dict, or a function that returns such",
-    """0 printed; 1 the loader fails as it is; 2 the command was not understood, no loader was found, or it was
-           not said which of several""",
+    """0 measured; 1 the loader fails as it is; 2 the command was not understood, no loader was found, or --loader
+           is missing where there are several""",
 )
 
 
@@ -45,34 +42,26 @@ def _seconds(word: str) -> float:
 def tune_target(options: argparse.Namespace, command: list[str], starter: Starter) -> int:
     """Carry out ``fastload tune``; return the exit status.
 
-    Args:
-        options: the parsed options.
-        command: the target and its arguments.
-        starter: starts a script.
-
     Raises:
-        TargetError: the target is none.
+        UsageError: see :func:`fastload.targets.run_target`.
     """
-    wanted: dict[str, Any] = {
+    given = {
         "seconds": options.seconds,
         "loader": options.loader,
         "command": shlex.join(command),
         "table": options.json != "-",
     }
-    instead = "name the script that it starts: one process is measured"
-    found = run_target("tune", command, wanted, starter, _tune_object, instead=instead)
-    status: int = found["status"]
-    if status == 0:
-        write_json(options.json, found["json"])
-    return status
+    instead = "name the script it starts, since one process is measured"
+    verb = Verb("tune", "fastload.tune.script:tune_script", _tune_object, instead)
+    return run_target(verb, command, given, starter, json_to=options.json)
 
 
-def _tune_object(word: str, wanted: dict[str, Any]) -> None:
+def _tune_object(word: str, options: dict[str, Any]) -> Result:
     from ..installation import install, uninstall  # takes time: torch
     from .finding import loaders_in
     from .script import tune_and_print
 
-    install()  # loaders of torch's class, which its module makes, are to be ours
+    install()  # the module may construct torch's loaders
     try:
         target = find_object(word)
         name = word.rpartition(":")[2]
@@ -80,17 +69,17 @@ def _tune_object(word: str, wanted: dict[str, Any]) -> None:
         if not found and callable(target) and not hasattr(target, "__getitem__"):
             try:
                 target = target()
-            except Exception as error:  # of the user's
-                raise TargetError(f"{word}() raised {type(error).__name__}: {error}") from error
+            except (Exception, SystemExit) as error:  # of the user's
+                raise UsageError(f"{word}() raised {type(error).__name__}: {error}") from error
             found = loaders_in(target, f"{name}()")
         found = [(called, loader) for called, loader in found if hasattr(loader, "fuse")]
         if not found:
-            raise TargetError(
-                f"{word} is no DataLoader, holds none that was made just now, and returns none; it is of type "
-                f"{type(target).__name__}"
+            raise UsageError(
+                f"{word} is of type {type(target).__name__}: no DataLoader, nor a list, dict or function with one (a "
+                "loader that was constructed before fastload was installed does not count)"
             )
-        # An object has no command that could be run with other defaults.
-        tune_and_print([(loader, called, "") for called, loader in found], {**wanted, "command": ""})
+        # There is no command that could be run with other defaults.
+        return tune_and_print([(loader, called, "") for called, loader in found], {**options, "command": ""})
     finally:
         uninstall()
 

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from ..errors import ConfigError
+from ..errors import ConfigError, one_line
 from .intervals import Interval, median_interval
 from .settings import STAGES, Machine, Setting, candidates
 
@@ -156,7 +156,7 @@ class _Search:
         while len(chain) > 1:
             try:
                 chain[-1].differs = self.runner.check(chain[-1].setting)
-            except Exception as error:  # as in a slice
+            except (Exception, SystemExit) as error:  # of the user's code
                 chain[-1].failed = in_a_line(error)
             if chain[-1].eligible:
                 break
@@ -173,7 +173,7 @@ class _Search:
         self.tell(trial.setting, min(1.0, (self.clock() - self._begun) / self.seconds))
         try:
             slice_ = self.runner.measure(trial.setting)
-        except Exception as error:  # of the user's code, or of a check of arguments
+        except (Exception, SystemExit) as error:  # of the user's code, or of a check of arguments
             if trial.setting == self.present:
                 raise
             trial.failed = in_a_line(error)
@@ -250,12 +250,9 @@ def _is_faster(ratios: list[float]) -> bool:
     return min(ratios) > 1.0 and gain >= (_STEP if len(ratios) > 1 else _AT_ONCE)
 
 
-def in_a_line(error: Exception) -> str:
-    """Return what went wrong: of a worker's error, which has its traceback in the message, the last line."""
-    lines = str(error).strip().splitlines()
-    said = (lines[-1] if "Traceback" in str(error) else lines[0]) if lines else ""
-    # What is to be done about it does not matter here.
-    return said.partition(". ")[0] if isinstance(error, ConfigError) else f"{type(error).__name__}: {said}"
+def in_a_line(error: BaseException) -> str:
+    """Return an error in one line; without the remedy if it refuses a setting."""
+    return str(error).partition(". ")[0] if isinstance(error, ConfigError) else one_line(error)
 
 
 __all__ = ["Measure", "Outcome", "Slice", "Trial", "in_a_line", "search"]

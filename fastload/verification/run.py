@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import platform
-import re
 import sys
 import time
 from collections.abc import Sequence
@@ -13,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..errors import ConfigError
+from ..errors import ConfigError, one_line
 from .culprit import find_culprit
 from .plan import METHODS, REFERENCE, Method, PlannedCheck, Setting, plan_checks, plan_iterable_checks
 from .progress import Progress
@@ -140,8 +139,8 @@ class _Run:
         try:
             made = self._record(setting, by_samples=False)
             problem = "" if made[0] else "the loader gives no batch"
-        except Exception as error:  # the user's
-            problem = told(error)
+        except (Exception, SystemExit) as error:  # of the user's code
+            problem = one_line(error)
         if not problem:
             return made
         return Check(
@@ -189,8 +188,8 @@ class _Run:
             if place is not None:
                 check.verdict = "different"
                 self._explain(check, planned, reference, place, regrouped)
-        except Exception as error:  # the user's, or of workers that died
-            check.verdict, check.reason = "error", told(error)
+        except (Exception, SystemExit) as error:  # of the user's code, or of workers that died
+            check.verdict, check.reason = "error", one_line(error)
             if "timed out" in check.reason:  # of our class or torch's
                 self._hung.add(setting.method)
         check.seconds = time.perf_counter() - begun
@@ -252,16 +251,4 @@ class _Run:
         return None
 
 
-def told(error: Exception) -> str:
-    """Return an error in one line, without what differs from run to run."""
-    text = re.sub(r" \(pid\(s\) [\d, ]+\)", "", str(error))
-    lines = [line for line in text.strip().splitlines() if line.strip()]
-    if not lines:
-        return type(error).__name__
-    # An error of a worker's has its traceback in the message; what it says stands in the last line.
-    last = lines[-1].strip() if len(lines) > 1 and "Traceback" in str(error) else lines[0].strip()
-    text = last if last.startswith(type(error).__name__) else f"{type(error).__name__}: {last}"
-    return text if len(text) <= 400 else text[:397] + "..."
-
-
-__all__ = ["told", "verify", "verify_subject"]
+__all__ = ["verify", "verify_subject"]

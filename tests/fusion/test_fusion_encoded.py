@@ -56,9 +56,9 @@ def decoded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Let the CPU stand in for a device with nvJPEG; return how many files it was given in each call."""
     sizes: list[int] = []
 
-    def decode_batch(files: Sequence[Any], device: Any, *, counts: dict[str, int]) -> list[Tensor]:
+    def decode_batch(files: Sequence[Any], device: Any, *, counts: dict[str, int], name: Any) -> list[Tensor]:
         sizes.append(len(files))
-        return nvjpeg._batch(files, device, counts)
+        return nvjpeg._batch(files, device, counts, name)
 
     def on_device(files: Sequence[Any], device: Any) -> list[Tensor]:
         tensors = [torch.frombuffer(bytearray(data), dtype=torch.uint8) for data in files]
@@ -148,17 +148,18 @@ def test_it_is_counted_and_explained_what_decoded(root):
     assert "\ndecoder     nvjpeg: whole batches on cpu; what it cannot decode, Pillow does" in words
 
 
-def test_a_file_that_is_damaged_is_an_error_at_its_batch_and_the_next_one_comes(tmp_path):
+@pytest.mark.parametrize("damage", [-200, 10], ids=["no end", "no header"])
+def test_a_file_that_is_damaged_is_an_error_at_its_batch_that_names_it_and_the_next_one_comes(damage, tmp_path):
     dataset = folder(tmp_path, CHAINS["moved"][0])
     place = next(place for place, (path, _) in enumerate(dataset.samples) if path.endswith("size7.jpg"))
     file = Path(dataset.samples[place][0])
-    file.write_bytes(file.read_bytes()[:-200])
+    file.write_bytes(file.read_bytes()[:damage])
     batches = iter(loader_of(dataset, shuffle=False))
     for _ in range(place // 4):
         next(batches)
     with pytest.raises(OSError) as caught:
         next(batches)
-    assert f"at index {place % 4} of the batch" in caught.value.__notes__
+    assert f"at index {place} of the dataset: {file}" in caught.value.__notes__
     assert place // 4 + 1 < len(dataset) // 4, "there is a batch behind it"
     assert len(next(batches)[0]) == 4
 
@@ -211,6 +212,11 @@ def test_arguments_that_leave_the_device_no_batches_are_refused(root, options, w
         loader_of(folder(root, CHAINS["moved"][0]), **options)
 
 
+def test_arguments_of_the_device_are_checked_first(root):
+    with pytest.raises(ConfigError, match=r"keep_on_host must be a collection of keys or places.*got keep_on_host=3"):
+        loader_of(folder(root, CHAINS["moved"][0]), keep_on_host=3)
+
+
 def test_a_device_without_nvjpeg_is_refused(root, monkeypatch):
     monkeypatch.setattr(nvjpeg, "why_not", lambda: "torchvision was built without it")
     with pytest.raises(ConfigError, match="torchvision was built without it, or decoder='auto'"):
@@ -219,5 +225,5 @@ def test_a_device_without_nvjpeg_is_refused(root, monkeypatch):
 
 def test_a_cut_and_its_file_travel_as_one():
     cut = Cut((1, 2, 30, 40), (24, 20), "bicubic", (3, 0, 10, 20), (True, False))
-    found, data = unpacked(packed(cut, b"a file"))
-    assert (found, bytes(data)) == (cut, b"a file")
+    found, index, data = unpacked(packed(cut, -3, b"a file"))
+    assert (found, index, bytes(data)) == (cut, -3, b"a file")

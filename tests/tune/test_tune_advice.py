@@ -11,7 +11,8 @@ from torch.utils.data import Dataset, IterableDataset
 from torchvision import datasets, transforms
 
 import fastload
-from fastload import cli, plan_tables
+from fastload import cli
+from fastload.explain import tables
 from fastload.tune.advice import SAMPLES, Advice, Gain, advise, gains
 from fastload.tune.runner import Runner
 from fastload.tune.settings import Setting
@@ -108,15 +109,18 @@ def test_a_dataset_smaller_than_a_round_is_measured_as_far_as_it_goes() -> None:
     assert advise(fastload.DataLoader(Counting(20), batch_size=4)).cpu_s > 0
 
 
-def test_what_cannot_be_loaded_is_told_below_the_tables(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("failure", [OSError("no such file"), SystemExit("no such file")])
+def test_what_cannot_be_loaded_is_told_below_the_tables(
+    failure: BaseException, capsys: pytest.CaptureFixture[str]
+) -> None:
     class Failing(Counting):
         def __getitem__(self, index: int) -> Any:
-            raise OSError("no such file")
+            raise failure
 
-    plan_tables.print_tables(fastload.DataLoader(Failing()), measured=True)
+    tables.print_tables(fastload.DataLoader(Failing()), advice=True)
     said = capsys.readouterr().out
     assert "Failing, 500 samples" in said
-    assert "none, since a sample cannot be made: OSError: no such file" in said
+    assert f"none, because loading a sample fails: {type(failure).__name__}: no such file" in said
 
 
 @pytest.mark.parametrize(("option", "advice"), [([], True), (["--no-samples"], False)])
@@ -132,5 +136,5 @@ def test_explain_makes_samples_unless_it_is_told_not_to(
     monkeypatch.syspath_prepend(str(tmp_path))
     assert cli.main(["explain", *option, f"{name}.py:loader"]) == 0
     said = capsys.readouterr().out
-    assert (f"measured here on {SAMPLES} of them" in said) == advice
+    assert (f"(measured on {SAMPLES}, without workers)" in said) == advice
     assert "Tensor, 100 samples, batches of 8" in said

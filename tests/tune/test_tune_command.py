@@ -40,15 +40,19 @@ class Failing(Waiting):
     def __getitem__(self, index):
         raise OSError("no such file")
 
+class Exiting(Waiting):
+    def __getitem__(self, index):
+        sys.exit("no data today")
+
 loaders = {name: DataLoader(data, batch_size=8) for name, data in [("a", Waiting()), ("b", BrokenByThreads())]}
-failing = DataLoader(Failing())
+failing, exiting = DataLoader(Failing()), DataLoader(Exiting())
 
 def make():
     return loaders["b"]
 
 if __name__ == "__main__":
     print("the script's own words", sys.argv[1:])
-    del loaders, failing
+    del loaders, failing, exiting
     train_loader = DataLoader(Waiting(), batch_size=8, shuffle=True)
     if "--several" in sys.argv:
         test_loader = DataLoader(Waiting(), batch_size=16)
@@ -82,7 +86,7 @@ def test_a_script_is_tuned_at_its_first_batch_and_trains_nothing(folder: Path) -
     done = tune("--seconds", "3", "--json", "-", "train.py", "--epochs", "3")
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
-    assert found["subject"] == "train_loader, Waiting, 10,000 samples, batches of 8, train.py:35"
+    assert found["subject"] == "train_loader, Waiting, 10,000 samples, batches of 8, train.py:39"
     assert "the script's own words ['--epochs', '3']" in done.stderr
     assert not {"trained", "went on"} & {*done.stderr.splitlines()}
     assert found["present"]["differs"] == ""
@@ -98,9 +102,9 @@ def test_of_several_loaders_without_a_terminal_all_are_listed_with_status_2(fold
     done = tune("train.py", "--several")
     assert done.returncode == 2
     assert done.stderr.splitlines() == [
-        "fastload tune: there are 2 loaders; say which with --loader NAME or a number:",
-        "  1  train_loader, Waiting, 10,000 samples, batches of 8, train.py:35",
-        "  2  test_loader, Waiting, 10,000 samples, batches of 16, train.py:37",
+        "fastload tune: there are 2 loaders; name one with --loader NAME or a number:",
+        "  1  train_loader, Waiting, 10,000 samples, batches of 8, train.py:39",
+        "  2  test_loader, Waiting, 10,000 samples, batches of 16, train.py:41",
     ]
 
 
@@ -123,25 +127,26 @@ def test_threads_are_not_recommended_where_they_break_the_dataset(
 @pytest.mark.parametrize(
     ("words", "status", "message"),
     [
-        (["train.py:failing"], 1, "the loader as it is fails: OSError: no such file"),
+        (["train.py:failing"], 1, "the loader fails as it is: OSError: no such file"),
+        (["train.py:exiting"], 1, "the loader fails as it is: SystemExit: no data today"),
         (
             ["train.py:loaders"],
             2,
-            "there are 2 loaders; say which with --loader NAME or a number:\n  1  loaders['a']",
+            "there are 2 loaders; name one with --loader NAME or a number:\n  1  loaders['a']",
         ),
         (["--loader", "c", "train.py:loaders"], 2, "'c' is no loader of this script; there are:"),
         (["train.py:fail"], 2, "train.py:fail() raised ValueError: no data today"),
         (
             ["train.py:Waiting"],
             2,
-            "train.py:Waiting is no DataLoader, holds none that was made",
+            "train.py:Waiting is of type type: no DataLoader, nor a list",
         ),
         (["missing.py"], 2, "no such script: missing.py"),
         ([], 2, "a script, -m MODULE or MODULE:NAME is missing; see fastload tune --help"),
         (
             ["--", "torchrun", "train.py"],
             2,
-            "it takes a script, -m MODULE or MODULE:NAME, and no program; name",
+            "programs are not supported, only a script, -m MODULE or MODULE:NAME; name",
         ),
     ],
 )
@@ -161,6 +166,13 @@ def test_a_script_without_a_loader_ends_with_status_2(folder: Path) -> None:
     done = tune("idle.py")
     assert done.returncode == 2
     assert done.stderr.startswith("fastload tune: idle.py did not iterate over a DataLoader; ")
+
+
+def test_a_scripts_dataset_that_exits_is_told_as_any_error(folder: Path) -> None:
+    Path("exiting.py").write_text("from train import *\nfor batch in DataLoader(Exiting()):\n    pass\n")
+    done = tune("--seconds", "1", "--loader", "exiting.py:2", "exiting.py")
+    assert done.returncode == 1
+    assert done.stderr == "fastload tune: the loader fails as it is: SystemExit: no data today\n"
 
 
 @pytest.mark.parametrize("word", ["0", "-1", "soon", "nan", "inf"])

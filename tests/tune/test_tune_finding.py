@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import fastload
-from fastload.targets import TargetError
+from fastload.targets import UsageError
 from fastload.tune.finding import Found, chosen, loaders_in, names_in_stack
 
 
@@ -47,21 +47,21 @@ def no_answer(question: str) -> str:
 @pytest.mark.parametrize(
     ("wanted", "ask", "message"),
     [
-        (None, None, "there are 2 loaders; say which with --loader NAME or a number:"),
+        (None, None, "there are 2 loaders; name one with --loader NAME or a number:"),
         ("3", None, "'3' is no loader of this script; there are:"),
         ("", None, "'' is no loader"),
-        (None, no_answer, "it was not said which loader is meant"),
+        (None, no_answer, "no loader was chosen"),
     ],
 )
 def test_without_an_answer_all_are_listed(wanted, ask, message):
-    with pytest.raises(TargetError, match=message) as caught:
+    with pytest.raises(UsageError, match=message) as caught:
         chosen(FOUND, wanted, ask)
     if ask is None:
         assert str(caught.value).endswith(LISTED)
 
 
 def test_a_name_of_two_is_refused():
-    with pytest.raises(TargetError, match="is the name of several"):
+    with pytest.raises(UsageError, match="is the name of several loaders"):
         chosen([FOUND[0], FOUND[0]], "train_loader", None)
 
 

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from fastload import plan_tables
 from fastload.defaults import OPTIONS
+from fastload.explain import tables
 from fastload.tune.intervals import median_interval
 from fastload.tune.report import TuneReport
 from fastload.tune.search import Outcome, Slice, Trial
@@ -57,7 +57,7 @@ def found() -> Outcome:
 
 
 def said(made: TuneReport, capsys: pytest.CaptureFixture[str]) -> list[str]:
-    plan_tables.show(made.table())
+    tables.show(made.table())
     return capsys.readouterr().out.splitlines()
 
 

@@ -1,16 +1,13 @@
-"""The plans of loaders as tables: how each works, and what of its dataset is fused, or would be.
+"""Tables for a person: how each loader works, and which stages of its dataset are fused, or would be.
 
-In: loaders, or the class whose loaders a script is about to make. Out: tables on standard output, and advice. Samples
-are made for the advice alone, by copies.
+In: loaders or datasets. Out: tables on standard output, and advice. Samples are loaded for the advice only, by copies.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import torch.utils.data
@@ -19,19 +16,19 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from . import caught
-from .explaining import facts
-from .fusing import named_plan, possible_plan
-from .images import native_jpeg
-from .tune.advice import advise
-from .verification.run import told
+from ..errors import one_line
+from ..explaining import facts
+from ..fusing import named_plan, possible_plan
+from ..images import native_jpeg
+from ..targets import Result
+from ..tune.advice import advise
 
-# Where output is no terminal.
+# Width where standard output is no terminal.
 _COLUMNS = 120
 
 
 def show(*tables: Any) -> None:
-    """Print: as wide as the terminal; where there is none 120 columns, or what COLUMNS says, without colours."""
+    """Print as wide as the terminal; elsewhere 120 columns, or the number in COLUMNS, without colours."""
     if sys.stdout.isatty():
         Console(highlight=False, markup=False, emoji=False).print(*tables, sep="")
         return
@@ -44,11 +41,11 @@ def show(*tables: Any) -> None:
 
 
 def table_of_loader(loader: Any, place: str = "") -> Group:
-    """Return what is to be said of a :class:`fastload.DataLoader`.
+    """Return the table of a :class:`fastload.DataLoader`.
 
     Args:
         loader: which.
-        place: where it was made, and the like; said in its title.
+        place: the line that made it, and the like, for the title.
     """
     words = Table(box=None, pad_edge=False, show_header=False)
     words.add_column(style="dim", no_wrap=True)
@@ -65,7 +62,7 @@ def table_of_loader(loader: Any, place: str = "") -> Group:
 
 
 def table_of_dataset(dataset: Any) -> Group:
-    """Return what ``fuse=True`` would do with a dataset."""
+    """Return the table of a dataset: what ``fuse=True`` would do with it."""
     plan: Any = named_plan(dataset)
     if isinstance(dataset, torch.utils.data.IterableDataset):
         plan = "an IterableDataset has no indices"
@@ -82,7 +79,7 @@ def _of_plan(plan: Any, heading: str) -> Iterator[Any]:
     files = any(part.source.size is None for part in plan.parts)
     reason = native_jpeg.why_not() if plan.fused and files and plan.rows.startswith("Pillow") else None
     if reason is not None:
-        yield Text(f"Files are left to Pillow: {reason}. fastload doctor says more.", "yellow")
+        yield Text(f"Pillow decodes the files: {reason}. Details: fastload doctor.", "yellow")
 
 
 def name_of(loader: Any) -> str:
@@ -96,64 +93,54 @@ def name_of(loader: Any) -> str:
 def _sized(name: str, dataset: Any) -> str:
     try:
         return f"{name}, {len(dataset):,} samples"
-    except Exception:  # an iterable one, or whatever the user's raises
+    except Exception:  # an iterable dataset, or whatever the user's raises
         return name
 
 
-def explain_first(loader_class: Any, wanted: str) -> None:
-    """Print the tables of a script's loaders where it asks for its first batch, and end it there.
+def explain_script(first: Any, made: list[tuple[Any, str]], options: dict[str, Any]) -> Result:
+    """Print the tables of a script's loaders; called in the script's process.
 
     Args:
-        loader_class: :class:`fastload.DataLoader`.
-        wanted: what FASTLOAD_EXPLAIN says: JSON of the options; ``result`` is a file that is made when it is done.
+        first: the loader that was iterated first.
+        made: all loaders, each with the line that made it.
+        options: ``samples``: whether to load samples for advice.
     """
-    options = json.loads(wanted)
-    made = caught.MadeLoaders(loader_class)
-
-    def act(first: Any) -> None:
-        _print_all(first, made.alive(), measured=options["measured"])
-        Path(options["result"]).touch()
-
-    caught.catch_loader(loader_class, options, "FASTLOAD_EXPLAIN", act)
-
-
-def _print_all(first: Any, made: list[tuple[Any, str]], *, measured: bool) -> None:
     places = {id(loader): place for loader, place in made}
-    others = [loader for loader, _ in made if loader is not first]
     show(
-        table_of_loader(first, f"{places.get(id(first), '')}   asked for a batch first".strip()),
-        *(table_of_loader(loader, places[id(loader)]) for loader in others),
+        table_of_loader(first, f"{places.get(id(first), '')}   iterated first".strip()),
+        *(table_of_loader(loader, place) for loader, place in made if loader is not first),
+        Text("The script was stopped at its first batch; loaders that it would make later are not listed.", "dim"),
     )
-    show(Text("The script was ended at its first batch; loaders that it makes later are not listed.", "dim"))
-    if measured:
-        show(Text(), advice_for(first))
+    if options["samples"]:
+        show(Text(), _advice(first))
+    return Result(0)
 
 
-def advice_for(loader: Any) -> Group:
-    """Return what would make a loader's samples cheaper, measured on some of them."""
+def _advice(loader: Any) -> Group:
+    """Return which changes make a loader's samples cheaper, measured on some of them."""
     title = Text(f"Advice for {name_of(loader)}", "bold cyan")
     try:
         found = advise(loader)
-    except Exception as error:  # of the user's code; the tables are right all the same
-        why = f"none, since a sample cannot be made: {told(error)}"
+    except (Exception, SystemExit) as error:  # of the user's code; the tables are right all the same
+        why = f"none, because loading a sample fails: {one_line(error)}"
         return Group(title, Padding(Text(why, "yellow"), (0, 0, 0, 2)))
-    cost = f"{found.cpu_s * 1e3:.3g} ms of processor time a {found.unit}"
-    lines = [f"{cost}, measured here on {found.number} of them, without workers"]
+    cost = f"{found.cpu_s * 1e3:.3g} ms of processor time per {found.unit}"
+    lines = [f"now: {cost} (measured on {found.number}, without workers)"]
     for gain in found.gains:
-        same = "the same batches" if not gain.differs else f"other batches than now, under one seed ({gain.differs})"
-        lines.append(f"{gain.change}: {gain.factor:.1f} times as fast a {found.unit}; {same}")
+        same = "the same batches" if not gain.differs else f"other batches under the same seed ({gain.differs})"
+        lines.append(f"{gain.change}: {gain.factor:.1f} times as fast; {same}")
     if not found.gains:
-        lines.append("neither fuse nor seeding brings more than a tenth")
-    lines.append("fastload tune tries the rest: processes or threads, how many, chunk_size, resident, prefetch_factor")
+        lines.append("other values of fuse and seeding gain less than 10 %")
+    lines.append("fastload tune also tries worker_method, num_workers, chunk_size, resident and prefetch_factor")
     return Group(title, *(Padding(Text(line), (0, 0, 0, 2)) for line in lines))
 
 
-def print_tables(target: Any, *, measured: bool = False) -> None:
-    """Print the tables of a loader, a dataset, or what a function without arguments returns.
+def print_tables(target: Any, *, advice: bool = False) -> None:
+    """Print the table of a loader, a dataset, or what a function without arguments returns.
 
     Args:
         target: which.
-        measured: make some samples of a loader, and end with advice.
+        advice: load some samples of a loader, and end with advice.
 
     Raises:
         TypeError: it is none of these.
@@ -162,8 +149,8 @@ def print_tables(target: Any, *, measured: bool = False) -> None:
         target = target()
     if isinstance(target, torch.utils.data.DataLoader):
         if not hasattr(target, "fuse"):
-            raise TypeError("this loader was made by torch's class before fastload could take its place")
-        show(table_of_loader(target), *([advice_for(target)] if measured else []))
+            raise TypeError("this loader was constructed as torch's DataLoader, before fastload was installed")
+        show(table_of_loader(target), *([_advice(target)] if advice else []))
     elif hasattr(target, "__getitem__") or isinstance(target, torch.utils.data.IterableDataset):
         show(table_of_dataset(target))
     else:
@@ -173,4 +160,4 @@ def print_tables(target: Any, *, measured: bool = False) -> None:
         )
 
 
-__all__ = ["explain_first", "name_of", "print_tables", "show", "table_of_dataset", "table_of_loader"]
+__all__ = ["explain_script", "name_of", "print_tables", "show", "table_of_dataset", "table_of_loader"]

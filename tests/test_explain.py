@@ -17,7 +17,8 @@ from torch.utils.data import IterableDataset
 from torchvision import datasets, transforms
 
 import fastload
-from fastload import caught, cli, plan_tables
+from fastload import cli, targets
+from fastload.explain import tables
 from fastload.images import native_jpeg
 
 TRAIN = """
@@ -79,7 +80,7 @@ def test_a_script_with_torchs_loaders_is_explained_at_its_first_batch_and_ends_t
     assert done.returncode == 0, done.stdout + done.stderr
     lines = done.stdout.splitlines()
     assert lines[0] == "the script's own words ['--epochs', '3']"
-    assert "ImageFolder, 3 samples, batches of 2   train.py:30   asked for a batch first" in lines
+    assert "ImageFolder, 3 samples, batches of 2   train.py:30   iterated first" in lines
     assert "ImageFolder, 3 samples, batches of 1   train.py:31" in lines
     assert lines.count("  fuse='auto'; what fuse=True would do") == 2
     first, second = done.stdout.split("train.py:31")
@@ -107,7 +108,7 @@ def test_of_processes_that_a_script_starts_one_is_explained_and_none_trains(fold
     Path("ranks.py").write_text(RANKS)
     done = explain("ranks.py")
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count("ranks.py:6   asked for a batch first") == 1
+    assert done.stdout.count("ranks.py:6   iterated first") == 1
     assert "trained" not in done.stdout
 
 
@@ -125,7 +126,7 @@ def test_a_script_that_waits_for_the_batches_of_a_thread_is_ended_too(folder: Pa
     Path("thread.py").write_text(THREAD)
     done = explain("thread.py", timeout=100)
     assert done.returncode == 0, done.stderr
-    assert "thread.py:6   asked for a batch first" in done.stdout
+    assert "thread.py:6   iterated first" in done.stdout
 
 
 @pytest.mark.parametrize(
@@ -136,14 +137,14 @@ def test_a_script_that_waits_for_the_batches_of_a_thread_is_ended_too(folder: Pa
 def test_a_script_that_does_not_end_once_there_is_a_result_is_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, handler: str, ended: int
 ):
-    monkeypatch.setattr(caught, "_SECONDS_TO_END", 0.5)
+    monkeypatch.setattr(targets, "_SECONDS_TO_END", 0.5)
     code = f"import signal as s; s.signal(s.SIGINT, s.{handler}); print('ready', flush=True); s.pause()"
     command = [sys.executable, "-c", code]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
         assert process.stdout is not None
         process.stdout.readline()
         (tmp_path / "done").touch()
-        assert caught._end_of(process, tmp_path / "done") == ended
+        assert targets._wait_for_end(process, tmp_path / "done") == ended
 
 
 def test_a_loader_that_a_library_makes_has_the_place_of_the_users_line(folder: Path):
@@ -153,7 +154,7 @@ def test_a_loader_that_a_library_makes_has_the_place_of_the_users_line(folder: P
     lines = ["import sys", "sys.path.append('site-packages')", "import library", "list(library.prepare([1]))"]
     Path("user.py").write_text("\n".join(lines))
     done = explain("user.py")
-    assert "user.py:4   asked for a batch first" in done.stdout, done.stderr
+    assert "user.py:4   iterated first" in done.stdout, done.stderr
 
 
 def test_names_of_the_users_are_no_markup_and_one_worker_is_one(capsys: pytest.CaptureFixture[str]):
@@ -221,7 +222,7 @@ def test_a_script_that_asks_for_no_batch_ends_with_status_2(folder: Path):
         ([], "a script, -m MODULE or MODULE:NAME is missing; see fastload explain --help"),
         (
             ["--", "torchrun", "train.py"],
-            "it takes a script, -m MODULE or MODULE:NAME, and no program; name the script",
+            "programs are not supported, only a script, -m MODULE or MODULE:NAME; name the script",
         ),
         (["missing.py"], "no such script: missing.py"),
         (["bash", "train.py"], "no such script: bash; name the script that this program starts"),
@@ -245,7 +246,7 @@ def test_what_cannot_be_explained_ends_with_status_2_and_one_line(
 
 
 def shown(loader: object, capsys: pytest.CaptureFixture[str]) -> str:
-    plan_tables.print_tables(loader)
+    tables.print_tables(loader)
     return capsys.readouterr().out
 
 
@@ -287,5 +288,5 @@ def test_files_that_are_left_to_pillow_are_told_with_the_reason(tmp_path: Path, 
     monkeypatch.setattr(native_jpeg, "why_not", lambda: "PIL 1 resizes to other values than the native library")
     said = words_shown(data, capsys)
     assert "row (Pillow)" in said
-    assert "Files are left to Pillow: PIL" in said
+    assert "Pillow decodes the files: PIL" in said
     assert "resizes to other values than the native library" in said
