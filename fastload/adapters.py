@@ -237,8 +237,8 @@ def _telling_epochs(on_advance_start: Callable[[Any], None]) -> Callable[[Any], 
 
 def _has_begun_another(loader: Any, epoch: int) -> bool:
     """Whether a loader has begun an epoch that is not this one, anew or at its end; not: what is left of one."""
-    begun = loader._pass
-    if begun is None or begun.epoch == epoch:
+    begun = loader._epochs.last
+    if begun is None or begun.number == epoch:
         return False
     if begun.resume is None:
         return seed_of(loader) is not None

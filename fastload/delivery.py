@@ -168,13 +168,12 @@ class Delivery:
         """
         before, following = self._epoch, self._following
         self._upcoming, self._following = upcoming, None
-        if before is not None and following is not None and not before.batches:
-            if following.work.identity == work.identity:
-                following.work.failures, following.work.passed_over = work.failures, work.passed_over
-                self._epoch = following
-                self._pool.begin(following.number)
-                self._refill()
-                return
+        if following is not None and not self._current.batches and following.work.identity == work.identity:
+            following.work.failures, following.work.passed_over = work.failures, work.passed_over
+            self._epoch = following
+            self._pool.begin(following.number)
+            self._refill()
+            return
         for dropped in (before, following):
             if dropped is not None:
                 self._drop(dropped)
@@ -182,9 +181,7 @@ class Delivery:
         self._pool.begin(epoch.number)
         self._replica_batches = list(work.replica_batches) or [0] * self._spec.num_workers
         if self._spec.assigned:
-            self._turns = Turns(
-                self._spec.num_workers, work.first_worker, self._window, in_order=self._spec.in_order
-            )
+            self._turns = Turns(self._spec.num_workers, work.first_worker, self._window, in_order=self._spec.in_order)
         if before is not None and self._spec.iterable:
             for worker_id in range(self._spec.num_workers):
                 item = WorkItem(self._serial, epoch.number, work.epoch, -1, 0, 0, 0, 0, START, 0, work.shared_seed)
@@ -272,6 +269,9 @@ class Delivery:
         following = [] if self._following is None else self._following.batches.values()
         return [*self._current.batches.values(), *following]
 
+    def _num_under_way(self) -> int:
+        return len(self._current.batches) + (0 if self._following is None else len(self._following.batches))
+
     def _lock_one(self) -> None:
         """Page-lock one more of the slots in flight while there is time: later the training loop would wait for it."""
         layout, slots = self._book.layout, self._pool.slots
@@ -291,8 +291,7 @@ class Delivery:
         """Submit work until the window is full."""
         epoch = self._current if self._current.index_batches is not None else self._following
         while epoch is not None and epoch.index_batches is not None:
-            num_under_way = len(self._current.batches) + (0 if self._following is None else len(self._following.batches))
-            if num_under_way >= self._window:
+            if self._num_under_way() >= self._window:
                 break
             worker_id = None
             if self._turns is not None and (worker_id := self._turns.next()) is None:
@@ -322,7 +321,7 @@ class Delivery:
                 return
             else:
                 epoch.first_row += num_rows
-        self._counts.max_in_flight = max(self._counts.max_in_flight, len(self._under_way()))
+        self._counts.max_in_flight = max(self._counts.max_in_flight, self._num_under_way())
 
     def _begin_upcoming(self) -> _Epoch | None:
         if self._upcoming is not None:

@@ -1,6 +1,6 @@
-"""Where a pass begins: its index batches, its randomness and its replicas, anew or from a state.
+"""Where an epoch begins: its index batches, its randomness and its replicas, anew or from a state.
 
-In: a loader, a pass that begins, and torch's iterator of it. Out: what is to be loaded, and the generators as they
+In: how a loader is served, and an epoch that begins. Out: what is to be loaded, and the generators as they
 would be if nothing had been interrupted. Nothing is loaded here, but what has to be read again.
 """
 
@@ -15,25 +15,26 @@ import torch
 from torch.utils.data import BatchSampler, IterableDataset, RandomSampler
 
 from . import compat
-from .decisions import ids_are_indices
 from .errors import StateError
-from .passes import Pass, Resume, epoch_owner, seed_of, without_skipping
+from .passes import Epoch, Resume, epoch_owner, without_skipping
 from .sampling import DistributedSampler, KeyedSampler
 from .shard import Shard
+from .spec import Spec
+from .stages import Replica
 from .users_line import warn_at_users_line
 
 if TYPE_CHECKING:
     from .batch_keys import BatchKeys
 
 
-def shard_of(loader: Any, begun: Pass, iterator: Any) -> Shard:
-    """Return which share of the epoch's order this rank has."""
+def shard_of(spec: Spec, begun: Epoch, rank: int, num_ranks: int) -> Shard:
+    """Return which share of the epoch's order this rank of the process group has."""
     if begun.known is not None:
         return begun.known.rows.shard
     # A sampler that shards says how; else all ranks of the process group are taken to interleave, as torch's do.
-    rank, num_ranks = getattr(loader.sampler, "rank", None), getattr(loader.sampler, "num_replicas", None)
-    if not isinstance(rank, int) or not isinstance(num_ranks, int):
-        rank, num_ranks = iterator._rank, iterator._world_size
+    own_rank, num_replicas = getattr(spec.sampler, "rank", None), getattr(spec.sampler, "num_replicas", None)
+    if isinstance(own_rank, int) and isinstance(num_replicas, int):
+        rank, num_ranks = own_rank, num_replicas
     return Shard(length=0, rank=rank, num_ranks=num_ranks)
 
 
@@ -42,15 +43,14 @@ def repeats_from(shard: Shard) -> int:
     return shard.length if shard.tail == "pad" else 0
 
 
-def batch_keys(loader: Any, shard: Shard, base_seed: int) -> BatchKeys:
-    """Return what names the samples of a pass's batches for the batched transforms."""
+def batch_keys(spec: Spec, shard: Shard, base_seed: int) -> BatchKeys:
+    """Return what names the samples of an epoch's batches for the batched transforms."""
     from .batch_keys import BatchKeys
 
-    seed = seed_of(loader)
     return BatchKeys(
-        seed=base_seed if seed is None else seed,
-        auto_collation=loader._auto_collation,
-        ids_are_indices=ids_are_indices(loader),
+        seed=base_seed if spec.sample_seed is None else spec.sample_seed,
+        auto_collation=spec.auto_collation,
+        ids_are_indices=spec.ids_are_indices,
         stride=shard.stride,
         length=repeats_from(shard),
     )
@@ -65,11 +65,12 @@ class Replicas:
         self._next: int = begun["next"] if begun is not None else 0
         self._batches: list[int] = list(begun["batches"]) if begun is not None else [0] * num_workers
 
-    def note(self, worker_id: int, state: Any, batches: int) -> None:
-        """A batch of a worker was given to the user: where its replica is, and how many that makes."""
-        self._states[worker_id] = state
+    def note(self, replica: Replica) -> None:
+        """A batch of a worker was given to the user."""
+        worker_id = replica.worker_id
+        self._states[worker_id] = replica.state
         self._next = (worker_id + 1) % len(self._states)
-        self._batches[worker_id] = batches
+        self._batches[worker_id] = replica.num_batches
 
     def state(self) -> dict[str, Any] | None:
         """Return it for a state dict; None if they do not say."""
@@ -78,7 +79,7 @@ class Replicas:
         return {"states": list(self._states), "next": self._next, "batches": list(self._batches)}
 
 
-def read_again(begun: Pass, load: Callable[[], Any]) -> None:
+def read_again(begun: Epoch, load: Callable[[], Any]) -> None:
     """Load and drop the batches that were delivered before, where an IterableDataset cannot be told where to begin."""
     resume = begun.resume
     if resume is None or resume.workers is not None or not resume.batches:
@@ -103,17 +104,17 @@ def read_again(begun: Pass, load: Callable[[], Any]) -> None:
             ) from None
 
 
-def order_states(loader: Any, begun: Pass) -> dict[str, Any]:
-    """Return the states of the generators that the order of a pass comes from; {} where it comes from keys alone."""
-    if begun.resume is None and begun.known is not None and seed_of(loader) is not None:
+def order_states(spec: Spec, begun: Epoch) -> dict[str, Any]:
+    """Return the states of the generators that an epoch's order comes from; {} where it comes from keys alone."""
+    if begun.resume is None and begun.known is not None and spec.sample_seed is not None:
         return {}
     from .sampler_generators import generator_states
 
-    return generator_states(loader)
+    return generator_states(spec)
 
 
 @contextlib.contextmanager
-def base_seed_drawn(loader: Any, begun: Pass) -> Iterator[None]:
+def base_seed_drawn(spec: Spec, begun: Epoch) -> Iterator[None]:
     """Around torch's beginning of a pass, where it draws a base seed: see that a resume leaves the user's generators.
 
     In the middle of an epoch the base seed was drawn before the state was saved, so the generator gets its state back.
@@ -121,17 +122,17 @@ def base_seed_drawn(loader: Any, begun: Pass) -> Iterator[None]:
     were, this is a pass like any other. Workers that are kept draw one at their first epoch only.
     """
     resume = begun.resume
-    kept = loader.persistent_workers and begun.epoch > 0
+    kept = spec.persistent_workers and begun.number > 0
     if resume is not None and resume.at_start and resume.base_seed is None and resume.generators:
         from .sampler_generators import set_own_generators
 
-        if set_own_generators(loader, resume.generators):
+        if set_own_generators(spec, resume.generators):
             begun.resume = None
         yield
     elif resume is None or (resume.at_start and resume.base_seed is None and not kept):
         yield
     else:
-        generator = torch.default_generator if loader.generator is None else loader.generator
+        generator = torch.default_generator if spec.generator is None else spec.generator
         state = generator.get_state()
         try:
             yield
@@ -140,80 +141,82 @@ def base_seed_drawn(loader: Any, begun: Pass) -> Iterator[None]:
 
 
 def note_randomness(
-    loader: Any, begun: Pass, iterator: Any, key_epoch: int, before: dict[str, Any] | None = None
+    spec: Spec, begun: Epoch, base_seed: int, key_epoch: int, before: dict[str, Any] | None = None
 ) -> int:
-    """Note in a pass what its randomness comes from, or take that from the state it resumes.
+    """Note in an epoch what its randomness comes from, or take that from the state it resumes.
 
     Args:
-        loader: the loader.
-        begun: the pass.
-        iterator: torch's part of it has begun, so that its base seed is drawn.
+        spec: how the loader is served.
+        begun: the epoch.
+        base_seed: what torch has drawn.
         key_epoch: the epoch in the keys of samples, for a loader without a seed.
         before: the generators' states from before that, if the sampler will not be asked for another iterator, as it
             is with workers.
 
     Returns:
-        The epoch that enters the samples' keys.
+        The base seed.
     """
     resume = begun.resume
-    begun.generators = order_states(loader, begun) if before is None else before
+    begun.generators = order_states(spec, begun) if before is None else before
     begun.draws_base_seed = before is not None
     if resume is not None and resume.base_seed is not None:
-        iterator._base_seed, key_epoch = resume.base_seed, resume.key_epoch
+        base_seed, key_epoch = resume.base_seed, resume.key_epoch
         begun.generators, begun.draws_base_seed = resume.generators, resume.draws_base_seed
     elif resume is not None and resume.generators:
         from .sampler_generators import generator_states, generators_at
 
         # Saved between two epochs: the base seed comes from these generators too, as it would have.
-        with generators_at(loader, resume.generators):
-            iter(loader._index_sampler)
-            iterator._base_seed = compat.draw_base_seed(loader)
-            begun.generators = resume.generators if begun.draws_base_seed else generator_states(loader)
-    begun.base_seed = iterator._base_seed
-    begun.key_epoch = begun.epoch if seed_of(loader) is not None else key_epoch
-    return begun.key_epoch
+        with generators_at(spec, resume.generators):
+            iter(spec.index_sampler)
+            base_seed = compat.draw_base_seed(spec)
+            begun.generators = resume.generators if begun.draws_base_seed else generator_states(spec)
+    begun.base_seed = base_seed
+    begun.key_epoch = begun.number if spec.sample_seed is not None else key_epoch
+    return base_seed
 
 
-def index_batches(loader: Any, begun: Pass, iterator: Any, *, arrays: bool = False) -> tuple[Iterator[Any], int]:
-    """Return what the pass is to load, and how many of this rank's samples were loaded before it.
+def index_batches(
+    spec: Spec, begun: Epoch, from_sampler: Iterator[Any], *, arrays: bool = False
+) -> tuple[Iterator[Any], int]:
+    """Return what an epoch is to load, and how many of this rank's samples were loaded before it.
 
     Batches of a known order are arrays where that is asked for, else lists.
     The index batches that are skipped are drawn, where their order is not known, but nothing of them is loaded.
     """
     resume = begun.resume
-    sampler, num_skipped = without_skipping(loader._index_sampler)
+    sampler, num_skipped = without_skipping(spec.index_sampler)
     whole = resume is None and num_skipped == 0
-    # The next epochs' base seeds come from the loader's own generator, so it is set back in any case.
+    # The next epochs' base seeds come from the spec's own generator, so it is set back in any case.
     at_state: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
     if resume is not None:
         from .sampler_generators import generators_at
 
-        at_state = generators_at(loader, begun.generators, leave_equal=resume.at_start)
-    from_states = loader.generator is not None or "torch" in begun.generators
+        at_state = generators_at(spec, begun.generators, leave_equal=resume.at_start)
+    from_states = spec.generator is not None or "torch" in begun.generators
     draws_base_seed = resume is not None and begun.draws_base_seed and from_states
     # A sampler of ours would look up its epoch when it is first asked: another one, if that has been set meanwhile.
-    ours = isinstance(epoch_owner(loader), KeyedSampler | DistributedSampler)
+    ours = isinstance(epoch_owner(spec), KeyedSampler | DistributedSampler)
     if begun.known is not None and (ours or not whole):
         with at_state:
             if draws_base_seed:
-                compat.draw_base_seed(loader)
-            return begun.known.batches(begun.epoch, arrays=arrays), 0
-    at_once = seed_of(loader) is not None and _draws_during_pass(sampler)
-    if isinstance(loader.dataset, IterableDataset) or (whole and not at_once):
-        return iterator._sampler_iter, 0
+                compat.draw_base_seed(spec)
+            return begun.known.batches(begun.number, arrays=arrays), 0
+    at_once = spec.sample_seed is not None and _draws_during_pass(sampler)
+    if isinstance(spec.dataset, IterableDataset) or (whole and not at_once):
+        return from_sampler, 0
     begin = _drawn_at_once if at_once else iter
     if whole:
         return begin(sampler), 0
     num_rows = 0
     if resume is None:  # the first batches are skipped in any case
-        resume = Resume(epoch=begun.epoch)
+        resume = Resume(epoch=begun.number)
     with at_state:
         batches = begin(sampler)
         if draws_base_seed:
-            compat.draw_base_seed(loader)
+            compat.draw_base_seed(spec)
         skipped = 0
         for index in itertools.islice(batches, num_skipped + resume.batches):
-            num_rows += len(list(index)) if loader._auto_collation else 1
+            num_rows += len(list(index)) if spec.auto_collation else 1
             skipped += 1
         if skipped < resume.batches:
             raise StateError(f"the state was saved after {resume.batches} batches, and the sampler gives {skipped} now")

@@ -233,14 +233,14 @@ class MemoryFile:
     Pickles into a process that is being spawned. Linux only.
 
     Args:
-        fd: of the file; None: a new one.
         page_lock: see :class:`Memory`.
+        fd: of the file; None: a new one.
     """
 
     # Enough for a window of any sensible size; a worker that meets more slots maps the oldest anew.
     _MAX_MAPPED = 1024
 
-    def __init__(self, fd: int | None = None, page_lock: PageLock | None = None) -> None:
+    def __init__(self, page_lock: PageLock | None = None, fd: int | None = None) -> None:
         self._maps: dict[int, memoryview] = {}
         self.page_lock = page_lock
         self.is_open = True
@@ -367,7 +367,7 @@ def _memory_of(mapping: _Mapping) -> memoryview:
 
 
 def _open_memory_file(fd: Any) -> MemoryFile:
-    return MemoryFile(fd.detach())
+    return MemoryFile(fd=fd.detach())
 
 
 @functools.lru_cache(maxsize=256)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from torch.utils.data import BatchSampler, IterableDataset
@@ -102,67 +102,73 @@ _PRIVATE = ("auto_collation", "index_sampler")
 def spec_of(loader: Any) -> Spec:
     """Return how a :class:`fastload.DataLoader` is served; only its attributes are read."""
     given = {name: getattr(loader, f"_{name}" if name in _PRIVATE else name) for name in _GIVEN}
-    iterable = isinstance(loader.dataset, IterableDataset)
-    known, seed = known_batches(loader), seed_of(loader)
-    by_default = compat.collates_by_default(loader.collate_fn)
+    return served_as(Spec(**given, alone=loader._alone))
+
+
+def served_as(spec: Spec, **changes: Any) -> Spec:
+    """Return a spec with other arguments, and with what follows from them."""
+    spec = replace(spec, **changes)
+    iterable = isinstance(spec.dataset, IterableDataset)
+    known, seed = known_batches(spec), seed_of(spec)
+    by_default = compat.collates_by_default(spec.collate_fn)
     ids_are_indices = known is not None and known.rows.order.once and seed is not None
     whole: str | None = None
     if iterable:
         whole = "an IterableDataset's replicas stay with their workers"
-    elif not given["auto_collation"]:
+    elif not spec.auto_collation:
         whole = "batch_size=None leaves batching to the dataset"
     elif not by_default:
         whole = "custom collate_fn"
-    uncut = whole
-    if uncut is None:
-        if batch_getter(loader.dataset) is not None:
-            uncut = "the dataset loads batches itself (__getitems__)"
-        elif loader.seeding == "torch":
-            uncut = "seeding='torch' binds a batch to its worker"
-        elif loader.chunk_size == "batch":
-            uncut = "chunk_size='batch'"
-    draws = not by_default or not seeding.draws_nothing(loader.dataset)
+    draws = not by_default or not seeding.draws_nothing(spec.dataset)
     seeded = False
-    if loader.seeding == "torch":
-        reason = "torch's: a stream for each worker" if loader.num_workers else "none: torch's, in this process"
+    if spec.seeding == "torch":
+        reason = "torch's: a stream for each worker" if spec.num_workers else "none: torch's, in this process"
     elif iterable:
         reason = "torch's: a stream for each worker, since an IterableDataset has no sample ids"
     elif not draws:
         reason = "none: the dataset is known to draw nothing"
     else:
         seeded, reason = True, f"each sample, by its {'index' if ids_are_indices else 'position in the epoch'}"
-    threads = loader.worker_method == "thread" and loader.num_workers > 0
-    return Spec(
-        **given,
-        alone=loader._alone,
+    threads = spec.worker_method == "thread" and spec.num_workers > 0
+    return replace(
+        spec,
         iterable=iterable,
         known=known,
-        order_reason=_order(loader, known, seed),
+        order_reason=_order(spec, known, seed),
         sample_seed=seed,
         ids_are_indices=ids_are_indices,
         whole_reason=whole,
-        uncut_reason=uncut,
-        assigned=iterable or loader.seeding == "torch",
+        uncut_reason=whole or _uncut(spec),
+        assigned=iterable or spec.seeding == "torch",
         seeded=seeded,
         seeding_reason=reason,
-        routed=threads and (draws or loader.worker_init_fn is not None),
+        routed=threads and (draws or spec.worker_init_fn is not None),
     )
 
 
-def _order(loader: Any, known: KnownBatches | None, seed: int | None) -> str:
+def _uncut(spec: Spec) -> str | None:
+    """Say why batches whose rows go into slots are not cut into chunks."""
+    if batch_getter(spec.dataset) is not None:
+        return "the dataset loads batches itself (__getitems__)"
+    if spec.seeding == "torch":
+        return "seeding='torch' binds a batch to its worker"
+    return "chunk_size='batch'" if spec.chunk_size == "batch" else None
+
+
+def _order(spec: Spec, known: KnownBatches | None, seed: int | None) -> str:
     """Say where the order comes from."""
-    if isinstance(loader.dataset, IterableDataset):
+    if isinstance(spec.dataset, IterableDataset):
         return "the IterableDataset's"
     if known is None:
-        outer = loader.batch_sampler
-        own = loader.sampler if outer is None or type(outer) is BatchSampler else outer
+        outer = spec.batch_sampler
+        own = spec.sampler if outer is None or type(outer) is BatchSampler else outer
         return f"that of {type(own).__name__}"
     shard, words = known.rows.shard, known.rows.order.name
     if shard.num_ranks > 1:
         words += f", the share of rank {shard.rank} of {shard.num_ranks}"
     if seed is None:
         return words
-    ahead = loader.overlap_epochs and loader.persistent_workers
+    ahead = spec.overlap_epochs and spec.persistent_workers
     words += "; epochs advance by themselves"
     return words + (", the next one begins while this one ends" if ahead else "")
 
@@ -177,4 +183,4 @@ def decodes_late(spec: Spec, fused: Any) -> bool:
     return late
 
 
-__all__ = ["Spec", "decodes_late", "spec_of"]
+__all__ = ["Spec", "decodes_late", "served_as", "spec_of"]

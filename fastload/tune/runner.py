@@ -211,7 +211,7 @@ class Runner:
         if setting.resident is None:
             twin.close()
         else:  # its data are read once; each slice begins with the same epoch
-            twin._epochs = copy.copy(self._loader._epochs)
+            twin._epochs = self._loader._epochs.copied()
             self._kept[setting] = twin
 
     def _twin(self, setting: Setting) -> Any:
@@ -228,9 +228,9 @@ class Runner:
             resident=setting.resident,
             timeout=(self._loader.timeout or _TIMEOUT_S) if number else 0,
             persistent_workers=self._loader.persistent_workers and number > 0,
-            _upcoming=None,
             _alone=True,
         )
+        twin._epochs.resume = None
         twin._check_own_arguments()
         return twin
 

@@ -12,6 +12,7 @@ process that the worker has forked, so it serves only where there are no pidfds.
 
 from __future__ import annotations
 
+import multiprocessing
 import multiprocessing.process
 import os
 import pickle
@@ -32,14 +33,24 @@ from ..errors import WorkerDied
 from ..layout import Buffer, Layout
 from ..packing import pack, unpack
 from ..plan import WorkItem
-from ..slots import MemoryFile, OwnForks, SlotPool, chunk_offset, slot_offset
+from ..slots import MemoryFile, OwnForks, PrivateMemory, SlotPool, chunk_offset, slot_offset
+from ..spec import Spec
 from .fetch import Job, Result
 from .interrupts import HeldInterrupts
-from .transport import MAX_PACKET, Packets, Pipes, Transport
+from .pool import GRACE
+from .transport import MAX_PACKET, Packets, Pipes, Transport, use_packets
 from .worker_process import JOB_OFFSET, LAYOUT_SHIFT, Control, DirectJob, SharedJob, worker_main
 
-# How long a pool that is closed waits for its workers before it terminates them, in seconds: torch's figure.
-GRACE = 5.0
+
+def memory_kind() -> type[MemoryFile | PrivateMemory]:
+    """Return the kind of memory that slots lie in: see :mod:`fastload.workers.pool`."""
+    return MemoryFile if use_packets() else PrivateMemory
+
+
+def start(job: Job, spec: Spec, slots: SlotPool) -> ProcessPool:
+    """Start worker processes: see :mod:`fastload.workers.pool`."""
+    context = spec.multiprocessing_context or multiprocessing.get_context()
+    return ProcessPool(job, context, shared=not spec.assigned, slots=slots)
 
 
 class ProcessPool:
@@ -53,8 +64,6 @@ class ProcessPool:
 
     Ownership: to be used and closed by the process that made it, one thread at a time.
     """
-
-    worker_method = "multiprocessing"
 
     def __init__(self, job: Job, context: BaseContext, *, shared: bool, slots: SlotPool) -> None:
         self.start_method: str = context.get_start_method()

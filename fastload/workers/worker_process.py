@@ -271,7 +271,7 @@ def _live(source: SharedJob | DirectJob, worker_id: int, endpoint: Any, memory: 
             _send_failed_start(error, sink, worker_id, endpoint, where)
             return
         if control is not None:
-            if item.iteration != control.iteration and item.layout != START:
+            if item.iteration < control.iteration and item.layout != START:
                 endpoint.send(sink.encode(Result(item.serial, worker_id, SKIPPED, 0, None, 0), item))
                 continue
             control.begin(worker_id, item.serial)

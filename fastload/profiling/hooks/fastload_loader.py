@@ -61,7 +61,7 @@ class FastloadLoader:
         if (at is not None and at is not iterator) or not self._iterators.is_wanted(loader):
             return
         iterator._fastload_number = iteration
-        flow = self._flow(getattr(iterator, "_delivery", iterator))
+        flow = self._flow(getattr(iterator, "source", iterator))
         flow.given.clear()  # of the pass before
         flow.is_heard = True
         iterator._fastload_given = flow.given
