@@ -180,7 +180,7 @@ class Iteration(compat.BaseIterator):  # type: ignore[misc]  # torch's private b
     def _open(self, epoch: Epoch, shard: Shard) -> None:
         """Open the source and the stages behind it."""
         spec, runtime = self._spec, self._runtime
-        self._pins_last = self._pin_memory and spec.pin_memory and spec.device is None
+        self._pins_last = self._pin_memory and spec.device is None and (spec.pin_memory or self._given_spec is None)
         if self._columns is not None:
             from .resident_source import ResidentSource
 

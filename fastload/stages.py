@@ -11,12 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from .shard import Shard
-
-if TYPE_CHECKING:
-    from .on_error import PassFailures
 
 
 class Replica(NamedTuple):
@@ -112,8 +109,8 @@ class EpochWork:
     """Whose turn is first, where each batch has its worker."""
     replica_batches: Sequence[int] = ()
     """Of an IterableDataset: batches of each worker before this work, after a resume."""
-    failures: PassFailures | None = None
-    """Records failed samples; None where their errors are raised."""
+    failures: Any = None
+    """A :class:`fastload.on_error.PassFailures` that records failed samples; None where their errors are raised."""
     passed_over: list[int] = field(default_factory=list)
     """For each batch that lost all its samples: the number of batches given before it."""
 

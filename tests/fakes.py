@@ -227,7 +227,7 @@ class FakePool:
         if item.layout == START:
             self.given[worker_id] = 0
             return SKIPPED, START, None
-        if item.iteration != self.iteration and self.rng.random() < self.skip_stale:
+        if item.iteration < self.iteration and self.rng.random() < self.skip_stale:
             return SKIPPED, 0, None
         assert item.slot in self.slots.book.in_flight, "work in a slot that is not in flight"
         try:

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.utils.data import Dataset, TensorDataset, default_collate
 from torch_settings import default_device, default_dtype, deterministic
 
-from fastload import DataLoader, device, iteration, prefetch, resident_iteration
+from fastload import DataLoader, device, iteration, prefetch
 from fastload.order import AsTorch
 
 LENGTH = 24
@@ -62,15 +62,14 @@ WAYS: dict[str, dict[str, Any]] = {
 @pytest.fixture(autouse=True)
 def base_seed(monkeypatch: pytest.MonkeyPatch) -> None:
     """torch draws its base seed on the default device, which has to have numbers."""
-    for module in (iteration, resident_iteration):
-        drawn = module.base_seed_drawn
+    drawn = iteration.base_seed_drawn
 
-        @contextlib.contextmanager
-        def on_host(*args: Any, drawn: Any = drawn) -> Iterator[None]:
-            with torch.device("cpu"), drawn(*args):
-                yield
+    @contextlib.contextmanager
+    def on_host(*args: Any) -> Iterator[None]:
+        with torch.device("cpu"), drawn(*args):
+            yield
 
-        monkeypatch.setattr(module, "base_seed_drawn", on_host)
+    monkeypatch.setattr(iteration, "base_seed_drawn", on_host)
 
 
 def batches_of(**options: Any) -> list[tuple[Tensor, Tensor]]:

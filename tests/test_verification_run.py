@@ -18,7 +18,7 @@ from torchvision.transforms import v2
 
 import fastload
 from fastload.fusion import FusedDataset
-from fastload.iteration import WorkerIterator
+from fastload.iteration import Iteration
 from fastload.loader import DEFAULTS
 from fastload.testing import assert_deterministic
 from fastload.verification.plan import Setting
@@ -320,7 +320,7 @@ def test_what_fails_in_workers_is_an_error_of_their_checks(how: str, words: str)
 
 
 def test_workers_that_hang_are_ended_and_not_tried_again(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(WorkerIterator._shutdown_workers, "__defaults__", (0.1,))
+    monkeypatch.setattr(Iteration._shutdown_workers, "__defaults__", (0.1,))
     report = verify(DataLoader(verified.FailingIn("hang"), 4), timeout=1.0)
     assert verdicts(report, "workers") == ["error", "skipped", "skipped"]
     assert "timed out" in report.to_text()

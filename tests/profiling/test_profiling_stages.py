@@ -11,7 +11,8 @@ import torch
 from torch.utils.data import Dataset
 
 import fastload
-from fastload.iteration import PinnedAhead, compat
+from fastload import compat
+from fastload.pinning import PinnedAhead
 
 
 class Numbers(Dataset[Any]):
