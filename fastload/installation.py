@@ -53,10 +53,10 @@ def install(**defaults: Any) -> None:
         True
         >>> fastload.uninstall()
     """
-    from fastload.loader import DEFAULTS
+    from fastload.loader import argument_defaults
 
     global _active
-    DEFAULTS.change(defaults)
+    argument_defaults().change(defaults)
     if not _is_replaced():
         replace_init(_TorchDataLoader)
     _active = True
@@ -67,11 +67,11 @@ def uninstall() -> None:
 
     Defaults are those of the environment again. Does nothing where nothing is installed.
     """
-    from fastload.loader import DEFAULTS
+    from fastload.loader import argument_defaults
 
     global _active
     _active = False
-    DEFAULTS.read_environment()
+    argument_defaults().read_environment()
     # Where another library has put its own wrapper around ours (Lightning, for the time of a hook), ours cannot be
     # taken out; it then passes every call on.
     torch_init = getattr(_TorchDataLoader.__init__, "fastload_replaces", None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import os
 import warnings
 from collections.abc import Callable, Collection, Iterable
@@ -15,15 +16,14 @@ import torch
 from torch.utils.data import Dataset, IterableDataset, Sampler
 
 from . import compat, observe
-from .defaults import Defaults
 from .errors import ConfigError
 from .inject.fastload_hook import after_import
-from .iteration import Iteration
+from .iteration import Iteration, Runtime
 from .passes import Epochs, epoch_owner, samplers_of
 from .sampling import DistributedBatchSampler, KeyedSampler, as_integer, check_epoch, check_seed
-from .sources import Runtime
 
 if TYPE_CHECKING:
+    from .defaults import Defaults
     from .on_error import FailedSample
     from .statistics import Statistics
     from .transforms.draws import Draws
@@ -233,7 +233,7 @@ class DataLoader(compat.TorchDataLoader[T]):
 
                 check_can_fuse(self)
         except ConfigError as error:
-            DEFAULTS.explain(error)
+            argument_defaults().explain(error)
             raise
 
     def _check_device_stage(self) -> None:
@@ -453,6 +453,13 @@ def _check(
             raise ConfigError(f"seeding='torch' keeps whole batches on one worker; leave {chunk_size=} out")
 
 
-DEFAULTS = Defaults(DataLoader)
-"""What :func:`fastload.install` and the environment change: defaults of the arguments that torch's class lacks."""
-DEFAULTS.read_environment()
+@functools.cache
+def argument_defaults() -> Defaults:
+    """Return what :func:`fastload.install` and the environment change: defaults of fastload's own arguments."""
+    from .defaults import Defaults
+
+    return Defaults(DataLoader)
+
+
+if "FASTLOAD_LOADER" in os.environ:
+    argument_defaults().read_environment()

@@ -5,11 +5,19 @@ In: a :class:`~fastload.workers.samples.Job` and tasks (:class:`~fastload.plan.W
 
 To add a kind of worker: write a module of this package with ``memory_kind()`` and ``start(job, spec, slots)``, as
 processes.py and threads.py have them, and name it in ``WORKER_MODULES``.
+
+NOTE [Interrupts]
+Python runs its signal handler between any two bytecodes, so an interrupt (Ctrl-C) may be raised inside a hook that runs
+around a fork, or inside ``__del__``, where Python prints and forgets it; or in the child, before the worker's own code,
+so that the child goes up its parent's stack. Here it is noted instead, and raised afterwards.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import _thread
+import signal
+import threading
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -93,4 +101,77 @@ def _module(worker_method: str) -> Any:
     return import_module(f".{WORKER_MODULES[worker_method]}", __package__)
 
 
-__all__ = ["GRACE", "WORKER_MODULES", "Pool", "memory_kind", "start_workers"]
+_held: HeldInterrupts | None = None
+
+
+class HeldInterrupts:
+    """As a context manager: an interrupt inside is raised at the end.
+
+    Only in the main thread, where Python runs signal handlers; and only where SIGINT has a handler in Python.
+
+    Args:
+        finalizing: raise it a moment later, since what is raised inside ``__del__`` is lost.
+    """
+
+    def __init__(self, *, finalizing: bool = False) -> None:
+        self._finalizing = finalizing
+        self._handler: Callable[..., Any] | None = None
+        self._noted = False
+
+    def __enter__(self) -> None:
+        global _held
+        handler = signal.getsignal(signal.SIGINT)
+        if threading.current_thread() is threading.main_thread() and callable(handler):
+            self._handler = handler
+            signal.signal(signal.SIGINT, self._note)
+            _held = self
+
+    def _note(self, number: int, frame: object) -> None:
+        self._noted = True
+
+    def __exit__(self, *exc_info: object) -> None:
+        if not self._let_through():
+            return
+        if self._finalizing:
+            timer = threading.Timer(0.01, _interrupt_main_thread)
+            timer.daemon = True
+            timer.start()
+        else:
+            signal.raise_signal(signal.SIGINT)
+
+    def _let_through(self) -> bool:
+        global _held
+        if self._handler is None:
+            return False
+        _held = None
+        signal.signal(signal.SIGINT, self._handler)
+        self._handler = None
+        return self._noted
+
+
+def _interrupt_main_thread() -> None:
+    if hasattr(signal, "pthread_kill"):
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)  # also wakes it, where it waits
+    else:
+        _thread.interrupt_main()
+
+
+def let_interrupts_through_in_worker() -> None:
+    """In a worker that was forked inside: SIGINT has its handler again.
+
+    Raises:
+        KeyboardInterrupt: there was one.
+    """
+    if _held is not None and _held._let_through():
+        raise KeyboardInterrupt
+
+
+__all__ = [
+    "GRACE",
+    "WORKER_MODULES",
+    "HeldInterrupts",
+    "Pool",
+    "let_interrupts_through_in_worker",
+    "memory_kind",
+    "start_workers",
+]

@@ -36,8 +36,7 @@ from ..plan import WorkItem
 from ..slots import MemoryFile, OwnForks, PrivateMemory, SlotPool, chunk_offset, slot_offset
 from ..spec import Spec
 from .fetch import Job, Result
-from .interrupts import HeldInterrupts
-from .pool import GRACE
+from .pool import GRACE, HeldInterrupts
 from .transport import MAX_PACKET, Packets, Pipes, Transport, use_packets
 from .worker_process import JOB_OFFSET, LAYOUT_SHIFT, Control, DirectJob, SharedJob, worker_main
 

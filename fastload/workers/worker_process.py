@@ -40,7 +40,7 @@ from .fetch import (
     Result,
     WriteRows,
 )
-from .interrupts import let_interrupts_through_in_worker
+from .pool import let_interrupts_through_in_worker
 from .transport import MAX_PACKET
 
 # From glibc's malloc.h.
