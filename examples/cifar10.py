@@ -1,8 +1,8 @@
 """Recipes for CIFAR-10: ``train.py --recipe NAME``; every number is also an option.
 
-What to expect stands in each ``source``. Accuracies are those of the last epoch, of each image as it is; where a recipe
-has ``test_views``, the accuracy of the mean score over them is told beside it, which is what speed records report. They
-are not comparable with scripts that report the best of all epochs, which is a choice made on the test set.
+Each ``source`` says what to expect. Accuracies are those of the last epoch, on plain images; a recipe with
+``test_views`` also reports the accuracy with test-time augmentation, as speed records do. They cannot be compared with
+scripts that report the best epoch, which is a choice made on the test set.
 """
 
 from dataclasses import replace
@@ -11,14 +11,14 @@ from training.recipe import Recipe
 
 MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)  # of all pixels of the training images
 
-# airbench94's learning rate is for a loss summed over 1,024 images, where it is 11.5 / 1,024 a piece, and without what
-# Nesterov's momentum makes of a step, 1 + 1 / 0.15 times; here the loss is a mean. Its decay is times no learning rate.
+# airbench94's learning rate of 11.5 is for a loss summed over 1,024 images and excludes the factor 1 + 1 / 0.15 of
+# Nesterov momentum; here the loss is a mean. Its weight decay is not multiplied by the learning rate.
 FAST = Recipe(
     source=(
         "airbench94 (Jordan, arXiv 2404.00498, and its code legacy/airbench94.py): 94.01 % in the mean of 1,000 runs, "
-        "of flips and shifts in testing. Other than there: 10 epochs, not 9.9; float32, or --precision bf16, not "
-        "float16; batch normalisation's eps 1e-5, not 1e-12; the frozen bias's gradient is worked out and left. Not "
-        "verified: no GPU"
+        "with flips and shifts in testing. Differences: 10 epochs, not 9.9; float32, or --precision bf16, not "
+        "float16; batch normalisation's eps is 1e-5, not 1e-12; the frozen bias's gradient is computed and ignored. "
+        "Not verified: no GPU"
     ),
     model="airbench",
     epochs=10,
@@ -46,7 +46,7 @@ FAST = Recipe(
 
 RESNET18 = Recipe(
     source=(
-        "He et al. (2016), section 4.2, with a cosine and a warm-up: 95.2 to 95.7 % are reported for such runs of 200 "
+        "He et al. (2016), section 4.2, with a cosine schedule and warm-up: 95.2 to 95.7 % are reported for 200 "
         "epochs; not verified: no GPU"
     ),
     model="resnet18-cifar",
@@ -64,13 +64,13 @@ RECIPES = {
     "cifar10-proxy": replace(
         FAST,
         source=(
-            "the same with the small network that airbench96 chooses its images with; for two cores: 82.6 % in 3 "
-            "minutes on a copy of CIFAR-10 compressed as JPEG (3 seeds, 2026-11-22, bf16, channels-last)"
+            "as cifar10-fast, with the small network that airbench96 selects its images with; on two cores: 82.6 % in "
+            "3 minutes on a copy of CIFAR-10 compressed as JPEG (3 seeds, 2026-11-22, bf16, channels-last)"
         ),
         model="proxy",
         epochs=5,
         batch_size=512,
-        lr=0.75,  # as many times the batch
+        lr=0.75,  # in proportion to the batch size
     ),
     "cifar10-resnet18": RESNET18,
     "cifar10-mobilenetv2": replace(
@@ -82,7 +82,7 @@ RECIPES = {
     ),
     "cifar10-mobilenetv2-without-norm": replace(
         RESNET18,
-        source="no published accuracy: a lower learning rate and short gradients keep it from diverging; not verified",
+        source="no published accuracy; a low learning rate and gradient clipping keep it stable; not verified: no GPU",
         model="mobilenetv2-cifar",
         norm="none",
         lr=0.02,

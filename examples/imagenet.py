@@ -1,6 +1,6 @@
 """Recipes for ImageNet: ``train.py --recipe NAME --data-dir DIR``, or ``--dataset packed``; every number is an option.
 
-The accuracies are the sources'. None was run here: not verified, no GPU.
+The accuracies are those of the sources; not verified: no GPU.
 """
 
 from dataclasses import replace
@@ -11,8 +11,8 @@ MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 RESNET50 = Recipe(
     source=(
-        "Goyal et al., 'Accurate, large minibatch SGD' (2017): batches of 256 at 0.1, five epochs of warm-up, 90 in "
-        "all; 76.1 to 76.4 % with steps, here with a cosine and label smoothing"
+        "Goyal et al., 'Accurate, large minibatch SGD' (2017): batches of 256 at 0.1, 90 epochs, 5 of them "
+        "warm-up; 76.1 to 76.4 % with a step schedule; here with a cosine schedule and label smoothing"
     ),
     model="resnet50",
     epochs=90,
@@ -32,15 +32,18 @@ RECIPES = {
     "imagenet-resnet50": RESNET50,
     "imagenet-resnet18": replace(
         RESNET50,
-        source="torchvision's recipe of 90 epochs reaches 69.76 % with steps; here with a cosine and label smoothing",
+        source=(
+            "torchvision's recipe: 69.76 % in 90 epochs with a step schedule; here with a cosine schedule and label "
+            "smoothing"
+        ),
         model="resnet18",
     ),
     "imagenet-resnet18-fast": replace(
         RESNET50,
         source=(
-            "ffcv-imagenet's rn18_16_epochs: 66.9 %, of flips in testing. Other than there: the images grow in the "
-            "second third of the epochs, not between epochs 11 and 13, and the files are the original ones, not of "
-            "400 pixels at most"
+            "ffcv-imagenet's rn18_16_epochs: 66.9 %, with flips in testing. Differences: the images grow in the second "
+            "third of the epochs, not between epochs 11 and 13, and the files are the originals, not resized to at "
+            "most 400 pixels"
         ),
         model="resnet18",
         epochs=16,
@@ -61,7 +64,7 @@ RECIPES = {
         RESNET50,
         source=(
             "torchvision's second recipe (Vryniotis, 'How to train state-of-the-art models using torchvision's latest "
-            "primitives', 2021): 80.67 % in 600 epochs, and 80.86 % with repeated augmentation, which is not here; "
+            "primitives', 2021): 80.67 % in 600 epochs (80.86 % with repeated augmentation, which is not included); "
             "here MixUp or CutMix is chosen for each pair of images, there for each batch"
         ),
         epochs=600,
@@ -75,7 +78,7 @@ RECIPES = {
         erasing=0.1,
         mixup=0.2,
         cutmix=1.0,
-        # There 0.99998 is a share of the images, and averaged is every 32 steps: 1 - 2e-5 * 1024 * 32 / 600 then.
+        # There the average is updated every 32 steps, with a decay of 1 - 2e-5 * 1024 * 32 / 600.
         ema_decay=(1 - 2e-5 * 1024 * 32 / 600) ** (1 / 32),
         image_size=176,
         test_image_size=224,

@@ -1,7 +1,4 @@
-"""How a rank leaves its process group and ends, so that its exit status is its own.
-
-In: a script's main function. Out: the end of the process, with the status that the function asked for.
-"""
+"""Leave a process group and exit with the right status."""
 
 from __future__ import annotations
 
@@ -14,19 +11,19 @@ from typing import Any, NoReturn
 
 import torch.distributed as dist
 
-# Groups that were left: see leave().
+# Groups that were destroyed, kept alive: see leave().
 _left: list[Any] = []
 
 
 def leave(group: Any = None) -> None:
-    """Leave all process groups when all ranks have come so far; a rank that has failed must not call this.
+    """Destroy all process groups after all ranks have called this; a rank that has failed must not call it.
 
-    NCCL warns, and may hang, where a rank leaves early: hence the barrier. The groups are kept until the process ends:
-    the last reference to one may be a DistributedDataParallel's, and dropping that waits for the group's threads while
-    it holds Python's lock; a thread that is just releasing a tensor waits for the lock (seen with torch 2.13).
+    The barrier is needed because NCCL warns, and may hang, if a rank leaves early. The groups are kept alive until the
+    process exits: destroying the last reference to one waits for its threads while holding the GIL, and a thread that
+    is releasing a tensor waits for the GIL (seen with torch 2.13).
 
     Args:
-        group: in which the ranks wait for each other; None: the default group.
+        group: for the barrier; None: the default group.
     """
     dist.barrier(group)
     _left.extend([group, dist.group.WORLD])
@@ -34,7 +31,7 @@ def leave(group: Any = None) -> None:
 
 
 def run_rank(main: Callable[[], object]) -> None:
-    """Call a script's main function; if it has joined a process group, end the process by :func:`end_process`."""
+    """Call a script's main function; if it has created a process group, exit with :func:`end_process`."""
     status: object = 0
     try:
         main()
@@ -46,7 +43,7 @@ def run_rank(main: Callable[[], object]) -> None:
         sys.excepthook(*sys.exc_info())
         status = 1
     if not _has_joined():
-        sys.exit(status)  # type: ignore[arg-type]  # as it was asked
+        sys.exit(status)  # type: ignore[arg-type]
     if status is not None and not isinstance(status, int):
         print(status, file=sys.stderr)
         status = 1
@@ -54,18 +51,17 @@ def run_rank(main: Callable[[], object]) -> None:
 
 
 def end_process(status: int = 0) -> NoReturn:
-    """End the process without Python's finalisation, after everything else that Python does at its end.
+    """Exit without finalising the interpreter, after everything else that Python does at exit.
 
-    Gloo's threads release the tensors of a collective a moment after the collective, and take Python's lock for it. If
-    Python begins to finalise while such a thread waits for the lock, Python 3.13 and older end the thread inside a C++
-    destructor, and C++ then ends the process: "terminate called without an active exception", SIGABRT. torch (2.13)
-    has no call that waits for these threads while a DistributedDataParallel is there, and a barrier does not: another
-    thread of the group runs it. Known as pytorch/pytorch#190489.
+    Gloo's threads release the tensors of a collective a moment after it, and need the GIL for that. If the interpreter
+    is finalised while such a thread waits for the GIL, Python 3.13 and older end the thread inside a C++ destructor,
+    and C++ aborts the process: "terminate called without an active exception", SIGABRT. torch (2.13) has no call that
+    waits for these threads while a DistributedDataParallel exists; a barrier does not. See pytorch/pytorch#190489.
 
     Args:
-        status: the exit status. If the standard streams cannot be written, 0 becomes 120, as in Python itself.
+        status: exit status; if stdout or stderr cannot be written to, 0 becomes 120, as in Python.
     """
-    threading._shutdown()  # type: ignore[attr-defined]  # threads that are not daemons; multiprocessing calls it too
+    threading._shutdown()  # type: ignore[attr-defined]  # waits for threads that are not daemons
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
         try:

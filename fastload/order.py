@@ -301,7 +301,11 @@ class Permutation:
         self._round_keys = np.frombuffer(words, dtype="<u8").astype(np.uint64)
 
     def at(self, positions: Indices) -> Indices:
-        """Return what stands at these positions (int64, any shape, all in 0..length-1)."""
+        """Return what stands at these positions (int64, any shape, all in 0..length-1).
+
+        Raises:
+            ValueError: a position is outside.
+        """
         return self._permuted(positions, backwards=False)
 
     def position_of(self, values: Indices) -> Indices:
@@ -309,6 +313,10 @@ class Permutation:
         return self._permuted(values, backwards=True)
 
     def _permuted(self, start: Indices, *, backwards: bool, level: int = len(native.LEVELS) - 1) -> Indices:
+        if start.size and not 0 <= start.min() <= start.max() < self.length:  # which would be walked for ever
+            raise ValueError(
+                f"a permutation of {self.length} takes 0 to {self.length - 1}, got {start.min()} to {start.max()}"
+            )
         permute = _native()
         if permute is None:
             return self.by_numpy(start, backwards=backwards)

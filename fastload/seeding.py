@@ -132,7 +132,7 @@ class GlobalSeeder:
         if len(ids) > 1:
             run = self._run
             if run is None or run.states.bits is not _numpy._bit_generator:
-                states = _global_states()
+                states = global_states()
                 run = self._run = None if states is None else generators.Run(states)
             if run is not None and run.begin(keys.prefix, ids):
                 return _installer(run, keys, ids)
@@ -194,7 +194,7 @@ class VisitingSeeder(GlobalSeeder):
 _known_states: generators.States | None = None
 
 
-def _global_states() -> generators.States | None:
+def global_states() -> generators.States | None:
     """Return the global generators' states as memory; None where they have to be seeded by their own functions."""
     global _known_states
     if _known_states is None or _known_states.bits is not _numpy._bit_generator:
@@ -246,7 +246,7 @@ class _Noted:
     """The states of the three global CPU generators."""
 
     def __init__(self) -> None:
-        self._states = _global_states()
+        self._states = global_states()
         if self._states is not None:
             self._memory, self._gauss_next = self._states.read(), _random.gauss_next
         else:

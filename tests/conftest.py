@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import random
 import signal
+import sys
 import threading
 import time
 from collections import Counter
@@ -153,6 +154,29 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gather_into_large_pages()
+
+
+_interpreters: list[str] = []
+"""Programs that the present test has started, of those that take a second or more to start."""
+
+
+def _note_interpreters(event: str, arguments: tuple[Any, ...]) -> None:
+    if event == "subprocess.Popen":
+        program = os.path.basename(os.fsdecode(arguments[0]))
+        if program.startswith(("python", "torchrun", "fastload", "chrom")):
+            _interpreters.append(program)
+
+
+sys.addaudithook(_note_interpreters)
+
+
+@pytest.fixture(autouse=True)
+def interpreters_are_started_by_marked_tests_only(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Keep the quick suite quick: a test that starts an interpreter or a browser is marked."""
+    _interpreters.clear()
+    yield
+    marked = any(request.node.get_closest_marker(name) for name in ("slow", "interpreter"))
+    assert marked or not _interpreters, f"the test starts {_interpreters}: mark it with @pytest.mark.slow"
 
 
 _failed = pytest.StashKey[bool]()

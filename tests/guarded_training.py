@@ -1,7 +1,7 @@
-"""examples/train.py, with every step but the first two in ``torch.cuda.set_sync_debug_mode("error")``.
+"""Run examples/train.py with ``torch.cuda.set_sync_debug_mode("error")`` in every step except the first two.
 
-A script: its arguments are those of train.py, and the last line that it prints says how many steps were guarded. The
-first two compile kernels and page-lock memory. On the CPU nothing can wait for a device, and the steps are counted.
+A script: its arguments are those of train.py, and the last line that it prints is the number of guarded steps. The
+first two steps compile kernels and page-lock memory. On the CPU the steps are only counted.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ _UNGUARDED = 2
 
 
 def main() -> None:
-    """Train, and say how many steps were guarded."""
-    begin, end = train.set_learning_rates, train.Stop.agreed  # a step's first and last call
+    """Train, and print the number of guarded steps."""
+    train_step, agreed = train.Run.train_step, train.StopRequest.agreed  # a step's first and last call
     steps = 0
 
-    def guarded_from_here(*args: Any) -> None:
+    def guard_from_here(*args: Any) -> Any:
         nonlocal steps
         steps += 1
         if steps > _UNGUARDED and torch.cuda.is_available():
             torch.cuda.set_sync_debug_mode("error")
-        begin(*args)
+        return train_step(*args)
 
-    def guarded_to_here(stop: Any) -> int:
+    def guard_to_here(stop: Any) -> int:
         if torch.cuda.is_available():
             torch.cuda.set_sync_debug_mode("default")
-        return end(stop)
+        return agreed(stop)
 
-    train.set_learning_rates, train.Stop.agreed = guarded_from_here, guarded_to_here  # type: ignore[method-assign]
+    train.Run.train_step, train.StopRequest.agreed = guard_from_here, guard_to_here  # type: ignore[method-assign]
     train.main()
     print(f"{steps - _UNGUARDED} guarded steps")
 

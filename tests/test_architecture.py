@@ -117,7 +117,7 @@ ORDER = [
     "reachable",
     "library_generators",
     "workers",
-    "workers.rebinding",
+    "workers.method_patches",
     "workers.torch_routing",
     "workers.routing",
     "workers.samples",
@@ -404,32 +404,29 @@ def test_every_module_has_its_place_in_the_order():
     assert sorted(MODULES) == sorted(ORDER)
 
 
-@pytest.mark.parametrize("name", MODULES)
-def test_a_module_imports_only_from_those_before_it(name):
-    earlier = set(ORDER[: ORDER.index(name)])
-    later = ours(IMPORTS[name].top) - earlier
-    assert not later, f"{name} imports {sorted(later)}, which come later"
+def test_modules_import_only_from_those_before_them():
+    for name in MODULES:
+        later = ours(IMPORTS[name].top) - set(ORDER[: ORDER.index(name)])
+        assert not later, f"{name} imports {sorted(later)}, which come later"
 
 
-@pytest.mark.parametrize("name", MODULES)
-def test_a_function_imports_a_later_module_only_where_that_is_meant(name):
-    earlier = set(ORDER[: ORDER.index(name)])
-    later = {(name, imported) for imported in ours(IMPORTS[name].inner) - earlier}
-    assert later <= MAY_IMPORT_LATER
-    assert {pair for pair in MAY_IMPORT_LATER if pair[0] == name} == later, "the table names what is not imported"
+def test_functions_import_later_modules_only_where_that_is_meant():
+    later = {
+        (name, imported) for name in MODULES for imported in ours(IMPORTS[name].inner) - set(ORDER[: ORDER.index(name)])
+    }
+    assert later == MAY_IMPORT_LATER
 
 
-@pytest.mark.parametrize("name", MODULES)
-def test_no_module_comes_in_by_the_packages_own_door(name):
-    imports = IMPORTS[name]
-    assert "fastload" not in ours(imports.top | imports.inner)
+def test_no_module_comes_in_by_the_packages_own_door():
+    assert [name for name in MODULES if "fastload" in ours(IMPORTS[name].top | IMPORTS[name].inner)] == []
 
 
-@pytest.mark.parametrize("name", PURE)
-def test_pure_modules_have_no_threads_clocks_or_processes(name):
-    imports = IMPORTS[name]
-    assert not {module.split(".")[0] for module in imports.top | imports.inner} & IMPURE
-    assert not ours(imports.top | imports.inner) & {"slots", "workers", "delivery", "workers.processes"}
+def test_pure_modules_have_no_threads_clocks_or_processes():
+    for name in PURE:
+        imports = IMPORTS[name].top | IMPORTS[name].inner
+        found = {module.split(".")[0] for module in imports} & IMPURE
+        found |= ours(imports) & {"slots", "workers", "delivery", "workers.processes"}
+        assert not found, f"{name} imports {sorted(found)}"
 
 
 @pytest.mark.parametrize("name", ["inject.fastload_hook", "inject.sitecustomize", "targets", "cli"])
@@ -447,6 +444,7 @@ def python(code: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True)
 
 
+@pytest.mark.interpreter
 @pytest.mark.parametrize(
     "code",
     [
@@ -469,6 +467,7 @@ def test_the_command_line_does_not_import_torch(code):
     assert done.stdout.endswith("heavy: set()\n"), done.stdout + done.stderr
 
 
+@pytest.mark.interpreter
 def test_the_engine_imports_no_library_that_it_does_not_need():
     done = python(
         "import fastload, sys, fastload.transforms; fastload.DataLoader([1]); "
@@ -478,6 +477,7 @@ def test_the_engine_imports_no_library_that_it_does_not_need():
     assert done.stdout == "[]\n", done.stdout + done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arguments", ["num_workers=1", "num_workers=1, worker_method='thread'"])
 def test_an_iterator_that_outlives_all_modules_ends_without_a_word(arguments):
     done = subprocess.run(
@@ -552,6 +552,7 @@ def test_a_plain_loader_runs_few_files_and_lines(tmp_path):
     assert (len(files) <= MOST_FILES, sum(lines.values()) <= MOST_LINES) == (True, True), told
 
 
+@pytest.mark.interpreter
 def test_a_plain_loader_imports_no_feature_that_it_does_not_use():
     unused = ["adapters", "at_exit", "device", "exit_report", "moving", "on_error", "page_lock", "pinning", "resident"]
     unused += ["state", "transforms", "workers.routing", "workers.threads"]

@@ -31,6 +31,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 def test_all_cases_run_on_the_cpu_and_leave_json_rows_and_a_table(tmp_path):
     from benchmarks.gpu.catalogue import ALL
 
@@ -84,6 +85,7 @@ def test_ratios_are_in_fastloads_favour_above_one():
     assert found == {"workers": (0.8, False), "resident": (1.0, True)}
 
 
+@pytest.mark.slow
 def test_a_device_that_is_not_there_is_an_error():
     import torch
 
@@ -92,6 +94,7 @@ def test_a_device_that_is_not_there_is_an_error():
     assert "--device cpu" in result.stderr or "Invalid device" in result.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(importlib.util.find_spec("kornia") is not None, reason="shows what happens without kornia")
 def test_a_side_that_fails_is_left_out_and_the_others_go_on_in_a_new_process():
     from benchmarks.gpu.catalogue import ALL
@@ -138,6 +141,7 @@ def test_what_was_measured_when_time_is_up_is_settled_in_whole_rounds():
         assert found.failed == {"d": "broken"}
 
 
+@pytest.mark.slow
 def test_a_run_whose_time_is_up_prints_what_it_has_and_leaves_no_process(tmp_path):
     file = tmp_path / "results.jsonl"
     result = run("--device", "cpu", "--limit", "3", "--repetitions", "100", "--json", str(file), "resident", "step")
@@ -150,6 +154,7 @@ def test_a_run_whose_time_is_up_prints_what_it_has_and_leaves_no_process(tmp_pat
     assert "time was up" in result.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_run_that_somebody_ends_prints_what_it_has(number, tmp_path):
     file = tmp_path / "results.jsonl"

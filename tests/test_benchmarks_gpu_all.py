@@ -143,6 +143,7 @@ GOALS = [
 ]
 
 
+@pytest.mark.slow
 def test_a_run_ends_with_a_line_for_each_part_of_the_tests_and_each_goal(script, monkeypatch):
     monkeypatch.setenv("REAL_PYTEST", ".xml")
     script.write("parallel", PASSING + FAILING)
@@ -163,6 +164,7 @@ def test_a_run_ends_with_a_line_for_each_part_of_the_tests_and_each_goal(script,
     assert {file.name for file in script.out.iterdir()} == names
 
 
+@pytest.mark.slow
 def test_each_part_gets_its_arguments(script):
     script()
     build, machine, *others = script.called()
@@ -181,6 +183,7 @@ def test_each_part_gets_its_arguments(script):
     assert benchmarks.endswith("host-to-device host-blocked")
 
 
+@pytest.mark.slow
 def test_a_failed_build_and_failed_benchmarks_stop_nothing(script, monkeypatch):
     monkeypatch.setenv("BUILD", "1")
     monkeypatch.setenv("BENCHMARKS", "3")
@@ -191,6 +194,7 @@ def test_a_failed_build_and_failed_benchmarks_stop_nothing(script, monkeypatch):
     assert "== benchmarks: ended with status 3" in script.printed
 
 
+@pytest.mark.slow
 def test_without_a_device_nothing_is_tested_or_measured_and_the_verdict_says_so(script, monkeypatch):
     monkeypatch.setenv("MACHINE", "1")
     status, verdict = script()
@@ -200,6 +204,7 @@ def test_without_a_device_nothing_is_tested_or_measured_and_the_verdict_says_so(
     assert not any("-m pytest" in line for line in script.called())
 
 
+@pytest.mark.slow
 def test_tests_whose_time_is_over_end_with_their_summary(script, monkeypatch):
     monkeypatch.setenv("LIMIT", "57")
     monkeypatch.setenv("REAL_PYTEST", "parallel.xml")
@@ -213,6 +218,7 @@ def test_tests_whose_time_is_over_end_with_their_summary(script, monkeypatch):
     assert verdict[3:] == GOALS
 
 
+@pytest.mark.slow
 def test_benchmarks_that_hang_are_ended_and_what_they_had_is_judged(script, monkeypatch):
     monkeypatch.setenv("LIMIT", "12")
     monkeypatch.setenv("HANG", "1")
@@ -224,6 +230,7 @@ def test_benchmarks_that_hang_are_ended_and_what_they_had_is_judged(script, monk
     assert verdict[3:] == GOALS
 
 
+@pytest.mark.slow
 def test_parts_for_which_no_time_is_left_are_not_started(script, monkeypatch):
     monkeypatch.setenv("LIMIT", "1")
     status, verdict = script()
@@ -233,6 +240,7 @@ def test_parts_for_which_no_time_is_left_are_not_started(script, monkeypatch):
     assert all(line.endswith("benchmarks: not started: no time was left") for line in verdict[3:])
 
 
+@pytest.mark.slow
 def test_a_signal_ends_the_part_that_runs_and_leads_to_the_verdict(script, monkeypatch):
     monkeypatch.setenv("REAL_PYTEST", "parallel.xml")
     script.write("parallel", "import time\ndef test_hangs():\n    time.sleep(1000)\n")
@@ -251,6 +259,7 @@ def test_a_signal_ends_the_part_that_runs_and_leads_to_the_verdict(script, monke
     assert last.endswith("not measured: benchmarks: not started: the script was interrupted")
 
 
+@pytest.mark.slow
 def test_a_process_that_a_part_leaves_behind_does_not_hold_the_script(script, monkeypatch):
     monkeypatch.setenv("LEAVE", "1")
     begin = time.monotonic()
@@ -260,6 +269,7 @@ def test_a_process_that_a_part_leaves_behind_does_not_hold_the_script(script, mo
     assert GOALS[-1] in (script.out / "log.txt").read_text()
 
 
+@pytest.mark.slow
 def test_results_of_an_earlier_run_are_not_taken_for_this_ones(script, monkeypatch):
     script.out.mkdir()
     (script.out / "benchmarks.jsonl").write_text(json.dumps(RESULTS[0]) + "\n")
@@ -270,6 +280,7 @@ def test_results_of_an_earlier_run_are_not_taken_for_this_ones(script, monkeypat
     assert all("not measured: machine" in line for line in verdict[3:])
 
 
+@pytest.mark.slow
 def test_a_description_of_the_machine_that_fails_in_another_way_stops_nothing(script, monkeypatch):
     monkeypatch.setenv("MACHINE", "124")  # as a command whose time is over
     status, verdict = script()
@@ -278,6 +289,7 @@ def test_a_description_of_the_machine_that_fails_in_another_way_stops_nothing(sc
     assert verdict[3:] == GOALS
 
 
+@pytest.mark.slow
 def test_on_the_cpu_nothing_is_judged_and_nothing_fails(script, monkeypatch, tmp_path):
     monkeypatch.setenv("DEVICE", "cpu")
     lines = [result("resident", comparisons=[ratio("fastload", "airbench", 0.5, None)])]

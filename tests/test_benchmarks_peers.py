@@ -47,6 +47,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 def test_the_sides_that_need_nothing_are_measured_and_the_others_say_what_is_missing(data, tmp_path):
     from benchmarks.peers.catalogue import ALL
 
@@ -80,6 +81,7 @@ def test_the_sides_that_need_nothing_are_measured_and_the_others_say_what_is_mis
     assert [case.share for case in ALL] == sorted(case.share for case in ALL)
 
 
+@pytest.mark.slow
 def test_a_name_that_fits_nothing_and_a_folder_without_jpegs_are_errors(tmp_path):
     assert "no case, side or peer is called 'nobody'" in run("--data", str(tmp_path), "nobody").stderr
     (tmp_path / "class").mkdir()
@@ -97,6 +99,7 @@ def test_a_name_selects_sides_by_their_own_name_or_by_their_peer():
     assert len(_choose(["spdl"])[0].sides) == 3
 
 
+@pytest.mark.slow
 def test_sides_that_fail_are_left_out_and_the_others_go_on(data, tmp_path):
     from benchmarks.peers.catalogue import ALL, Beside
     from benchmarks.peers.runner import Measured, Runner

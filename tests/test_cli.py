@@ -85,19 +85,23 @@ def facts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.interpreter
 def test_an_unmodified_script_loads_with_our_class(facts: dict[str, Any]) -> None:
     assert facts["loaded"] == LOADED_BY_US
 
 
+@pytest.mark.slow
 def test_importing_torch_imports_fastload_only_with_the_first_loader(facts: dict[str, Any]) -> None:
     assert (facts["before"], facts["after"]) == (False, True)
 
 
+@pytest.mark.slow
 def test_once_torch_is_imported_the_import_system_is_as_plain_python_has_it(facts: dict[str, Any]) -> None:
     assert not [finder for finder in facts["finders"] if "dataloader" in finder]
     assert facts["loader"] == [["name", "path"], True]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", ["train.py", "./train.py", "package/main.py", "-m package.main", "package"])
 def test_the_script_sees_the_process_that_plain_python_would_give_it(script: Script, target: str) -> None:
     for name in ("train.py", "package/main.py", "package/__main__.py"):
@@ -106,17 +110,20 @@ def test_the_script_sees_the_process_that_plain_python_would_give_it(script: Scr
     assert fastload_run(*words) == execute(sys.executable, *words).stdout != ""
 
 
+@pytest.mark.slow
 def test_a_process_that_does_not_use_torch_pays_for_no_import(script: Script) -> None:
     script("plain.py", "import sys; print({name.split('.')[0] for name in sys.modules} & {'torch', 'fastload'})")
     assert fastload_run("plain.py").strip() == "set()"
 
 
+@pytest.mark.slow
 def test_the_exit_status_and_the_standard_streams_are_the_scripts_own(script: Script) -> None:
     script("echo.py", "import sys; print(sys.stdin.read().upper()); print('careful', file=sys.stderr); sys.exit(17)")
     done = execute(*FASTLOAD, "run", "echo.py", input="words")
     assert (done.returncode, done.stdout, done.stderr) == (17, "WORDS\n", "careful\n")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such signals")
 def test_a_signal_reaches_the_script_and_ends_the_command(script: Script) -> None:
     script("stuck.py", "import os, signal; print(os.getpid(), flush=True); signal.pause()")
@@ -127,6 +134,7 @@ def test_a_signal_reaches_the_script_and_ends_the_command(script: Script) -> Non
         assert process.wait() == -signal.SIGTERM
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such signals")
 def test_a_program_gets_the_broken_pipe_signal_as_from_a_shell() -> None:
     assert fastload_run("--", "bash", "-c", "yes | head -n 1; echo ${PIPESTATUS[0]}").split() == [
@@ -135,6 +143,7 @@ def test_a_program_gets_the_broken_pipe_signal_as_from_a_shell() -> None:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
 def test_child_processes_load_with_our_class_too(script: Script, method: str) -> None:
     text = (
@@ -158,6 +167,7 @@ if __name__ == "__main__":
     assert json.loads(fastload_run("parent.py")) == LOADED_BY_US
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_every_process_of_torchrun_loads_with_our_class(script: Script) -> None:
     script("train.py", LOAD + "import os; open(f'rank{os.environ[\"RANK\"]}', 'w').write(json.dumps(load()))")
@@ -167,6 +177,7 @@ def test_every_process_of_torchrun_loads_with_our_class(script: Script) -> None:
     assert [json.loads(Path(f"rank{rank}").read_text()) for rank in range(2)] == [LOADED_BY_US] * 2
 
 
+@pytest.mark.slow
 def test_the_users_own_sitecustomize_is_executed_as_ever(script: Script) -> None:
     script("site/sitecustomize.py", "import sys; sys.user_was_here = (__name__, __file__)")
     script("look.py", "import sys, sitecustomize; print(sys.user_was_here, sitecustomize.__file__, sys.path)")
@@ -175,6 +186,7 @@ def test_the_users_own_sitecustomize_is_executed_as_ever(script: Script) -> None
     assert fastload_run("look.py", env=environment) == plain.stdout != ""
 
 
+@pytest.mark.slow
 def test_an_error_in_the_users_sitecustomize_is_told_as_ever_and_our_loader_is_in_place(script: Script) -> None:
     script("site/sitecustomize.py", "raise ValueError('broken')")
     script("train.py", LOAD + "print(json.dumps(load()))")
@@ -185,6 +197,7 @@ def test_an_error_in_the_users_sitecustomize_is_told_as_ever_and_our_loader_is_i
     assert json.loads(done.stdout) == LOADED_BY_US
 
 
+@pytest.mark.slow
 def test_where_fastload_cannot_be_imported_a_warning_says_that_torchs_loader_stays(script: Script) -> None:
     text = """
     import sys, torch
@@ -199,6 +212,7 @@ def test_where_fastload_cannot_be_imported_a_warning_says_that_torchs_loader_sta
     assert "install fastload in that environment" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_run_inside_a_run_changes_the_environment_once(script: Script) -> None:
     script("train.py", LOAD + "import os; print(json.dumps([load(), os.environ['PYTHONPATH']]))")
     loaded, path = json.loads(fastload_run("--", *FASTLOAD, "run", "train.py"))
@@ -260,6 +274,7 @@ def test_an_interrupted_command_ends_with_status_130_and_one_line(monkeypatch: p
     assert capsys.readouterr().err == "fastload doctor: interrupted\n"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such signals")
 def test_a_reader_that_has_seen_enough_ends_the_command_without_a_word() -> None:
     code = """
@@ -283,6 +298,7 @@ def test_a_reader_that_has_seen_enough_ends_the_command_without_a_word() -> None
     assert (done.returncode, done.stderr) == (128 + signal.SIGPIPE, "")
 
 
+@pytest.mark.interpreter
 @pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["run", "--help"]])
 def test_help_and_version_import_no_torch(arguments: list[str]) -> None:
     code = f"""
@@ -331,6 +347,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("switch", ["argument", "variable"])
 def test_the_report_has_a_line_for_each_loader_that_iterated(script: Script, switch: str) -> None:
     script("train.py", REPORTED)
@@ -347,6 +364,7 @@ def test_the_report_has_a_line_for_each_loader_that_iterated(script: Script, swi
     ]
 
 
+@pytest.mark.slow
 def test_the_report_names_the_rank_and_follows_an_error(script: Script) -> None:
     script("train.py", LOAD + "load(); raise SystemExit('stopped')")
     done = execute(*FASTLOAD, "run", "--report", "train.py", env=os.environ | {"RANK": "3"})
@@ -354,12 +372,14 @@ def test_the_report_names_the_rank_and_follows_an_error(script: Script) -> None:
     assert done.stderr.splitlines() == ["stopped", "fastload: rank 3: DataLoader: 3 batches, 6 samples, no workers"]
 
 
+@pytest.mark.slow
 def test_the_report_covers_loaders_of_a_script_that_imports_fastload_itself(script: Script) -> None:
     script("train.py", LOAD.replace("torch.utils.data", "fastload") + "load()")
     done = execute(sys.executable, "train.py", env=os.environ | {"FASTLOAD_REPORT": "1"})
     assert done.stderr.splitlines() == ["fastload: DataLoader: 3 batches, 6 samples, no workers"]
 
 
+@pytest.mark.slow
 def test_without_being_asked_nothing_is_reported(script: Script) -> None:
     script("train.py", LOAD + "load()")
     assert execute(*FASTLOAD, "run", "train.py").stderr == ""

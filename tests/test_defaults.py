@@ -134,6 +134,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(240)  # three processes import torch, one after the other
 def test_a_script_and_the_processes_that_it_starts_have_the_options_of_the_command_line(tmp_path: Path):
     (tmp_path / "train.py").write_text(textwrap.dedent(SCRIPT))
@@ -149,6 +150,7 @@ def test_a_script_and_the_processes_that_it_starts_have_the_options_of_the_comma
     assert done.stdout.splitlines() == ["script True 1 thread", "child True 1 thread"], done.stderr
 
 
+@pytest.mark.slow
 def test_a_wrong_variable_stops_a_program_where_fastload_is_imported():
     code = "from fastload import DataLoader"
     environment = {**os.environ, "FASTLOAD_LOADER": "sed=2"}

@@ -66,6 +66,7 @@ def run_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, codes: list[str],
     return [finding for _, some in found for finding in some]
 
 
+@pytest.mark.interpreter
 def test_the_page_of_this_machine_says_that_all_that_is_needed_works():
     done = doctor()
     assert done.returncode == 0, done.stdout + done.stderr
@@ -79,6 +80,7 @@ def test_the_page_of_this_machine_says_that_all_that_is_needed_works():
     assert done.stderr == ""
 
 
+@pytest.mark.slow
 def test_the_json_says_what_is_switched_off_and_what_to_do():
     done = doctor("--json", FASTLOAD_NATIVE="0")
     assert done.returncode == 0, done.stderr
@@ -94,6 +96,7 @@ def test_the_json_says_what_is_switched_off_and_what_to_do():
     assert "native" not in times["words"]
 
 
+@pytest.mark.slow
 def test_a_torch_that_cannot_be_imported_is_a_line_and_not_a_traceback(tmp_path: Path):
     (tmp_path / "torch.py").write_text("raise OSError('libcudart.so.99: cannot open shared object file')\n")
     done = doctor("--json", PYTHONPATH=os.pathsep.join([str(tmp_path), str(ROOT)]))
@@ -107,6 +110,7 @@ def test_a_torch_that_cannot_be_imported_is_a_line_and_not_a_traceback(tmp_path:
     assert found["Pillow"]["state"] in ("ok", "costs")
 
 
+@pytest.mark.slow
 def test_the_parent_imports_neither_torch_nor_numpy():
     code = (
         "import sys; from fastload.doctor import command; "
@@ -116,6 +120,7 @@ def test_the_parent_imports_neither_torch_nor_numpy():
     assert done.stdout == "[]\n", done.stderr
 
 
+@pytest.mark.slow
 def test_a_word_too_many_ends_with_status_2():
     done = doctor("now")
     assert done.returncode == 2
@@ -253,6 +258,7 @@ def test_pillow_and_pillow_simd_are_told_apart_by_what_is_installed(tmp_path, th
     assert bool(trouble) == bool(found.trouble)
 
 
+@pytest.mark.slow
 def test_a_pillow_of_two_distributions_is_told_with_the_way_out(monkeypatch):
     monkeypatch.setattr(pillow, "installed", lambda _: {"pillow": PIL.__version__, "pillow-simd": "12.1.1.post0"})
     found = next(iter(pillow.probe()))

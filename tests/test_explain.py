@@ -75,6 +75,7 @@ def explain(*words: str, timeout: float | None = None) -> subprocess.CompletedPr
     return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=timeout)
 
 
+@pytest.mark.interpreter
 def test_a_script_with_torchs_loaders_is_explained_at_its_first_batch_and_ends_there(folder: Path):
     done = explain("train.py", "--epochs", "3")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -103,6 +104,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(200)
 def test_of_processes_that_a_script_starts_one_is_explained_and_none_trains(folder: Path):
     Path("ranks.py").write_text(RANKS)
@@ -122,6 +124,7 @@ batches.get()
 """
 
 
+@pytest.mark.slow
 def test_a_script_that_waits_for_the_batches_of_a_thread_is_ended_too(folder: Path):
     Path("thread.py").write_text(THREAD)
     done = explain("thread.py", timeout=100)
@@ -129,6 +132,7 @@ def test_a_script_that_waits_for_the_batches_of_a_thread_is_ended_too(folder: Pa
     assert "thread.py:6   iterated first" in done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("handler", "ended"),
     # Said for both: what is started in the background ignores it from the beginning.
@@ -147,6 +151,7 @@ def test_a_script_that_does_not_end_once_there_is_a_result_is_ended(
         assert targets._wait_for_end(process, tmp_path / "done") == ended
 
 
+@pytest.mark.slow
 def test_a_loader_that_a_library_makes_has_the_place_of_the_users_line(folder: Path):
     library = Path("site-packages/library.py")
     library.parent.mkdir()
@@ -206,6 +211,7 @@ def test_a_dataset_that_a_function_returns_is_explained(
     assert "loaded" not in said
 
 
+@pytest.mark.slow
 def test_a_script_that_asks_for_no_batch_ends_with_status_2(folder: Path):
     Path("idle.py").write_text("import torch; print('idle')")
     done = explain("idle.py")

@@ -293,6 +293,7 @@ def test_threads_that_construct_at_once_all_get_our_engine() -> None:
         assert loader.statistics().batches == 2
 
 
+@pytest.mark.slow
 def test_install_by_any_import_order_leaves_the_public_function_callable() -> None:
     script = "import fastload.installation, fastload; fastload.install(); fastload.install(); fastload.uninstall()"
     subprocess.run([sys.executable, "-c", script], check=True)

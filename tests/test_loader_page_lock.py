@@ -461,6 +461,7 @@ torch.kept = iterator, simulated  # a module that goes after this one
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["multiprocessing", "thread"])
 def test_an_interpreter_that_ends_under_a_copy_does_so_without_a_word(method):
     here = Path(__file__).parent

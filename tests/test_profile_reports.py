@@ -184,6 +184,7 @@ def test_of_two_the_one_that_is_broken_is_named(tmp_path, capsys) -> None:
         assert captured.err.startswith(f"fastload compare: {broken} is no JSON: ")
 
 
+@pytest.mark.interpreter
 def test_a_comparison_is_printed_in_letters_that_the_file_can_take(tmp_path) -> None:
     write_reports(analysis("read"), str(tmp_path))
     command = [sys.executable, "-m", "fastload.cli", "compare", str(tmp_path), str(tmp_path)]

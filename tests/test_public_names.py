@@ -155,6 +155,7 @@ def test_the_package_says_that_it_is_typed_and_which_version_it_is():
     assert fastload.__version__ == project["version"]
 
 
+@pytest.mark.slow
 def test_the_parts_that_documents_name_by_the_package_are_there_without_an_import_of_their_own():
     code = "import fastload; print(fastload.images.__name__, fastload.testing.__name__, fastload.transforms.__name__)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

@@ -116,7 +116,9 @@ def uninterrupted() -> dict[str, list[list[list[str]]]]:
     return found
 
 
-@pytest.mark.parametrize("draw", range(3))
+@pytest.mark.parametrize(
+    "draw", [pytest.param(0, marks=pytest.mark.interpreter), *(pytest.param(i, marks=pytest.mark.slow) for i in (1, 2))]
+)
 def test_two_killed_ranks_go_on_as_one(draw: int, uninterrupted: dict[str, Any], tmp_path: Path) -> None:
     drawn = random.Random(f"kill {draw}")
     kind = ["global batches", "interleaved", "global batches"][draw]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
-import gc
+import os
 import pickle
 import random
 import threading
@@ -22,18 +22,11 @@ from torchvision.transforms import v2
 
 import fastload
 from fastload import seeding
-from fastload.workers import rebinding, routing, torch_routing
+from fastload.errors import ConfigError, DatasetError
+from fastload.workers import method_patches, routing, torch_routing
 from fastload.workers.routing import ThreadGenerators
 
 KEYS = [bytes([number] * 16) for number in range(4)]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _nothing_is_frozen() -> Iterator[None]:
-    """Who holds a captured name is asked of the collector, which does not see what the other tests have frozen."""
-    gc.unfreeze()
-    yield
-    gc.freeze()
 
 
 def in_thread(work: Callable[[ThreadGenerators], Any], **arguments: Any) -> Any:
@@ -241,7 +234,7 @@ def test_torchscript_draws_are_routed_too():
 )
 def test_what_is_written_anew_for_want_of_a_generator_gives_the_same(name, native, monkeypatch):
     monkeypatch.setattr(torch_routing, "_twin_with_generator", lambda _: None)  # as in older torch
-    monkeypatch.setattr(torch_routing, "_ways", {native_name(name): torch_routing._GUARD})
+    monkeypatch.setattr(torch_routing, "_cases", {native_name(name): torch_routing._WITH_OPERATORS})
     same_in_thread(lambda: native(torch.ones(3, 4)))
 
 
@@ -249,14 +242,13 @@ def native_name(name: str) -> Any:
     return getattr(torch, name)
 
 
-def test_an_operator_that_cannot_be_routed_is_warned_of_by_name():
+def test_an_operator_that_cannot_be_routed_is_an_error_that_names_it():
     operator = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
-    mode = torch_routing.OperatorRouting(torch.Generator())
     values = [torch.ones(1, 1, 2, 4)] * 3
-    with mode:
+    with torch_routing.OperatorRouting(torch.Generator()):
         operator(*values)  # no dropout: nothing is drawn
-    with pytest.warns(RuntimeWarning, match=r"flash_attention_for_cpu.*worker_method='multiprocessing'"):
-        torch_routing._warn_of(operator, (*values, 0.5), {})
+        with pytest.raises(DatasetError, match=r"flash_attention_for_cpu.*worker_method='multiprocessing'"):
+            operator(*values, 0.5)
 
 
 def test_errors_of_wrong_arguments_are_torchs_own():
@@ -291,58 +283,67 @@ def test_another_bit_generator_chosen_for_the_process_is_used_by_threads_too():
         np.random.set_bit_generator(before)
 
 
-def test_a_thread_may_choose_a_bit_generator_for_itself():
-    def work(_: ThreadGenerators) -> Any:
-        np.random.set_bit_generator(np.random.PCG64(1))
-        return np.random.rand(), type(np.random.get_bit_generator())
+@pytest.mark.parametrize("set_it", [np.random.set_bit_generator, lambda bits: np.random.set_bit_generator(bits)])
+def test_a_bit_generator_chosen_while_threads_run_stops_them_with_an_error(set_it):
+    before = np.random.get_bit_generator()
 
-    state = np.random.RandomState(np.random.PCG64(1))
-    assert in_thread(work) == (state.rand(), np.random.PCG64)
-    assert type(np.random.get_bit_generator()) is np.random.MT19937
+    def work(generators: ThreadGenerators) -> None:
+        generators.seed(KEYS[0])
+        set_it(np.random.PCG64(1))
+        generators.seed(KEYS[1])
+
+    try:
+        with pytest.raises(DatasetError, match=r"set_bit_generator\(\).*before the loader is iterated"):
+            in_thread(work)
+    finally:
+        np.random.set_bit_generator(before)
 
 
-def at_home() -> list[int]:
-    """Return who stands behind the modules' names; as numbers, for a list of functions would be routed itself."""
-    names = ("random", "shuffle", "gauss", "seed", "getstate", "_inst")
+def originals() -> list[Any]:
+    """Return what routing changes."""
+    methods: list[Any] = [random.shuffle, random.seed, np.random.rand, routing_captures.rand, routing_captures.gauss]
     return [
-        *(id(getattr(random, name)) for name in names),
-        *map(id, (np.random.rand, np.random.seed, np.random.mtrand.seed, np.random.mtrand._rand)),
-        id(torch.random.get_rng_state.__code__),
+        type(random._inst),
+        type(np.random.mtrand._rand),
+        id(random.random.__self__),
+        *(method.__func__ for method in methods),
+        torch.random.get_rng_state.__code__,
     ]
 
 
-def captured() -> list[int]:
-    """Return who stands behind names that others have taken."""
-    captures = routing_captures
-    return [
-        *map(id, (captures.gauss, captures.rand, captures.in_tuple, captures.partial.func, captures.frozen.draw)),
-        *map(id, (captures.InClass.draw, captures.in_list[0], captures.by_default.__defaults__)),
-    ]
-
-
-def test_the_modules_are_as_they_were_when_the_last_thread_has_ended():
-    before = at_home()
+def test_everything_is_as_it_was_when_the_last_thread_has_ended():
+    before = originals()
     for _ in range(2):
         routing.install()
         routing.install()
         routing.uninstall()
-        meanwhile = at_home()
+        meanwhile = originals()
         routing.uninstall()
-        assert not set(meanwhile) & set(before)
-        assert at_home() == before
+        assert all(one != other for one, other in zip(before, meanwhile, strict=True))
+        assert originals() == before
 
 
-def test_names_that_others_have_taken_stay_routed_and_do_what_they_did():
+def test_functions_keep_their_identity():
+    held = random.random, np.random.rand, torch.manual_seed
     routing.install()
-    routing.uninstall()
-    routed = captured()
-    random.seed(3)
-    np.random.seed(3)
-    found = routing_captures.gauss(0, 1), routing_captures.rand(2).tolist()
-    assert found == (random.Random(3).gauss(0, 1), np.random.RandomState(3).rand(2).tolist())
+    try:
+        assert (random.random, np.random.rand, torch.manual_seed) == held
+        assert random.random is held[0]
+    finally:
+        routing.uninstall()
+
+
+def test_outside_of_worker_threads_routed_names_do_what_they_did():
     routing.install()
-    routing.uninstall()
-    assert captured() == routed
+    try:
+        with seeding.preserved_global_generators():
+            random.seed(3)
+            np.random.seed(3)
+            found = routing_captures.gauss(0, 1), routing_captures.rand(2).tolist(), random._inst.gauss_next
+        expected = random.Random(3)
+        assert found == (expected.gauss(0, 1), np.random.RandomState(3).rand(2).tolist(), expected.gauss_next)
+    finally:
+        routing.uninstall()
 
 
 @pytest.fixture
@@ -399,53 +400,62 @@ def test_a_name_imported_between_two_pools_is_found():
     same_in_thread(lambda: namespace["random"]())
 
 
-def test_what_cannot_be_rebound_is_warned_of_with_a_remedy():
-    holder = map(random.betavariate, [1], [1])  # holds it where nobody can reach
-    with pytest.warns(RuntimeWarning, match=r"betavariate in .*class map.*worker_method='multiprocessing'"):
-        routing.install()
-    routing.uninstall()
-    assert len(list(holder)) == 1
+def test_references_in_objects_that_cannot_be_changed_are_routed_too():
+    of_map, keys = map(random.betavariate, [1] * 9, [1] * 9), {np.random.rand: 1}
+    frozen = frozenset({random.random})
+
+    def draw() -> list[float]:
+        return [next(of_map), float(next(iter(keys))()), next(iter(frozen))()]
+
+    same_in_thread(draw)
 
 
-def test_when_warnings_are_errors_nothing_stays_routed():
-    holder = map(random.betavariate, [1], [1])
-    original = random.random
-    with pytest.raises(RuntimeWarning):
+def test_bound_methods_made_from_the_hidden_objects_are_routed_too():
+    methods = [random._inst.random, np.random.mtrand._rand.rand]
+    same_in_thread(lambda: [float(draw()) for draw in methods])
+    methods += [np.random.mtrand._rand.random_sample, random._inst.random]  # found by another search
+    same_in_thread(lambda: [float(draw()) for draw in methods])
+    assert methods[0].__self__ is random._inst
+
+
+def test_a_child_process_that_a_worker_thread_forks_draws_from_its_own_plain_generators():
+    def work(generators: ThreadGenerators) -> bytes:
+        generators.seed(KEYS[0])
+        reader, writer = os.pipe()
+        child = os.fork()
+        if child == 0:
+            plain_again = type(random._inst) is random.Random and routing._active_random.generator is None
+            os.write(writer, f"{plain_again} {random.random()}".encode())
+            os._exit(0)
+        os.waitpid(child, 0)
+        os.close(writer)
+        with os.fdopen(reader, "rb") as pipe:
+            return pipe.read()
+
+    plain_again, drawn = in_thread(work).split()
+    assert plain_again == b"True"
+    assert float(drawn) != random.Random(seeding.words(KEYS[0])[0]).random()  # random seeds itself in a child
+
+
+def test_an_unknown_layout_of_methods_is_an_error_with_a_remedy_and_changes_nothing(monkeypatch):
+    before = originals()
+    monkeypatch.setattr(method_patches, "_HEADER", method_patches._HEADER + 8)
+    monkeypatch.setattr(routing._routing, "_references", None)
+    with pytest.raises(ConfigError, match=r"not laid out in memory.*worker_method='multiprocessing'"):
         routing.install()
-    assert random.random is original
-    del holder
+    assert originals() == before
 
 
 def test_an_interrupt_in_the_middle_leaves_nothing_routed(monkeypatch):
-    def interrupted(*arguments: Any, **options: Any) -> None:
-        rebinding.rebind(*arguments, **options)
+    def interrupted() -> None:
         raise KeyboardInterrupt
 
-    before = at_home()
+    before = originals()
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(routing, "rebind", interrupted)
+        patch.setattr(torch_routing, "route_torch_random", interrupted)
         routing.install()
-    assert at_home() == before
+    assert originals() == before
     same_in_thread(random.random)
-
-
-def test_keys_of_a_dict_are_warned_of():
-    holder = {random.betavariate: 1}
-    with pytest.warns(RuntimeWarning, match="the keys of a dict"):
-        routing.install()
-    routing.uninstall()
-    assert holder
-
-
-def test_what_was_changed_meanwhile_is_not_put_back():
-    old, new, other = ["old"], ["new"], ["other"]  # which the collector tracks, and so what holds them
-    kept, changed, elsewhere = {"name": old}, {"name": old}, [old]
-    rebound = rebinding.Rebound()
-    rebinding.rebind([(old, new)], [], rebound)
-    assert (kept["name"], changed["name"], elsewhere) == (new, new, [new])
-    changed["name"] = other
-    rebound.undo([kept, changed])
-    assert (kept["name"], changed["name"], elsewhere) == (old, other, [new])
 
 
 class Everything(Dataset[Any]):

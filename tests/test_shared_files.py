@@ -35,6 +35,7 @@ def test_a_file_of_this_process_counts(leaves: list[str]) -> None:
     assert leave_file(os.getpid(), leaves) in files_of_this_process()
 
 
+@pytest.mark.interpreter
 def test_a_file_of_a_living_descendant_counts(leaves: list[str]) -> None:
     script = "import subprocess; subprocess.run(['sh', '-c', 'echo $$; read line'])"
     with subprocess.Popen(

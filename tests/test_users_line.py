@@ -34,6 +34,7 @@ def test_pythons_default_filter_shows_it_once_for_a_line():
     assert len(caught) == 1
 
 
+@pytest.mark.slow
 def test_frames_of_the_standard_library_and_of_packages_are_passed_over(tmp_path, monkeypatch):
     package = tmp_path / "site-packages" / "between.py"
     package.parent.mkdir()
@@ -84,6 +85,7 @@ train()
 """
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(240)  # two processes import torch, one of them Accelerate too
 def test_under_fastload_run_and_accelerate_it_is_the_scripts_line_too(tmp_path: Path):
     pytest.importorskip("accelerate")

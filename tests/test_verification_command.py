@@ -68,6 +68,7 @@ def verify(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(200)
 def test_a_scripts_loader_is_verified_in_place_of_going_on(folder: Path):
     done = verify("--batches", "2", "--methods=fork,spawn", "train.py")
@@ -80,6 +81,7 @@ def test_a_scripts_loader_is_verified_in_place_of_going_on(folder: Path):
     assert "fastload verify: [1/16] again: inline, 2 epochs: equal" in done.stderr
 
 
+@pytest.mark.interpreter
 def test_a_script_with_a_broken_stage_ends_with_status_1_and_pure_json(folder: Path):
     done = verify("--batches", "2", "--methods=inline", "--loader=2", "--json", "-", "train.py", "--bad", "--warm-up")
     assert done.returncode == 1, done.stdout + done.stderr
@@ -89,6 +91,7 @@ def test_a_script_with_a_broken_stage_ends_with_status_1_and_pure_json(folder: P
     assert "the script's own words" in done.stderr
 
 
+@pytest.mark.slow
 def test_an_object_of_a_file_is_verified_with_its_json_in_a_file(folder: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("FORCE_COLOR", "1")
     done = verify("--batches", "2", "--methods", "inline", "--batch-size", "4", "--json", "out.json", "train.py:make")
@@ -98,6 +101,7 @@ def test_an_object_of_a_file_is_verified_with_its_json_in_a_file(folder: Path, m
     assert json.loads(Path("out.json").read_text())["ok"] is False
 
 
+@pytest.mark.slow
 def test_a_script_that_iterates_no_loader_ends_with_status_2(folder: Path):
     Path("idle.py").write_text("import torch; print('idle')")
     done = verify("idle.py")
@@ -160,6 +164,7 @@ def test_the_values_of_options_are_not_taken_for_the_script():
     assert cli.split_command(["run", "--report", "train.py"]) == (["run", "--report"], ["train.py"])
 
 
+@pytest.mark.slow
 def test_the_help_imports_nothing_that_takes_time():
     code = "import sys, fastload.cli\ntry: fastload.cli.main(['verify', '--help'])\nfinally: print(sorted(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import fastload
-from benchmarks.profiling.changes import (
+from benchmarks.profiling.edits import (
     STACKED_STEPS,
     bounded,
     for_loader_evaluator,

@@ -12,13 +12,13 @@ the epochs are not given):
 | the notes: test accuracy | 95.3 % | 95.1 % | 94.9 % | 94.1 % |
 | here, 200 epochs | not verified: no GPU | | | |
 
-Every public figure found for this network is lower, 94.0 to 94.6 %. That larger batches fit the training images better
-and generalise worse is partly the number of steps: the epochs are fixed, so eight times the batch is an eighth of the
-steps. Also claimed, with a picture and no numbers: the network without batch norm, 0.2 and 0.8 as learning rates,
-linear decay. Here a line for each run goes to ``--log``, and tables are made of that file: the notes' author once
-plotted a figure of the wrong run.
+All published figures found for this network are lower, 94.0 to 94.6 %. The claim that larger batches fit the training
+images better and generalise worse is partly an effect of the number of steps: the epochs are fixed, so eight times the
+batch size makes an eighth of the steps. The notes also claim, with a picture and no numbers: the network without batch
+norm, learning rates of 0.2 and 0.8, linear decay. Here ``--log`` writes a line for each run, to make tables from: the
+notes' author once plotted a figure of the wrong run.
 
-Accuracy is that of the last epoch, not the best: choosing the epoch by the test set flatters. There is no test-time
+Accuracy is that of the last epoch, not of the best, which would be chosen on the test set. There is no test-time
 augmentation.
 
 Measured (the proxy network on digits, CPU): see README.md.
@@ -44,14 +44,14 @@ from torch.nn.functional import cross_entropy
 from torch.utils.data import TensorDataset
 
 import fastload
-from fastload import transforms as T  # noqa: N812 (as torchvision's are imported)
+from fastload import transforms as T  # noqa: N812 (the usual name)
 
 NOTES = {128: "95.3", 256: "95.1", 512: "94.9", 1024: "94.1"}
 
 
 @dataclass(frozen=True)
 class Run:
-    """One training, and what came of it; accuracies in per cent, of the last epoch."""
+    """One training and its result; accuracies of the last epoch, in percent."""
 
     network: str
     norm: str
@@ -66,7 +66,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Images:
-    """uint8 images [n, c, h, w] and labels [n], to train on and to test; what is done to each batch."""
+    """uint8 images [n, c, h, w] and labels [n] for training and testing, and the transforms of their batches."""
 
     train: TensorDataset
     test: TensorDataset
@@ -88,7 +88,7 @@ def load_digits() -> Images:
 
 
 def load_cifar10(root: Path) -> Images:
-    """Return CIFAR-10, which is downloaded to ``root`` if it is not there."""
+    """Return CIFAR-10; it is downloaded to ``root`` if it is missing."""
     from torchvision.datasets import CIFAR10
 
     parts = []
@@ -101,7 +101,7 @@ def load_cifar10(root: Path) -> Images:
 
 
 def proxy(channels: int, norm: str) -> nn.Module:
-    """Return a network of three stages that two cores train in seconds; ``norm``: ``"batch"`` or ``"none"``."""
+    """Return a small network of three stages; ``norm``: ``"batch"`` or ``"none"``."""
     layers: list[nn.Module] = []
     for inputs, outputs in [(channels, 32), (32, 64), (64, 64)]:
         layers += [nn.Conv2d(inputs, outputs, 3, padding=1, bias=norm == "none")]
@@ -122,7 +122,7 @@ def make_network(name: str, channels: int, norm: str) -> nn.Module:
 
 
 def learning_rate(step: int, steps: int, peak: float, decay: str) -> float:
-    """Return the rate of a step: a twentieth of them rising to the peak, then a cosine or a line down to zero."""
+    """Return the learning rate of a step: it rises in the first twentieth, then falls by a cosine or linearly to 0."""
     rising = max(1, steps // 20)
     if step < rising:
         return peak * (step + 1) / rising
@@ -132,7 +132,7 @@ def learning_rate(step: int, steps: int, peak: float, decay: str) -> float:
 
 @torch.inference_mode()
 def accuracy(network: nn.Module, dataset: TensorDataset, transform: Callable[..., Any], device: torch.device) -> float:
-    """Return the share of the images that are classified correctly, in per cent."""
+    """Return the accuracy in percent."""
     network.eval()
     loader = fastload.DataLoader(dataset, 1024, device=device, batch_transform=transform)
     right = sum((network(images).argmax(dim=1) == labels).sum() for images, labels in loader)
@@ -176,7 +176,7 @@ def train(images: Images, args: argparse.Namespace, batch_size: int, seed: int) 
 
 
 def table(runs: list[Run]) -> str:
-    """Return the Markdown table of these runs, one line for each batch size."""
+    """Return a Markdown table of these runs, one line for each batch size."""
     lines = ["| batch size | learning rate | train | test, mean ± sd | seeds | the notes' (MobileNetV2, CIFAR-10) |"]
     lines.append("| --- | --- | --- | --- | --- | --- |")
     for size in sorted({run.batch_size for run in runs}):
@@ -194,15 +194,15 @@ def main() -> None:
     """Train for each batch size and seed; print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--dataset", choices=["digits", "cifar10"], default="digits")
-    parser.add_argument("--data-dir", type=Path, default=Path(".data"), help="where CIFAR-10 is, or is downloaded to")
+    parser.add_argument("--data-dir", type=Path, default=Path(".data"), help="folder of CIFAR-10")
     parser.add_argument("--network", choices=["proxy", "mobilenetv2"], default="proxy")
     parser.add_argument("--norm", choices=["batch", "none"], default="batch")
     parser.add_argument("--batch-sizes", default="16,32,64,128,256,512")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--epochs", type=int, default=15)
-    parser.add_argument("--lr-256", type=float, default=0.1, help="highest learning rate for a batch of 256")
+    parser.add_argument("--lr-256", type=float, default=0.1, help="peak learning rate for a batch of 256")
     parser.add_argument("--decay", choices=["cosine", "linear"], default="cosine")
-    parser.add_argument("--clip", type=float, default=0.0, help="largest norm of a step's gradients; 0: any")
+    parser.add_argument("--clip", type=float, default=0.0, help="maximum norm of the gradient; 0: no clipping")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--log", type=Path, help="append a line of JSON for each run")
     args = parser.parse_args()

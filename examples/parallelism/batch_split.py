@@ -2,19 +2,19 @@
 
     torchrun --nproc-per-node=4 examples/parallelism/batch_split.py
 
-The notes claim that with DistributedSampler "a batch of 100 on 4 GPUs makes 25 each". That is DataParallel's way. With
-DistributedSampler ``batch_size`` is what each rank gets: a step sees 400, and a learning rate chosen for 100 does not
-fit. torch's ImageNet example divides by hand; here the two meanings have two names, and cannot be mixed up:
+The notes claim that with DistributedSampler "a batch of 100 on 4 GPUs makes 25 each". That is true of DataParallel.
+With DistributedSampler each rank gets ``batch_size`` samples: a step has 400, and a learning rate chosen for 100 does
+not fit. torch's ImageNet example divides by hand; fastload has a class for each meaning:
 
-| you have | you write | a rank gets | a step sees |
+| batch size of | you write | a rank gets | a step has |
 | --- | --- | --- | --- |
-| samples a rank | ``DataLoader(batch_size=100, sampler=fastload.DistributedSampler(d))`` | 100 | 400 |
-| samples a step | ``DataLoader(batch_sampler=fastload.DistributedBatchSampler(d, 100))`` | 25 | 100 |
+| a rank | ``DataLoader(batch_size=100, sampler=fastload.DistributedSampler(d))`` | 100 | 400 |
+| a step | ``DataLoader(batch_sampler=fastload.DistributedBatchSampler(d, 100))`` | 25 | 100 |
 
-A number of samples a step that the ranks cannot share evenly is an error that names the nearest that they can.
+A global batch size that is not a multiple of the number of ranks is an error that names the nearest one that is.
 
-Measured (4 ranks): as in the table; the pieces of a step are disjoint, and with DistributedBatchSampler their union is
-the step of a single process with the same seed.
+Measured (4 ranks): as in the table; the ranks' samples are disjoint, and with DistributedBatchSampler they are together
+those of a single process with the same seed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ import fastload
 
 
 def first_batches(batch_size: int) -> dict[str, list[int]]:
-    """Return the first batch of this rank, as indices of the dataset, for each way; the group must be there."""
+    """Return the first batch of this rank, as indices of the dataset, for each sampler; needs a process group."""
     dataset = TensorDataset(torch.arange(1200))
     loaders = {
         "torch.DistributedSampler": fastload.DataLoader(dataset, batch_size, sampler=DistributedSampler(dataset)),
@@ -45,7 +45,7 @@ def first_batches(batch_size: int) -> dict[str, list[int]]:
 
 
 def main() -> None:
-    """Print how many samples a rank gets, and how many different ones a step sees."""
+    """Print how many samples a rank gets, and how many different ones a step has."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--batch-size", type=int, default=100)
     args = parser.parse_args()
@@ -57,7 +57,7 @@ def main() -> None:
             for name in mine:
                 pieces = [batches[name] for batches in everybodys]
                 seen = len({index for piece in pieces for index in piece})
-                print(f"{name:32}  a rank gets {[len(piece) for piece in pieces]}, a step sees {seen}", flush=True)
+                print(f"{name:32}  a rank gets {[len(piece) for piece in pieces]}, a step has {seen}", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What the examples here share: joining the group (written out in ddp_toy.py), the digits, pieces of networks, a clock.
+"""What the examples share: joining the process group (step by step in ddp_toy.py), the digits, stages, timing.
 
 In: torchrun's environment variables. Out: a :class:`Rank` inside a process group.
 """
@@ -29,13 +29,13 @@ DIGITS = Path(__file__).parents[1] / "digits.npz"
 
 __all__ = ["DIGITS", "LIMIT", "Rank", "cut", "digits", "end_process", "joined", "leave", "run_rank", "seconds"]
 
-# A rank that waits longer than this for another ends with an error. The first step of a large network may take minutes.
+# Time limit of collectives. The first step of a large network may take minutes.
 LIMIT = datetime.timedelta(minutes=5)
 
 
 @dataclass(frozen=True)
 class Rank:
-    """This process's number, how many there are, and the device it computes on."""
+    """This process's rank, the number of ranks, and this rank's device."""
 
     number: int
     count: int
@@ -44,11 +44,13 @@ class Rank:
 
 @contextmanager
 def joined(device: str = "auto") -> Iterator[Rank]:
-    """Join the group that torchrun's variables describe, and leave it at a good end; without them, a group of one.
+    """Create the process group from torchrun's environment variables, and destroy it unless the body raises.
+
+    Without these variables it is a group of one rank.
 
     Args:
-        device: ``"auto"``: a GPU for each rank of this machine if there are as many, else the CPU. ``"cpu"``; or a GPU
-            by its name, ``"cuda:0"``, which all ranks then share: gloo allows that, NCCL does not.
+        device: ``"auto"``: a GPU for each rank if the machine has enough, otherwise the CPU; ``"cpu"``; or the name of
+            a GPU that all ranks share, ``"cuda:0"``, which gloo allows and NCCL does not.
     """
     number, count = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
     local = int(os.environ.get("LOCAL_RANK", "0"))
@@ -66,10 +68,11 @@ def joined(device: str = "auto") -> Iterator[Rank]:
 
 
 def digits() -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return 1,437 images to train on and their labels, 360 to test and theirs; source: examples/README.md.
+    """Return 1,437 digits for training with their labels, and 360 for testing; source: examples/README.md.
 
     Returns:
-        images [n, 1, 8, 8], float32 from -1 to 1; labels [n], int64; both twice. Every fifth is for testing.
+        images [n, 1, 8, 8], float32 from -1 to 1; labels [n], int64; for training, then for testing (every
+        fifth).
     """
     with np.load(DIGITS) as arrays:
         images = torch.from_numpy(arrays["images"]).unsqueeze(1).float() / 8 - 1
@@ -79,13 +82,13 @@ def digits() -> tuple[Tensor, Tensor, Tensor, Tensor]:
 
 
 def cut(layers: list[nn.Module], count: int) -> list[nn.Sequential]:
-    """Return layers in so many pieces of about as many layers."""
+    """Split layers into ``count`` stages of nearly equal numbers of layers."""
     places = [round(place * len(layers) / count) for place in range(count + 1)]
     return [nn.Sequential(*layers[start:end]) for start, end in itertools.pairwise(places)]
 
 
 def seconds(step: Callable[[], object], device: torch.device, repeats: int = 5, warm_up: int = 2) -> float:
-    """Return the median time of a step; on a GPU the step's work has ended when its time is taken."""
+    """Return the median time of a step, including its work on the GPU."""
     times = []
     for repeat in range(warm_up + repeats):
         started = time.perf_counter()

@@ -2,19 +2,19 @@
 
     python examples/parallelism/compile_and_export.py              # or --backend inductor, which needs a C compiler
 
-Shows: what tracing does to a branch on data, and what stands in its place today.
+Shows: what tracing does to a data-dependent branch, and what replaces it today.
 
     torch.jit.trace(model, inputs)        torch.export.export(model, (inputs,)) to deploy; torch.compile(model) to train
     torch.jit.script(model)               the same
     torch.jit.save / load                 torch.export.save / load; AOTInductor for a library without Python
     @torch.jit.script_if_tracing, ...     torch.cond for branches on data
 
-The notes claim: trace or script a model to deploy it. Outdated: both are deprecated; ``torch.jit.script`` warns so in
-torch 2.13. And tracing was never safe: it keeps the branch that the example took, with a warning only.
-``torch.compile`` runs Python for what it cannot capture, and is right for both branches; ``torch.export`` refuses, and
-takes ``torch.cond``. In a training loop: wrap with DistributedDataParallel first, then compile.
+The notes claim: trace or script a model to deploy it. Outdated: both are deprecated (``torch.jit.script`` warns in
+torch 2.13). And tracing was never safe: it records the branch of its example, with only a warning. ``torch.compile``
+falls back to Python for what it cannot capture, and is right for both branches; ``torch.export`` raises an error, and
+supports ``torch.cond``. In a training loop: wrap with DistributedDataParallel first, then compile.
 
-Measured (torch 2.13, CPU): the trace is right on the branch of its example alone, with a TracerWarning;
+Measured (torch 2.13, CPU): the trace is right only on the branch of its example, with a TracerWarning;
 ``torch.compile`` is right on both; ``torch.export`` raises GuardOnDataDependentSymNode, and with ``torch.cond``, saved
 and loaded, it is right on both, and for another length.
 """
@@ -30,7 +30,7 @@ from torch import Tensor, nn
 
 
 class Branch(nn.Module):
-    """Doubles what has a positive sum, and negates the rest."""
+    """Doubles a tensor with a positive sum, and negates others."""
 
     def forward(self, x: Tensor) -> Tensor:
         """Return a tensor of the shape of ``x``."""
@@ -40,7 +40,7 @@ class Branch(nn.Module):
 
 
 class Conditional(nn.Module):
-    """The same, said so that it can be exported."""
+    """The same with ``torch.cond``, which can be exported."""
 
     def forward(self, x: Tensor) -> Tensor:
         """Return a tensor of the shape of ``x``."""
@@ -52,12 +52,12 @@ UP, DOWN = torch.ones(3), -torch.ones(3)
 
 
 def right_on(model: Any) -> list[bool]:
-    """Whether a model is right on both branches."""
+    """Return whether a model is right, for each branch."""
     return [torch.equal(model(x), Branch()(x)) for x in (UP, DOWN)]
 
 
 def traced() -> tuple[list[bool], list[str]]:
-    """Trace with a positive example; return where it is right, and the kinds of warnings."""
+    """Trace with a positive example; return for which branches it is right, and the classes of its warnings."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         model = torch.jit.trace(Branch(), (UP,))
@@ -65,12 +65,12 @@ def traced() -> tuple[list[bool], list[str]]:
 
 
 def compiled(backend: str) -> list[bool]:
-    """Compile; return where it is right."""
+    """Compile; return for which branches it is right."""
     return right_on(torch.compile(Branch(), backend=backend))
 
 
 def refused_by_export() -> str:
-    """Return the kind of error that ``torch.export`` raises for the branch."""
+    """Return the class of the error that ``torch.export`` raises for the branch."""
     try:
         torch.export.export(Branch(), (UP,))
     except Exception as error:  # of several classes, by version
@@ -79,7 +79,7 @@ def refused_by_export() -> str:
 
 
 def exported(folder: Path) -> list[bool]:
-    """Export for any length, save, load; return where it is right, and whether it is for another length."""
+    """Export for any length, save, load; return for which branches it is right, and whether for another length."""
     anything = {"x": {0: torch.export.Dim.DYNAMIC}}
     program = torch.export.export(Conditional(), (UP,), dynamic_shapes=anything)
     torch.export.save(program, folder / "model.pt2")
@@ -89,9 +89,9 @@ def exported(folder: Path) -> list[bool]:
 
 
 def main() -> None:
-    """Print where each is right: for a positive sum, for a negative one."""
+    """Print whether each is right, for a positive sum and for a negative one."""
     parser = argparse.ArgumentParser(description="Trace, compile and export a branch.")
-    parser.add_argument("--backend", default="eager", help="of torch.compile; eager captures and compiles nothing")
+    parser.add_argument("--backend", default="eager", help="backend of torch.compile; eager compiles nothing")
     backend = parser.parse_args().backend
     right, said = traced()
     print(f"torch.jit.trace:  {right}, warns: {', '.join(said)}")

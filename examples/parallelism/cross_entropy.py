@@ -1,4 +1,4 @@
-"""What ``cross_entropy`` takes, and what its mean is a mean of.
+"""What ``cross_entropy`` accepts, and how it averages.
 
     python examples/parallelism/cross_entropy.py
 
@@ -7,16 +7,16 @@ Shows: it contains the softmax; targets are classes or probabilities; weights ch
 The notes claim: it includes softmax; the target must be long; shapes are [N, C] and [N]; the weight must be float, on
 the same device. The first and the last are right. Outdated: since torch 1.10 targets may be probabilities of shape
 [N, C] and the logits' dtype, which mixup, cutmix and label smoothing need; inputs may have more dimensions, [N, C, d1,
-...] and [N, d1, ...]; and ``uint8`` classes are taken too. Not said: ``weight`` makes the mean a weighted one, so
-that means of two batches cannot be averaged, also not by ranks or by accumulation; ``ignore_index`` does the same.
+...] and [N, d1, ...]; ``uint8`` classes are accepted too. Missing: with ``weight`` the mean is a weighted one, so the
+means of two batches cannot be averaged, neither over ranks nor in accumulation; the same holds for ``ignore_index``.
 
-Measured (torch 2.13, CPU): all of these pairs agree in twelve decimals; classes may be int64 or uint8, and int32 is
-refused; with a softmax before it, a perfect answer among 5 classes still has a loss of 0.905.
+Measured (torch 2.13, CPU): all these pairs agree to twelve decimals; classes may be int64 or uint8, and int32 is
+rejected; with a softmax before it, a perfect prediction of 5 classes still has a loss of 0.905.
 """
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F  # noqa: N812  # as everybody calls it
+from torch.nn import functional as F  # noqa: N812  # the usual name
 
 CLASSES = 5
 
@@ -29,7 +29,7 @@ def example(num: int = 6) -> tuple[Tensor, Tensor]:
 
 
 def smoothed(classes: Tensor, amount: float) -> Tensor:
-    """Return the probabilities that ``label_smoothing=amount`` stands for: [N, C], float64."""
+    """Return the targets that ``label_smoothing=amount`` uses: [N, C], float64."""
     return F.one_hot(classes, CLASSES).double() * (1 - amount) + amount / CLASSES
 
 
@@ -39,7 +39,7 @@ def mixed(classes: Tensor, others: Tensor, share: float) -> Tensor:
 
 
 def target_dtypes() -> dict[str, str]:
-    """Return for each dtype of classes whether it is taken, or what is said."""
+    """Return for each dtype of classes that it is accepted, or the error."""
     logits, classes = example()
     said = {}
     for dtype in (torch.int64, torch.uint8, torch.int32, torch.float64):
@@ -48,12 +48,12 @@ def target_dtypes() -> dict[str, str]:
         except (RuntimeError, ValueError) as error:
             said[str(dtype)] = str(error).splitlines()[0]
         else:
-            said[str(dtype)] = "taken"
+            said[str(dtype)] = "accepted"
     return said
 
 
 def equalities() -> dict[str, tuple[Tensor, Tensor]]:
-    """Return pairs that are equal, by what they say."""
+    """Return pairs of equal losses, by the fact that they show."""
     logits, classes = example()
     others = classes.flip(0)
     weight = torch.arange(1.0, CLASSES + 1, dtype=torch.float64)
@@ -94,7 +94,7 @@ def equalities() -> dict[str, tuple[Tensor, Tensor]]:
 
 
 def softmax_before_it() -> tuple[Tensor, Tensor]:
-    """Return the least loss there is for a perfect answer, without and with a softmax before: the usual mistake."""
+    """Return the loss of a perfect prediction, without and with the common mistake of a softmax before."""
     classes = torch.arange(CLASSES)
     sure = 1000.0 * F.one_hot(classes, CLASSES).double()
     return F.cross_entropy(sure, classes), F.cross_entropy(sure.softmax(dim=1), classes)
@@ -107,7 +107,7 @@ def main() -> None:
     for dtype, said in target_dtypes().items():
         print(f"classes of {dtype:35} {said}")
     right, wrong = softmax_before_it()
-    print(f"loss of a perfect answer: {right.item():.3f}; with a softmax before: {wrong.item():.3f}")
+    print(f"loss of a perfect prediction: {right.item():.3f}; with a softmax before: {wrong.item():.3f}")
 
 
 if __name__ == "__main__":

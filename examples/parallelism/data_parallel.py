@@ -1,22 +1,22 @@
-"""DataParallel's mathematics in plain steps: cut the batch, copy the weights, join the outputs, add up the gradients.
+"""What DataParallel computes, step by step: split the batch, copy the weights, join the outputs, add the gradients.
 
     python examples/parallelism/data_parallel.py                            # two copies on the CPU
-    python examples/parallelism/data_parallel.py --devices cuda:0,cuda:1    # and the live class beside it
+    python examples/parallelism/data_parallel.py --devices cuda:0,cuda:1    # compared with the class itself
 
 The notes claim that ``parallel_apply`` and ``gather`` "make an average" of the copies, and that the class is "good for
 fewer than 8 GPUs".
 
-Neither is so. ``gather`` concatenates the outputs; the loss is taken once, over the whole batch; the way back through
-the copying adds the copies' gradients up. The mean that training wants comes from the loss, so that the result is one
-process's even if the last piece is smaller. DistributedDataParallel does average, which agrees only where all ranks
-have equally many samples. BatchNorm sees one piece at a time, and of the running statistics only the first copy's stay.
-As to the second claim: torch's documentation advises DistributedDataParallel on one machine too. One process drives all
-devices under one interpreter lock, the weights are copied in each step, and the first device also holds the batch, the
-joined outputs and the sums, so it is full first. Times and memory on GPUs: not verified: no GPU. Without a GPU the
-class calls the network once, and that is all it does.
+Both are wrong. ``gather`` concatenates the outputs; the loss is computed once, over the whole batch; the backward pass
+adds the copies' gradients. The loss is a mean, so the result equals that of one process even if the last part of the
+batch is smaller. DistributedDataParallel averages instead, which gives the same only if all ranks have the same number
+of samples. BatchNorm sees one part at a time, and only the first copy's running statistics are kept. As to the second
+claim: torch's documentation recommends DistributedDataParallel on one machine too. DataParallel is one process with one
+GIL for all devices, copies the weights in each step, and its first device also holds the batch, the joined outputs and
+the sums, so it is full first. Times and memory on GPUs: not verified: no GPU. Without a GPU the class just calls the
+network once.
 
-Measured (CPU): the copies' sum is one process's gradient to 2e-8, for pieces of equal and of unequal size; their mean
-is 0.25 off.
+Measured (CPU): the sum of the copies' gradients equals one process's to 2e-8, for parts of equal and unequal size;
+their mean is off by 0.25.
 """
 
 from __future__ import annotations
@@ -33,23 +33,23 @@ from torch.nn.functional import cross_entropy
 def data_parallel(
     network: nn.Module, batch: Tensor, devices: Sequence[torch.device]
 ) -> tuple[Tensor, list[dict[str, Tensor]]]:
-    """Compute what ``nn.DataParallel(network, devices)(batch)`` does, and show the copies.
+    """Compute ``nn.DataParallel(network, devices)(batch)``, and return the copies too.
 
     Args:
         network: its parameters and buffers on the first device.
         batch: [n, ...]
-        devices: one for each copy; the same may come several times.
+        devices: one for each copy; they may be equal.
 
     Returns:
         [n, ...] the outputs on the first device; the parameters of each copy, whose gradients are kept.
     """
-    pieces = batch.chunk(len(devices))  # may be fewer than the devices: 5 samples on 4 make 3 pieces
+    pieces = batch.chunk(len(devices))  # may be fewer than the devices: 5 samples on 4 make 3 parts
     outputs, copies = [], []
     for number, (piece, device) in enumerate(zip(pieces, devices, strict=False)):
         weights = {name: value.to(device, copy=True) for name, value in network.named_parameters()}
         for weight in weights.values():
             weight.retain_grad()
-        # The first copy shares the network's own buffers, so its statistics stay; the others' are thrown away.
+        # The first copy shares the network's own buffers, so its statistics are kept; the others' are lost.
         buffers = {name: value.to(device, copy=number > 0) for name, value in network.named_buffers()}
         outputs.append(functional_call(network, weights | buffers, piece.to(device)))
         copies.append(weights)
@@ -70,9 +70,9 @@ def difference(left: dict[str, Tensor], right: dict[str, Tensor]) -> float:
 
 
 def main() -> None:
-    """Compare one process, the copies' sum and the copies' mean, and the live class if there are GPUs."""
+    """Compare one process, the copies' sum and the copies' mean, and the class itself if there are GPUs."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--devices", default="cpu,cpu", help="one for each copy, with commas")
+    parser.add_argument("--devices", default="cpu,cpu", help="one for each copy, separated by commas")
     parser.add_argument("--batch-size", type=int, default=10)
     args = parser.parse_args()
     devices = [torch.device(name) for name in args.devices.split(",")]

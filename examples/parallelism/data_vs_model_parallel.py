@@ -9,11 +9,11 @@ The notes claim, for MobileNetV2 with batches of 512 on four GPUs:
 | data parallel | 93.3 % | 0.396 |
 | model parallel | 93.8 % | 1.616 |
 
-The ratio of 4.08 is what one expects: model parallel without a pipeline has one of four devices at work at a time, data
-parallel has all four. That is checked below on any machine, by the clock: without a pipeline no two ranks are ever at
-work at once, since each waits for what the other makes. The difference in accuracy is not a
-merit of model parallelism, which computes the same: it may come from BatchNorm, which sees 512 images in a piece of the
-network, and 128 in a copy of it. Not verified: no GPU.
+The ratio of 4.08 is expected: in model parallel without a pipeline one of four devices works at a time, in data
+parallel all four. This is checked below on any machine: without a pipeline no two ranks ever work at the same time,
+since each waits for the other's output. The difference in accuracy is not due to model parallelism, which computes the
+same; it may be due to BatchNorm, which sees 512 images in a stage of the network, and 128 in a copy of it. Not
+verified: no GPU.
 
 Measured (two ranks on two cores): see README.md.
 """
@@ -39,9 +39,9 @@ Interval = tuple[float, float]
 
 
 class Clocked(nn.Module):
-    """A module that notes when it works; of a machine's processes all clocks agree.
+    """A module that records when it works, by a clock that all processes of a machine share.
 
-    What runs between the end of the outputs' gradient and that of the last parameter's is noted as one interval.
+    The backward pass, from the output's gradient to the last parameter's, is one interval.
     """
 
     def __init__(self, module: nn.Module, device: torch.device) -> None:
@@ -49,11 +49,11 @@ class Clocked(nn.Module):
         self.module, self.device = module, device
         self.intervals: list[Interval] = []
         self._began = 0.0
-        first = next(module.parameters())  # its gradient is the last to be made
+        first = next(module.parameters())  # its gradient is computed last
         first.register_post_accumulate_grad_hook(self._back_ends)
 
     def now(self) -> float:
-        """Return the time when all work given to the device is done."""
+        """Return the time after the device has finished its work."""
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
         return time.monotonic()
@@ -75,7 +75,7 @@ class Clocked(nn.Module):
 
 
 def overlap(left: list[Interval], right: list[Interval]) -> float:
-    """Return for how many seconds both were at work."""
+    """Return for how many seconds both worked at the same time."""
     return sum(max(0.0, min(a[1], b[1]) - max(a[0], b[0])) for a in left for b in right)
 
 
@@ -152,11 +152,11 @@ def main() -> None:
         if rank.number == 0:
             both = sum(overlap(left, right) for left, right in itertools.combinations(everybodys, 2))
             work = sum(end - begin for intervals in everybodys for begin, end in intervals)
-            print(f"model parallel: {work:.2f} s of work, of which two ranks at once: {both:.2f} s", flush=True)
+            print(f"model parallel: {work:.2f} s of work, {both:.2f} s of it by two ranks at the same time", flush=True)
 
 
 def _nothing() -> None:
-    """Wait for rank 0, which has something to do."""
+    """Do nothing, while rank 0 works."""
 
 
 if __name__ == "__main__":

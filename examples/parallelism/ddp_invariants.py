@@ -1,18 +1,18 @@
-"""What DistributedDataParallel promises, checked: equal at the start, averaged on the way back, so equal for ever.
+"""What DistributedDataParallel guarantees, checked: equal weights at the start, averaged gradients, equal weights.
 
     torchrun --nproc-per-node=2 examples/parallelism/ddp_invariants.py
     torchrun --nproc-per-node=2 examples/parallelism/ddp_invariants.py --device cuda:0    # two ranks on one GPU
 
-The notes claim that DDP broadcasts rank 0's state when it is made, then averages gradients in buckets while the
-backward is still running, so that equal updates keep the copies equal. Right, with three things to add:
+The notes claim that DDP broadcasts rank 0's state when it is created, then averages gradients in buckets during the
+backward pass, so that equal updates keep the copies equal. Right, with three additions:
 
-* the average is one of ranks, not of samples: where ranks have unequal numbers, it is not the mean over the batch;
-* buffers (BatchNorm's statistics) are not averaged: rank 0's are copied to all before each forward in training;
-* only what goes through DDP's ``forward`` is kept equal. Weights that somebody writes on one rank, or an optimizer that
-  only one rank has restored, drift without a word: hence ``assert_replicas_equal``, to be called now and then.
+* the average is over ranks, not samples: with different numbers of samples it is not the mean over the batch;
+* buffers (BatchNorm's statistics) are not averaged: rank 0's are copied to all ranks before each forward pass;
+* only what goes through DDP's ``forward`` is kept equal. If weights are changed on one rank only, or an optimizer is
+  restored on one rank only, the copies differ silently: call ``assert_replicas_equal`` now and then.
 
-They also claim that a GPU belongs to one process, and that a process may have several. With NCCL a GPU has one rank;
-gloo lets ranks share one (not verified: no GPU). A process with several GPUs holds a model parallel network in DDP,
+They also claim that a GPU belongs to one process, and that a process may have several. NCCL needs a GPU for each rank;
+with gloo ranks can share one (not verified: no GPU). A process with several GPUs holds a model parallel network in DDP,
 with ``device_ids=None`` (not verified: no GPU). All parameters of one network in DDP must be on devices of one type.
 
 Measured (2 ranks, gloo): all of the above, and the number of buckets, in tests/examples/parallelism.
@@ -33,9 +33,9 @@ class ReplicasDiffer(RuntimeError):
 
 
 def assert_replicas_equal(network: nn.Module) -> None:
-    """Compare parameters and buffers over all ranks, by their bits. All ranks must call this; all of them are told.
+    """Compare the bits of parameters and buffers over all ranks, and raise on all. All ranks must call this.
 
-    Each tensor costs a sum over its bytes and one number on the wire, so it may be called every some hundred steps.
+    It costs a sum over each tensor and one number to send, so it can be called every few hundred steps.
 
     Raises:
         ReplicasDiffer: on every rank.
@@ -48,25 +48,25 @@ def assert_replicas_equal(network: nn.Module) -> None:
     if differ:
         raise ReplicasDiffer(
             f"{len(differ)} of {len(named)} tensors differ between the ranks, the first is {named[differ[0]][0]!r}; "
-            "was it written outside of DDP's forward and the optimizer's step, or restored on some ranks only?"
+            "check that no rank writes it outside of DDP's forward and the optimizer's step, or restores it alone"
         )
 
 
 def _checksum(value: Tensor) -> Tensor:
-    """Return one int64 of a tensor's bits and their places."""
+    """Return an int64 that depends on a tensor's bits and their positions."""
     data = value.detach().contiguous().flatten().view(torch.uint8).to(torch.int64)
     places = torch.arange(1, len(data) + 1, device=data.device)
     return ((data + 1) * (places * 2654435761 % 4294967291)).sum()
 
 
 def wrap(network: nn.Module, rank: Rank, bucket_mb: float = 25.0) -> DistributedDataParallel:
-    """Return the network in DDP; it has rank 0's weights from here on."""
+    """Return the network in DDP, with rank 0's weights."""
     ids = [rank.device.index] if rank.device.type == "cuda" else None
     return DistributedDataParallel(network.to(rank.device), device_ids=ids, bucket_cap_mb=bucket_mb)
 
 
 def count_buckets(model: DistributedDataParallel) -> list[int]:
-    """Return a list to which each backward appends the elements of each bucket that it sends."""
+    """Return a list to which each backward pass appends the size of each bucket that it sends, in elements."""
     sent: list[int] = []
 
     def average(_: object, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:  # type: ignore[name-defined]
@@ -86,7 +86,7 @@ def make_network(seed: int) -> nn.Module:
 
 
 def main() -> None:
-    """Go through the promises."""
+    """Check the guarantees."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--device", default="auto")
     args = parser.parse_args()

@@ -1,17 +1,17 @@
-"""DistributedDataParallel at its smallest: set up, wrap, train, clean up; started in both usual ways.
+"""The smallest use of DistributedDataParallel: set up, wrap, train, clean up; started by torchrun or mp.spawn.
 
     torchrun --nproc-per-node=2 examples/parallelism/ddp_toy.py
     python examples/parallelism/ddp_toy.py --spawn 2
 
-The notes claim that DDP copies the network to each process and keeps the copies equal by averaging gradients. So it is:
-each rank below begins with weights of its own, DDP gives it rank 0's, and after five steps all ranks have the same
-bits, and what one process has that trains on the whole batch, but for rounding.
+The notes claim that DDP copies the network to each process and keeps the copies equal by averaging gradients. Right:
+each rank below starts with its own weights, DDP gives it rank 0's, and after five steps the weights of all ranks are
+bit-identical, and those of one process that trains on the whole batch, up to rounding.
 
-The notes' own script cannot run on the CPU: ``.to(rank)`` and ``device_ids=[rank]`` need a GPU for each rank, with gloo
-too; on the CPU ``device_ids`` must be None. Their second version sets no MASTER_ADDR, so ``env://`` ends in an error.
-``mp.spawn`` imports this file anew in each rank: hence the last two lines, and nothing outside of functions.
+The notes' script cannot run on the CPU: ``.to(rank)`` and ``device_ids=[rank]`` need a GPU for each rank, with gloo
+too; on the CPU ``device_ids`` must be None. Their second version does not set MASTER_ADDR, so ``env://`` fails.
+``mp.spawn`` imports this file in each rank, so all code is in functions.
 
-Measured (two ranks, CPU): 0 between the ranks, 3.0e-08 from one process.
+Measured (two ranks, CPU): no difference between the ranks, 3.0e-08 from one process.
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ SAMPLES = 40  # of a step, over all ranks
 
 
 def set_up(rank: int, world_size: int, where: str) -> torch.device:
-    """Join the group; return this rank's device: a GPU if there is one for each rank."""
+    """Create the process group; return this rank's device: a GPU if there is one for each rank."""
     gpus = torch.cuda.device_count() >= world_size
     dist.init_process_group("nccl" if gpus else "gloo", init_method=where, rank=rank, world_size=world_size)
     return torch.device("cuda", rank) if gpus else torch.device("cpu")
 
 
 def make_network(seed: int) -> nn.Module:
-    """Return the toy; the seed gives its weights."""
+    """Return a small network with weights by the seed."""
     torch.manual_seed(seed)
     return nn.Sequential(nn.Linear(10, 10), nn.ReLU(), nn.Linear(10, 5))
 
 
 def train(model: nn.Module, rank: int, world_size: int, device: torch.device) -> None:
-    """Take the steps, on every ``world_size``-th sample; with the same for all ranks, on their mean loss."""
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)  # made after the network has moved
+    """Train on this rank's samples, every ``world_size``-th."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)  # created after the network is on its device
     data = torch.Generator().manual_seed(1)
     for _ in range(STEPS):
         inputs, targets = torch.randn(SAMPLES, 10, generator=data), torch.randn(SAMPLES, 5, generator=data)

@@ -2,17 +2,17 @@
 
     python examples/parallelism/deterministic_flags.py --seed 1 --workers 2
 
-Shows: all the switches there are for it, in one function, and their proof: the digest that is printed is the same in
-every run with the same seed, for any number of workers.
+Shows: all settings that it needs, in one function. The hash of the weights that is printed is the same in every run
+with the same seed, for any number of workers.
 
-The notes claim: ``cudnn.deterministic`` makes training deterministic, but only of convolutions; MaxPool3d cannot be;
-and the initialisation matters too. The first and the last are right. ``torch.use_deterministic_algorithms`` came later:
-it covers all operations, takes deterministic ones where there are some, and raises where there are none. MaxPool3d's
-backward pass on CUDA is among the former in torch 2.13 (so says its documentation; not verified: no GPU). Not said: it
-also fills new memory with NaN, so that reading what nobody wrote shows; sums depend on the number of threads; and no
-switch reaches the loader's workers, see worker_count.py.
+The notes claim: ``cudnn.deterministic`` makes convolutions deterministic, and only these; MaxPool3d cannot be
+deterministic; the initialisation matters too. The first and the last are right. ``torch.use_deterministic_algorithms``
+is newer: it covers all operations, and raises for those without a deterministic algorithm. MaxPool3d's backward pass on
+CUDA has one in torch 2.13 (according to the documentation; not verified: no GPU). Missing: it also fills new memory
+with NaN, which reveals reads of uninitialised memory; sums depend on the number of threads; and no setting reaches the
+loader's workers, see worker_count.py.
 
-Measured (torch 2.13, CPU): digests are equal for 0 and 2 workers and differ between seeds.
+Measured (torch 2.13, CPU): hashes are equal for 0 and 2 workers and differ between seeds.
 """
 
 import argparse
@@ -29,17 +29,17 @@ from fastload import DataLoader
 
 
 def make_deterministic(seed: int, *, warn_only: bool = False) -> None:
-    """Seed the global generators and choose deterministic operations. Call it first of all, on every rank.
+    """Seed the global generators and choose deterministic operations. Call this first, on every rank.
 
     Args:
         seed: of the weights. The same on all ranks; the data's seed is the loader's.
-        warn_only: operations without a deterministic variant warn, where they otherwise raise.
+        warn_only: operations without a deterministic algorithm warn instead of raising.
     """
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when CUDA starts
     random.seed(seed)
     np.random.seed(seed)
     torch.manual_seed(seed)  # of all devices
-    torch.backends.cudnn.benchmark = False  # or the fastest algorithm of the day is taken
+    torch.backends.cudnn.benchmark = False  # otherwise the fastest algorithm of this run is used
     torch.use_deterministic_algorithms(True, warn_only=warn_only)  # covers cudnn.deterministic
     # PYTHONHASHSEED, the order of sets of strings, can only be set before Python starts.
 

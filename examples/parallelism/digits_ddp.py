@@ -1,18 +1,18 @@
-"""MNIST-style training with DistributedDataParallel: the notes' recipe, repaired, on the digits beside this folder.
+"""MNIST-style training with DistributedDataParallel: the notes' script, corrected, on the digits.
 
     torchrun --nproc-per-node=2 examples/parallelism/digits_ddp.py --save digits.pt
 
-The notes' script trains a ResNet-101 on MNIST in raw ``Process`` objects. What was wrong with it, and what is here:
+The notes' script trains a ResNet-101 on MNIST in raw ``Process`` objects. Its mistakes, and the corrections:
 
-| the notes | here |
+| notes | here |
 | --- | --- |
-| backend ``"ncll"`` | chosen by the device, in common.py |
+| backend ``"ncll"`` | chosen by device, in common.py |
 | ``Conv1d`` as first layer, for images | ``Conv2d`` |
 | no ``set_epoch``: the same order in each epoch | ``fastload.DataLoader`` advances its sampler's epoch itself |
-| every rank downloads | the digits are there; else: rank 0 downloads, the others wait at a barrier |
-| ``torch.save(ddp_module)``: needs code and group to load | rank 0 saves the unwrapped ``state_dict()``, atomically |
-| test accuracy of a padded share of each rank | each image once: sums of integers over shares without padding |
-| processes that nobody waits for | torchrun ends all ranks when one fails |
+| every rank downloads | no download; otherwise rank 0 downloads, and the others wait at a barrier |
+| ``torch.save(ddp_module)``: loading needs the code and a group | rank 0 saves the plain ``state_dict()``, atomically |
+| test accuracy over padded samples | each image counts once: integers are summed, without padding |
+| processes that are not joined | torchrun ends all ranks when one fails |
 
 Measured (two ranks on two cores, 5 epochs): see README.md.
 """

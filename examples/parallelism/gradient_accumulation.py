@@ -1,17 +1,17 @@
-"""Gradient accumulation: the step of a bigger batch, and no more messages between the ranks than that has.
+"""Gradient accumulation: the step of a larger batch, with no more messages between the ranks.
 
     torchrun --nproc-per-node=2 examples/parallelism/gradient_accumulation.py
 
-Shows: a window of micro-batches gives the step of one batch of all their samples, also where the last window is short;
-and ``no_sync`` saves messages only if it is around forward and backward.
+Shows: a window of micro-batches makes the step of one batch of all their samples, also if the last window is short;
+and ``no_sync`` saves messages only if it covers both forward and backward pass.
 
-The notes claim: zeroing the gradients every k batches is the same as a batch k times as big. True of the gradients'
-sum. For the mean each micro-batch must be divided by the samples of its *window*, not by k, or the short last window
-takes too small a step; and with batch norm it is not the same, since each micro-batch has its own statistics.
+The notes claim: zeroing the gradients every k batches is the same as a batch k times as large. True for the sum of the
+gradients. For the mean each micro-batch must be divided by the samples of its *window*, not by k, or the step of the
+short last window is too small; and with batch norm it is not the same, since each micro-batch has its own statistics.
 
 Measured (two ranks, gloo, torch 2.13; 11 micro-batches in windows of 4, 4 and 3, twelve decimals): the weights are
-those of one process with batches of 64, 64 and 48 samples. Messages: 3 with ``no_sync`` around both, 11 with it around
-backward alone, as without it.
+those of one process with batches of 64, 64 and 48 samples. Messages: 3 with ``no_sync`` around both passes, 11 with it
+around the backward pass only, the same as without it.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ import torch.distributed as dist
 from common import leave, run_rank
 from torch import Tensor, nn
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
-from torch.nn import functional as F  # noqa: N812  # as everybody calls it
+from torch.nn import functional as F  # noqa: N812  # the usual name
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import TensorDataset
 
@@ -69,21 +69,21 @@ def accumulate(model: nn.Module, window: list[Batch], way: Way, divide_by: int |
     Args:
         model: wrapped by DistributedDataParallel, or not.
         window: micro-batches of this rank.
-        way: where ``no_sync`` is: which messages are left out.
-        divide_by: None: by this rank's samples of the window. A number of micro-batches: the mistake.
+        way: which passes ``no_sync`` covers.
+        divide_by: None: this rank's samples in the window. A number of micro-batches is the mistake.
     """
     samples = sum(len(labels) for _, labels in window)
     for place, (inputs, labels) in enumerate(window):
-        quiet: Any = contextlib.nullcontext
-        if isinstance(model, DistributedDataParallel) and place + 1 < len(window):  # the last one must be loud
-            quiet = model.no_sync
-        with quiet() if way == "around both" else contextlib.nullcontext():
+        no_sync: Any = contextlib.nullcontext
+        if isinstance(model, DistributedDataParallel) and place + 1 < len(window):  # the last one synchronises
+            no_sync = model.no_sync
+        with no_sync() if way == "around both" else contextlib.nullcontext():
             outputs = model(inputs)
             if divide_by is None:
                 loss = F.cross_entropy(outputs, labels, reduction="sum") / samples
             else:
                 loss = F.cross_entropy(outputs, labels) / divide_by
-            with quiet() if way == "around backward" else contextlib.nullcontext():
+            with no_sync() if way == "around backward" else contextlib.nullcontext():
                 loss.backward()
 
 
@@ -97,13 +97,13 @@ def train(
     if world_size > 1:
         model = DistributedDataParallel(network)
 
-        # DDP insists on these annotations; torch's types do not know the first.
+        # DDP checks these annotations; torch's types lack the first.
         def count(group: Any, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:  # type: ignore[name-defined]
             messages.append(bucket.index())
             return allreduce_hook(group, bucket)
 
         model.register_comm_hook(dist.group.WORLD, count)
-    # The global batch of a step is the same for any number of ranks, and four small ones are a big one.
+    # Global batches do not depend on the number of ranks, and four small ones make a large one.
     sampler = DistributedBatchSampler(data, batch_size * world_size, tail="short", rank=rank, world_size=world_size)
     optimizer = torch.optim.SGD(network.parameters(), 0.5, momentum=0.9)
     for window in in_windows(DataLoader(data, batch_sampler=sampler), every):

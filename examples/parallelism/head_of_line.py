@@ -1,22 +1,22 @@
-"""What a slow sample keeps waiting: in torch's loader its whole worker, and at last all of them.
+"""Head-of-line blocking: in torch's loader a slow sample holds up its worker, and finally all workers.
 
     python examples/parallelism/head_of_line.py
 
-Shows: which samples are loaded while one sample (index 0) is held up, with two workers and batches of four, in torch's
-loader and in fastload's; and how long ``next()`` waits when all samples cost the same.
+Shows: which samples are loaded while one sample (index 0) is blocked, with two workers and batches of four, by torch's
+loader and by fastload's; and how long ``next()`` waits if all samples have the same cost.
 
 The notes claim: a worker that has finished a batch waits until the main process takes it, and only then starts the
 next; and every ``num_workers`` batches the main process stalls. The first is wrong: each worker has ``prefetch_factor``
-(2) batches queued and works on; new ones are queued when the main process takes a batch. The second is right when
-samples cost the same: the workers start together, so they finish together, and batches come in bursts. With samples of
-unequal cost it is worse: batch ``i`` belongs to worker ``i % num_workers`` for good, and when the others have done what
-is queued for them, they wait as well. ``in_order=False`` (torch 2.6 and later) hides it where order does not matter. In
-fastload the unit of work is a sample or a few, any idle worker takes the next, and the order stays.
+(2) batches queued and continues with them; new ones are queued when the main process takes a batch. The second is right
+if samples have the same cost: the workers start together, so they finish together, and batches come in bursts. With
+samples of unequal cost it is worse: batch ``i`` is assigned to worker ``i % num_workers``, and when the others have
+finished their queued batches, they wait too. ``in_order=False`` (torch 2.6 and later) avoids it if the order does not
+matter. In fastload a task is one sample or a few, any idle worker takes the next one, and the order is kept.
 
-Measured (torch 2.13, two cores): while sample 0 is held, torch's other worker loads its two batches, 8 of the 15 other
-samples queued, and stops; fastload loads all 15. Waits after the first batch with four workers, batches of 8 and 10 ms
-a sample, on a busy machine: torch 60 ms for every fourth batch and 0 to 26 ms for those between; fastload 19 to 31 ms,
-where 20 is what four workers can do.
+Measured (torch 2.13, two cores): while sample 0 is blocked, torch's other worker loads its two batches, 8 of the 15
+other queued samples, and stops; fastload loads all 15. Waits after the first batch with four workers, batches of 8 and
+10 ms a sample, on a busy machine: torch 60 ms for every fourth batch and 0 to 26 ms for the others; fastload 19 to 31
+ms, where four workers need at least 20.
 """
 
 import os
@@ -36,8 +36,8 @@ IN_FLIGHT = BATCH * WORKERS * PREFETCH
 _LIMIT_S = 60.0
 
 
-class Held(Dataset[int]):
-    """Indices; each is told of when it is loaded, and index 0 is held up until the gate is opened."""
+class Blocking(Dataset[int]):
+    """Indices; each is reported when it is loaded, and index 0 is blocked until the gate is opened."""
 
     def __init__(self) -> None:
         self._told, self._tell = os.pipe()
@@ -60,7 +60,7 @@ class Held(Dataset[int]):
         return found
 
     def open_gate(self) -> None:
-        """Let index 0 go on."""
+        """Unblock index 0."""
         os.write(self._open, b"!")
 
     def close(self) -> None:
@@ -70,7 +70,7 @@ class Held(Dataset[int]):
 
 
 def while_one_is_held(make: Any, expected: int, **options: Any) -> tuple[list[int], list[int], list[list[int]]]:
-    """Iterate while sample 0 is held up.
+    """Iterate while sample 0 is blocked.
 
     Args:
         make: a class of loaders.
@@ -78,14 +78,14 @@ def while_one_is_held(make: Any, expected: int, **options: Any) -> tuple[list[in
         options: of the loader.
 
     Returns:
-        What was loaded while it was held, in the order of the dataset; what was loaded next; the batches.
+        What was loaded while it was blocked, in the order of the dataset; what was loaded next; the batches.
     """
-    dataset = Held()
+    dataset = Blocking()
     try:
         loader = make(
             dataset, BATCH, num_workers=WORKERS, prefetch_factor=PREFETCH, multiprocessing_context="fork", **options
         )
-        batches: Iterator[Any] = iter(loader)  # both begin to load here
+        batches: Iterator[Any] = iter(loader)  # both loaders start here
         meanwhile = dataset.loaded(expected)
         dataset.open_gate()
         then = dataset.loaded(1)
@@ -97,8 +97,8 @@ def while_one_is_held(make: Any, expected: int, **options: Any) -> tuple[list[in
 
 
 def first_given_while_one_is_held() -> list[int]:
-    """Return the first batch of torch's loader with ``in_order=False``: sample 0 is still held up."""
-    dataset = Held()
+    """Return the first batch of torch's loader with ``in_order=False``: sample 0 is still blocked."""
+    dataset = Blocking()
     try:
         loader: Any = TorchDataLoader(
             dataset, BATCH, num_workers=WORKERS, in_order=False, multiprocessing_context="fork"
@@ -125,7 +125,7 @@ class Equal(Dataset[int]):
 
 
 def waits_ms(make: Any) -> list[int]:
-    """Return how long each ``next()`` waited, in milliseconds, where the step takes no time."""
+    """Return how long each ``next()`` waited, in milliseconds, with steps that take no time."""
     waits = []
     asked = time.perf_counter()
     for _ in make(Equal(), 8, num_workers=4):
@@ -138,10 +138,10 @@ def main() -> None:
     """Print what is loaded meanwhile, and the waits."""
     warnings.filterwarnings("ignore", "This DataLoader will create")  # more workers than cores, on purpose
     meanwhile, _, _ = while_one_is_held(TorchDataLoader, IN_FLIGHT - BATCH * PREFETCH)
-    print(f"torch, while sample 0 is held:     {meanwhile}")
+    print(f"torch, while sample 0 is blocked:  {meanwhile}")
     print(f"torch, in_order=False gives first: {first_given_while_one_is_held()}")
     meanwhile, _, _ = while_one_is_held(fastload.DataLoader, IN_FLIGHT - 1, chunk_size=1)
-    print(f"fastload, while sample 0 is held:  {meanwhile}")
+    print(f"fastload, sample 0 is blocked:     {meanwhile}")
     print(f"waits in ms, torch:    {waits_ms(TorchDataLoader)}")
     print(f"waits in ms, fastload: {waits_ms(fastload.DataLoader)}")
 

@@ -3,16 +3,16 @@
     python examples/parallelism/init_methods.py                    # two ranks, all three in turn
     python examples/parallelism/init_methods.py --method file
 
-| way | what each rank is told | who must reach what | for |
+| way | what each rank needs | what it must reach | for |
 | --- | --- | --- | --- |
 | ``env://`` | RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT in its environment | rank 0's port | torchrun, Slurm |
-| ``tcp://host:port`` | rank and size as arguments | rank 0's port | launchers of one's own |
+| ``tcp://host:port`` | rank and size as arguments | rank 0's port | your own launcher |
 | ``file:///path`` | rank and size as arguments | a file that did not exist | one machine; NFS with locks |
 
-The notes claim these three, rightly. What they do not say: a file that a killed run left behind stops the next one, and
-the port must be one that nobody else takes between choosing and listening (``reserved_port`` below).
+The notes list these three correctly. Missing: a file that a killed run left behind breaks the next one, and the port
+must not be taken by another process between choosing it and listening (``reserved_port`` below).
 
-Measured: each of the three meets, adds up and parts, three times in the same two processes.
+Measured: all three work, one after the other in the same two processes.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ METHODS = ("env", "tcp", "file")
 
 @contextmanager
 def reserved_port() -> Iterator[int]:
-    """Give a port of this machine that the system gives to nobody else meanwhile, and rank 0 can listen on.
+    """Reserve a port that no other process gets, and rank 0 can listen on.
 
-    The socket is bound and does not listen; with SO_REUSEADDR, which torch's store sets too, another may do that.
+    The socket is bound but does not listen; with SO_REUSEADDR, which torch's store sets too, another socket can.
     """
     with socket.socket() as holder:
         holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -46,7 +46,7 @@ def reserved_port() -> Iterator[int]:
 
 
 def join(method: str, rank: int, world_size: int, port: int, folder: str) -> None:
-    """Join the group by one of the three ways."""
+    """Create the process group in one of the three ways."""
     limit = datetime.timedelta(seconds=60)
     if method == "env":
         told = {"RANK": rank, "WORLD_SIZE": world_size, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
@@ -60,7 +60,7 @@ def join(method: str, rank: int, world_size: int, port: int, folder: str) -> Non
 
 
 def meet(rank: int, methods: tuple[str, ...], world_size: int, ports: tuple[int, ...], folder: str) -> dict[str, float]:
-    """Meet by each way in turn; return the sum of all ranks' numbers plus one, which only a whole group can know."""
+    """Create a group in each way; return the sum over all ranks of rank + 1, which needs all ranks."""
     sums = {}
     for method, port in zip(methods, ports, strict=True):
         join(method, rank, world_size, port, folder)

@@ -1,13 +1,13 @@
-"""``python file.py`` and ``python -m package.module`` find imports in different places.
+"""``python file.py`` and ``python -m package.module`` search for imports in different places.
 
     python examples/parallelism/launch_by_name.py
     python -m examples.parallelism.launch_by_name
     torchrun --nproc-per-node=2 -m examples.parallelism.launch_by_name     # torchrun has -m too
 
-The notes claim that a script that runs as a file may fail with ``-m`` and the other way round. Rightly: by its path
-``sys.path`` begins with the script's folder, and there is no package, so ``import common`` works and
-``from . import common`` does not; with ``-m`` it begins with the current folder, so it is the other way round. A script
-that is to run in both ways imports only what is installed. ``fastload run -m package.module`` exists for the same
+The notes claim that a script that runs as a file may fail with ``-m``, and vice versa. Right: as a file, ``sys.path``
+starts with the script's folder and there is no package, so ``import common`` works and ``from . import common`` fails;
+with ``-m`` it starts with the current folder, and the opposite is true. A script that must run in both ways should
+import only installed packages. ``fastload run -m package.module`` exists for the same
 reason.
 
 Measured: as above, under torchrun too.
@@ -21,7 +21,7 @@ import sys
 
 
 def main() -> None:
-    """Say where imports are looked for, and whether a neighbour is found."""
+    """Print where imports are searched for, and whether a file in the same folder is found."""
     neighbour = "found" if importlib.util.find_spec("common") else "not found"
     first = os.path.relpath(sys.path[0] or ".")
     rank = os.environ.get("RANK", "0")

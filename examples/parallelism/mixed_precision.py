@@ -2,12 +2,12 @@
 
     python examples/parallelism/mixed_precision.py                 # or --device cuda
 
-Shows: the loop with autocast and a scaler, and the two mistakes that the scaler makes easy.
+Shows: the loop with autocast and a scaler, and a common mistake with the scaler.
 
     amp.initialize(opt_level="O0")             no autocast
     ... "O1"                                   torch.autocast(device, dtype=torch.float16) and torch.amp.GradScaler
-    ... "O2", "O3"                             no equal; bf16 stands in: torch.autocast(device, dtype=torch.bfloat16)
-                                               and no scaler
+    ... "O2", "O3"                             no equivalent; use bf16: torch.autocast(device, dtype=torch.bfloat16)
+                                               without a scaler
     with amp.scale_loss(loss, optimizer)       scaler.scale(loss).backward(), scaler.step(optimizer), scaler.update()
     amp.state_dict()                           scaler.state_dict(), in the checkpoint
     apex.parallel.DistributedDataParallel      torch.nn.parallel.DistributedDataParallel
@@ -17,9 +17,9 @@ Shows: the loop with autocast and a scaler, and the two mistakes that the scaler
 
 The notes have APEX as a heading and nothing below it. Its mixed precision has been part of torch since 1.6.
 
-Measured (torch 2.13, CPU): outputs have 16 bits, loss, weights and gradients 32; after an overflow the weights stay and
-the scale halves; clipping to 1 without ``unscale_`` takes a norm of 20.2 for 1024 times that, and the step is 1/1024 as
-long as it should be. Speed and fp16 on a GPU: not verified: no GPU.
+Measured (torch 2.13, CPU): outputs have 16 bits, loss, weights and gradients 32; after an overflow the weights are
+unchanged and the scale is halved; clipping to 1 without ``unscale_`` sees 1024 times the norm of 20.2, and the step is
+1/1024 of what it should be. Speed and fp16 on a GPU: not verified: no GPU.
 """
 
 import argparse
@@ -45,7 +45,7 @@ def step(
     *,
     unscale: bool = True,
 ) -> float | None:
-    """Take one step with a scaler; with ``enabled=False`` it does nothing, and this is the loop for bf16 too.
+    """Make one step with a scaler; a scaler with ``enabled=False`` does nothing, as bf16 needs it.
 
     Returns:
         The norm that was clipped, or None.
@@ -63,7 +63,7 @@ def step(
 
 
 def dtypes(device: str, dtype: torch.dtype) -> dict[str, torch.dtype]:
-    """Return what is computed in what under autocast."""
+    """Return the dtypes under autocast."""
     network = make_network(device)
     with torch.autocast(device, dtype=dtype):
         outputs = network(torch.ones(2, 8, device=device))
@@ -75,7 +75,7 @@ def dtypes(device: str, dtype: torch.dtype) -> dict[str, torch.dtype]:
 
 
 def overflow(device: str) -> tuple[bool, float, float]:
-    """Take a step whose loss is infinite; return whether the weights stayed, and the scale before and after."""
+    """Make a step with an infinite loss; return whether the weights are unchanged, and the scale before and after."""
     network = make_network(device)
     optimizer = torch.optim.SGD(network.parameters(), 0.1)
     scaler = torch.amp.GradScaler(device, init_scale=1024.0)
@@ -87,7 +87,7 @@ def overflow(device: str) -> tuple[bool, float, float]:
 
 
 def clipped(device: str, *, unscale: bool) -> tuple[float, float]:
-    """Clip gradients to 1, scaled by 1024; return the norm that was seen, and how far the weights went at rate 1."""
+    """Clip gradients, scaled by 1024, to 1; return the norm before, and the change of the weights at rate 1."""
     network = make_network(device)
     optimizer = torch.optim.SGD(network.parameters(), 1.0)
     scaler = torch.amp.GradScaler(device, init_scale=1024.0)
@@ -100,14 +100,14 @@ def clipped(device: str, *, unscale: bool) -> tuple[float, float]:
 
 
 def main() -> None:
-    """Print what happens."""
+    """Print the results."""
     parser = argparse.ArgumentParser(description="Mixed precision with torch alone.")
     parser.add_argument("--device", default="cpu")
     device = parser.parse_args().device
     for dtype in (torch.bfloat16, torch.float16):
         print(f"autocast to {dtype}:", *(f"{name} {kind}" for name, kind in dtypes(device, dtype).items()), sep="  ")
     stayed, before, after = overflow(device)
-    print(f"after an overflow: {'weights as they were' if stayed else 'weights spoilt'}, scale {before} -> {after}")
+    print(f"after an overflow: {'weights unchanged' if stayed else 'weights changed'}, scale {before} -> {after}")
     for unscale in (True, False):
         norm, way = clipped(device, unscale=unscale)
         print(f"clipping to 1 {'after' if unscale else 'without'} unscale_: norm {norm:.3g}, a step of {way:.3g}")

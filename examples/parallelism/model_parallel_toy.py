@@ -1,13 +1,13 @@
-"""A network on two devices: the first half on one, the second on the other; only one of them works at a time.
+"""A network with its first half on one device and the second on another; only one of them works at a time.
 
     python examples/parallelism/model_parallel_toy.py --devices cpu,cpu
     python examples/parallelism/model_parallel_toy.py --devices cuda:0,cuda:1
 
-The notes claim that gradients and the optimizer need no change, and that only one device computes at any moment. Both
-are right: ``.to`` between the halves is part of the graph, so the way back crosses it too; and the second half needs
-what the first has made. Hence pipeline_by_hand.py.
+The notes claim that gradients and the optimizer need no change, and that only one device computes at a time. Both are
+right: ``.to`` between the halves is part of the graph, so gradients cross it too; and the second half needs the output
+of the first. See pipeline_by_hand.py.
 
-Measured (CPU): loss and gradients are those of one device, bit for bit. Two GPUs: not verified: no GPU.
+Measured (CPU): loss and gradients are bit-identical to those of one device. Two GPUs: not verified: no GPU.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 
 class Toy(nn.Module):
-    """Two linear layers, each on a device of its own.
+    """Two linear layers, each on its own device.
 
     Args:
         first, second: where the layers are; they may be the same.
@@ -28,7 +28,7 @@ class Toy(nn.Module):
     def __init__(self, first: torch.device | str, second: torch.device | str) -> None:
         super().__init__()
         self.first, self.second = torch.device(first), torch.device(second)
-        # Both are drawn on the CPU, so that the weights do not depend on the devices.
+        # Initialised on the CPU, so that the weights do not depend on the devices.
         self.net1, self.net2 = nn.Linear(10, 10).to(self.first), nn.Linear(10, 5).to(self.second)
 
     def forward(self, inputs: Tensor) -> Tensor:

@@ -1,21 +1,21 @@
-"""An optimizer is made after the model has its device, its dtype and its layers.
+"""Create the optimizer after the model has its device, its dtype and its layers.
 
     python examples/parallelism/optimizer_after_to.py
 
-Shows: what becomes of an optimizer that was made before the model was moved or changed.
+Shows: what happens to an optimizer that was created before the model was moved or changed.
 
-The notes claim: make the optimizer after ``model.to(device)``. Good advice with an outdated reason. Between the CPU and
-CUDA ``to`` has long changed parameters in place, so the optimizer keeps them. What breaks is (1) a move that must
-replace parameters, as from the meta device by ``to_empty``; (2) a step taken before the move: the optimizer's state
-stays where, and of the dtype, it was; (3) a layer that is replaced. In (1) and (3) nothing is said: the optimizer goes
-on with parameters that no layer has any more.
+The notes claim: create the optimizer after ``model.to(device)``. Good advice with an outdated reason. Between the CPU
+and CUDA ``to`` changes parameters in place, so the optimizer keeps them. It breaks with (1) a move that must replace
+parameters, such as ``to_empty`` from the meta device; (2) a step made before the move: the optimizer's state keeps its
+device and dtype; (3) a layer that is replaced. In (1) and (3) there is no error: the optimizer silently updates
+parameters that the model no longer has.
 
 The order that is always right: ``to(device)``, channels-last, SyncBatchNorm, the copy for an EMA,
-DistributedDataParallel, then the optimizer, then ``load_state_dict``, which brings the state to the parameters' device.
+DistributedDataParallel, then the optimizer, then ``load_state_dict``, which moves the state to the parameters' device.
 
 Measured (torch 2.13, CPU): an early optimizer is still right after ``to(float64)``, channels-last and SyncBatchNorm;
-after ``to_empty`` and another layer it steps what no layer has any more. The momentum of a step before ``to(float64)``
-is float32 until ``load_state_dict``.
+after ``to_empty`` and a new layer it updates parameters that the model no longer has. The momentum of a step before
+``to(float64)`` is float32 until ``load_state_dict``.
 """
 
 from typing import Any
@@ -25,7 +25,7 @@ from torch import nn
 
 
 def has_all_parameters(optimizer: torch.optim.Optimizer, model: nn.Module) -> bool:
-    """Whether the optimizer steps the parameters that the model has: assert it after set-up."""
+    """Return whether the optimizer has exactly the parameters of the model; assert it after set-up."""
     stepped = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
     return stepped == {id(parameter) for parameter in model.parameters()}
 
@@ -36,19 +36,19 @@ def make_network(device: str = "cpu") -> nn.Sequential:
 
 
 def make_optimizer(model: nn.Module) -> torch.optim.Optimizer:
-    """Return an optimizer that keeps a buffer for each parameter."""
+    """Return an optimizer with a buffer for each parameter."""
     return torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
 
 
 def step(model: nn.Module, optimizer: torch.optim.Optimizer, dtype: torch.dtype = torch.float32) -> None:
-    """Take one step."""
+    """Make one step."""
     optimizer.zero_grad()
     model(torch.ones(2, 4, dtype=dtype)).square().sum().backward()
     optimizer.step()
 
 
 def kept_after(change: str) -> bool:
-    """Whether an optimizer made before a change still has the model's parameters after it."""
+    """Return whether an optimizer created before a change still has the model's parameters."""
     network = make_network("meta" if change == "to_empty" else "cpu")
     optimizer = make_optimizer(network)
     match change:
@@ -82,7 +82,8 @@ def state_after_a_move() -> tuple[torch.dtype, torch.dtype]:
 def main() -> None:
     """Print what an early optimizer keeps."""
     for change in ("to(dtype)", "channels-last", "SyncBatchNorm", "to_empty", "another layer"):
-        print(f"made before {change:14} {'still right' if kept_after(change) else 'steps what no layer has any more'}")
+        result = "still right" if kept_after(change) else "updates parameters that the model no longer has"
+        print(f"created before {change:14} {result}")
     stale, fresh = state_after_a_move()
     print(f"momentum of a step before to(float64): {stale}; after load_state_dict: {fresh}")
 

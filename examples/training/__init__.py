@@ -1,9 +1,7 @@
-"""What examples/train.py is made of, a file for each part; the loop itself is there.
+"""The parts of examples/train.py.
 
-::
-
-    recipe ─> data ─> models ─> (train.py's loop: schedule, meters, evaluation, checkpoint) over processes
-
-A part imports only from those before it: errors, recipe, schedule, endings, meeting, processes, data, models,
-lookahead, evaluation, checkpoint, meters.
+* ``options``: the command line. ``recipe``: the hyperparameters. ``schedule``: what depends on the step.
+* ``data``: datasets, transforms and loaders. ``models``: the networks. ``ema``, ``lookahead``: averaged weights.
+* ``evaluation``: testing on all ranks. ``reporting``: lines, progress bar, log files. ``checkpoint``: files.
+* ``startup``, ``distributed``: how the ranks start, fail, stop and exit together. ``errors``: one-line messages.
 """

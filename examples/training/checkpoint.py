@@ -1,8 +1,7 @@
-"""A run's state in a file that is either the old one or the new one, whole, whatever happens while it is written.
+"""Checkpoint files: written atomically, checked when they are read, one run at a time in a folder.
 
-In: a dict of tensors, numbers and strings. Out: the same dict, or :class:`RunError` that says what is wrong with the
-file. It is torch's format, and ``torch.load(path)["model"]`` is the plain network's state, without ``module.``. One run
-at a time writes to a folder.
+In: a dict of tensors, numbers and strings. Out: the same dict, or :class:`RunError`. The format is torch's, and
+``torch.load(path)["model"]`` is the network's state dict, without ``module.``.
 """
 
 from __future__ import annotations
@@ -25,42 +24,43 @@ import torch
 
 from .errors import RunError, UsageError
 
-_LISTED = 8
-"""Differences that an error lists."""
-
 FORMAT = "fastload examples/train.py"
 VERSION = 1
 
-# What zipfile raises for bytes that are none of its own, by where they are changed.
-_NO_ARCHIVE = (
+# What zipfile raises for damaged bytes, depending on where the damage is.
+_ZIP_ERRORS = (
     *(zipfile.BadZipFile, zlib.error, struct.error, EOFError, OSError, ValueError, OverflowError),
-    *(RuntimeError, NotImplementedError),  # an entry that says that it is encrypted, or of a method to come
+    *(RuntimeError, NotImplementedError),  # an entry that claims to be encrypted, or of an unknown compression
 )
 
 
-def claim(folder: Path) -> TextIO:
-    """Keep other runs out of a folder for as long as the file that is returned is open. Rank 0 alone calls this.
+def lock(folder: Path) -> TextIO:
+    """Create the folder and lock it against other runs until the file that is returned is closed. Rank 0 only.
 
-    The system takes the lock back when the process ends, however it ends. It is a lock of the process's own: that of
-    ``flock`` would be its forked workers' too, and stay until the last of them has noticed that a killed run is over.
+    The system releases the lock when the process exits, however it exits. ``lockf`` locks for this process alone;
+    ``flock`` would also lock for its forked workers, which may live a moment longer.
 
     Raises:
-        UsageError: another run has it.
-        OSError: nothing can be written there.
+        UsageError: another run holds the lock, or the folder cannot be written to.
     """
-    file = (folder / "lock").open("a+")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        file = (folder / "lock").open("a+")
+    except OSError as error:
+        raise UsageError(f"--out must be a writable folder, got {str(folder)!r}: {error.strerror or error}") from None
     try:
         fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
-        file.seek(0)
-        holder = file.read().strip() or "which does not say who it is"
         if error.errno in (errno.EAGAIN, errno.EACCES):
+            file.seek(0)
+            holder = file.read().strip() or "an unknown process"
             file.close()
             raise UsageError(
-                f"--out {str(folder)!r} is another run's, {holder}, which goes on; wait for its end, or give another"
+                f"--out {str(folder)!r} is in use by another run, {holder}; wait until it exits, or give another --out"
             ) from None
         print(
-            f"train.py: no locks in {str(folder)!r} ({error.strerror}): see to it that no other run writes there",
+            f"train.py: warning: {str(folder)!r} cannot be locked ({error.strerror}); make sure that no other run "
+            "writes there",
             file=sys.stderr,
             flush=True,
         )
@@ -72,15 +72,15 @@ def claim(folder: Path) -> TextIO:
 
 
 def write(path: Path, state: dict[str, Any]) -> None:
-    """Replace a checkpoint. Rank 0 alone calls this.
+    """Replace a checkpoint atomically. Rank 0 only.
 
-    The bytes go to another file first, reach the disk, and get the name by one atomic step; then the folder's entry
-    reaches the disk. A process that is killed, or a disk that is full, leaves the checkpoint before.
+    The bytes are written to another file, flushed to the disk, and renamed; then the folder is flushed. If the process
+    is killed, or the disk is full, the previous checkpoint stays.
 
     Raises:
         RunError: it cannot be written.
     """
-    buffer = io.BytesIO()  # a full disk is an OSError then, which torch.save into a file wraps and loses
+    buffer = io.BytesIO()  # torch.save into a file would hide the OSError of a full disk
     torch.save({"format": FORMAT, "version": VERSION, **state}, buffer)
     part = path.with_name(path.name + ".part")
     try:
@@ -94,22 +94,20 @@ def write(path: Path, state: dict[str, Any]) -> None:
             os.fsync(folder)
         finally:
             os.close(folder)
-    except KeyboardInterrupt:
+    except (OSError, KeyboardInterrupt) as error:
         with contextlib.suppress(OSError):
             part.unlink()
-        raise
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            part.unlink()
-        before = "the checkpoint before is as it was" if path.exists() else "there is none from before"
+        if isinstance(error, KeyboardInterrupt):
+            raise
+        previous = "the previous checkpoint is unchanged" if path.exists() else "there is no previous one"
         raise RunError(
             f"the checkpoint of step {state.get('step')}, {buffer.getbuffer().nbytes:,} bytes, could not be written to "
-            f"{str(path)!r}: {error.strerror or error}; {before}; make room there and start the same command again"
+            f"{str(path)!r}: {error.strerror or error}; {previous}; free some space and start the same command again"
         ) from None
 
 
 def read(path: Path) -> bytes | None:
-    """Return the file's bytes; None if there is none.
+    """Return the bytes of a checkpoint; None if there is none.
 
     Raises:
         RunError: it cannot be read.
@@ -119,63 +117,61 @@ def read(path: Path) -> bytes | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise RunError(
-            f"the checkpoint {str(path)!r} cannot be read: {error.strerror or error}; correct that"
-        ) from None
+        raise RunError(f"the checkpoint {str(path)!r} cannot be read: {error.strerror or error}") from None
 
 
 def parse(data: bytes, path: Path) -> dict[str, Any]:
-    """Return the state that the bytes of a checkpoint hold. Nothing in them is executed.
+    """Return the state that the bytes of a checkpoint contain, without executing any code in them.
 
     Args:
-        data: what :func:`read` returned.
-        path: for messages.
+        data: from :func:`read`.
+        path: for error messages.
 
     Raises:
-        RunError: they are cut off or damaged, or no checkpoint of train.py.
+        RunError: the bytes are truncated or damaged, or not a checkpoint of train.py.
     """
+
+    def unusable(what: str) -> RunError:
+        return RunError(f"the checkpoint {str(path)!r} {what}; move it away to start anew, or give another --out")
+
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            damaged = archive.testzip()  # torch.load does not look at the sums, and would give wrong weights
-            # Nor does it read an entry that is marked as a folder (16, as DOS has it): its weights would be anything.
+            damaged = archive.testzip()  # torch.load does not check the checksums and would return wrong weights
+            # Nor does it read an entry that is marked as a folder (16 in DOS): its weights would be random.
             damaged = damaged or next((one.filename for one in archive.infolist() if one.external_attr & 16), None)
-    except _NO_ARCHIVE as error:
-        raise _unusable(path, f"is no checkpoint, or cut off ({error})") from None
+    except _ZIP_ERRORS as error:
+        raise unusable(f"is not a checkpoint, or truncated ({error})") from None
     if damaged is not None:
-        raise _unusable(path, f"is damaged: {damaged!r} in it is not what was written")
+        raise unusable(f"is damaged: the checksum of {damaged!r} is wrong")
     try:
         state = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
-    except Exception as error:  # of many classes, some without a text, by what a stranger's file holds
-        raise _unusable(path, f"is none of train.py's ({repr(error)[:200]})") from None
+    except Exception as error:  # of many classes, depending on the file
+        raise unusable(f"was not written by train.py ({repr(error)[:200]})") from None
     if not isinstance(state, dict) or state.get("format") != FORMAT:
-        raise _unusable(path, "is none of train.py's (it does not say so)")
+        raise unusable("was not written by train.py")
     if state.get("version") != VERSION:
-        raise _unusable(path, f"has version {state.get('version')!r}, and this train.py reads version {VERSION}")
+        raise unusable(f"has version {state.get('version')!r}, and this train.py reads version {VERSION}")
     return state
 
 
-def _unusable(path: Path, what: str) -> RunError:
-    return RunError(f"the checkpoint {str(path)!r} {what}; move it away to begin anew, or give another --out")
-
-
-def check_settings(saved: dict[str, Any], now: dict[str, Any], path: Path) -> None:
-    """Raise :class:`RunError` unless a checkpoint's settings are those of this run: what is learnt depends on them."""
+def check_settings(saved: dict[str, Any], current: dict[str, Any], path: Path) -> None:
+    """Raise :class:`RunError` if the run that wrote a checkpoint had other settings that change what is learned."""
     different = [
-        _difference(name, saved.get(name), now.get(name))
-        for name in sorted(saved.keys() | now.keys())
-        if saved.get(name) != now.get(name)
+        _difference(name, saved.get(name), current.get(name))
+        for name in sorted(saved.keys() | current.keys())
+        if saved.get(name) != current.get(name)
     ]
-    if len(different) > _LISTED:
-        different[_LISTED:] = [f"and {len(different) - _LISTED} more"]
+    if len(different) > 8:
+        different[8:] = [f"and {len(different) - 8} more"]
     if different:
         raise RunError(
-            f"the checkpoint {str(path)!r} is of another training: {'; '.join(different)}; give what it was, or "
-            "another --out"
+            f"the checkpoint {str(path)!r} is from a run with other settings: {'; '.join(different)}; use the same "
+            "settings, or give another --out"
         )
 
 
-def _difference(name: str, was: Any, now: Any) -> str:
-    if not isinstance(was, list) or not isinstance(now, list) or len(was) != len(now):
-        return f"{name} was {reprlib.repr(was)} and is {reprlib.repr(now)} now"
-    place = next(place for place, (one, other) in enumerate(zip(was, now, strict=True)) if one != other)
-    return f"{name}[{place}] was {was[place]!r} and is {now[place]!r} now"
+def _difference(name: str, saved: Any, current: Any) -> str:
+    if isinstance(saved, list) and isinstance(current, list) and len(saved) == len(current):
+        index = next(index for index, pair in enumerate(zip(saved, current, strict=True)) if pair[0] != pair[1])
+        name, saved, current = f"{name}[{index}]", saved[index], current[index]
+    return f"{name} was {reprlib.repr(saved)} and is now {reprlib.repr(current)}"

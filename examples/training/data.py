@@ -1,13 +1,11 @@
-"""The data sets, what is done with their images, and the loaders.
-
-In: names, folders and a recipe. Out: loaders whose batches are on the device, augmented and normalised.
+"""The datasets, their transforms, and the loaders.
 
 ::
 
     file ─> decode, crop, resize (workers; --fuse: in one call) ─> uint8 ─> device ─> crop, flip, normalise, mix
 
-The workers make bytes, a quarter of float32, and the device does the rest for the whole batch. Every sample draws from
-a key of (seed, epoch, index), so ranks and workers never share random numbers, whatever their seeds.
+The workers make bytes, a quarter of the size of float32, and the device does the rest for the whole batch. The random
+numbers of a sample depend on (seed, epoch, index) alone, so ranks and workers never draw the same ones.
 """
 
 from __future__ import annotations
@@ -15,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import hashlib
+from argparse import Namespace
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,56 +29,74 @@ from torchvision.transforms import v2
 import fastload
 from fastload import transforms as T  # noqa: N812
 
+from .distributed import Signals, World, fail_together, ignore_signals
 from .errors import UsageError
-from .processes import Place, ignore_signals
 from .recipe import Recipe
 
 DIGITS = Path(__file__).parents[1] / "digits.npz"
-DATASETS = ("digits", "cifar10", "folder", "packed")
-DECODERS = ("auto", "native", "torchvision", "pillow", "dali")
 
-_DAMAGED = (OSError, SyntaxError, ValueError, EOFError, RuntimeError)  # what Pillow and torchvision say of files
+_DAMAGED = (OSError, SyntaxError, ValueError, EOFError, RuntimeError)  # what Pillow and torchvision raise
 
 
 @dataclass(frozen=True)
 class Data:
-    """Images for training and for testing; their transforms are set for each size."""
+    """Images for training and for testing, without transforms."""
 
     train: Dataset[Any]
     test: Dataset[Any]
     classes: list[str]
-    chosen: str
-    """How the images for testing were chosen."""
+    split: str
+    """How the test images were chosen."""
     channels: int = 3
 
+    @property
+    def num_train(self) -> int:
+        """Number of training images."""
+        return len(self.train)  # type: ignore[arg-type]
 
-def load_data(name: str, root: Path | None, *, decoder: str, fuse: bool, download: bool) -> Data:
-    """Return a data set by its name.
+    @property
+    def num_test(self) -> int:
+        """Number of test images."""
+        return len(self.test)  # type: ignore[arg-type]
+
+
+def load_data_on_all_ranks(args: Namespace, world: World, signals: Signals) -> Data:
+    """Return the dataset; with --download rank 0 downloads it first.
+
+    Then the first rank of each other machine looks, which finds the files if the machines share a disk, and then all
+    others. An error exits all ranks.
+    """
+    turns = [world.rank == 0, world.rank > 0 == world.local_rank, world.local_rank > 0] if args.download else [True]
+    for turn in turns:
+        with fail_together(world, signals):
+            if turn:
+                data = load_data(args, download=args.download and world.local_rank == 0)
+    return data
+
+
+def load_data(args: Namespace, *, download: bool) -> Data:
+    """Return the dataset of ``args.dataset``.
 
     Raises:
-        UsageError: it is not there, or not as it should be.
+        UsageError: it does not exist, or has another format.
     """
+    name, root = args.dataset, args.data_dir
     if name == "digits":
         return load_digits()
     if root is None:
-        raise UsageError(f"--dataset {name} needs --data-dir, the folder where it is, got none; give it")
+        raise UsageError(f"--dataset {name} needs --data-dir, the folder with the images")
     try:
-        if name == "cifar10":
-            return load_cifar10(root, download)
-        return load_folders(root, name, decoder, fuse)
+        return load_cifar10(root, download) if name == "cifar10" else load_folders(root, args)
     except fastload.FastloadError as error:
-        raise UsageError(f"--data-dir must hold packed images, got {str(root)!r}: {error}") from None
+        raise UsageError(f"--data-dir must contain packed images, got {str(root)!r}: {error}") from None
     except OSError as error:
         reason = (error.strerror or str(error)).splitlines()[0].rstrip(".")
         if name == "cifar10":
-            how = "downloaded to" if download else "read from"
-            raise UsageError(
-                f"CIFAR-10 could not be {how} --data-dir {str(root)!r}: {reason}; correct that, or take --dataset "
-                "folder for a folder of images"
-            ) from None
+            action = "downloaded to" if download else "read from"
+            raise UsageError(f"CIFAR-10 could not be {action} --data-dir {str(root)!r}: {reason}") from None
         raise UsageError(
-            f"--data-dir must hold images in train/<class>/ and test/<class>/, got {str(root)!r}: {reason}; "
-            "correct it, or leave it out to train on the digits"
+            f"--data-dir must contain images in train/<class>/ and test/<class>/, got {str(root)!r}: {reason}; correct "
+            "it, or leave it out to train on the digits"
         ) from None
 
 
@@ -89,51 +106,51 @@ def load_digits() -> Data:
         images = torch.from_numpy(arrays["images"]).unsqueeze(1)
         labels = torch.from_numpy(arrays["labels"]).long()
     digits = TensorDataset(images, labels)
-    return held_out(digits, digits, list("0123456789"), channels=1)
+    return _hold_out(digits, digits, list("0123456789"), channels=1)
 
 
 def load_cifar10(root: Path, download: bool) -> Data:
-    """Return CIFAR-10 as torchvision keeps it: in memory."""
+    """Return CIFAR-10 as torchvision stores it, in memory."""
     try:
         train, test = CIFAR10(root, train=True, download=download), CIFAR10(root, train=False)
-    except RuntimeError:  # torchvision's: not found, or damaged
+    except RuntimeError:  # torchvision's error for missing and damaged files
         raise UsageError(
-            f"--data-dir must hold CIFAR-10 as torchvision stores it, cifar-10-batches-py/, got {str(root)!r}, where "
-            "it is not, or not whole; add --download, or take --dataset folder for a folder of images"
+            f"--data-dir must contain CIFAR-10 as torchvision stores it, cifar-10-batches-py/, got {str(root)!r}, "
+            "where it is missing or incomplete; add --download, or use --dataset folder for a folder of images"
         ) from None
-    return Data(train, test, train.classes, "its own")
+    return Data(train, test, train.classes, "its own split")
 
 
-def load_folders(root: Path, kind: str, decoder: str, fuse: bool) -> Data:
+def load_folders(root: Path, args: Namespace) -> Data:
     """Return images in folders, or packed by ``fastload pack``; without test/ or val/ every fifth is for testing."""
     if not root.is_dir():
         raise FileNotFoundError(2, "No such file or directory")
     train_dir = root / "train" if (root / "train").is_dir() else root
     test_dir = next((root / name for name in ("test", "val") if (root / name).is_dir()), None)
     options: dict[str, Any] = {}
-    if kind == "folder" and not fuse and decoder not in ("auto", "dali"):  # fusion chooses by the loader's argument
-        options["loader"] = fastload.images.Loader(decoder)
-    open_one: Any = ImageFolder if kind == "folder" else fastload.images.PackedImages
-    train, test = open_one(train_dir, **options), open_one(test_dir or train_dir, **options)
+    if args.dataset == "folder" and not args.fuse and args.decoder not in ("auto", "dali"):
+        options["loader"] = fastload.images.Loader(args.decoder)  # with --fuse the DataLoader gets the decoder
+    open_folder: Any = ImageFolder if args.dataset == "folder" else fastload.images.PackedImages
+    train, test = open_folder(train_dir, **options), open_folder(test_dir or train_dir, **options)
     if len(train.classes) < 2 or train.classes != test.classes:
         raise UsageError(
             f"training and testing need the same class folders, two or more, got {train.classes} in "
             f"{str(train_dir)!r} and {test.classes} in {str(test_dir or train_dir)!r}; correct the folders"
         )
     if test_dir is None:
-        return held_out(train, test, train.classes)
+        return _hold_out(train, test, train.classes)
     return Data(train, test, train.classes, f"from {test_dir.name}/")
 
 
-def held_out(train: Dataset[Any], test: Dataset[Any], classes: list[str], channels: int = 3) -> Data:
-    """Return one set for both purposes: images 0, 5, 10, ... are for testing."""
-    order = range(len(train))  # type: ignore[arg-type]
-    kept = [index for index in order if index % 5]
-    return Data(Subset(train, kept), Subset(test, order[::5]), classes, "every fifth", channels)
+def _hold_out(train: Dataset[Any], test: Dataset[Any], classes: list[str], channels: int = 3) -> Data:
+    """Split one dataset: images 0, 5, 10, ... are for testing."""
+    indices = range(len(train))  # type: ignore[arg-type]
+    kept = [index for index in indices if index % 5]
+    return Data(Subset(train, kept), Subset(test, indices[::5]), classes, "every fifth", channels)
 
 
 def with_transform(dataset: Dataset[Any], transform: Callable[[Any], Any]) -> Dataset[Any]:
-    """Return the data set with another transform; it shares the files' names, or the images in memory."""
+    """Return a shallow copy of the dataset that has another transform."""
     twin = copy.copy(dataset)
     if isinstance(twin, Subset):
         twin.dataset = with_transform(twin.dataset, transform)
@@ -142,22 +159,14 @@ def with_transform(dataset: Dataset[Any], transform: Callable[[Any], Any]) -> Da
     return twin
 
 
-def sample_transform(recipe: Recipe, size: int, *, train: bool, dali: bool, resized: bool) -> v2.Compose:
-    """Return what the workers do with each image; with DALI all that is done with it.
-
-    Args:
-        recipe: the crops.
-        size: side of the result, in pixels.
-        train: or test.
-        dali: whether DALI does it, which reads all steps here.
-        resized: whether the images have this size already.
-    """
+def sample_transform(recipe: Recipe, size: int, *, train: bool, dali: bool = False) -> v2.Compose:
+    """Return what the workers do with each image, to images of ``size`` pixels; with DALI all that is done with it."""
     if train and recipe.augment == "resized-crop":
         steps: list[Any] = [v2.RandomResizedCrop(size, scale=(recipe.min_scale, 1.0))]
         if dali and recipe.flip != "none":
             steps.append(v2.RandomHorizontalFlip())
     elif train or recipe.augment != "resized-crop":
-        steps = [] if resized else [v2.Resize((size, size))]
+        steps = [v2.Resize((size, size))]
     else:
         steps = [v2.Resize(recipe.test_resize or size), v2.CenterCrop(size)]
     if dali:
@@ -167,10 +176,10 @@ def sample_transform(recipe: Recipe, size: int, *, train: bool, dali: bool, resi
 
 
 def batch_transform(recipe: Recipe, size: int, num_classes: int, *, train: bool) -> T.Compose:
-    """Return what is done with each batch on the device, each image by parameters of its own."""
-    values = T.ToNormalized(recipe.mean, recipe.std)
+    """Return what is done with each batch on the device, with random parameters for each image."""
+    normalise = T.ToNormalized(recipe.mean, recipe.std)
     if not train:
-        return T.Compose([values])
+        return T.Compose([normalise])
     steps: list[Any] = []
     if recipe.augment == "pad-crop" and recipe.padding:
         steps.append(T.RandomCrop(size, padding=recipe.padding, padding_mode=recipe.padding_mode))  # type: ignore[arg-type]
@@ -178,7 +187,7 @@ def batch_transform(recipe: Recipe, size: int, num_classes: int, *, train: bool)
         steps.append(T.RandomHorizontalFlip() if recipe.flip == "random" else T.AlternatingFlip())
     if recipe.trivial_augment:
         steps.append(T.TrivialAugmentWide(interpolation="bilinear"))
-    steps.append(values)
+    steps.append(normalise)
     if recipe.cutout:
         steps.append(T.Cutout(recipe.cutout))
     if recipe.erasing:
@@ -192,161 +201,100 @@ def batch_transform(recipe: Recipe, size: int, num_classes: int, *, train: bool)
     return T.Compose(steps)
 
 
-def plain_images(data: Data, recipe: Recipe, count: int) -> Tensor:
-    """Return some training images, evenly spread and not augmented, as the network gets them: [N, C, H, W], float32."""
-    transform = sample_transform(recipe, recipe.image_size, train=False, dali=False, resized=False)
-    dataset = with_transform(data.train, transform)
-    total = len(dataset)  # type: ignore[arg-type]
+def sample_images(data: Data, recipe: Recipe, count: int) -> Tensor:
+    """Return some training images, evenly spread, without augmentation, normalised: [N, C, H, W], float32."""
+    dataset = with_transform(data.train, sample_transform(recipe, recipe.image_size, train=False))
     images = []
-    for index in range(0, total, max(1, total // count)):
-        with contextlib.suppress(*_DAMAGED):  # the loader will come to it, name it or replace it
+    for index in range(0, data.num_train, max(1, data.num_train // count)):
+        with contextlib.suppress(*_DAMAGED):  # the loader will report or replace it
             images.append(dataset[index][0])
     if not images:
-        raise UsageError(f"not one of {total} training images can be loaded; correct the files")
-    plain: Tensor = batch_transform(recipe, recipe.image_size, len(data.classes), train=False)(torch.stack(images))
-    return plain
+        raise UsageError(f"none of the {data.num_train} training images can be loaded; correct the files")
+    normalised: Tensor = batch_transform(recipe, recipe.image_size, len(data.classes), train=False)(torch.stack(images))
+    return normalised
 
 
-@dataclass(frozen=True, kw_only=True)
-class Loading:
-    """How batches are loaded: what makes it faster or slower, and changes no batch (but for --fuse and DALI)."""
+def train_loader(args: Namespace, recipe: Recipe, data: Data, world: World, size: int) -> Any:
+    """Return the loader of this rank's images for training, at one image size.
 
-    workers: int
-    worker_method: str
-    fuse: bool
-    decoder: str
-    resident: str | None
-    channels_last: bool
-    seed: int
-    on_error: str = "raise"
-    """What is done with an image that cannot be loaded; replace: in training; it is left out of the test then."""
-    max_errors: int = 100
+    The sampler cuts *global* batches into one part for each rank: the batches, their order and the augmentation are
+    the same for any number of ranks, and all ranks have the same number of steps of full batches (a rank with one step
+    more would wait forever, and a short batch is compiled anew).
 
-    def check(self, name: str, recipe: Recipe) -> None:
-        """Raise :class:`UsageError` for what does not go together."""
-        if name == "digits" and (self.fuse or self.decoder != "auto"):
-            raise UsageError(
-                "the digits are tensors: nothing of them is decoded or fused, got --fuse or --decoder; leave it out"
-            )
-        sizes = (recipe.image_size, recipe.first_image_size or 8, recipe.test_image_size or 8)
-        if name == "digits" and (sizes != (8, 8, 8) or recipe.augment == "resized-crop"):
-            raise UsageError(
-                "the digits have 8 x 8 pixels and stay so; leave out the options of sizes, --augment resized-crop and "
-                "recipes for larger images"
-            )
-        if self.resident is not None and recipe.augment == "resized-crop":
-            raise UsageError(
-                "--resident reads each image once, and --augment resized-crop takes another part of it each time; add "
-                "--augment pad-crop"
-            )
-        if self.resident is not None and self.on_error != "raise":
-            raise UsageError(
-                f"--on-error {self.on_error} decides in each epoch, and --resident reads each image once; leave one out"
-            )
-        if self.decoder not in ("auto", "dali") and (name == "cifar10" or (name == "packed" and not self.fuse)):
-            raise UsageError(
-                f"--decoder {self.decoder} decodes files, and with --fuse packed images, got --dataset {name}; leave "
-                "it out"
-            )
-        if self.decoder != "dali":
-            return
-        impossible = {
-            "--dataset folder": name != "folder",
-            "no --fuse": self.fuse,
-            "no --resident": self.resident is not None,
-            "no --on-error replace": self.on_error != "raise",
-            "--augment none or resized-crop": recipe.augment == "pad-crop",
-            "no --cutout, --erasing or --trivial-augment": bool(
-                recipe.cutout or recipe.erasing or recipe.trivial_augment
-            ),
-            "no --mixup or --cutmix": recipe.mixup > 0 or recipe.cutmix > 0,
-            "no --flip alternating": recipe.flip == "alternating",
-        }
-        if needs := [rule for rule, broken in impossible.items() if broken]:
-            raise UsageError(f"--decoder dali reads, crops and normalises by itself; it needs {', '.join(needs)}")
-
-
-def train_loader(data: Data, recipe: Recipe, size: int, loading: Loading, place: Place) -> Any:
-    """Return this rank's share of the steps of an epoch, at one image size.
-
-    The sampler cuts *global* batches into one piece for each rank: the batches, their order and the augmentation are
-    the same for any number of ranks, and all ranks have equally many steps of full batches (others would wait for a
-    rank that has one more, and a short batch is compiled anew). No list of indices is kept.
-
-    Another size is another loader, with workers of its own: workers that live on have copies of the dataset, and would
-    not hear of a transform that is changed here.
+    Each image size needs a new loader: persistent workers have copies of the dataset, and its transform.
     """
-    dataset = _sized(data.train, recipe, size, loading, train=True)
+    dataset = _at_size(args, recipe, data.train, size, train=True)
     batches = fastload.DistributedBatchSampler(
         dataset,  # type: ignore[arg-type]  # it has a length
         recipe.batch_size,
-        seed=loading.seed,
+        seed=args.seed,
         tail="drop",
-        rank=place.rank,
-        world_size=place.world_size,
+        rank=world.rank,
+        world_size=world.size,
     )
     transform = batch_transform(recipe, size, len(data.classes), train=True)
-    return _loader(dataset, transform, loading, place, loading.on_error, batch_sampler=batches)
+    return _loader(args, dataset, transform, world, args.on_error, batch_sampler=batches)
 
 
-def test_loader(data: Data, recipe: Recipe, loading: Loading, place: Place, batch_size: int) -> Any:
-    """Return this rank's share of the images for testing: of all ranks together each image exactly once.
+def test_loader(args: Namespace, recipe: Recipe, data: Data, world: World) -> Any:
+    """Return the loader of this rank's images for testing; all ranks together test each image exactly once.
 
-    torch's sampler repeats some where they cannot be shared out evenly, and 10,000 images on 3 ranks count as 10,002.
+    (torch's DistributedSampler repeats some images if they cannot be divided evenly.)
     """
     size = recipe.test_image_size or recipe.image_size
-    dataset = _sized(data.test, recipe, size, loading, train=False)
-    share = fastload.DistributedSampler(dataset, place.world_size, place.rank, shuffle=False, tail="short")
+    dataset = _at_size(args, recipe, data.test, size, train=False)
+    sampler = fastload.DistributedSampler(dataset, world.size, world.rank, shuffle=False, tail="short")
     transform = batch_transform(recipe, size, len(data.classes), train=False)
-    # None stands in for another: it would count twice. Ranks may have unequal numbers of batches here.
-    on_error = "skip" if loading.on_error == "replace" else loading.on_error
-    return _loader(dataset, transform, loading, place, on_error, batch_size=batch_size, sampler=share)
+    # Damaged images are skipped, since a replacement would count twice. Ranks may have different numbers of batches.
+    on_error = "skip" if args.on_error == "replace" else args.on_error
+    batch_size = 4 * recipe.batch_size // world.size
+    return _loader(args, dataset, transform, world, on_error, batch_size=batch_size, sampler=sampler)
 
 
-def _sized(dataset: Dataset[Any], recipe: Recipe, size: int, loading: Loading, *, train: bool) -> Dataset[Any]:
-    resized = isinstance(dataset, CIFAR10) and size == 32
-    dali = loading.decoder == "dali"
-    return with_transform(dataset, sample_transform(recipe, size, train=train, dali=dali, resized=resized))
-
-
-def damaged_images(*loaders: Any) -> dict[str, str]:
-    """Return what these loaders could not load, by file, and why."""
-    failed = [one for loader in loaders for one in loader.failed_samples()]
-    return {one.file or f"index {one.index}": f"{one.error}: {one.message}" for one in failed}
+def _at_size(args: Namespace, recipe: Recipe, dataset: Dataset[Any], size: int, *, train: bool) -> Dataset[Any]:
+    if isinstance(dataset, CIFAR10) and size == 32 and recipe.augment != "resized-crop":
+        return with_transform(dataset, v2.Compose([v2.PILToTensor()]))  # it has this size already
+    return with_transform(dataset, sample_transform(recipe, size, train=train, dali=args.decoder == "dali"))
 
 
 def _loader(
-    dataset: Dataset[Any], transform: T.Compose, loading: Loading, place: Place, on_error: str, **sharing: Any
+    args: Namespace, dataset: Dataset[Any], transform: T.Compose, world: World, on_error: str, **sampling: Any
 ) -> Any:
-    workers: dict[str, Any] = {"num_workers": loading.workers, "worker_method": loading.worker_method}
-    workers["persistent_workers"] = loading.workers > 0
+    workers: dict[str, Any] = {"num_workers": args.workers, "worker_method": args.worker_method}
+    workers["persistent_workers"] = args.workers > 0
     try:
-        if loading.decoder == "dali":
+        if args.decoder == "dali":
             from fastload.images.dali import DALILoader
 
-            return DALILoader(dataset, **sharing, **workers, device=place.device)
-        if loading.workers and loading.worker_method == "multiprocessing":
+            return DALILoader(dataset, **sampling, **workers, device=world.device)
+        if args.workers and args.worker_method == "multiprocessing":
             workers["worker_init_fn"] = ignore_signals
-            if place.backend == "nccl" and place.world_size > 1:
-                workers["multiprocessing_context"] = "forkserver"  # NCCL is not safe to fork after it was started
+            if world.device.type == "cuda" and world.size > 1:
+                workers["multiprocessing_context"] = "forkserver"  # a fork after NCCL has started is not safe
         return fastload.DataLoader(
             dataset,
-            **sharing,
+            **sampling,
             **workers,
-            device=place.device,
+            device=world.device,
             batch_transform=transform,
-            channels_last=loading.channels_last,
-            resident=loading.resident,  # type: ignore[arg-type]
-            fuse=loading.fuse,
+            channels_last=args.channels_last,
+            resident=args.resident,
+            fuse=args.fuse,
             on_error=on_error,  # type: ignore[arg-type]
-            max_errors=loading.max_errors,
-            decoder="auto" if loading.decoder == "auto" or not loading.fuse else loading.decoder,  # type: ignore[arg-type]
+            max_errors=args.max_errors,
+            decoder=args.decoder if args.fuse else "auto",
         )
     except fastload.ConfigError as error:
         raise UsageError(str(error)) from None
 
 
+def damaged_images(*loaders: Any) -> dict[str, str]:
+    """Return the images that these loaders could not load, by file, and why."""
+    failed = [one for loader in loaders for one in loader.failed_samples()]
+    return {one.file or f"index {one.index}": f"{one.error}: {one.message}" for one in failed}
+
+
 def hashes_of(images: Tensor) -> list[str]:
-    """Return a hash of each image of a batch as the network gets it: which sample it is, and how it was augmented."""
+    """Return a hash of each image of a batch: it tells which sample it is, and how it was augmented."""
     rows = images.detach().float().cpu().contiguous()
     return [hashlib.blake2b(row.numpy().tobytes(), digest_size=8).hexdigest() for row in rows]

@@ -1,8 +1,7 @@
 """The networks, by name: images [N, C, H, W] -> scores [N, classes].
 
-For images of 32 x 32: ``small``, ``proxy``, ``airbench``, ``resnet18-cifar``, ``mobilenetv2-cifar``; ``small`` also for
-8 x 8. For ImageNet torchvision's ``resnet18`` and ``resnet50``. With ``norm="none"`` there is no batch normalisation,
-and the convolutions have biases.
+For images of 32 x 32: ``small`` (also 8 x 8), ``proxy``, ``airbench``, ``resnet18-cifar``, ``mobilenetv2-cifar``. For
+ImageNet: torchvision's ``resnet18`` and ``resnet50``. ``norm="none"``: biases in place of batch normalisation.
 """
 
 from __future__ import annotations
@@ -16,17 +15,15 @@ from torch import Tensor, nn
 from .errors import UsageError
 from .recipe import Recipe
 
-# c channels, k side of a kernel.
-
 
 def conv_norm(inputs: int, outputs: int, k: int, norm: str, *, stride: int = 1, groups: int = 1) -> list[nn.Module]:
-    """Return a convolution that keeps the image's size (but for the stride), and its normalisation if there is one."""
+    """Return a padded convolution with a k x k kernel, and its batch normalisation if ``norm`` is ``"batch"``."""
     convolution = nn.Conv2d(inputs, outputs, k, stride=stride, padding=k // 2, groups=groups, bias=norm == "none")
     return [convolution] if norm == "none" else [convolution, nn.BatchNorm2d(outputs)]
 
 
 def small(channels: int, num_classes: int, norm: str) -> nn.Module:
-    """Three stages of two convolutions; each stage halves the image, which must have 8 x 8 pixels at least."""
+    """Return three stages of two convolutions; each halves the image, which must be at least 8 x 8."""
     layers: list[nn.Module] = []
     for inputs, outputs in [(channels, 16), (16, 32), (32, 64)]:
         layers += [*conv_norm(inputs, outputs, 3, norm), nn.ReLU()]
@@ -36,41 +33,41 @@ def small(channels: int, num_classes: int, norm: str) -> nn.Module:
 
 
 class Scaled(nn.Module):
-    """A product with a constant: scores that are large at the start saturate the softmax."""
+    """Multiplies the scores by a constant: large scores at the start saturate the softmax."""
 
     def __init__(self, factor: float) -> None:
         super().__init__()
         self.factor = factor
 
     def forward(self, scores: Tensor) -> Tensor:
-        """Return the product."""
+        """Scale the scores."""
         return scores * self.factor
 
 
-class Largest(nn.Module):
-    """The largest value of each channel: [N, C, H, W] -> [N, C].
+class GlobalMaxPool(nn.Module):
+    """The maximum of each channel: [N, C, H, W] -> [N, C].
 
-    ``nn.AdaptiveMaxPool2d(1)`` gives the same, and its backward pass on GPUs is refused in deterministic mode.
+    Unlike the backward pass of ``nn.AdaptiveMaxPool2d(1)``, its own is allowed on GPUs in deterministic mode.
     """
 
     def forward(self, images: Tensor) -> Tensor:
-        """Return the values."""
+        """Pool the images."""
         return images.amax(dim=(2, 3))
 
 
 class Whitened(nn.Module):
-    """A network in the manner of airbench94: a whitening layer, three blocks of two convolutions, a linear layer.
+    """The network of airbench94: a whitening layer, three blocks of two convolutions, a linear layer.
 
-    What makes it fast to train: the first layer's weights are not learnt (:meth:`whiten`); convolutions begin as the
-    identity; batch normalisation has no factors and quick averages; GELU; the scores are scaled down.
+    It trains fast because the first layer's weights are fixed (:meth:`whiten`), convolutions start as the identity,
+    batch normalisation has no scale and a high momentum, and the scores are scaled down.
 
-    One number is another: batch normalisation's eps is torch's 1e-5, not 1e-12. Of a channel that is constant, as all
-    are in a batch of white images, 1e-12 leaves rounding times a million, layer after layer: the next step is NaN.
+    One difference: the eps of batch normalisation is torch's 1e-5, not 1e-12. In a batch of white images all channels
+    are constant, and with 1e-12 rounding errors grow a million times in each layer: the next step is NaN.
 
     Args:
         widths: channels of the three blocks: 64, 256, 256 in airbench94, 32, 64, 64 in its proxy.
-        channels: of the images, whose sides are 9 pixels at least.
-        num_classes: how many scores.
+        channels: of the images, whose sides must be at least 9 pixels.
+        num_classes: number of scores.
         norm: ``"batch"`` or ``"none"``.
 
     Source: Jordan, "94 % on CIFAR-10 in 3.29 seconds on a single GPU" (2024), arXiv 2404.00498, section 3.
@@ -87,7 +84,7 @@ class Whitened(nn.Module):
             layers += [self._convolution(inputs, width, norm), nn.MaxPool2d(2), *self._norm(width, norm), nn.GELU()]
             layers += [self._convolution(width, width, norm), *self._norm(width, norm), nn.GELU()]
             inputs = width
-        self.layers = nn.Sequential(*layers, Largest())
+        self.layers = nn.Sequential(*layers, GlobalMaxPool())
         self.head = nn.Sequential(nn.Linear(inputs, num_classes, bias=False), Scaled(1 / 9))
 
     @property
@@ -114,11 +111,11 @@ class Whitened(nn.Module):
 
     @torch.no_grad()
     def whiten(self, images: Tensor, eps: float = 5e-4) -> None:
-        """Set the first layer: the 2 x 2 patches of images, projected to their principal axes and scaled to variance 1.
+        """Set the first layer's weights: they project 2 x 2 patches to principal axes of variance 1.
 
         Args:
-            images: [N, C, H, W], float, as the network gets them in training; some thousands are enough.
-            eps: added to the variances, against axes that have none.
+            images: [N, C, H, W], float, normalised; a few thousand are enough.
+            eps: added to the variances, which may be 0.
         """
         whitening = self.whitening
         patches = images.unfold(2, 2, 1).unfold(3, 2, 1).permute(0, 2, 3, 1, 4, 5).flatten(3).flatten(0, 2)
@@ -135,24 +132,24 @@ class Whitened(nn.Module):
 
 
 class Residual(nn.Module):
-    """Layers, and a way past them; both are added."""
+    """Layers and a shortcut, whose outputs are added."""
 
-    def __init__(self, layers: list[nn.Module], past: list[nn.Module], *, relu: bool) -> None:
+    def __init__(self, layers: list[nn.Module], shortcut: list[nn.Module], *, relu: bool) -> None:
         super().__init__()
         self.layers = nn.Sequential(*layers)
-        self.past = nn.Sequential(*past)
+        self.past = nn.Sequential(*shortcut)
         self.last = nn.ReLU() if relu else nn.Identity()
 
     def forward(self, images: Tensor) -> Tensor:
-        """Return what both ways together give."""
+        """Return the sum."""
         out: Tensor = self.last(self.layers(images) + self.past(images))
         return out
 
 
 def resnet18_cifar(channels: int, num_classes: int, norm: str) -> nn.Module:
-    """ResNet-18 for small images: the first layer keeps their size, and nothing is pooled before the end.
+    """Return ResNet-18 for small images: the first layer has no stride, and there is no max pooling.
 
-    Source: He et al., "Deep residual learning for image recognition" (2016), with this first layer in section 4.2.
+    Source: He et al., "Deep residual learning for image recognition" (2016), section 4.2.
     """
     layers: list[nn.Module] = [*conv_norm(channels, 64, 3, norm), nn.ReLU()]
     inputs = 64
@@ -161,17 +158,17 @@ def resnet18_cifar(channels: int, num_classes: int, norm: str) -> nn.Module:
             main = [*conv_norm(inputs, outputs, 3, norm, stride=stride), nn.ReLU()]
             main += conv_norm(outputs, outputs, 3, norm)
             same = stride == 1 and inputs == outputs
-            past = [] if same else conv_norm(inputs, outputs, 1, norm, stride=stride)
-            layers.append(Residual(main, past, relu=True))
+            shortcut = [] if same else conv_norm(inputs, outputs, 1, norm, stride=stride)
+            layers.append(Residual(main, shortcut, relu=True))
             inputs = outputs
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(inputs, num_classes))
 
 
 def mobilenetv2_cifar(channels: int, num_classes: int, norm: str) -> nn.Module:
-    """MobileNetV2 for small images: three of its five halvings, and a way past every block of stride 1.
+    """Return MobileNetV2 for small images: three of its five strides, and a shortcut around every block of stride 1.
 
-    Where the number of channels changes, that way is a 1 x 1 convolution: the variant whose accuracies on CIFAR-10 are
-    published.
+    If the number of channels changes, the shortcut is a 1 x 1 convolution; the published accuracies on CIFAR-10 are of
+    this variant.
 
     Source: Sandler et al., "MobileNetV2: inverted residuals and linear bottlenecks" (2018), table 2.
     """
@@ -191,15 +188,15 @@ def mobilenetv2_cifar(channels: int, num_classes: int, norm: str) -> nn.Module:
             block = [*conv_norm(inputs, width, 1, norm), nn.ReLU()]
             block += [*conv_norm(width, width, 3, norm, stride=stride, groups=width), nn.ReLU()]
             block += conv_norm(width, outputs, 1, norm)
-            past = [] if inputs == outputs else conv_norm(inputs, outputs, 1, norm)
-            layers.append(Residual(block, past, relu=False) if stride == 1 else nn.Sequential(*block))
+            shortcut = [] if inputs == outputs else conv_norm(inputs, outputs, 1, norm)
+            layers.append(Residual(block, shortcut, relu=False) if stride == 1 else nn.Sequential(*block))
             inputs = outputs
     layers += [*conv_norm(inputs, 1280, 1, norm), nn.ReLU()]
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(1280, num_classes))
 
 
 class Blurred(nn.Module):
-    """A convolution with a stride, and before it a blur, [1, 2, 1] / 4 along both sides, so that it skips less.
+    """A convolution with a stride after a blur, [1, 2, 1] / 4 in both directions, against aliasing.
 
     Source: Zhang, "Making convolutional networks shift-invariant again" (2019), as ffcv-imagenet's recipes have it.
     """
@@ -213,7 +210,7 @@ class Blurred(nn.Module):
         self.register_buffer("kernel", kernel, persistent=False)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Return what the convolution makes of the blurred images."""
+        """Blur and convolve."""
         kernel = self.kernel.to(images.dtype)
         blurred = nn.functional.conv2d(images, kernel, padding=1, groups=len(kernel))
         out: Tensor = self.convolution(blurred)
@@ -221,7 +218,7 @@ class Blurred(nn.Module):
 
 
 def blur_strides(network: nn.Module) -> None:
-    """Put a blur before each convolution with a stride, but for those of the image itself."""
+    """Put a blur before each convolution with a stride, except the first layer."""
     for name, layer in list(network.named_children()):
         if isinstance(layer, nn.Conv2d) and max(layer.stride) > 1 and layer.in_channels > 4:
             setattr(network, name, Blurred(layer))
@@ -233,10 +230,10 @@ MODELS = ("small", "proxy", "airbench", "resnet18-cifar", "mobilenetv2-cifar", "
 
 
 def build_network(name: str, channels: int, num_classes: int, norm: str = "batch", *, blur: bool = False) -> nn.Module:
-    """Return a network by its name, and with a blur before its strides if that is wanted.
+    """Return a network by its name; ``blur``: with a blur before its strides.
 
     Raises:
-        UsageError: there is none of that name, or not with this normalisation or these channels.
+        UsageError: the name is unknown, or does not allow this normalisation or number of channels.
     """
     network = _plain_network(name, channels, num_classes, norm)
     if blur:
@@ -252,30 +249,30 @@ def _plain_network(name: str, channels: int, num_classes: int, norm: str) -> nn.
     if name in widths:
         return Whitened(widths[name], channels, num_classes, norm)
     if name not in MODELS:
-        raise UsageError(f"--model must be one of {', '.join(MODELS)}, got {name}; correct it")
+        raise UsageError(f"--model must be one of {', '.join(MODELS)}, got {name}")
     if norm != "batch" or channels != 3:
         raise UsageError(
-            f"{name} is torchvision's: it has batch normalisation and takes images of 3 channels, got --norm {norm} "
-            f"and {channels} channels; take another --model"
+            f"--model {name} is torchvision's, with batch normalisation and 3 channels, got --norm {norm} and "
+            f"{channels} channels; use another --model"
         )
     import torchvision.models
 
-    # The last factor of each block begins at 0, so that blocks begin as the identity: 0.2 to 0.3 % in ImageNet
+    # The last scale of each block starts at 0, so that blocks start as the identity: 0.2 to 0.3 % on ImageNet
     # (Goyal et al., "Accurate, large minibatch SGD", 2017, section 5.1).
     network: nn.Module = getattr(torchvision.models, name)(num_classes=num_classes, zero_init_residual=True)
     return network
 
 
 def parameter_groups(network: nn.Module, recipe: Recipe) -> list[dict[str, Any]]:
-    """Return the optimizer's groups: weights of two dimensions and more, and the rest: biases and normalisation.
+    """Return the optimizer's groups: parameters of two dimensions or more, and the rest (biases, normalisation).
 
-    They are told apart by dimensions, not by names: those of normalisation inside of a shortcut are often named
-    otherwise. The product of learning rate and weight decay stays, whatever the factor. The bias of a whitening layer
-    is neither: it learns at the weights' rate, and in the first epochs only.
+    They are distinguished by dimensions, since names differ between networks. The product of learning rate and weight
+    decay does not depend on ``bias_lr_factor``. The bias of a whitening layer is a third group: it has the weights'
+    learning rate, and is trained in the first epochs only.
     """
     whitening = network.whitening.bias if isinstance(network, Whitened) else None
-    learnt = [one for one in network.parameters() if one.requires_grad and one is not whitening]
-    weights, rest = [one for one in learnt if one.ndim > 1], [one for one in learnt if one.ndim <= 1]
+    trained = [one for one in network.parameters() if one.requires_grad and one is not whitening]
+    weights, rest = [one for one in trained if one.ndim > 1], [one for one in trained if one.ndim <= 1]
     factor = recipe.bias_lr_factor
     groups: list[dict[str, Any]] = [
         {"params": weights, "peak": recipe.lr, "weight_decay": recipe.weight_decay},
@@ -288,13 +285,12 @@ def parameter_groups(network: nn.Module, recipe: Recipe) -> list[dict[str, Any]]
 
 
 def set_learning_rates(groups: list[dict[str, Any]], factor: float, epoch: int) -> None:
-    """Set the learning rates of a step: the factor times each group's highest, and 0 where it learns no longer.
+    """Set the learning rates of a step: the factor times each group's peak, and 0 after the group's last epoch.
 
-    The gradient of what learns no longer is worked out all the same: DistributedDataParallel waits for all that it was
-    made with.
+    (Its gradient is still computed: DistributedDataParallel waits for all parameters that it was created with.)
 
     Args:
-        groups: of the optimizer, made by :func:`parameter_groups`.
+        groups: of the optimizer, from :func:`parameter_groups`.
         factor: see :func:`~.schedule.lr_factor`.
         epoch: of the step, from 0.
     """

@@ -4,6 +4,12 @@ In: the inputs of a batch, by name, in a :class:`Ticket`. Out: tensors in that t
 place. A pipeline that has failed is not used again: what was under way in it is done once more in another one.
 
 DALI itself is imported where a pipeline is made.
+
+NOTE [Outputs and executors]
+Batches are scheduled before others have come out, and outputs are taken without a copy. DALI's dynamic executor, the
+default since DALI 2.0, has no bound on the first, and its outputs own their memory. The others block in the second
+``schedule_run``, and use the memory of outputs again behind ``release_outputs``; so they are refused. ``share_outputs``
+is given no stream: it returns when all work on the outputs is done, so that any stream may read them at once.
 """
 
 from __future__ import annotations
@@ -141,6 +147,9 @@ class Running:
         factory: what ``@pipeline_def`` made.
         options: its keyword arguments.
 
+    Raises:
+        ConfigError: it takes nothing from the loader, or has an executor that cannot be used.
+
     Tickets that nobody holds any more come out and are dropped.
     """
 
@@ -153,6 +162,11 @@ class Running:
                 "least source('file')"
             )
         self._names = list(declared)
+        if not getattr(self._pipeline, "exec_dynamic", False):
+            raise ConfigError(
+                "DALILoader needs DALI's dynamic executor, the default since DALI 2.0, and this pipeline has another; "
+                "leave exec_dynamic, exec_async, exec_pipelined and exec_separated out of pipeline_def, or update DALI"
+            )
         self._queue: deque[tuple[weakref.ref[Ticket], dict[str, Any]]] = deque()
         self.torn = False
         """Whether it has failed, or was interrupted in between."""

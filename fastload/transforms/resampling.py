@@ -128,8 +128,9 @@ def resample(
     Tolerance, against :func:`resize_boxes`: for floats, computed in float32 or float64, what rounding leaves, 1e-5 and
     1e-12 times the largest value; in half precision one unit in the last place. For uint8 the columns' result is
     rounded to whole levels before the rows are weighted, as torch's integer kernel does it: one level remains in a few
-    pixels, and two, very rarely, in "bicubic". torchvision on CUDA does not round in between and may be one level off,
-    in "bicubic", where rounding also clips, by more. For uint8 this holds where products of matrices may be in TF32 or
+    pixels. Where both sums lie halfway between levels, which happens in small images, it is two, once in some 40,000 of
+    them, and may be three in "bicubic". torchvision on CUDA does not round in between and may be one level off, in
+    "bicubic", where rounding also clips, by more. For uint8 this holds where products of matrices may be in TF32 or
     bfloat16 too (:func:`_parts`); floats have TF32's precision then, 1e-3. The library that multiplies may choose
     another order of summation for another size of the batch: then the last place depends on it. Infinities and NaN
     spread to the whole row and column, also from outside the box.

@@ -3,6 +3,7 @@
 import collections
 import functools
 import itertools
+import warnings
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from contract_harness import (
     each_kind,
     epochs,
     generator,
+    outcome,
     run_case,
     subject_class,
     with_workers,
@@ -43,10 +45,50 @@ from contract_samples import (
 from torch.utils.data import Dataset, default_collate
 from torch.utils.data._utils.collate import collate, default_collate_fn_map
 
+from fastload.layout import learn
 
-@each_kind
-@pytest.mark.parametrize("name", [name for name in SAMPLES if name not in HANGS_TORCH_WHEN_COLLATED])
-def test_default_collation_of_every_kind_of_sample(name, workers):
+
+def _batches(name: str) -> str:
+    """Return how batches of a kind come from workers: as "rows" of one layout, "whole" or as it happens ("other")."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        samples = [SAMPLES[name](index) for index in range(6)]
+        layouts = [learn(sample) for sample in samples]
+        collates = not isinstance(outcome(default_collate, samples), Raised)
+    if name in DEPENDS_ON_WORKERS | FAILS_IN_TORCHS_WORKERS | MIXED_DTYPES:
+        return "other"
+    if all(isinstance(layout, str) for layout in layouts):
+        return "whole"
+    return "rows" if collates and all(layout == layouts[0] for layout in layouts) else "other"
+
+
+COLLATED = [name for name in SAMPLES if name not in HANGS_TORCH_WHEN_COLLATED]
+_HOW = {name: _batches(name) for name in COLLATED}
+ROWS, WHOLE, OTHERS = ([name for name in COLLATED if _HOW[name] == how] for how in ("rows", "whole", "other"))
+# Four times in a row a loader learns another layout, before it gives layouts up.
+COLLATED_TOGETHER = [ROWS[start : start + 5] for start in range(0, len(ROWS), 5)]
+COLLATED_TOGETHER += [WHOLE[start : start + 15] for start in range(0, len(WHOLE), 15)]
+
+
+@pytest.mark.parametrize("name", COLLATED)
+def test_default_collation_of_every_kind_of_sample(name):
+    assert_same_as_torch(lambda load: epochs(load(SamplesOfKind(name), batch_size=3)))
+
+
+@with_workers(TWO, TWO_THREADS)
+@pytest.mark.parametrize("names", COLLATED_TOGETHER, ids=lambda names: names[0])
+def test_default_collation_in_workers(names, workers):
+    def case(load):
+        # Eight batches of a kind: more than are under way when its layout is learnt.
+        dataset = SamplesOfManyKinds(names, per_kind=24)
+        return _by_kind(names, consume(iter(load(dataset, batch_size=3))), per_kind=8)
+
+    assert_same_as_torch(case, workers)
+
+
+@with_workers(TWO, TWO_THREADS)
+@pytest.mark.parametrize("name", OTHERS)
+def test_default_collation_in_workers_of_samples_that_change_or_cannot_be_collated(name, workers):
     def case(load):
         return epochs(load(SamplesOfKind(name), batch_size=3))
 
@@ -56,7 +98,7 @@ def test_default_collation_of_every_kind_of_sample(name, workers):
         return
     # In threads torch's two answers, as in its workers and as without them, are equally right; and so is the second
     # in processes, where the first is an accident of collating into shared memory.
-    if (workers.threads and name in DEPENDS_ON_WORKERS) or (workers.count and name in FAILS_IN_TORCHS_WORKERS):
+    if (workers.threads and name in DEPENDS_ON_WORKERS) or name in FAILS_IN_TORCHS_WORKERS:
         assert_same_as_torch(case, workers, or_reference=INLINE, view=without_messages)
     else:
         assert_same_as_torch(case, workers)

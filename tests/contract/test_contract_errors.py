@@ -50,13 +50,29 @@ from contract_harness import (
 from torch.utils.data import Dataset
 
 
-@each_kind
 @pytest.mark.parametrize("failure", FAILURES)
-def test_an_exception_of_the_dataset_keeps_its_class_and_text(failure, workers):
+def test_an_exception_of_the_dataset_keeps_its_class_and_text(failure):
     def case(load):
         return epochs(load(Failing(at=[4], failure=failure), batch_size=3))
 
-    assert_same_as_torch(case, workers)
+    assert_same_as_torch(case)
+
+
+class _FailingInTurn(Dataset):
+    """Every fourth sample fails, each in another way."""
+
+    def __len__(self):
+        return 4 * len(FAILURES)
+
+    def __getitem__(self, index):
+        if index % 4 == 3:
+            list(FAILURES.values())[index // 4]()
+        return torch.tensor([index])
+
+
+@several
+def test_exceptions_of_the_dataset_of_every_class_in_turn(workers):
+    assert_same_as_torch(lambda load: epochs(load(_FailingInTurn(), batch_size=2)), workers)
 
 
 @several
@@ -142,11 +158,23 @@ class _CollateFailing:
         return batch
 
 
-@each_kind
 @pytest.mark.parametrize("failure", FAILURES)
-def test_an_exception_of_the_collate_function_keeps_its_class_and_text(failure, workers):
+def test_an_exception_of_the_collate_function_keeps_its_class_and_text(failure):
     def case(load):
         return epochs(load(Indices(9), batch_size=2, collate_fn=_CollateFailing(4, failure)))
+
+    assert_same_as_torch(case)
+
+
+@each_kind
+def test_exceptions_of_the_collate_function_of_every_class_in_turn(workers):
+    def collate(batch):
+        if batch[0] % 4 == 0:
+            list(FAILURES.values())[batch[0] // 4]()
+        return batch
+
+    def case(load):
+        return epochs(load(Indices(4 * len(FAILURES)), batch_size=2, collate_fn=collate))
 
     assert_same_as_torch(case, workers)
 
@@ -463,23 +491,6 @@ def test_warnings_that_are_errors_do_not_reach_a_worker_by_themselves(workers):
 
     def case(load):
         return epochs(load(Warning_()))
-
-    assert_same_as_torch(case, workers)
-
-
-@several
-def test_a_dataset_that_fails_in_every_way_in_turn(workers):
-    class Changing(Dataset):
-        def __len__(self):
-            return 4 * len(FAILURES)
-
-        def __getitem__(self, index):
-            if index % 4 == 3:
-                list(FAILURES.values())[index // 4]()
-            return torch.tensor([index])
-
-    def case(load):
-        return epochs(load(Changing(), batch_size=2))
 
     assert_same_as_torch(case, workers)
 

@@ -227,7 +227,7 @@ SAMPLERS: dict[str, Any] = {
 }
 
 
-@each_kind_kept
+@with_workers(INLINE, TWO_PERSISTENT)  # samplers are read in this process, whatever the workers are
 @pytest.mark.parametrize("name", SAMPLERS)
 def test_a_sampler_gives_the_same_batches_in_two_epochs(name, workers):
     def case(load):

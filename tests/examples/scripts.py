@@ -1,6 +1,6 @@
-"""Scripts of examples/, run as a user runs them, or as torchrun would run them but without its start-up time.
+"""Run the scripts of examples/ as a user does, or as torchrun does but without its start-up time.
 
-In: the name of a script and its arguments. Out: what it wrote. Nothing outlives its time limit.
+In: a script and its arguments. Out: what it printed. Every run has a time limit.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PARALLELISM = Path("examples/parallelism")
 
 
 def run(*arguments: str | Path, limit_s: float = 100.0) -> str:
-    """Run Python from the top of the repository and return its standard output; fail unless it ends with status 0."""
+    """Run Python from the top of the repository and return its standard output; it must exit with 0."""
     command = [sys.executable, *map(str, arguments)]
     with subprocess.Popen(
         command,
@@ -34,26 +34,25 @@ def run(*arguments: str | Path, limit_s: float = 100.0) -> str:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        start_new_session=True,  # so that its ranks can be ended with it
+        start_new_session=True,  # so that its ranks can be killed with it
     ) as process:
         try:
             out, err = process.communicate(timeout=limit_s)
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             out, err = process.communicate()
-            pytest.fail(f"{command} did not end within {limit_s} s:\n{out}\n{err}")
-    assert process.returncode == 0, f"{command} ended with status {process.returncode}:\n{out}\n{err}"
+            pytest.fail(f"{command} did not exit within {limit_s} s:\n{out}\n{err}")
+    assert process.returncode == 0, f"{command} exited with {process.returncode}:\n{out}\n{err}"
     return out
 
 
 def run_as_torchrun(script: Path, *arguments: str, folder: Path, num_ranks: int = 2, threads: int = 1) -> list[str]:
-    """Run a script in ranks that have torchrun's variables, and return what each printed.
+    """Run a script in ranks with torchrun's environment variables, and return what each printed.
 
-    The ranks are forked from a process that has imported torch already: some milliseconds, where torchrun and its ranks
-    take five seconds to start on two cores.
+    The ranks are forked from a process that has imported torch: this takes milliseconds, torchrun takes five seconds.
     """
     with socket.socket() as reserved:
-        # Bound and not listening: nobody else is given this port, and rank 0 can listen on it all the same.
+        # Bound but not listening: no other process gets this port, and rank 0 can still listen on it.
         reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         reserved.bind(("127.0.0.1", 0))
         environment = {
@@ -75,11 +74,11 @@ def _as_script(
     sys.argv = [str(script), *arguments]
     sys.path.insert(0, str(script.parent))
     written = folder / f"output-of-rank-{rank}"
-    leaving.end_process = sys.exit  # instead of the process's end: this rank has to report
+    leaving.end_process = sys.exit  # instead of os._exit: this rank must return its output
     with written.open("w") as output, contextlib.redirect_stdout(output):
         try:
             runpy.run_path(str(script), run_name="__main__")
-        except SystemExit as ended:
-            if ended.code:
+        except SystemExit as exited:
+            if exited.code:
                 raise
     return written.read_text()

@@ -1,10 +1,13 @@
-"""A rank that has left its group ends with the status that it asked for, whatever its other threads do."""
+"""A rank that has left its process group exits with its own status, whatever its other threads do."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from scripts import REPOSITORY, run
+
+pytestmark = pytest.mark.slow
 
 RANKS = '''
 import atexit, os, sys, threading, time
@@ -13,14 +16,14 @@ from leaving import leave, run_rank
 
 
 class Finalised:
-    """Python destroys it while it finalises, when it ends all other threads that want its lock."""
+    """Destroyed while the interpreter is finalised, which ends all other threads that wait for the GIL."""
 
     def __init__(self, store):
         self.store = store
 
     def __del__(self, sleep=time.sleep):
         self.store.set("go", "")
-        sleep(20)  # in which the thread is back from the store, and is ended inside C++: SIGABRT
+        sleep(20)  # meanwhile the thread returns from the store, and is ended inside C++: SIGABRT
 
 
 def be_rank(ending):
@@ -48,7 +51,7 @@ for ending in (lambda: None, lambda: sys.exit(3), lambda: sys.exit("a reason"), 
 '''
 
 
-def test_a_rank_ends_with_its_own_status_while_a_thread_is_in_cpp(tmp_path: Path) -> None:
+def test_a_rank_exits_with_its_own_status_while_a_thread_is_in_cpp(tmp_path: Path) -> None:
     script = tmp_path / "ranks.py"
     script.write_text(f"import sys\nsys.path.append({str(REPOSITORY / 'examples')!r})\n{RANKS}")
     statuses = [0, 3, 1, 1]

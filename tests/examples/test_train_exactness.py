@@ -1,10 +1,9 @@
-"""The loop beside a plain one; what is tested, and how it is counted, whatever the ranks; and the log."""
+"""The loop against a plain one; what is tested and how it is counted on any number of ranks; and the log."""
 
 from __future__ import annotations
 
 import copy
 import re
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +11,10 @@ import pytest
 import torch
 from torch import nn
 from training import checkpoint
-from training.data import Loading, batch_transform, load_digits, train_loader
+from training.data import batch_transform, load_digits, train_loader
+from training.distributed import World
 from training.models import build_network
-from training.processes import Place
+from training.options import parse_arguments
 from training.recipe import RECIPES
 from trainings import EXAMPLES, Training
 
@@ -28,20 +28,17 @@ def state_in(folder: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("precision", ["fp32", "fp16"])
-def test_the_loop_takes_the_steps_of_a_plain_one(tmp_path: Path, precision: str) -> None:
+def test_the_loop_makes_the_steps_of_a_plain_one(tmp_path: Path, precision: str) -> None:
     numbers: dict[str, Any] = {"epochs": 1, "batch_size": 48, "mixup": 0.4, "cutmix": 1.0, "label_smoothing": 0.2}
     numbers |= {"ema_decay": 0.7, "clip_norm": 0.05, "norm": "none"}
     words = [word for name, value in numbers.items() for word in (f"--{name.replace('_', '-')}", str(value))]
     words += ["--limit-batches", "4", "--workers", "0", "--micro-batch-size", "20", "--precision", precision]
     with Training(tmp_path, *words, "--out", str(tmp_path)) as training:
         training.finish()
-    found, told = state_in(tmp_path), training.told("step")
+    found, logged = state_in(tmp_path), training.logged("step")
 
-    recipe = replace(RECIPES["digits"], **numbers)
-    loading = Loading(
-        workers=0, worker_method="thread", fuse=False, decoder="auto", resident=None, channels_last=False, seed=0
-    )
-    batches = train_loader(load_digits(), recipe, 8, loading, Place(0, 1, 0, 1, torch.device("cpu"), "gloo"))
+    args, recipe = parse_arguments(RECIPES, words)
+    batches = train_loader(args, recipe, load_digits(), World(), 8)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         network = build_network("small", 1, 10, "none")
@@ -49,7 +46,7 @@ def test_the_loop_takes_the_steps_of_a_plain_one(tmp_path: Path, precision: str)
     optimizer = torch.optim.SGD(network.parameters(), 0.1, momentum=0.9, nesterov=True, weight_decay=5e-4)
     close = 1e-4 if precision == "fp32" else 0.02
     for step, (images, mixed) in zip(range(4), batches, strict=False):
-        optimizer.param_groups[0]["lr"] = told[step]["lr"]
+        optimizer.param_groups[0]["lr"] = logged[step]["lr"]
         targets = 0.8 * mixed + 0.2 / 10
         loss = -(targets * network(images).log_softmax(dim=1)).sum(dim=1).mean()
         optimizer.zero_grad()
@@ -58,15 +55,15 @@ def test_the_loop_takes_the_steps_of_a_plain_one(tmp_path: Path, precision: str)
         optimizer.step()
         for mean, value in zip(average.parameters(), network.parameters(), strict=True):
             mean.data = value.detach().clone() if step == 0 else 0.7 * mean.data + 0.3 * value.detach()
-        assert told[step]["loss"] == pytest.approx(loss.item(), rel=close)
-    assert [one["lr"] for one in told] == pytest.approx([0.1, 0.075, 0.05, 0.025])  # in a line to 0
+        assert logged[step]["loss"] == pytest.approx(loss.item(), rel=close)
+    assert [one["lr"] for one in logged] == pytest.approx([0.1, 0.075, 0.05, 0.025])  # linearly to 0
     assert [group["lr"] for group in found["optimizer"]["param_groups"]] == pytest.approx([0.025] * 2)
     for name, module in (("model", network), ("average", average)):
-        begun, ours, plain = (
+        initial_weights, ours, plain = (
             torch.cat([value.flatten() for value in values.values()])
             for values in (initial, found[name], module.state_dict())
         )
-        assert (ours - plain).norm() < close * (plain - begun).norm(), name
+        assert (ours - plain).norm() < close * (plain - initial_weights).norm(), name
 
 
 @pytest.fixture(scope="module")
@@ -75,10 +72,10 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[dict[s
     folder = tmp_path_factory.mktemp("trained")
     with Training(folder, *RUN, "--peak-tflops", "1", "--out", str(folder), ranks=2) as training:
         training.finish()
-        return folder, training.told()
+        return folder, training.logged()
 
 
-def counted_in_one_go(weights: dict[str, torch.Tensor]) -> tuple[int, float]:
+def count_in_one_batch(weights: dict[str, torch.Tensor]) -> tuple[int, float]:
     """Return how many test images a plain network with these weights classifies correctly, and its mean loss."""
     data = load_digits().test
     images, labels = zip(*(data[index] for index in range(len(data))), strict=True)  # type: ignore[arg-type]
@@ -90,48 +87,48 @@ def counted_in_one_go(weights: dict[str, torch.Tensor]) -> tuple[int, float]:
     return int((scores.argmax(dim=1) == labels).sum()), float(nn.functional.cross_entropy(scores, labels))
 
 
-def test_the_average_is_tested_and_saved_as_a_plain_network(trained: tuple[Path, list[dict[str, Any]]]) -> None:
-    folder, told = trained
+def test_the_moving_average_is_tested_and_saved_as_a_plain_network(trained: tuple[Path, list[dict[str, Any]]]) -> None:
+    folder, logged = trained
     state = state_in(folder)
     assert state["average"].keys() == state["model"].keys()
-    (epoch,) = (one for one in told if one["kind"] == "epoch")
-    correct, loss = counted_in_one_go(state["average"])
+    (epoch,) = (one for one in logged if one["kind"] == "epoch")
+    correct, loss = count_in_one_batch(state["average"])
     assert (epoch["test_correct"], epoch["test_images"]) == (correct, 360)
     assert epoch["test_accuracy"] == correct / 360
     assert epoch["test_loss"] == pytest.approx(loss, rel=1e-5)
-    assert abs(counted_in_one_go(state["model"])[1] - loss) > 1e-3
+    assert abs(count_in_one_batch(state["model"])[1] - loss) > 1e-3
 
 
 @pytest.mark.parametrize("ranks", [1, 7])
-def test_ranks_that_the_images_do_not_divide_by_count_each_image_once(
+def test_each_image_counts_once_also_if_the_ranks_do_not_divide_their_number(
     trained: tuple[Path, list[dict[str, Any]]], tmp_path: Path, ranks: int
 ) -> None:
-    folder, told = trained
-    (of_two,) = (one for one in told if one["kind"] == "epoch")
+    folder, logged = trained
+    (of_two,) = (one for one in logged if one["kind"] == "epoch")
     (tmp_path / "checkpoint.pt").write_bytes((folder / "checkpoint.pt").read_bytes())
     with Training(tmp_path, *RUN, "--out", str(tmp_path), ranks=ranks) as training:  # 360 = 7 * 51 + 3
         training.finish()
-        assert training.told("step") == []  # it was saved behind its last step: what is left is the test
-        (epoch,) = training.told("epoch")
+        assert training.logged("step") == []  # it was saved after its last step: only the test is left
+        (epoch,) = training.logged("epoch")
     for name in ("test_correct", "test_images", "test_accuracy"):
         assert epoch[name] == of_two[name]
     assert epoch["test_loss"] == pytest.approx(of_two["test_loss"], rel=1e-5)
 
 
 def test_json_lines_have_what_the_readme_says(trained: tuple[Path, list[dict[str, Any]]]) -> None:
-    _, told = trained
+    _, logged = trained
     table = {kind: names for kind, _, names in ROW.findall((EXAMPLES / "README.md").read_text())}
-    assert [one["kind"] for one in told] == ["start", *["step"] * 6, "save", "epoch", "end"]
-    for one in told:
-        said = set(re.findall(r"`(\w+)`", table[one["kind"]])) | {"kind", "step"}
+    assert [one["kind"] for one in logged] == ["start", *["step"] * 6, "save", "epoch", "end"]
+    for one in logged:
+        documented = set(re.findall(r"`(\w+)`", table[one["kind"]])) | {"kind", "step"}
         if one["kind"] == "start":
-            assert said < one.keys()
+            assert documented < one.keys()
             assert one["--ema-decay"] == 0.8
         else:
-            assert one.keys() == said, one["kind"]
+            assert one.keys() == documented, one["kind"]
     assert re.findall(r"`(\w+)`", table["stop"]) == ["signal"]
-    epoch = told[-2]
+    epoch = logged[-2]
     assert len(epoch["data_wait_of_ranks"]) == 2
     assert all(0 < wait < 1 for wait in epoch["data_wait_of_ranks"])
     assert epoch["images_per_s"] * epoch["seconds"] == pytest.approx(6 * 42)
-    assert [one["step"] for one in told] == [0, 1, 2, 3, 4, 5, 6, 6, 6, 6]
+    assert [one["step"] for one in logged] == [0, 1, 2, 3, 4, 5, 6, 6, 6, 6]

@@ -1,4 +1,4 @@
-"""Runs that are killed, stopped, or lose a rank, and go on with the same samples, and the same bits where promised."""
+"""Runs that are killed, stopped or lose a rank resume with the same samples, and the same bits where promised."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from torch.nn.parallel import DistributedDataParallel
 from training import checkpoint
 from trainings import EXAMPLES, LIMIT_S, Training, samples, train_module
 
-# 22 steps an epoch; everything that has a state is in it: momentum, averages, batch statistics, mixed neighbours.
+# 22 steps an epoch, with everything that has a state: momentum, averages, batch statistics.
 EPOCHS, STEPS = 2, 22
 RUN = (
     *("--epochs", str(EPOCHS), "--save-every", "3", "--seed", "5", "--deterministic"),
@@ -28,15 +28,15 @@ RUN = (
 )
 
 
-def whole(folder: Path) -> dict[str, Any]:
+def state_in(folder: Path) -> dict[str, Any]:
     path = folder / "checkpoint.pt"
     return checkpoint.parse(path.read_bytes(), path)
 
 
 def run(folder: Path, name: str, ranks: int, *more: str) -> Training:
-    """Start a run, or go on with it; the samples of each start go to files of their own.
+    """Start or resume a run; the samples of each start are written to their own files.
 
-    Its network draws numbers itself, as those with dropout do: they too must go on where they were.
+    Its network has dropout, whose random numbers must continue too.
     """
     module: Any = train_module()
     plain = module.build_network
@@ -45,7 +45,7 @@ def run(folder: Path, name: str, ranks: int, *more: str) -> Training:
         network: nn.Sequential = plain(*arguments, **named)
         return network.insert(len(network) - 1, nn.Dropout(0.1))
 
-    module.build_network = with_dropout  # the ranks are forked with it
+    module.build_network = with_dropout  # inherited by the forked ranks
     try:
         words = (*RUN, *more, "--out", str(folder), "--debug-samples", str(folder / name))
         return Training(folder, *words, ranks=ranks)
@@ -66,12 +66,12 @@ def same(one: Any, other: Any) -> bool:
 
 @pytest.fixture(scope="module")
 def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a run on two ranks that nothing has happened to."""
+    """The folder of an uninterrupted run on two ranks."""
     folder = tmp_path_factory.mktemp("uninterrupted")
     with run(folder, "samples", 2) as training:
         training.finish()
-        assert [epoch["test_images"] for epoch in training.told("epoch")] == [360, 360]
-    assert whole(folder)["step"] == EPOCHS * STEPS
+        assert [epoch["test_images"] for epoch in training.logged("epoch")] == [360, 360]
+    assert state_in(folder)["step"] == EPOCHS * STEPS
     return folder
 
 
@@ -91,36 +91,36 @@ def test_killed_and_resumed_on_other_numbers_of_ranks_gives_the_same_samples(
     for part in parts:
         for step, times in part.items():
             assert times == expected[step], f"step {step} had other samples"
-    assert min(parts[1]) > 0  # it went on,
+    assert min(parts[1]) > 0  # it resumed,
     assert min(parts[2]) > STEPS  # and in the middle of the second epoch
 
 
-def test_stopped_then_killed_and_resumed_on_as_many_ranks_gives_the_same_weights_bit_for_bit(
+def test_stopped_then_killed_and_resumed_on_as_many_ranks_gives_bit_identical_weights(
     uninterrupted: Path, tmp_path: Path
 ) -> None:
     with run(tmp_path, "first", 2) as training:
         training.until(5)
-        training.send(signal.SIGTERM, 1)  # one rank alone: all agree to stop
+        training.send(signal.SIGTERM, 1)  # one rank only: all stop together
         training.finish()
-        stopped = training.told("stop")[0]["step"]
+        stopped = training.logged("stop")[0]["step"]
         assert training.lines[-1] == (
-            f"stopped by SIGTERM after step {stopped} of {EPOCHS * STEPS}; the same command goes on from there"
+            f"stopped by SIGTERM after step {stopped} of {EPOCHS * STEPS}; the same command resumes from there"
         )
-    assert whole(tmp_path)["step"] == stopped
-    with run(tmp_path, "second", 2, "--workers", "0") as training:  # any number of them
+    assert state_in(tmp_path)["step"] == stopped
+    with run(tmp_path, "second", 2, "--workers", "0") as training:  # their number may change
         training.until(STEPS + 4)
         training.kill()
     with run(tmp_path, "third", 2) as training:
         training.finish()
-        assert STEPS < training.told("start")[0]["step"] < 2 * STEPS
-    ours, theirs = whole(tmp_path), whole(uninterrupted)
+        assert STEPS < training.logged("start")[0]["step"] < 2 * STEPS
+    ours, theirs = state_in(tmp_path), state_in(uninterrupted)
     for name in ("step", "model", "average", "lookahead", "optimizer", "loader", "generators"):
         assert same(ours[name], theirs[name]), name
     assert ours["loss_sum"] == pytest.approx(theirs["loss_sum"])  # added up in another order
 
 
-def test_three_ranks_that_were_stopped_end_with_the_same_bits(tmp_path: Path) -> None:
-    # The order of a sum of three matters, and DDP changes its buckets after its first step.
+def test_three_ranks_stopped_and_resumed_give_bit_identical_weights(tmp_path: Path) -> None:
+    # The order of a sum over three ranks matters, and DDP changes its buckets after the first step.
     words = ("--epochs", "1", "--limit-batches", "9", "--batch-size", "66", "--seed", "5", "--workers", "0")
     words += ("--deterministic", "--save-every", "2")
     with Training(tmp_path, *words, "--out", str(tmp_path / "whole"), ranks=3) as training:
@@ -129,46 +129,50 @@ def test_three_ranks_that_were_stopped_end_with_the_same_bits(tmp_path: Path) ->
         training.until(4)
         training.send(signal.SIGUSR1, 2)
         training.finish()
-    assert 4 <= whole(tmp_path / "parts")["step"] < 9
+    assert 4 <= state_in(tmp_path / "parts")["step"] < 9
     with Training(tmp_path, *words, "--out", str(tmp_path / "parts"), ranks=3) as training:
         training.finish()
-    assert same(whole(tmp_path / "parts")["model"], whole(tmp_path / "whole")["model"])
+    assert same(state_in(tmp_path / "parts")["model"], state_in(tmp_path / "whole")["model"])
 
 
-def test_two_ranks_in_pieces_equal_one_rank_without_batch_norm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_ranks_with_micro_batches_equal_one_rank_without_batch_norm(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     sent = tmp_path / "sent"
 
-    class Noted(DistributedDataParallel):
-        """Notes each message with gradients."""
+    class CountingDDP(DistributedDataParallel):
+        """Counts the messages with gradients."""
 
         def __init__(self, *arguments: Any, **named: Any) -> None:
             super().__init__(*arguments, **named)
 
-            def note(group: Any, bucket):  # type: ignore[no-untyped-def]  # DDP refuses annotations as text
+            def count(group: Any, bucket):  # type: ignore[no-untyped-def]  # DDP refuses string annotations
                 with sent.open("a") as file:
                     file.write("x")
                 return allreduce_hook(group, bucket)
 
-            self.register_comm_hook(dist.group.WORLD, note)
+            self.register_comm_hook(dist.group.WORLD, count)
 
-    monkeypatch.setattr(train_module(), "DistributedDataParallel", Noted)
+    monkeypatch.setattr(train_module(), "DistributedDataParallel", CountingDDP)
     common = ("--norm", "none", "--epochs", "1", "--limit-batches", "12", "--lr", "0.05", "--workers", "0")
     losses, weights, correct = [], [], []
     for name, ranks, more in [("one", 1, ()), ("two", 2, ("--micro-batch-size", "13"))]:
         with Training(tmp_path, *common, *more, "--out", str(tmp_path / name), ranks=ranks) as training:
             training.finish()
-            epoch = training.told("epoch")[0]
+            epoch = training.logged("epoch")[0]
             losses.append(epoch["loss"])
             correct.append(epoch["test_correct"])
-        weights.append(whole(tmp_path / name)["model"])
-    assert sent.read_text() == 2 * 12 * "x"  # of each rank one a step, not one for each of the three pieces
+        weights.append(state_in(tmp_path / name)["model"])
+    assert (
+        sent.read_text() == 2 * 12 * "x"
+    )  # one in each step of each rank, not one for each of the three micro-batches
     assert losses[0] == pytest.approx(losses[1], rel=1e-5)
     assert abs(correct[0] - correct[1]) <= 1
     for name, values in weights[0].items():
         torch.testing.assert_close(values, weights[1][name], rtol=1e-3, atol=1e-5)
 
 
-def test_a_signal_during_the_test_is_heard_and_the_epoch_is_tested_after_it(tmp_path: Path) -> None:
+def test_a_signal_during_the_test_stops_the_run_and_the_epoch_is_tested_when_it_resumes(tmp_path: Path) -> None:
     words = ("--epochs", "1", "--limit-batches", "2", "--workers", "0", "--out", str(tmp_path))
     module = sys.modules["fastload_train"]
     plain = module.evaluate
@@ -177,18 +181,18 @@ def test_a_signal_during_the_test_is_heard_and_the_epoch_is_tested_after_it(tmp_
         signal.raise_signal(signal.SIGUSR1)
         return plain(*arguments)
 
-    module.evaluate = interrupted  # the rank is forked with it
+    module.evaluate = interrupted  # inherited by the forked rank
     try:
         with Training(tmp_path, *words) as training:
             training.finish()
             assert training.lines[-1].startswith("stopped by SIGUSR1 after step 2 of 2")
-            assert training.told("epoch") == []
+            assert training.logged("epoch") == []
     finally:
         module.evaluate = plain
     with Training(tmp_path, *words) as training:
         training.finish()
-        assert [epoch["epoch"] for epoch in training.told("epoch")] == [1]
-        assert training.told("step") == []
+        assert [epoch["epoch"] for epoch in training.logged("epoch")] == [1]
+        assert training.logged("step") == []
         assert training.lines[-2].startswith("done in") or training.lines[-1].startswith("done in")
 
 
@@ -203,16 +207,16 @@ def test_a_rank_that_dies_or_stops_answering_is_a_clear_error_and_no_hang(tmp_pa
             training.processes[0].join(LIMIT_S)
             assert training.processes[0].exitcode == 1, training.errors()
             assert re.search(
-                r"train.py: error: rank 0 has lost another rank, which has ended or does not answer \(.+\); the last "
-                rf"checkpoint is in '{re.escape(str(folder))}': the same command goes on from there\n",
+                r"train.py: error: rank 0 lost another rank, which has exited or does not respond \(.+\); the last "
+                rf"checkpoint is in '{re.escape(str(folder))}': the same command resumes from it\n",
                 training.errors(),
             ), training.errors()
             training.send(signal.SIGKILL, 1)
             training.end()
-        assert whole(folder)["step"] >= 2
+        assert state_in(folder)["step"] >= 2
 
 
-def test_a_full_disk_ends_the_run_and_leaves_the_last_checkpoint(tmp_path: Path) -> None:
+def test_a_full_disk_exits_the_run_and_keeps_the_last_checkpoint(tmp_path: Path) -> None:
     words = ("--save-every", "4", "--epochs", "2", "--workers", "0", "--out", str(tmp_path))
     path = tmp_path / "checkpoint.pt"
     with Training(tmp_path, *words) as training:
@@ -224,17 +228,17 @@ def test_a_full_disk_ends_the_run_and_leaves_the_last_checkpoint(tmp_path: Path)
         assert training.end() == [1, 1]
         assert re.fullmatch(
             rf"train.py: error: the checkpoint of step \d+, [\d,]+ bytes, could not be written to '{path}': File too "
-            r"large; the checkpoint before is as it was; make room there and start the same command again\n",
+            r"large; the previous checkpoint is unchanged; free some space and start the same command again\n",
             training.errors(),
         ), training.errors()
     assert path.read_bytes() == before
     assert not path.with_name("checkpoint.pt.part").exists()
     with Training(tmp_path, *words) as training:
         training.finish()
-    assert whole(tmp_path)["step"] == 2 * STEPS
+    assert state_in(tmp_path)["step"] == 2 * STEPS
 
 
-def test_a_checkpoint_that_cannot_be_used_is_named_and_left_as_it_is(tmp_path: Path) -> None:
+def test_an_unusable_checkpoint_is_an_error_and_is_not_changed(tmp_path: Path) -> None:
     words = ("--epochs", "1", "--limit-batches", "2", "--workers", "0", "--out", str(tmp_path))
     with Training(tmp_path, *words) as training:
         training.finish()
@@ -244,21 +248,22 @@ def test_a_checkpoint_that_cannot_be_used_is_named_and_left_as_it_is(tmp_path: P
     with Training(tmp_path, *words, ranks=2) as training:
         assert training.end() == [1, 1]
         assert training.errors().count("train.py: error: ") == 1
-        assert "is no checkpoint, or cut off" in training.errors()
+        assert "is not a checkpoint, or truncated" in training.errors()
     assert path.read_bytes() == good[:-100]
     path.write_bytes(good)
     with Training(tmp_path, *words, "--lr", "0.2", "--seed", "1") as training:
         assert training.end() == [1]
-        assert "--lr was 0.1 and is 0.2 now; --seed was 0 and is 1 now; give what it was" in training.errors()
+        assert "--lr was 0.1 and is now 0.2; --seed was 0 and is now 1; use the same settings" in training.errors()
     assert path.read_bytes() == good
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
-def test_torchrun_that_is_told_to_end_lets_its_ranks_save_also_after_one_was_killed_and_all_began_anew(
+def test_a_signal_to_torchrun_saves_the_run_also_after_torchrun_has_restarted_it(
     number: signal.Signals, tmp_path: Path
 ) -> None:
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    command += ["--signals-to-handle=SIGTERM,SIGUSR1"]  # SIGUSR1 is not among those of its own
+    command += ["--signals-to-handle=SIGTERM,SIGUSR1"]  # by default torchrun does not handle SIGUSR1
     command += ["--max-restarts=1"]
     words = ["examples/train.py", "--epochs", "500", "--out", str(tmp_path), "--workers", "0", "--save-every", "1"]
     words += ["--debug-samples", str(tmp_path / "samples")]
@@ -272,32 +277,32 @@ def test_torchrun_that_is_told_to_end_lets_its_ranks_save_also_after_one_was_kil
         text=True,
     ) as process:
         assert process.stdout is not None
-        told = map(json.loads, (line for line in process.stdout if line.startswith("{")))
-        next(one for one in told if one["kind"] == "save")
-        if number == signal.SIGUSR1:  # once is enough: torchrun ends all ranks, and starts all
+        lines = map(json.loads, (line for line in process.stdout if line.startswith("{")))
+        next(one for one in lines if one["kind"] == "save")
+        if number == signal.SIGUSR1:  # torchrun then restarts all ranks
             pid = json.loads((tmp_path / "samples.rank1").read_text().splitlines()[0])["pid"]
             os.kill(pid, signal.SIGKILL)
-            assert next(one for one in told if one["kind"] == "start")["step"] >= 1  # from the last checkpoint
-        next(one for one in told if one["kind"] == "step")
+            assert next(one for one in lines if one["kind"] == "start")["step"] >= 1  # from the last checkpoint
+        next(one for one in lines if one["kind"] == "step")
         process.send_signal(number)
         try:
             out, err = process.communicate(timeout=LIMIT_S)
         finally:
             process.kill()
     assert f"stopped by {number.name} after step" in out, (out, err)
-    assert whole(tmp_path)["step"] >= 1
+    assert state_in(tmp_path)["step"] >= 1
 
 
-def test_the_loss_of_an_epoch_is_a_mean_also_where_the_number_of_ranks_changed_in_it(tmp_path: Path) -> None:
+def test_the_loss_of_an_epoch_is_a_mean_also_if_the_number_of_ranks_changed_in_it(tmp_path: Path) -> None:
     words = ("--norm", "none", "--epochs", "1", "--lr", "0.01", "--workers", "0")
     with Training(tmp_path, *words) as training:
         training.finish()
-        expected = training.told("epoch")[0]["loss"]
+        expected = training.logged("epoch")[0]["loss"]
     with Training(tmp_path, *words, "--out", str(tmp_path / "run"), ranks=2) as training:
         training.until(5)
         training.send(signal.SIGTERM, 0)
         training.finish()
-    assert 5 <= whole(tmp_path / "run")["step"] < STEPS
+    assert 5 <= state_in(tmp_path / "run")["step"] < STEPS
     with Training(tmp_path, *words, "--out", str(tmp_path / "run")) as training:
         training.finish()
-        assert training.told("epoch")[0]["loss"] == pytest.approx(expected, rel=1e-4)
+        assert training.logged("epoch")[0]["loss"] == pytest.approx(expected, rel=1e-4)

@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 from scripts import REPOSITORY, run_as_torchrun
 
+pytestmark = pytest.mark.slow
+
 RECORDED = Path("tests/examples/recorded.py")
 TRAINING = ("examples/train.py", "--epochs", "2", "--limit-batches", "3", "--batch-size", "8", "--workers", "1")
 _LIMIT_S = 80.0

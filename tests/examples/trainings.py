@@ -1,6 +1,6 @@
-"""Runs of examples/train.py whose ranks are forked from the test: torch is imported already, and they start at once.
+"""Runs of examples/train.py whose ranks are forked from the test, which has imported torch: they start at once.
 
-The ranks meet through a file. What rank 0 prints comes through a pipe, so that a test can wait for a step.
+The ranks meet through a file. The test reads what rank 0 prints from a pipe, so it can wait for a step.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ class Training:
     """The ranks of a run.
 
     Args:
-        folder: for what they print, and where they meet.
-        arguments: of train.py; ``--json /dev/stdout --log-every 1`` is among them, so the lines of steps are in
-            :attr:`lines`.
+        folder: for the file that they meet through, and for their stderr.
+        arguments: of train.py; ``--json /dev/stdout --log-every 1`` is added, so :attr:`lines` has a line for each
+            step.
         ranks: how many.
-        file_bytes: files are not to be larger; None: any size.
+        file_bytes: size limit of files; None: no limit.
         started: how many of the ranks are started; None: all.
-        odd: further arguments of some ranks.
+        arguments_of: further arguments of some ranks.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class Training:
         ranks: int = 1,
         file_bytes: int | None = None,
         started: int | None = None,
-        odd: dict[int, tuple[str, ...]] | None = None,
+        arguments_of: dict[int, tuple[str, ...]] | None = None,
     ) -> None:
         train_module()
         self.lines: list[str] = []
@@ -77,7 +77,7 @@ class Training:
         context = multiprocessing.get_context("fork")
         self.processes = []
         for rank, errors in enumerate(self._errors[:started]):
-            own = [*words, *(odd or {}).get(rank, ())]
+            own = [*words, *(arguments_of or {}).get(rank, ())]
             process = context.Process(target=_rank, args=(rank, ranks, own, theirs, self._pipe, errors, file_bytes))
             process.start()
             self.processes.append(process)
@@ -94,13 +94,13 @@ class Training:
         os.close(self._pipe)
 
     def until(self, step: int) -> None:
-        """Read what rank 0 prints until it has made so many steps."""
-        while not any(told["kind"] == "step" and told["step"] >= step for told in self.told()):
+        """Read what rank 0 prints until it has made this many steps."""
+        while not any(line["kind"] == "step" and line["step"] >= step for line in self.logged()):
             if not self._read():
                 pytest.fail(f"the run ended before step {step}:\n{self.lines}\n{self.errors()}")
 
     def end(self) -> list[int | None]:
-        """Read to the end and return the exit codes of the ranks, -9 for one that was killed."""
+        """Read to the end and return the exit codes of the ranks; -9: it was killed."""
         while self._read():
             pass
         for process in self.processes:
@@ -108,7 +108,7 @@ class Training:
         return [process.exitcode for process in self.processes]
 
     def finish(self) -> None:
-        """The same, where all are to end well."""
+        """Read to the end; all ranks must exit with 0."""
         codes = self.end()
         assert codes == [0] * len(codes), (codes, self.lines, self.errors())
 
@@ -118,25 +118,25 @@ class Training:
             os.kill(self.processes[rank].pid or 0, number)
 
     def kill(self) -> None:
-        """Kill all ranks, wherever they are."""
+        """Kill all ranks."""
         self.send(signal.SIGKILL, *range(len(self.processes)))
         assert self.end() == [-signal.SIGKILL] * len(self.processes)
 
-    def told(self, kind: str | None = None) -> list[dict[str, Any]]:
+    def logged(self, kind: str | None = None) -> list[dict[str, Any]]:
         """Return the JSON lines so far, of one kind or all."""
         read = [json.loads(line) for line in self.lines if line.startswith("{")]
         return [one for one in read if kind in (None, one["kind"])]
 
     def errors(self) -> str:
-        """Return what the ranks have complained of."""
+        """Return what the ranks wrote to stderr, and what all but rank 0 printed."""
         return "".join(path.read_text() for path in self._errors if path.exists())
 
     def _read(self) -> bool:
         ready, _, _ = select.select([self._pipe], [], [], LIMIT_S)
         if not ready:
             self.send(signal.SIGUSR2, *(rank for rank, one in enumerate(self.processes) if one.exitcode is None))
-            select.select([self._pipe], [], [], 2.0)  # while they say it
-            pytest.fail(f"the run says nothing any more:\n{self.lines}\n{self.errors()}")
+            select.select([self._pipe], [], [], 2.0)  # until they have printed their stacks
+            pytest.fail(f"the run prints nothing any more:\n{self.lines}\n{self.errors()}")
         piece = os.read(self._pipe, 65536)
         *whole, self._rest = (self._rest + piece).split(b"\n")
         self.lines += [line.decode() for line in whole]
@@ -156,7 +156,7 @@ def _rank(
     os.environ.update({name: str(value) for name, value in names.items()})
     sys.argv = ["train.py", *arguments]
     torch.set_num_threads(1)
-    faulthandler.register(signal.SIGUSR2, file=sys.stderr)  # says where it is; pytest's own timer cannot be forked
+    faulthandler.register(signal.SIGUSR2, file=sys.stderr)  # prints its stack; pytest's own timer cannot be forked
     if file_bytes is not None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (file_bytes, file_bytes))
     try:
@@ -173,13 +173,13 @@ def _rank(
 
 
 def samples(folder: Path, ranks: int, name: str = "samples") -> dict[int, list[list[str]]]:
-    """Return, for each step, what all ranks together were given, in the order of the ranks: once for each time."""
-    told: list[list[tuple[int, list[str]]]] = []
+    """Return the samples of all ranks, in the order of the ranks, for each step: a list for each time it was made."""
+    of_ranks: list[list[tuple[int, list[str]]]] = []
     for rank in range(ranks):
         lines = [json.loads(line) for line in (folder / f"{name}.rank{rank}").read_text().splitlines()]
-        told.append([(line["step"], line["samples"]) for line in lines if "samples" in line])
+        of_ranks.append([(line["step"], line["samples"]) for line in lines if "samples" in line])
     steps: dict[int, list[list[str]]] = {}
-    for parts in zip(*told, strict=False):  # a rank that was killed may have begun one step less
+    for parts in zip(*of_ranks, strict=False):  # a killed rank may have started one step less
         assert len({step for step, _ in parts}) == 1
         steps.setdefault(parts[0][0], []).append([one for _, part in parts for one in part])
     return steps

@@ -167,6 +167,7 @@ def test_workers_do_not_outlive_a_parent_that_is_killed_at_any_time(kind: Kind, 
     user.nothing_is_left(SECONDS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
 def test_spawned_workers_do_not_outlive_a_killed_parent(method: str, launcher: Launcher) -> None:
     options = {"num_workers": 1, "multiprocessing_context": method, "batch_size": 4}
@@ -262,6 +263,7 @@ def test_a_limit_on_the_size_of_files_does_not_stop_loading(kind: Kind, launcher
     assert user.ends() == 0
 
 
+@pytest.mark.slow
 @of_kinds(PACKETS, PIPES, THREAD)
 @pytest.mark.parametrize("persistent", [False, True])
 def test_hundreds_of_epochs_leave_the_process_as_it_was(kind: Kind, persistent: bool, launcher: Launcher) -> None:
@@ -269,6 +271,7 @@ def test_hundreds_of_epochs_leave_the_process_as_it_was(kind: Kind, persistent: 
     _goes_through_epochs(launcher, of(kind, options))
 
 
+@pytest.mark.slow
 def test_hundreds_of_epochs_without_workers_leave_the_process_as_it_was(launcher: Launcher) -> None:
     _goes_through_epochs(launcher, {"options": {"batch_size": 4}})
 

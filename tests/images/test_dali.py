@@ -96,11 +96,11 @@ def num_threads() -> int:
     return len(os.listdir("/proc/self/task"))
 
 
-def own_pipeline() -> Any:
+def own_pipeline(**options: Any) -> Any:
     """Return a pipeline of the user's: crops, and a brightness from the sample's own numbers; and those numbers."""
     from nvidia.dali import fn, pipeline_def, types
 
-    @pipeline_def
+    @pipeline_def(**options)
     def brightened() -> Any:
         images = fn.decoders.image(dali.source("file"), output_type=types.RGB)
         images = fn.resize(images, size=(16, 16))
@@ -401,6 +401,13 @@ def test_a_pipeline_of_ones_own_gets_each_samples_numbers_whatever_its_batch(roo
     for index in range(24):
         assert all(map(torch.equal, one[index], other[index]))
         assert not torch.equal(one[index][1], later[index][1])
+
+
+@needs_dali
+@pytest.mark.parametrize("options", [{"exec_dynamic": False}, {"exec_async": False, "exec_pipelined": False}], ids=str)
+def test_an_executor_that_uses_the_memory_of_outputs_again_is_refused(root, options):
+    with pytest.raises(ConfigError, match=r"needs DALI's dynamic executor.*leave exec_dynamic.*out of pipeline_def"):
+        next(iter(loader_of(Encoded(root), pipeline=own_pipeline(**options))))
 
 
 @needs_dali

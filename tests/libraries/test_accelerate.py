@@ -190,6 +190,7 @@ def test_an_unknown_version_of_accelerate_is_told_and_left_alone() -> None:
     assert not hasattr(unknown, "DataLoader")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("order", ["before", "after"])
 def test_accelerate_may_be_imported_before_or_after_the_loader_is_made(
     run_script: Callable[..., str], order: str
@@ -210,6 +211,7 @@ def test_accelerate_may_be_imported_before_or_after_the_loader_is_made(
     assert run_script(script, before=()).split() == ["3", "3", "fastload.loader", "1"]
 
 
+@pytest.mark.slow
 def test_two_processes_share_the_samples_and_keep_our_class(run_script: Callable[..., str], tmp_path: Path) -> None:
     run_script(
         """

@@ -327,6 +327,7 @@ def with_our_sampler(folder: Path, name: str) -> Any:
     return first.seen, resumed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["DistributedSampler", "DistributedBatchSampler"])
 def test_two_processes_keep_our_samplers_and_go_on(name: str, tmp_path: Path) -> None:
     ranks = in_two(with_our_sampler, tmp_path, name)
@@ -351,6 +352,7 @@ def without_our_sampler(folder: Path) -> Any:
     return [row[0] for epoch, batch in first.seen if epoch == 1 for row in batch]
 
 
+@pytest.mark.slow
 def test_two_processes_share_out_what_has_no_sampler_of_ours(tmp_path: Path) -> None:
     """By torch's DistributedSampler around the dataset, as for torch's loader."""
     first, second = in_two(without_our_sampler, tmp_path)

@@ -5,6 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 
+import pytest
+
+pytestmark = pytest.mark.slow
+
 SCRIPT = """
 import json, torch
 from timm.data import create_loader

@@ -13,7 +13,7 @@ import pytest
 from fastload import native
 
 pytest.importorskip("setuptools")
-pytestmark = pytest.mark.without_library
+pytestmark = [pytest.mark.without_library, pytest.mark.slow]
 
 ROOT = native.LIBRARY.parents[2]
 NO_COMPILER = "no C compiler that works"

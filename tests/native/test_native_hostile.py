@@ -19,6 +19,7 @@ from fastload.native.rows import Status
 pytestmark = pytest.mark.needs_jpeg
 
 
+@pytest.mark.slow
 def test_damaged_files_do_no_harm_under_the_sanitizers(tmp_path):
     try:
         program = build(tmp_path)
@@ -36,6 +37,7 @@ def test_damaged_files_do_no_harm_under_the_sanitizers(tmp_path):
     assert compared > 10
 
 
+@pytest.mark.slow
 def test_damaged_files_write_nothing_to_the_standard_streams():
     code = (
         "import sys; sys.path.insert(0, 'tests/native')\n"

@@ -387,6 +387,7 @@ def test_what_lies_beside_the_window_is_not_decoded():
     np.testing.assert_array_equal(jpeg.pixels_of_jpeg(broken, window), by_pillow(broken, window))
 
 
+@pytest.mark.slow
 def test_another_version_of_libjpeg_turbo_than_the_headers_gives_the_same():
     """What was built here runs where another libjpeg-turbo is: with Pillow's, for one."""
     shipped = sorted(Path(Image.__file__).parents[1].glob("[pP]illow.libs/libjpeg-*.so.62*"))

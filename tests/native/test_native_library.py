@@ -32,12 +32,14 @@ def test_a_built_library_is_available():
     assert native.processor_level() in native.LEVELS
 
 
+@pytest.mark.slow
 @without_library
 def test_an_environment_variable_switches_the_library_off():
     said = python("from fastload import native; print(native.available(), native.why_not())", FASTLOAD_NATIVE="0")
     assert said == "False FASTLOAD_NATIVE=0 switches it off\n"
 
 
+@pytest.mark.slow
 @without_library
 def test_a_function_of_a_missing_library_says_why():
     code = (
@@ -82,6 +84,7 @@ def test_types_declared_by_one_caller_do_not_reach_another():
     assert first() == native.ABI
 
 
+@pytest.mark.slow
 @without_library
 def test_importing_the_package_does_not_load_the_library():
     said = python("import fastload, sys; from fastload import native; print(native._load.cache_info().misses)")

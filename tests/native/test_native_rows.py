@@ -239,6 +239,7 @@ def test_an_image_of_longer_sides_than_are_counted_is_refused():
         rows.pixels_of_image(pixels, cut_of((0, 0, 4, 1)))
 
 
+@pytest.mark.slow
 def test_a_daemon_thread_may_be_in_the_middle_of_a_row_when_python_ends():
     code = (
         "import threading, numpy as np\n"

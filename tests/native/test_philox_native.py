@@ -64,6 +64,7 @@ def test_more_blocks_than_a_sample_has_are_an_error():
             function(b"key of 8", np.arange(3), 1, 1, first_block=4096)
 
 
+@pytest.mark.slow
 def test_words_do_not_depend_on_whether_the_library_is_there():
     code = (
         "import numpy as np; from fastload.philox import sample_words, sample_units; ids = np.arange(1000) * 10**15\n"

@@ -299,6 +299,7 @@ def test_without_pyarrow_the_error_names_the_extra(tmp_path, monkeypatch, what):
         what(tmp_path)
 
 
+@pytest.mark.interpreter
 def test_the_command_says_in_a_line_what_it_did_and_nothing_else(source, tmp_path):
     command = [*PACK, "--max-side", "40", source, "--workers=2", tmp_path / "pack", "--quality", "90"]
     done = subprocess.run(command, capture_output=True, text=True)
@@ -309,6 +310,7 @@ def test_the_command_says_in_a_line_what_it_did_and_nothing_else(source, tmp_pat
     assert "1 file (1 made before)" in again.stdout
 
 
+@pytest.mark.slow
 def test_a_folder_whose_name_cannot_be_printed_is_no_error(source, tmp_path):
     command = [*PACK, source, os.fsencode(tmp_path / "pack") + b"\xff", "--workers=1"]
     environment = {**os.environ, "PYTHONIOENCODING": "utf-8:strict"}
@@ -317,6 +319,7 @@ def test_a_folder_whose_name_cannot_be_printed_is_no_error(source, tmp_path):
     assert done.stdout.startswith(rf"13 images of 3 classes in {tmp_path / 'pack'}\udcff: ")
 
 
+@pytest.mark.slow
 def test_on_a_terminal_there_is_a_bar_that_leaves_nothing(source, tmp_path):
     ours, theirs = pty.openpty()
     try:

@@ -46,6 +46,7 @@ def path(tmp_path):
     return path
 
 
+@pytest.mark.slow
 def test_no_byte_of_the_metadata_can_end_the_process(path):
     command = [sys.executable, "-c", READ_EACH, path, str(VALUE)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)

@@ -22,6 +22,8 @@ from pack_tools import contents, file, picture
 from fastload.pack import tasks
 from fastload.pack.run import pack
 
+pytestmark = pytest.mark.slow
+
 SCRIPT = """
 import sys
 from fastload.pack import tasks

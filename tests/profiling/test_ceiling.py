@@ -40,6 +40,7 @@ def profiled(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=120, env=dict(os.environ), check=False)
 
 
+@pytest.mark.slow
 def test_the_loop_goes_on_with_cached_batches_and_their_steps_are_the_bound(tmp_path: Path) -> None:
     done = profiled(tmp_path, "--steps", "10", "--warmup", "5", "--ceiling", "4")
     assert (done.returncode, done.stdout) == (0, "25 steps\n"), done.stderr
@@ -51,6 +52,7 @@ def test_the_loop_goes_on_with_cached_batches_and_their_steps_are_the_bound(tmp_
     assert 2e6 < rank.ceiling_ns < 80e6, "the loop's 2 ms, without the 100 ms that a batch takes"
 
 
+@pytest.mark.slow
 def test_without_it_the_script_ends_after_its_steps_and_there_is_no_bound(tmp_path: Path) -> None:
     done = profiled(tmp_path, "--steps", "10", "--warmup", "0")
     assert (done.returncode, done.stdout) == (0, "10 steps\n"), done.stderr
@@ -58,12 +60,14 @@ def test_without_it_the_script_ends_after_its_steps_and_there_is_no_bound(tmp_pa
     assert (len(rank.steps), rank.ceiling_ns) == (10, None)
 
 
+@pytest.mark.slow
 def test_it_cannot_follow_a_run_that_has_no_last_step(tmp_path: Path) -> None:
     done = profiled(tmp_path, "--full", "--ceiling", "4")
     assert done.returncode == 2
     assert "not allowed with argument --full" in done.stderr
 
 
+@pytest.mark.slow
 def test_the_status_is_the_scripts_where_the_reports_cannot_be_written(tmp_path: Path) -> None:
     script = tmp_path / "blocks.py"
     script.write_text(

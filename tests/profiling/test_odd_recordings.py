@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from profiled import profile, write
 from test_blame import MS, rank_of, ranks, step_of, task_of
-from test_reading import recording
+from test_reader import recording
 from test_whatif import recorded
 
 from fastload.profiling.analysis import Analysis
@@ -256,6 +256,7 @@ def test_in_the_main_thread_nothing_is_missing(tmp_path):
     )
 
 
+@pytest.mark.slow
 def test_loaders_that_are_made_anew_for_each_pass_keep_their_numbers(tmp_path):
     script = """
         class Other(Slow):

@@ -137,6 +137,7 @@ def test_without_a_browser_tests_are_skipped_unless_one_is_required(tmp_path):
         chromium(str(tmp_path), required=True)
 
 
+@pytest.mark.slow
 def test_what_a_page_does_wrong_is_noticed(tab, tmp_path):
     path = tmp_path / "bad.html"
     path.write_text(
@@ -162,6 +163,7 @@ def test_what_a_page_does_wrong_is_noticed(tab, tmp_path):
 # -- every page -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_page_complains_of_nothing_and_asks_the_network_for_nothing(kind, tab, file_of):
     path = file_of(kind)
@@ -170,6 +172,7 @@ def test_a_page_complains_of_nothing_and_asks_the_network_for_nothing(kind, tab,
     assert tab.requests() == [path.as_uri()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", STRAINED)
 def test_nothing_is_wider_than_the_window(kind, tab, file_of):
     tab.open(file_of(kind))
@@ -180,6 +183,7 @@ def test_nothing_is_wider_than_the_window(kind, tab, file_of):
         assert sticking_out == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("kind", STRAINED)
 def test_all_text_can_be_read(kind, scheme, tab, file_of):
@@ -191,6 +195,7 @@ def test_all_text_can_be_read(kind, scheme, tab, file_of):
     assert pale == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "absent"),
     [
@@ -233,6 +238,7 @@ def check_sliders(tab: Tab, analysis: Analysis) -> None:
             assert tab.evaluate("document.querySelector('.here').dataset.cell") == f"{row}-{column}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["verdict read", "eight ranks", "hostile"])
 def test_sliders_show_what_is_predicted_for_their_settings(kind, tab, file_of):
     tab.open(file_of(kind))
@@ -240,12 +246,14 @@ def test_sliders_show_what_is_predicted_for_their_settings(kind, tab, file_of):
     assert tab.complaints() == []
 
 
+@pytest.mark.slow
 def test_sliders_begin_at_the_settings_that_were_recorded(tab, file_of):
     tab.open(file_of("verdict read"))
     assert shown(tab, ".sliders output") == ["8", "2"]
     assert shown(tab, ".sliders small") == ["was 8", "was 2"]
 
 
+@pytest.mark.slow
 def test_sliders_are_reached_and_moved_by_keys_alone(tab, file_of):
     tab.open(file_of("verdict read"))
     grid = KINDS["verdict read"].grid
@@ -265,6 +273,7 @@ def test_sliders_are_reached_and_moved_by_keys_alone(tab, file_of):
     assert tab.evaluate("document.getElementById('prefetch').getAttribute('aria-valuetext')") == "1"
 
 
+@pytest.mark.slow
 def test_where_nothing_is_predicted_the_page_says_why(tab, file_of):
     tab.open(file_of("untrusted"))
     assert tab.evaluate("document.querySelectorAll('input').length") == 0
@@ -275,6 +284,7 @@ def test_where_nothing_is_predicted_the_page_says_why(tab, file_of):
 # -- steps, timeline, ranks -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["verdict read", "large", "one step", "hostile"])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_steps_and_timeline_are_drawn(kind, scheme, tab, file_of):
@@ -283,6 +293,7 @@ def test_steps_and_timeline_are_drawn(kind, scheme, tab, file_of):
         assert tab.evaluate(COLOURS.replace("CANVAS", canvas)) > 5
 
 
+@pytest.mark.slow
 def test_a_step_that_is_pointed_at_tells_its_numbers(tab, file_of):
     tab.open(file_of("verdict read"), height=4000)
     place = tab.evaluate("document.getElementById('strip-0').getBoundingClientRect().toJSON()")
@@ -298,6 +309,7 @@ def test_a_step_that_is_pointed_at_tells_its_numbers(tab, file_of):
         assert said.startswith("Step 0 (batch 0, warm-up): ")
 
 
+@pytest.mark.slow
 def test_another_rank_can_be_looked_at(tab, file_of):
     tab.open(file_of("eight ranks"))
     assert "Why: rank 5" in shown(tab, "h2")
@@ -312,6 +324,7 @@ def test_another_rank_can_be_looked_at(tab, file_of):
 # -- what others wrote ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_hostile_names_are_text(tab, file_of):
     tab.open(file_of("hostile"))
     for selector in (".command", ".sentence", ".verdict ul:not(.legend) li", ".fixes h3", "td.file", ".missing dt"):
@@ -328,6 +341,7 @@ def test_hostile_names_are_text(tab, file_of):
 # -- on paper ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["verdict read", "eight ranks"])
 def test_what_is_printed_is_dark_on_white_and_needs_no_hand(kind, tab, file_of):
     tab.open(file_of(kind), width=700, scheme="dark")
@@ -361,6 +375,7 @@ for epoch in range(4):
 """
 
 
+@pytest.mark.slow
 def test_the_page_of_a_recording_shows_its_files_and_runs_none_of_them(tab, tmp_path):
     (tmp_path / "data").mkdir()
     for number in range(46):

@@ -57,6 +57,7 @@ def renamed(function: Any, old: str, new: str) -> Any:
     return types.FunctionType(changed, function.__globals__, function.__name__, function.__defaults__)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("module", "name", "inner", "signal"),
     [
@@ -81,6 +82,7 @@ def test_a_place_whose_inner_names_have_changed_is_left_alone_and_told(
     assert inner in told[1]
 
 
+@pytest.mark.slow
 def test_a_place_that_is_gone_is_told_and_its_signal_is_unknown_not_zero(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -97,6 +99,7 @@ def test_a_place_that_is_gone_is_told_and_its_signal_is_unknown_not_zero(
     assert [step.batch.tasks for step in trace.ranks[0].steps] == [[], []]
 
 
+@pytest.mark.slow
 def test_in_this_torch_every_place_is_found(tmp_path: Path) -> None:
     before = {place: inspect.getattr_static(*place) for place in SIGNALS}
     with fastload.profile(folder=tmp_path) as recorded:
@@ -130,6 +133,7 @@ def test_what_others_have_put_over_a_hook_stays(tmp_path: Path) -> None:
     assert owner.g is others is not g
 
 
+@pytest.mark.slow
 def test_of_the_smallest_samples_one_in_sixteen_stands_for_the_others(tmp_path: Path) -> None:
     tensor = torch.arange(40 * 8)
     with fastload.profile(folder=tmp_path) as recorded:
@@ -144,6 +148,7 @@ def test_of_the_smallest_samples_one_in_sixteen_stands_for_the_others(tmp_path: 
     assert [(sample.place, sample.weight) for sample in last] == [(0, 16), (16, 16), (32, 8)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["map", "iterable"])
 def test_of_a_long_run_of_small_samples_one_task_in_eight_is_heard_in_full(tmp_path: Path, kind: str) -> None:
     tensor = torch.arange(100 * 8)
@@ -251,6 +256,7 @@ def image_files(folder: Path) -> list[str]:
     return paths
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", [1, 2])
 @pytest.mark.parametrize("workers", [0, 1])
 def test_torchvisions_transforms_and_pillows_decoding_are_told_by_name(
@@ -314,6 +320,7 @@ class Reading(Dataset[Any]):
             return len(text.read()) + len(file.read())
 
 
+@pytest.mark.slow
 def test_functions_of_c_stay_none_of_a_classs_methods_and_can_be_pickled(tmp_path: Path) -> None:
     (tmp_path / "words").write_text("words")
     script = tmp_path / "train.py"

@@ -13,6 +13,8 @@ from profiled import plain, profile, write
 
 from fastload.profiling.trace import Step
 
+pytestmark = pytest.mark.slow
+
 LOOP = """
 if __name__ == "__main__":
     {importing}

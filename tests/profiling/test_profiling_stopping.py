@@ -135,6 +135,7 @@ CATCHING = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("who", CATCHING)
 def test_a_script_that_catches_everything_ends_with_its_recording_and_what_it_printed(tmp_path: Path, who: str) -> None:
     path = write(tmp_path, "import atexit, queue, threading\nbatches = queue.Queue(2)\n")

@@ -187,6 +187,7 @@ def write_digits(folder: Path) -> None:
         (raw / f"{prefix}-labels-idx1-ubyte").write_bytes(struct.pack(">2i", 2049, count) + labels.tobytes())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [0, 1])
 def test_the_mnist_example_prints_what_it_prints_and_its_two_loaders_are_told_apart(
     tmp_path: Path, workers: int
@@ -288,6 +289,7 @@ def write_photographs(folder: Path) -> None:
             Image.fromarray(generator.integers(0, 256, (48, 60, 3), dtype=np.uint8)).save(path)
 
 
+@pytest.mark.slow
 def test_the_imagenet_examples_loaders_are_recorded_with_their_workers(tmp_path: Path) -> None:
     write_photographs(tmp_path)
     run = Run(tmp_path, IMAGENET, "photographs", "-j", "2", "-b", "4", "--epochs", "2")
@@ -306,6 +308,7 @@ def test_the_imagenet_examples_loaders_are_recorded_with_their_workers(tmp_path:
     assert (train["engine"], train["batch_size"], train["num_workers"], train["pin_memory"]) == ("torch", 4, 2, True)
 
 
+@pytest.mark.interpreter
 def test_a_script_ends_after_its_steps_with_status_0_and_what_it_had_printed(tmp_path: Path) -> None:
     write_photographs(tmp_path)
     run = Run(
@@ -336,6 +339,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 @needs("timm")
 def test_timms_loaders_with_its_prefetcher_and_without_are_recorded(tmp_path: Path) -> None:
     run = Run(tmp_path, TIMM)
@@ -382,6 +386,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 @needs("lightning")
 def test_lightnings_trainer_is_recorded_sanity_check_included(tmp_path: Path) -> None:
     run = Run(tmp_path, LIGHTNING)
@@ -389,6 +394,7 @@ def test_lightnings_trainer_is_recorded_sanity_check_included(tmp_path: Path) ->
     assert batches_of(run.rank) == {"SequentialSampler": [2, 3, 3], "RandomSampler": [6, 6]}
 
 
+@pytest.mark.slow
 @needs("lightning")
 def test_lightnings_trainer_is_ended_after_the_steps_that_were_wanted(tmp_path: Path) -> None:
     run = Run(tmp_path, LIGHTNING, options=("--steps", "6", "--warmup", "1"))
@@ -417,6 +423,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 @needs("accelerate")
 def test_accelerates_loader_is_recorded(tmp_path: Path) -> None:
     run = Run(tmp_path, ACCELERATE)
@@ -460,6 +467,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 @needs("transformers")
 def test_hugging_faces_trainer_is_recorded(tmp_path: Path) -> None:
     run = Run(tmp_path, TRAINER)
@@ -499,6 +507,7 @@ if __name__ == "__main__":
 TORCHRUN = ("--", sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
 
 
+@pytest.mark.slow
 def test_each_rank_of_torchrun_is_recorded(tmp_path: Path) -> None:
     run = Run(tmp_path, RANKS, before=TORCHRUN)
     assert run.status == 0, run.complaints
@@ -510,6 +519,7 @@ def test_each_rank_of_torchrun_is_recorded(tmp_path: Path) -> None:
         assert workers_of(rank) == {0}
 
 
+@pytest.mark.slow
 def test_all_ranks_end_after_the_same_step(tmp_path: Path) -> None:
     run = Run(tmp_path, RANKS, before=TORCHRUN, options=("--steps", "9", "--warmup", "2"))
     assert (run.status, run.output) == (0, ""), run.complaints
@@ -531,6 +541,7 @@ for number, batch in enumerate(DataLoader(torch.arange(40), batch_size=4, num_wo
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("end", "status", "said"),
     [

@@ -180,6 +180,7 @@ def test_what_cannot_be_tried_has_a_reason(loader, reason):
     assert tried(loader)[0]["reason"] == reason
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [("--full",), ("--steps", "4", "--warmup", "1")], ids=["full", "ended"])
 def test_a_recording_has_the_trials_of_its_loader(tmp_path: Path, options: tuple[str, ...]) -> None:
     path = write(tmp_path, "loader = DataLoader(Slow(), 2)\nfor batch in loader: pass")

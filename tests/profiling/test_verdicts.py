@@ -331,6 +331,7 @@ def told(rank: RankAnalysis) -> str:
     return "\n".join([rank.verdict.sentence, *rank.verdict.evidence, str(rank.blame_ms), str(rank.workers)])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "cause", "body", "workers"), CASES, ids=[f"{case[0]}, {case[3]}" for case in CASES])
 def test_the_verdict_on_a_script_of_which_the_answer_is_known(name, cause, body, workers, tmp_path):
     (rank,) = recorded(tmp_path, body, workers).ranks

@@ -14,6 +14,7 @@ from fastload.transforms.base import shape_of
 
 COMPILER = next((name for name in ("g++", "clang++", "c++") if shutil.which(name)), None)
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.skipif(COMPILER is None, reason="inductor needs a C++ compiler for the CPU, and there is none"),
     # Its own imports.
     pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning"),

@@ -81,6 +81,7 @@ def tune(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL)
 
 
+@pytest.mark.interpreter
 @pytest.mark.timeout(240)
 def test_a_script_is_tuned_at_its_first_batch_and_trains_nothing(folder: Path) -> None:
     done = tune("--seconds", "3", "--json", "-", "train.py", "--epochs", "3")
@@ -98,6 +99,7 @@ def test_a_script_is_tuned_at_its_first_batch_and_trains_nothing(folder: Path) -
     assert found["gain"] is None or found["gain"]["low"] > 1.0
 
 
+@pytest.mark.slow
 def test_of_several_loaders_without_a_terminal_all_are_listed_with_status_2(folder: Path) -> None:
     done = tune("train.py", "--several")
     assert done.returncode == 2
@@ -161,6 +163,7 @@ def test_what_cannot_be_tuned_is_told(
     assert message in said
 
 
+@pytest.mark.slow
 def test_a_script_without_a_loader_ends_with_status_2(folder: Path) -> None:
     Path("idle.py").write_text("import torch; print('idle')")
     done = tune("idle.py")
@@ -168,6 +171,7 @@ def test_a_script_without_a_loader_ends_with_status_2(folder: Path) -> None:
     assert done.stderr.startswith("fastload tune: idle.py did not iterate over a DataLoader; ")
 
 
+@pytest.mark.slow
 def test_a_scripts_dataset_that_exits_is_told_as_any_error(folder: Path) -> None:
     Path("exiting.py").write_text("from train import *\nfor batch in DataLoader(Exiting()):\n    pass\n")
     done = tune("--seconds", "1", "--loader", "exiting.py:2", "exiting.py")

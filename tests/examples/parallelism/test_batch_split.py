@@ -43,8 +43,8 @@ def test_both_meanings_at_once_and_a_batch_that_cannot_be_shared_are_errors() ->
 def test_the_script_prints_what_a_rank_gets_and_what_a_step_sees(tmp_path: Path) -> None:
     printed, silent = run_as_torchrun(PARALLELISM / "batch_split.py", "--batch-size", "10", folder=tmp_path)
     assert [line.split("  a rank gets ")[1] for line in printed.splitlines()] == [
-        "[10, 10], a step sees 20",
-        "[10, 10], a step sees 20",
-        "[5, 5], a step sees 10",
+        "[10, 10], a step has 20",
+        "[10, 10], a step has 20",
+        "[5, 5], a step has 10",
     ]
     assert silent == ""

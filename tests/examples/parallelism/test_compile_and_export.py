@@ -5,7 +5,10 @@ from __future__ import annotations
 import ast
 import re
 
+import pytest
 from scripts import PARALLELISM, run
+
+pytestmark = pytest.mark.slow
 
 
 def test_only_tracing_is_wrong_and_export_with_cond_is_right_for_both_branches() -> None:

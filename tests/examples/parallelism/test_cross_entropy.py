@@ -28,7 +28,7 @@ def test_means_of_parts_are_not_the_whole_where_classes_have_weights() -> None:
 
 def test_classes_are_int64_or_uint8_and_nothing_else() -> None:
     said = example.target_dtypes()
-    assert [name for name, answer in said.items() if answer == "taken"] == ["torch.int64", "torch.uint8"]
+    assert [name for name, answer in said.items() if answer == "accepted"] == ["torch.int64", "torch.uint8"]
     assert all(said.values())
 
 

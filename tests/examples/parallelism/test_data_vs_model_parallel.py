@@ -57,5 +57,5 @@ def test_the_script_prints_four_ways(tmp_path: Path) -> None:
     printed, silent = run_as_torchrun(PARALLELISM / "data_vs_model_parallel.py", *arguments, folder=tmp_path)
     rows = [line.strip("| ").split(" | ")[0] for line in printed.splitlines() if line.startswith("| ")]
     assert rows[2:] == ["one process", "data parallel", "model parallel", "... in 2 micro-batches (1F1B)"]
-    assert printed.splitlines()[-1].endswith("of which two ranks at once: 0.00 s")
+    assert printed.splitlines()[-1].endswith("0.00 s of it by two ranks at the same time")
     assert silent == ""

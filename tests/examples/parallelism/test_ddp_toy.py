@@ -45,6 +45,7 @@ def test_ranks_share_out_each_batch() -> None:
         assert torch.equal(torch.cat(shares).sort(dim=0).values, batch.sort(dim=0).values)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "command",
     [

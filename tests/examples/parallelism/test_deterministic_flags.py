@@ -16,6 +16,7 @@ from scripts import PARALLELISM, run, run_as_torchrun
 SCRIPT = PARALLELISM / "deterministic_flags.py"
 
 
+@pytest.mark.slow
 def test_two_runs_with_other_workers_end_with_the_same_weights(tmp_path: Path) -> None:
     first = run(SCRIPT, "--seed", "1", "--workers", "2").splitlines()
     # The other one in a process that has imported torch already.

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
 from scripts import PARALLELISM, run
+
+pytestmark = pytest.mark.slow
 
 NAME = "examples.parallelism.launch_by_name"
 BY_PATH = "package None, sys.path[0] examples/parallelism, import common: found"

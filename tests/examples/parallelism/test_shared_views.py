@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
 from scripts import PARALLELISM, run
+
+pytestmark = pytest.mark.slow
 
 
 def test_pieces_of_one_tensor_are_sent_and_loaded_and_one_descriptor_twice_is_still_refused() -> None:

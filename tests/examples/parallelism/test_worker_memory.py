@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import re
 
+import pytest
 from scripts import PARALLELISM, run
 from worker_memory import LETTERS, MIB, NUM
+
+pytestmark = pytest.mark.slow
 
 LINE = re.compile(r"^(a list of strings|one array) +worker \d: RSS +([\d.]+) MiB PSS +([\d.]+) MiB USS +([\d.]+) MiB$")
 

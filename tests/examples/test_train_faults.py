@@ -1,4 +1,4 @@
-"""How runs end that do not come to their end: by a line and an exit code, on all ranks, within a time limit."""
+"""Faults: every rank exits with one message and the right exit code, within a time limit."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ from typing import Any
 
 import pytest
 import torch.distributed as dist
-from training.endings import Ending, ending_of, tell
-from training.errors import RunError, UsageError
-from training.meeting import meet
+from training import data
+from training.distributed import Signals
+from training.errors import Exit, RunError, UsageError, exit_for
+from training.startup import meet
 from trainings import Training, make_images, train_module
 
 QUICK = ("--epochs", "1", "--limit-batches", "2", "--workers", "0")
 
 
-def raising(number: signal.Signals, *ranks: int) -> Callable[..., Any]:
-    """Return what stands in for a function: some ranks get a signal in it."""
+def send_signal_in(number: signal.Signals, *ranks: int) -> Callable[..., Any]:
+    """Return a decorator for a function in which some ranks receive a signal."""
 
     def wrap(plain: Callable[..., Any]) -> Callable[..., Any]:
         def wrapped(*arguments: Any, **named: Any) -> Any:
@@ -34,97 +35,96 @@ def raising(number: signal.Signals, *ranks: int) -> Callable[..., Any]:
     return wrap
 
 
-def test_arguments_that_are_wrong_for_one_rank_or_all_end_all_by_one_line_and_a_rank_that_is_missing_too(
+def test_wrong_arguments_of_one_rank_or_all_and_a_missing_rank_exit_all_ranks_with_one_line(
     tmp_path: Path,
 ) -> None:
     with Training(tmp_path, "--lr", "0", ranks=2) as training:
         assert training.end() == [2, 2]
-        assert training.errors() == "train.py: error: --lr must be above 0 and finite, got 0.0; correct it\n"
-    with Training(tmp_path, ranks=2, odd={1: ("--workers", "many")}) as training:
+        assert training.errors() == "train.py: error: --lr must be above 0 and finite, got 0.0\n"
+    with Training(tmp_path, ranks=2, arguments_of={1: ("--workers", "many")}) as training:
         assert training.end() == [2, 2]
         assert training.errors() == "train.py: error: argument --workers: invalid count value: 'many'\n"
     with Training(tmp_path, "--join-timeout", "0.3", ranks=3, started=1) as training:
         assert training.end() == [1]
         assert training.errors().endswith(
-            "train.py: error: rank 1, 2 of 3 is not there after 0.3 s: it has ended or was not started; see what it "
-            "wrote, or give a longer --join-timeout\n"
+            "train.py: error: rank 1, 2 of 3 did not start within 0.3 s; see what it printed, or give a longer "
+            "--join-timeout\n"
         )
 
 
-def test_a_signal_before_the_first_step_ends_all_ranks_by_a_line(
+def test_a_signal_before_the_first_step_exits_all_ranks_with_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     module, out = train_module(), tmp_path / "run"
-    with monkeypatch.context() as patched:  # the ranks are forked with it
-        patched.setattr(module, "load_data", raising(signal.SIGTERM, 1)(module.load_data))
+    with monkeypatch.context() as patched:  # inherited by the forked ranks
+        patched.setattr(data, "load_data", send_signal_in(signal.SIGTERM, 1)(data.load_data))
         with Training(tmp_path, *QUICK, "--out", str(out), ranks=2) as training:
-            assert training.end() == [0, 0]  # it goes on later, as after a signal in the loop
+            assert training.end() == [0, 0]  # the same as after a signal in the loop
             assert training.lines == ["stopped by SIGTERM before the first step; the same command starts again"]
             assert training.errors() == ""
     assert not (out / "checkpoint.pt").exists()
-    with monkeypatch.context() as patched:  # while they meet
-        patched.setattr(module, "join", raising(signal.SIGUSR1, 1)(module.join))
+    with monkeypatch.context() as patched:  # while the ranks wait for each other
+        patched.setattr(module, "join", send_signal_in(signal.SIGUSR1, 1)(module.join))
         with Training(tmp_path, *QUICK, ranks=2) as training:
             assert training.end() == [128 + signal.SIGUSR1] * 2
             assert training.lines == ["stopped by SIGUSR1 before the first step; the same command starts again"]
             assert training.errors() == ""
     with monkeypatch.context() as patched:
-        patched.setattr(module, "build_network", raising(signal.SIGINT, 0, 1)(module.build_network))
+        patched.setattr(module, "build_network", send_signal_in(signal.SIGINT, 0, 1)(module.build_network))
         with Training(tmp_path, *QUICK, ranks=2) as training:
             assert training.end() == [130, 130]
-            end = "stopped by SIGINT; nothing is saved: start again, and give --out to save"
+            end = "stopped by SIGINT; nothing was saved: start again, and give --out to save"
             assert training.lines == [f"rank 0: {end}"]
             assert training.errors() == f"rank 1: {end}\n"
 
 
-def test_a_signal_ends_a_run_that_is_not_saved_after_its_step(tmp_path: Path) -> None:
+def test_a_signal_stops_a_run_without_out_after_its_step(tmp_path: Path) -> None:
     with Training(tmp_path, "--workers", "0", ranks=2) as training:
         training.until(2)
         training.send(signal.SIGTERM, 0)
         training.send(signal.SIGTERM, 0)  # a second one changes nothing
         assert training.end() == [128 + signal.SIGTERM] * 2
         assert re.fullmatch(
-            r"stopped by SIGTERM after step \d+ of 440; nothing is saved: give --out to save", training.lines[-1]
+            r"stopped by SIGTERM after step \d+ of 440; nothing was saved, since --out is not given", training.lines[-1]
         )
         assert training.errors() == ""
 
 
-def test_a_rank_that_ends_before_an_epoch_is_missed_at_once(tmp_path: Path) -> None:
+def test_a_rank_that_exits_before_an_epoch_is_noticed_at_once(tmp_path: Path) -> None:
     with Training(tmp_path, *QUICK, "--json", "/dev/full", ranks=2) as training:
         assert training.end() == [1, 1]
         assert "train.py: error: rank 0: the log '/dev/full' cannot be written: No space left" in training.errors()
-        assert "train.py: error: rank 1 has lost another rank" in training.errors()
+        assert "train.py: error: rank 1 lost another rank" in training.errors()
 
 
-def test_a_damaged_image_is_named_or_another_stands_in_for_it(tmp_path: Path) -> None:
+def test_a_damaged_image_is_named_or_replaced(tmp_path: Path) -> None:
     for part in ("train", "test"):
         make_images(tmp_path / part, 12)
     damaged = [tmp_path / "train" / "green" / "003.jpg", tmp_path / "test" / "red" / "004.jpg"]
     damaged[0].write_bytes(damaged[0].read_bytes()[:-300])
-    damaged[1].write_bytes(b"nothing")  # what is said of it has an address, another one in each epoch
+    damaged[1].write_bytes(b"nothing")  # its error has an address that changes in each epoch
     words = ("--data-dir", str(tmp_path), "--image-size", "16", "--batch-size", "12", "--epochs", "1", "--workers", "1")
     with Training(tmp_path, *words, ranks=2) as training:
         assert training.end() == [1, 1]
-        said = training.errors()
+        errors = training.errors()
         assert re.search(
             rf"^train\.py: error: rank [01]: an image cannot be loaded, at index 15 of the dataset: "
-            rf"{re.escape(str(damaged[0]))} \(OSError: .*[Tt]runcated.*\); repair or remove it, or let "
-            r"others stand in for such images: --on-error replace; nothing is saved: start again, and give --out to "
-            r"save$",
-            said,
+            rf"{re.escape(str(damaged[0]))} \(OSError: .*[Tt]runcated.*\); repair or remove it, or use --on-error "
+            r"replace; nothing was saved: start again, and give --out to save$",
+            errors,
             re.MULTILINE,
-        ), said
-        assert "Traceback" not in said
-        assert len(said.splitlines()) <= 2, said  # the other rank has lost this one
+        ), errors
+        assert "Traceback" not in errors
+        assert len(errors.splitlines()) <= 2, errors  # the other rank has lost this one
     with Training(tmp_path, *words, "--on-error", "replace", "--epochs", "2", ranks=2) as training:
         training.finish()
-        epoch = training.told("epoch")[0]
-        assert (epoch["step"], epoch["test_images"]) == (3, 35)  # whole batches; in the test none stands in
-        assert [one["image"] for one in training.told("damaged")] == sorted(map(str, damaged))
+        epoch = training.logged("epoch")[0]
+        assert (epoch["step"], epoch["test_images"]) == (3, 35)  # full batches; in the test it is skipped
+        assert [one["image"] for one in training.logged("damaged")] == sorted(map(str, damaged))
         assert sum(line.startswith("could not be loaded: ") for line in training.lines) == 2
 
 
-def test_a_folder_is_one_runs_until_it_ends_and_other_classes_are_another_training(tmp_path: Path) -> None:
+def test_a_folder_is_locked_while_a_run_uses_it_and_other_classes_are_other_settings(tmp_path: Path) -> None:
     images, out = tmp_path / "images", tmp_path / "run"
     make_images(images, 10)
     words = ("--data-dir", str(images), "--batch-size", "8", "--workers", "1", "--save-every", "1", "--out", str(out))
@@ -134,42 +134,44 @@ def test_a_folder_is_one_runs_until_it_ends_and_other_classes_are_another_traini
             assert second.end() == [2]
             pid = first.processes[0].pid
             assert second.errors().endswith(
-                f"train.py: error: --out {str(out)!r} is another run's, process {pid} on {socket.gethostname()}, which "
-                "goes on; wait for its end, or give another\n"
+                f"train.py: error: --out {str(out)!r} is in use by another run, process {pid} on "
+                f"{socket.gethostname()}; wait until it exits, or give another --out\n"
             )
         first.kill()
     (images / "green").rename(images / "grey")
-    with Training(tmp_path, *words, "--epochs", "1000") as third:  # the lock has gone with its process
+    with Training(tmp_path, *words, "--epochs", "1000") as third:  # the lock was released with its process
         assert third.end() == [1]
         assert third.errors().endswith(
-            f"train.py: error: the checkpoint {str(out / 'checkpoint.pt')!r} is of another training: classes[1] was "
-            "'green' and is 'grey' now; give what it was, or another --out\n"
+            f"train.py: error: the checkpoint {str(out / 'checkpoint.pt')!r} is from a run with other settings: "
+            "classes[1] was 'green' and is now 'grey'; use the same settings, or give another --out\n"
         )
 
 
-def test_where_there_is_nobody_to_meet_is_said_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def met(url: str | None, rank: int, world_size: int = 2) -> dist.Store:
-        return meet(url, rank, world_size, 0.2, None, lambda: None)
+def test_a_place_to_meet_that_does_not_work_is_an_error_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def meet_at(url: str | None, rank: int, size: int = 2) -> dist.Store:
+        return meet(url, rank, size, 0.2, None, Signals(saves=False))
 
     for name in ("MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_USE_AGENT_STORE", "TORCHELASTIC_RESTART_COUNT"):
         monkeypatch.delenv(name, raising=False)
-    with pytest.raises(UsageError, match="2 processes need MASTER_ADDR in the environment"):
-        met(None, 0)
+    with pytest.raises(UsageError, match="MASTER_ADDR expected, but not set; start them with torchrun"):
+        meet_at(None, 0)
     for url in ("tcp://nowhere", "tcp://x:port", "http://x:1", "file:///nowhere/x", f"file://{tmp_path}"):
-        with pytest.raises(UsageError, match="--init-method"):
-            met(url, 0)
+        with pytest.raises(UsageError, match="the ranks cannot meet at --init-method"):
+            meet_at(url, 0)
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         url = f"tcp://127.0.0.1:{taken.getsockname()[1]}"
-        with pytest.raises(RunError, match=r"there is no rank 0 at 127\.0\.0\.1:"):
-            met(url, 1)
-    stores = [met(f"file://{tmp_path}/store", 0, 1)]
-    assert stores[0].add("x", 1) == 1
-    with pytest.raises(UsageError, match=r"this rank has been at --init-method file:.+ before"):
-        met(f"file://{tmp_path}/store", 0, 1)
+        with pytest.raises(RunError, match=r"not all 2 ranks could be reached at tcp://127\.0\.0\.1:"):
+            meet_at(url, 1)
+    store = meet_at(f"file://{tmp_path}/store", 0, 1)
+    assert store.add("x", 1) == 1
+    with pytest.raises(UsageError, match=r"--init-method file:.+ has been used by rank 0 before"):
+        meet_at(f"file://{tmp_path}/store", 0, 1)
 
 
-def test_a_bug_in_one_rank_has_its_traceback_and_leaves_no_other_waiting(
+def test_a_bug_in_one_rank_prints_its_traceback_and_leaves_no_other_rank_waiting(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     module = train_module()
@@ -182,28 +184,27 @@ def test_a_bug_in_one_rank_has_its_traceback_and_leaves_no_other_waiting(
     with Training(tmp_path, "--workers", "1", ranks=2) as training:
         assert training.end() == [1, 1]
         assert "ZeroDivisionError: float division by zero" in training.errors()
-        assert "train.py: error: rank 0 has lost another rank" in training.errors()
+        assert "train.py: error: rank 0 lost another rank" in training.errors()
 
 
-def test_only_errors_of_data_and_of_others_are_lines_and_bugs_keep_their_traceback(
+def test_errors_of_data_and_libraries_are_one_line_and_bugs_keep_their_traceback(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    tell(Ending("two samples could not be loaded. The first:\n  index 3", 1))  # a loader's error has several lines
+    Exit("two samples could not be loaded. The first:\n  index 3", 1).show()  # a loader's error has several lines
     assert capsys.readouterr().err == "train.py: error: two samples could not be loaded. The first: index 3\n"
     monkeypatch.delenv("RANK", raising=False)
-    assert ending_of(ZeroDivisionError("x"), None) is None
+    assert exit_for(ZeroDivisionError("x"), None) is None
     of_tensor = IndexError("x")
     of_tensor.add_note("at index 3 of the dataset")  # there is no file that could be damaged
-    assert ending_of(of_tensor, None) is None
+    assert exit_for(of_tensor, None) is None
     of_worker = OSError("Caught OSError in worker 0.\nTraceback (most recent call last):\n  File x\nOSError: cut off\n")
     of_worker.add_note("at index 3 of the dataset: a.jpg")
     (tmp_path / "checkpoint.pt").touch()
-    assert ending_of(of_worker, tmp_path) == Ending(
-        "an image cannot be loaded, at index 3 of the dataset: a.jpg (OSError: cut off); repair or remove it, or let "
-        f"others stand in for such images: --on-error replace; the last checkpoint is in {str(tmp_path)!r}: the same "
-        "command goes on from there",
+    assert exit_for(of_worker, tmp_path) == Exit(
+        "an image cannot be loaded, at index 3 of the dataset: a.jpg (OSError: cut off); repair or remove it, or use "
+        f"--on-error replace; the last checkpoint is in {str(tmp_path)!r}: the same command resumes from it",
         1,
     )
-    dali = ending_of(RuntimeError("DALI failed at a.jpg: not a JPEG"), None)
+    dali = exit_for(RuntimeError("DALI failed at a.jpg: not a JPEG"), None)
     assert dali is not None
     assert dali.message.startswith("an image cannot be loaded, at a.jpg (RuntimeError: DALI failed")
