@@ -32,8 +32,8 @@ import torch.utils.data
 from torch.utils.data import IterableDataset
 
 from fastload.defaults import own_argument_names
+from fastload.epochs import our_sampler, seed_of
 from fastload.errors import ConfigError
-from fastload.passes import our_sampler, seed_of
 from fastload.sampling import DistributedBatchSampler
 
 # The loader that Accelerate is taking apart in this thread.

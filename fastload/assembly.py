@@ -12,7 +12,7 @@ from typing import Any
 from .compat import error_of, worker_collate, wrap_exception
 from .errors import NothingLeft
 from .layout import DoesNotFit, Layout, LayoutBook
-from .plan import WorkItem
+from .work import WorkItem
 from .workers.fetch import OWN_LAYOUT, ROWS, SAMPLES, WHOLE, Result
 from .workers.pool import Pool
 

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from .epochs import repeats_from
 from .seeding import ALL_EPOCHS, BATCH, Keys
-from .stages import Batch
+from .shard import Shard
+from .spec import Spec
 from .transforms.draws import Draws
+from .work import Batch
 
 
 class BatchKeys:
@@ -57,4 +60,15 @@ class BatchKeys:
         return Draws(key, ids[places] if batch.left_out else ids, repeats, epochs=epochs)
 
 
-__all__ = ["BatchKeys"]
+def batch_keys(spec: Spec, shard: Shard, base_seed: int) -> BatchKeys:
+    """Return what names the samples of an epoch's batches for the batched transforms."""
+    return BatchKeys(
+        seed=base_seed if spec.sample_seed is None else spec.sample_seed,
+        auto_collation=spec.auto_collation,
+        ids_are_indices=spec.ids_are_indices,
+        stride=shard.stride,
+        length=repeats_from(shard),
+    )
+
+
+__all__ = ["BatchKeys", "batch_keys"]

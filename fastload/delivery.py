@@ -22,9 +22,18 @@ from .assembly import Assembly
 from .compat import error_of
 from .errors import DatasetError, LoadTimeout, NothingLeft, NotReady, WorkerDied
 from .layout import LayoutBook
-from .plan import WHOLE_BATCH, Turns, WorkItem, choose_chunk_size, chunk_bounds, slots_in_flight
 from .spec import Spec
-from .stages import Batch, EpochWork, Replica
+from .work import (
+    WHOLE_BATCH,
+    Batch,
+    EpochWork,
+    Replica,
+    Turns,
+    WorkItem,
+    choose_chunk_size,
+    chunk_bounds,
+    slots_in_flight,
+)
 from .workers.fetch import ERROR, EXHAUSTED, FAILED_START, START, UNSENDABLE, Result
 from .workers.pool import Pool
 
@@ -127,7 +136,7 @@ class Counts:
 
 
 class Delivery:
-    """A source of batches that a pool of workers makes: one epoch after the other. See :class:`~fastload.stages.Stage`.
+    """A source of batches that a pool of workers makes: one epoch after the other. See :class:`~fastload.work.Stage`.
 
     Args:
         pool: the workers.
@@ -204,7 +213,7 @@ class Delivery:
         return batch.error if batch is not None and not batch.slot else None
 
     def next(self, wait: bool = True) -> Batch:
-        """See :class:`~fastload.stages.Stage`."""
+        """See :class:`~fastload.work.Stage`."""
         while True:
             self._receive()
             self._refill()
@@ -223,10 +232,10 @@ class Delivery:
                 return batch
 
     def drop(self) -> None:
-        """See :class:`~fastload.stages.Stage`. :meth:`begin` does it."""
+        """See :class:`~fastload.work.Stage`. :meth:`begin` does it."""
 
     def close(self) -> None:
-        """See :class:`~fastload.stages.Stage`. The pool is closed by its owner."""
+        """See :class:`~fastload.work.Stage`. The pool is closed by its owner."""
 
     def _give(self, batch_id: int) -> Batch | None:
         """Return a complete batch, whose slot is the user's, or free, afterwards; None if nothing is left of it."""

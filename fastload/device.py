@@ -25,17 +25,17 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from .batch_keys import batch_keys
 from .errors import ConfigError, LoadTimeout, NotReady
 from .moving import Backlog, Mover
 from .nesting import Key
 from .resident import check_can_reside
-from .resuming import batch_keys
 from .sampling import as_integer
 from .shard import Shard
 from .spec import Spec
-from .stages import Batch, Stage
 from .streams import Event, device_of, device_or_cpu, keep_in_children, streams_of
 from .transforms.batches import in_turn, on_batches
+from .work import Batch, Stage
 
 if TYPE_CHECKING:
     from .resident import Columns
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 
 class DeviceAhead:
-    """Has the next batches of another stage on the device before they are asked for: see :class:`.stages.Stage`.
+    """Has the next batches of another stage on the device before they are asked for: see :class:`.work.Stage`.
 
     Args:
         source: gives host batches.
@@ -76,7 +76,7 @@ class DeviceAhead:
         """Return the next batch, on the device. Blocks for the host's part, and where the device is far behind.
 
         Raises:
-            Exception: see :class:`.stages.Stage`. Errors of copies and transforms are in their batches.
+            Exception: see :class:`.work.Stage`. Errors of copies and transforms are in their batches.
         """
         if self._backlog is None:
             raise StopIteration
@@ -238,7 +238,7 @@ class _Iteration:
 
 
 class _Plain:
-    """An iterator as a :class:`.stages.Stage`."""
+    """An iterator as a :class:`.work.Stage`."""
 
     def __init__(self, iterator: Iterator[Any]) -> None:
         self._iterator = iterator

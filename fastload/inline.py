@@ -14,12 +14,12 @@ from .errors import NothingLeft
 from .library_generators import LibraryGenerators
 from .shard import Shard
 from .spec import Spec
-from .stages import Batch, EpochWork, Replica
+from .work import Batch, EpochWork, Replica
 from .workers.fetch import Fetcher, Job
 
 
 class InlineSource:
-    """See :class:`~fastload.stages.Stage`.
+    """See :class:`~fastload.work.Stage`.
 
     Args:
         job: what is loaded.
@@ -53,7 +53,7 @@ class InlineSource:
         return self._work.shard
 
     def next(self, wait: bool = True) -> Batch:
-        """See :class:`~fastload.stages.Stage`."""
+        """See :class:`~fastload.work.Stage`."""
         while True:
             try:
                 batch = self._load()
@@ -72,10 +72,10 @@ class InlineSource:
             return batch
 
     def drop(self) -> None:
-        """See :class:`~fastload.stages.Stage`. Nothing is under way."""
+        """See :class:`~fastload.work.Stage`. Nothing is under way."""
 
     def close(self) -> None:
-        """See :class:`~fastload.stages.Stage`. Nothing is under way."""
+        """See :class:`~fastload.work.Stage`. Nothing is under way."""
 
     def _note_given(self, *, failed: bool) -> None:
         if observe.listener is not None:

@@ -1,176 +1,28 @@
 """What ``iter(loader)`` gives: one epoch over a loader, or with persistent workers one epoch after the other.
 
 In: a :class:`~fastload.spec.Spec`. Out: batches for the training loop. The iteration opens a source and the stages
-behind it, and is the only writer of where the epoch is (:class:`~fastload.passes.Epoch`).
+behind it, and is the only writer of where the epoch is (:class:`~fastload.epochs.Epoch`).
 """
 
 from __future__ import annotations
 
-import functools
 import itertools
 import os
 import time
-import weakref
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
 import torch
 
-from . import compat, observe, seeding
-from .delivery import Counts, Delivery
+from . import compat, observe
+from .epochs import Epoch, Epochs, epoch_owner, our_sampler, shard_of, without_skipping
 from .errors import LoadTimeout
-from .layout import LayoutBook
-from .passes import Epoch, Epochs, our_sampler
-from .plan import slots_in_flight
-from .resuming import (
-    Replicas,
-    base_seed_drawn,
-    index_batches,
-    note_randomness,
-    order_states,
-    read_again,
-    repeats_from,
-    shard_of,
-)
+from .sampling import DistributedSampler, KeyedSampler
 from .shard import Shard
-from .slots import IdleSlots, SlotPool
-from .spec import Spec, decodes_late, spec_of
-from .stages import EpochWork, Stage
-from .workers.fetch import Job
-from .workers.pool import GRACE, HeldInterrupts, Pool, memory_kind, start_workers
-
-if TYPE_CHECKING:
-    from .moving import Mover
-    from .page_lock import PageLock
-    from .resident import Residents
-    from .transforms.base import Transform
-
-
-class Runtime:
-    """What a loader keeps from one iteration to the next. It is not part of the loader's pickle."""
-
-    def __init__(self) -> None:
-        self.book = LayoutBook()
-        self.counts = Counts()
-        self.iterators: weakref.WeakSet[Any] = weakref.WeakSet()
-        self.start_method: str | None = None
-        self.transport: str | None = None
-        self.job_pickled: str | None = None
-        self.num_slots = 0
-        self.slot_bytes = 0
-        self.mover: tuple[Any, Mover] | None = None
-        """What it was made from, and the mover."""
-        self.tail: tuple[Any, Transform] | None = None
-        """Of a fused dataset: the steps that the device does, and the transform that does them."""
-        self.resident: Residents | None = None
-        self.page_lock: PageLock | None = None
-        """Of the slots of the iteration begun last; None where nothing is copied from slots to a device."""
-        self.idle_slots = IdleSlots()
-        self.no_fusion_told: str | None = None
-        """Why nothing is fused though fuse=True, as the user was warned of it last."""
-
-    def __reduce__(self) -> Any:
-        return Runtime, ()
-
-    def note_pool(self, pool: Pool) -> None:
-        """Note what :meth:`DataLoader.statistics` says of workers."""
-        self.start_method, self.transport, self.job_pickled = pool.start_method, pool.transport, pool.job_pickled
-        self.num_slots, self.slot_bytes = pool.slots.book.num_slots, pool.slots.slot_bytes
-
-
-class Opened(NamedTuple):
-    """A source, and what was opened with it."""
-
-    source: Any
-    pool: Pool | None
-    """Its workers."""
-    tail: Transform | None = None
-    """What the device does with its batches before they are the user's, for a fused dataset."""
-
-
-class Origin(NamedTuple):
-    """What torch's part of an iteration has drawn and found for it."""
-
-    dataset: Any
-    base_seed: int = 0
-    shared_seed: int | None = None
-    rank: int = 0
-    num_ranks: int = 1
-    shard: Shard = Shard(length=0)
-    replicas: tuple[Any, ...] = ()
-    """Of an IterableDataset: where each worker's replica begins."""
-
-
-def open_source(spec: Spec, runtime: Runtime, origin: Origin) -> Opened:
-    """Open a source that loads samples from a dataset: with workers, which are started, or without."""
-    job, tail = _make_job(spec, runtime, origin)
-    if spec.num_workers == 0:
-        from .inline import InlineSource
-
-        return Opened(InlineSource(job, spec, runtime.counts), None, tail)
-    if spec.seeded:
-        seeding.slow_because()  # found here once, so that forked workers know it
-    kind = memory_kind(spec.worker_method)
-    slots = runtime.idle_slots.take(kind, spec.device)
-    if slots is None:
-        page_lock = None
-        if spec.device is not None:
-            from .page_lock import page_lock_for
-            from .streams import device_of
-
-            page_lock = page_lock_for(device_of(spec.device))
-        slots = SlotPool(kind(page_lock), keep=0)
-    runtime.page_lock = slots.memory.page_lock
-    # Beside the window: the batch the user has and the one before it; or those that the device has not consumed (see
-    # NOTE [Back-pressure] in device.py) and the one to be copied next.
-    held = 2 if runtime.page_lock is None else spec.prefetch_to_device + 3
-    slots.keep = slots_in_flight(spec.num_workers, spec.prefetch_factor or 0) + held
-    pool = start_workers(job, spec, slots)
-    return Opened(Delivery(pool, spec, runtime.book, runtime.counts), pool, tail)
-
-
-def _make_job(spec: Spec, runtime: Runtime, origin: Origin) -> tuple[Job, Transform | None]:
-    """Return what the workers do, and what the device does with their batches before they are the user's."""
-    init_fn = spec.worker_init_fn
-    if compat.is_data_pipe(spec.dataset):
-        init_fn = functools.partial(compat.sharding_worker_init_fn, init_fn, origin.num_ranks, origin.rank)
-    seed = origin.base_seed if spec.sample_seed is None else spec.sample_seed
-    fused = tail = tolerance = None
-    if spec.fuse is True:
-        from .fusing import fused_of
-
-        fused, tail = fused_of(spec, runtime, seed)
-    if spec.on_error != "raise":
-        from .on_error import tolerance_of
-
-        tolerance = tolerance_of(spec, seed)
-    job = Job(
-        dataset=origin.dataset,
-        collate_fn=spec.collate_fn,
-        auto_collation=spec.auto_collation,
-        drop_last=spec.drop_last,
-        iterable=spec.iterable,
-        seed=seed if spec.seeded else None,
-        ids_are_indices=spec.ids_are_indices,
-        stride=origin.shard.stride,
-        length=repeats_from(origin.shard),
-        base_seed=origin.base_seed,
-        num_workers=spec.num_workers,
-        shared_seed=origin.shared_seed,
-        worker_init_fn=init_fn,
-        fused=fused,
-        late=decodes_late(spec, fused),
-        replicas=origin.replicas,
-        tolerance=tolerance,
-    )
-    return job, tail
-
-
-def _open_to_read(spec: Spec, shard: Shard) -> tuple[Any, Pool | None, Counts]:
-    """Open a source that reads a dataset once, beside the loader's iteration."""
-    runtime = Runtime()
-    source, pool, _ = open_source(spec, runtime, Origin(spec.dataset, shard=shard))
-    return source, pool, runtime.counts
+from .sources import Origin, Runtime, open_source
+from .spec import Spec, spec_of
+from .work import EpochWork, Stage
+from .workers.pool import GRACE, HeldInterrupts, Pool
 
 
 class Iteration(compat.BaseIterator):  # type: ignore[misc]  # torch's private base
@@ -205,9 +57,14 @@ class Iteration(compat.BaseIterator):  # type: ignore[misc]  # torch's private b
         epoch = self._epochs.begin(spec)
         try:
             # Without workers torch asks the sampler for one iterator, before it draws the base seed.
-            before = None if spec.num_workers else order_states(spec, epoch)
-            with base_seed_drawn(spec, epoch):
+            before = None if spec.num_workers else _order_states(spec, epoch)
+            if epoch.resume is None:
                 super().__init__(loader)
+            else:
+                from .resuming import base_seed_drawn
+
+                with base_seed_drawn(spec, epoch):
+                    super().__init__(loader)
             self._check_torchs_arguments()
             self._begin(loader, epoch, before)
         except BaseException:
@@ -245,14 +102,14 @@ class Iteration(compat.BaseIterator):  # type: ignore[misc]  # torch's private b
         if self._spec.resident is not None:
             from .residence import columns_of
 
-            self._columns = columns_of(self._spec, self._runtime, _open_to_read)
+            self._columns = columns_of(self._spec, self._runtime)
             self.has_workers = self._columns is None
 
     def _begin(self, loader: Any, epoch: Epoch, before: dict[str, Any] | None) -> None:
         since = time.perf_counter_ns()
         spec = self._spec
         # Without a seed the base seed stays for the life of the workers, as torch's does: count iterations.
-        self._base_seed = note_randomness(spec, epoch, self._base_seed, self._iterations, before)
+        self._base_seed = _note_randomness(spec, epoch, self._base_seed, self._iterations, before)
         self._iterations = epoch.key_epoch + 1
         self._epoch = epoch
         shard = shard_of(spec, epoch, self._rank, self._world_size)
@@ -260,7 +117,7 @@ class Iteration(compat.BaseIterator):  # type: ignore[misc]  # torch's private b
             self._open(epoch, shard)
         if spec.num_workers:
             super()._reset(loader)  # torch asks the sampler for an iterator twice at the first iteration, and so do we
-        indices, first_row = index_batches(spec, epoch, self._sampler_iter, arrays=self._columns is not None)
+        indices, first_row = _index_batches(spec, epoch, self._sampler_iter, arrays=self._columns is not None)
         work = self._work(epoch, shard, indices, first_row)
         if self._stage is not self.source and self._stage is not None:
             self._stage.drop()
@@ -271,6 +128,8 @@ class Iteration(compat.BaseIterator):  # type: ignore[misc]  # torch's private b
         epoch.passed_over = work.passed_over
         self._raise_sampler_error()
         if spec.iterable:
+            from .resuming import Replicas, read_again
+
             epoch.replicas = Replicas(max(1, spec.num_workers), epoch.resume)
             read_again(epoch, lambda: self.source.next().result())
         if not spec.alone:
@@ -430,13 +289,70 @@ class Iteration(compat.BaseIterator):  # type: ignore[misc]  # torch's private b
                 stage.close()
         finally:
             pool.close(grace)
-            self._runtime.idle_slots.put(pool.slots, self._spec.device)
+            self._runtime.keep_slots(pool.slots, self._spec.device)
 
     def __del__(self, exits: Callable[[], bool] = compat.exits) -> None:
         # Bound here, since this module's names may be gone by then.
         if getattr(self, "_pool", None) is not None and not exits():
             with HeldInterrupts(finalizing=True):
                 self._shutdown_workers()
+
+
+def _order_states(spec: Spec, begun: Epoch) -> dict[str, Any]:
+    """Return the states of the generators that an epoch's order comes from; {} where it comes from keys alone."""
+    if begun.resume is None and begun.known is not None and spec.sample_seed is not None:
+        return {}
+    from .sampler_generators import generator_states
+
+    return generator_states(spec)
+
+
+def _note_randomness(spec: Spec, epoch: Epoch, base_seed: int, key_epoch: int, before: dict[str, Any] | None) -> int:
+    """Note in an epoch what its randomness comes from; a resumed one takes that from the state.
+
+    Args:
+        spec: how the loader is served.
+        epoch: has begun.
+        base_seed: what torch has drawn.
+        key_epoch: enters the samples' keys for a loader without a seed.
+        before: the generators' states from before that, if the sampler will not be asked for another iterator, as it
+            is with workers.
+
+    Returns:
+        The base seed.
+    """
+    epoch.generators = _order_states(spec, epoch) if before is None else before
+    epoch.draws_base_seed = before is not None
+    if epoch.resume is not None:
+        from .resuming import resume_randomness
+
+        base_seed, key_epoch = resume_randomness(spec, epoch, base_seed, key_epoch)
+    epoch.base_seed = base_seed
+    epoch.key_epoch = epoch.number if spec.sample_seed is not None else key_epoch
+    return base_seed
+
+
+def _index_batches(
+    spec: Spec, epoch: Epoch, from_sampler: Iterator[Any], *, arrays: bool = False
+) -> tuple[Iterator[Any], int]:
+    """Return what an epoch is to load, and how many of this rank's samples were loaded before it.
+
+    Args:
+        spec: how the loader is served.
+        epoch: has begun.
+        from_sampler: what the sampler gave torch's part of the iteration.
+        arrays: give batches of a known order as arrays, else as lists.
+    """
+    # A sampler of ours would look up its epoch when it is first asked: another one, if that has been set meanwhile.
+    ours = isinstance(epoch_owner(spec), (KeyedSampler, DistributedSampler))
+    if epoch.resume is None and epoch.known is not None and ours:
+        return epoch.known.batches(epoch.number, arrays=arrays), 0
+    may_draw_ahead = epoch.known is None and spec.sample_seed is not None and not spec.iterable
+    if epoch.resume is None and not may_draw_ahead and without_skipping(spec.index_sampler)[1] == 0:
+        return from_sampler, 0
+    from .resuming import rest_of_index_batches
+
+    return rest_of_index_batches(spec, epoch, from_sampler, arrays=arrays)
 
 
 def _compare_ranks(spec: Spec, loader: Any) -> None:
@@ -447,4 +363,4 @@ def _compare_ranks(spec: Spec, loader: Any) -> None:
         compare_ranks(sampler, loader.state_dict())
 
 
-__all__ = ["Iteration", "Runtime", "open_source"]
+__all__ = ["Iteration"]

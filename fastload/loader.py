@@ -16,11 +16,12 @@ import torch
 from torch.utils.data import Dataset, IterableDataset, Sampler
 
 from . import compat, observe
+from .epochs import Epochs, epoch_owner, samplers_of
 from .errors import ConfigError
 from .inject.fastload_hook import after_import
-from .iteration import Iteration, Runtime
-from .passes import Epochs, epoch_owner, samplers_of
+from .iteration import Iteration
 from .sampling import DistributedBatchSampler, KeyedSampler, as_integer, check_epoch, check_seed
+from .sources import Runtime
 
 if TYPE_CHECKING:
     from .defaults import Defaults
@@ -254,8 +255,7 @@ class DataLoader(compat.TorchDataLoader[T]):
         Loaded without workers by a copy of this loader, which stays as it is, with its samplers and an IterableDataset;
         so do the global generators.
         """
-        from .batch_keys import BatchKeys
-        from .resuming import batch_keys
+        from .batch_keys import BatchKeys, batch_keys
         from .sampler_generators import generators_kept
         from .seeding import preserved_global_generators
         from .spec import served_as, spec_of
@@ -351,8 +351,7 @@ class DataLoader(compat.TorchDataLoader[T]):
         for iterator in list(self._runtime.iterators):
             iterator._shutdown_workers()
         self._iterator = None
-        self._runtime.mover = self._runtime.resident = None
-        self._runtime.idle_slots.close()
+        self._runtime.close()
 
     def state_dict(self) -> dict[str, Any]:
         """Return where this loader is: what its user was given, not what was loaded ahead.

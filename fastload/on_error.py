@@ -29,9 +29,9 @@ from torch.utils.data import (
 )
 from torch.utils.data import DistributedSampler as TorchDistributedSampler
 
+from .epochs import known_batches, known_rows, without_skipping
 from .errors import ConfigError, DatasetError, add_note
 from .order import Weighted
-from .passes import known_batches, known_rows, without_skipping
 from .sampling import as_integer
 from .seeding import SUBSTITUTE, Keys
 

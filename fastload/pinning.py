@@ -17,7 +17,7 @@ import torch
 from . import compat, observe
 from .at_exit import close_at_exit
 from .errors import LoadTimeout, NotReady
-from .stages import Batch, Stage
+from .work import Batch, Stage
 
 # Batches pinned beyond the one asked for: one being copied, one ready.
 _AHEAD = 2
@@ -27,7 +27,7 @@ _DROPPED = Batch()
 
 
 class PinnedAhead:
-    """Takes batches from a stage and pins the next ones while the user works on the last: see :class:`.stages.Stage`.
+    """Takes batches from a stage and pins the next ones while the user works on the last: see :class:`.work.Stage`.
 
     Args:
         source: used by the thread that calls :meth:`next` alone.
@@ -49,7 +49,7 @@ class PinnedAhead:
         self.thread.start()
 
     def next(self, wait: bool = True) -> Batch:
-        """Return the next batch, pinned. Errors of pinning are in their batches. See :class:`.stages.Stage`."""
+        """Return the next batch, pinned. Errors of pinning are in their batches. See :class:`.work.Stage`."""
         if not self._under_way:
             self._submit(wait)
         self._fill()

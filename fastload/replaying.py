@@ -14,17 +14,16 @@ from torch.utils.data import IterableDataset
 
 from . import seeding
 from .batch_keys import BatchKeys
+from .epochs import KnownBatches, known_batches, repeats_from, seed_of
 from .errors import ConfigError, DatasetError
 from .fusing import fused_of
 from .library_generators import LibraryGenerators
 from .on_error import tolerance_of
-from .passes import KnownBatches, known_batches, seed_of
-from .resuming import repeats_from
 from .sampling import as_integer, check_epoch
 from .spec import decodes_late, spec_of
-from .stages import Batch
 from .transforms.base import Transform
 from .transforms.batches import images_of, on_batches
+from .work import Batch
 from .workers.fetch import Fetcher, Job, batch_getter
 
 # Positions that are searched at once.

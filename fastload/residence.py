@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import random
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -22,11 +22,12 @@ from .errors import ConfigError
 from .memory import in_words
 from .resident import Columns, Place, Residents, TooLarge, bytes_of, check_alike
 from .shard import Shard
+from .sources import Origin, Runtime, open_source
 from .spec import Spec, served_as
-from .stages import EpochWork
 from .streams import device_or_cpu
+from .work import EpochWork
 from .workers.fetch import batch_getter
-from .workers.pool import GRACE, Pool
+from .workers.pool import GRACE
 
 # Samples that are read twice, to see whether the dataset is random.
 _READ_TWICE = 16
@@ -35,11 +36,7 @@ _BATCH_BYTES = 1 << 22
 _BATCH_SAMPLES = 1024
 
 
-Open = Callable[[Spec, Shard], tuple[Any, Pool | None, Counts]]
-"""Opens a source of batches; returns it, its workers, and what it counts."""
-
-
-def columns_of(spec: Spec, runtime: Any, open_source: Open) -> Columns | None:
+def columns_of(spec: Spec, runtime: Runtime) -> Columns | None:
     """Return the resident data, read now if they have not been; None if no place has room for them."""
     made_from = (spec.dataset, spec.resident, spec.device, spec.keep_on_host, spec.channels_last)
     known: Residents | None = runtime.resident
@@ -47,7 +44,7 @@ def columns_of(spec: Spec, runtime: Any, open_source: Open) -> Columns | None:
     if known is not None and known.length == length and known.is_made_from(made_from):
         return known.columns
     runtime.mover = runtime.resident = None  # their memory may be what is missing
-    columns, refused = read_once(spec, device_or_cpu(spec.device), runtime.counts, open_source)
+    columns, refused = read_once(spec, device_or_cpu(spec.device), runtime.counts)
     runtime.resident = Residents(made_from, length, columns, tuple(refused))
     return columns
 
@@ -63,7 +60,7 @@ def _places(spec: Spec, device: torch.device) -> list[Place]:
     return {"device": [here], "host": [beside], "auto": [here, beside]}[spec.resident or "auto"]
 
 
-def read_once(spec: Spec, device: torch.device, counts: Counts, open_source: Open) -> tuple[Columns | None, list[str]]:
+def read_once(spec: Spec, device: torch.device, counts: Counts) -> tuple[Columns | None, list[str]]:
     """Read a loader's dataset into the place that its argument ``resident`` names.
 
     Args:
@@ -80,13 +77,12 @@ def read_once(spec: Spec, device: torch.device, counts: Counts, open_source: Ope
         Exception: what the dataset raises.
     """
     places, chosen = _places(spec, device), spec.resident == "auto"
-    reader = _Reader(spec, counts, open_source)
     dataset = spec.dataset
     length = len(dataset)
     if not length:
         return Columns([], [], [], 0, places[0].device), []
     whole = type(dataset) is TensorDataset and not any(tensor.requires_grad for tensor in dataset.tensors)
-    looked_at = [[tensor[:1] for tensor in dataset.tensors]] if whole else _look(spec, length, reader)
+    looked_at = [[tensor[:1] for tensor in dataset.tensors]] if whole else _look(spec, length, counts)
     example = looked_at[0]
     places[0].check_parts(example)
     sample_bytes = sum(map(bytes_of, looked_at)) // len(looked_at)  # strings are of different lengths
@@ -102,7 +98,7 @@ def read_once(spec: Spec, device: torch.device, counts: Counts, open_source: Ope
             refused.append(str(error))
             continue
         percent = -(-length // 100)  # or the bar would stand still
-        _fill(spec, columns, max(1, min(_BATCH_BYTES // max(sample_bytes, 1), _BATCH_SAMPLES, percent)), reader)
+        _fill(spec, columns, max(1, min(_BATCH_BYTES // max(sample_bytes, 1), _BATCH_SAMPLES, percent)), counts)
         return columns, refused
     if not chosen:
         others = "resident='auto' takes the first place with room, and none where there is none"
@@ -149,14 +145,14 @@ def _generator_states() -> list[str]:
         return [hashlib.blake2b(repr(state).encode(), digest_size=16).hexdigest() for state in states]
 
 
-def _look(spec: Spec, length: int, reader: _Reader) -> list[Any]:
+def _look(spec: Spec, length: int, counts: Counts) -> list[Any]:
     """Return some samples, as batches of one, after a look at whether they are the same when they are read again."""
     some = sorted({round(place) for place in np.linspace(0, length - 1, min(length, _READ_TWICE))})
     indices = [index for index in some for _ in range(2)]
     found: list[Any] = []
     first: Any = None
     watched = _read_as(spec, _Watched(spec.dataset), indices, 1, min(spec.num_workers, 1))
-    with reader.batches(watched) as batches:
+    with _batches(watched, counts, spec.resident) as batches:
         for number, batch in enumerate(batches):
             if number % 2 == 0:
                 first = batch
@@ -167,7 +163,7 @@ def _look(spec: Spec, length: int, reader: _Reader) -> list[Any]:
     return found
 
 
-def _fill(spec: Spec, columns: Columns, batch_size: int, reader: _Reader) -> None:
+def _fill(spec: Spec, columns: Columns, batch_size: int, counts: Counts) -> None:
     from rich.console import Console
     from rich.progress import track
 
@@ -175,7 +171,7 @@ def _fill(spec: Spec, columns: Columns, batch_size: int, reader: _Reader) -> Non
     num_batches = -(-len(columns) // batch_size)
     words = f"fastload: reading {len(columns):,} samples, {in_words(columns.num_bytes)}"
     start = 0
-    with reader.batches(_read_as(spec, spec.dataset, None, batch_size, spec.num_workers)) as batches:
+    with _batches(_read_as(spec, spec.dataset, None, batch_size, spec.num_workers), counts, spec.resident) as batches:
         for batch in track(
             batches, words, num_batches, console=console, transient=True, disable=not console.is_terminal
         ):
@@ -214,37 +210,24 @@ def _read_as(spec: Spec, dataset: Any, indices: Sequence[int] | None, batch_size
     )
 
 
-class _Reader:
-    """Reads a dataset for a loader.
-
-    Args:
-        spec: how the loader is served.
-        counts: of the loader.
-        open_source: opens what reads.
-    """
-
-    def __init__(self, spec: Spec, counts: Counts, open_source: Open) -> None:
-        self._resident = spec.resident
-        self._counts = counts
-        self._open_source = open_source
-
-    @contextmanager
-    def batches(self, spec: Spec) -> Iterator[Iterator[Any]]:
-        """Give the batches of a dataset; afterwards the workers have ended."""
-        shard = spec.known.rows.shard if spec.known is not None else Shard(length=0)
-        source, pool, counts = self._open_source(spec, shard)
-        try:
-            source.begin(EpochWork(index_batches=iter(spec.index_sampler), epoch=0, shard=shard))
-            yield _results(source)
-        except ConfigError:
-            raise
-        except Exception as error:
-            error.add_note(f"while the dataset was read once, for resident={self._resident!r}")
-            raise
-        finally:
-            self._counts.count_decoded(counts.decoded)
-            if pool is not None:
-                pool.close(0 if source.broken else GRACE)
+@contextmanager
+def _batches(spec: Spec, counts: Counts, resident: str | None) -> Iterator[Iterator[Any]]:
+    """Give the batches of a dataset; afterwards its workers have ended. ``resident``: the loader's argument."""
+    runtime = Runtime()
+    shard = spec.known.rows.shard if spec.known is not None else Shard(length=0)
+    source, pool, _ = open_source(spec, runtime, Origin(spec.dataset, shard=shard))
+    try:
+        source.begin(EpochWork(index_batches=iter(spec.index_sampler), epoch=0, shard=shard))
+        yield _results(source)
+    except ConfigError:
+        raise
+    except Exception as error:
+        error.add_note(f"while the dataset was read once, for resident={resident!r}")
+        raise
+    finally:
+        counts.count_decoded(runtime.counts.decoded)
+        if pool is not None:
+            pool.close(0 if source.broken else GRACE)
 
 
 def _results(source: Any) -> Iterator[Any]:

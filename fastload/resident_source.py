@@ -26,16 +26,15 @@ import numpy as np
 import torch
 
 from . import compat, observe
-from .batch_keys import BatchKeys
+from .batch_keys import BatchKeys, batch_keys
 from .device import DeviceAhead, mover_of
-from .passes import KnownBatches
+from .epochs import KnownBatches
 from .resident import Columns, Rows, bytes_of, rows_of, split
-from .resuming import batch_keys
 from .spec import Spec
-from .stages import Batch, EpochWork
 from .streams import keep_in_children
 from .transforms.base import Transform
 from .transforms.draws import Draws
+from .work import Batch, EpochWork
 
 # Bytes of the data that are transformed at once: on the CPU so many that its caches are of use, elsewhere many more.
 _AT_ONCE_ON_HOST = 1 << 20
@@ -154,7 +153,7 @@ class _Gathered:
         self._ended = False
 
     def next(self, wait: bool = True) -> Batch:
-        """See :class:`~fastload.stages.Stage`. Several batches at once are the parts of one."""
+        """See :class:`~fastload.work.Stage`. Several batches at once are the parts of one."""
         found = self._found
         while not self._ended and self._error is None and self._has_room():
             since = 0 if self._heard is None else time.perf_counter_ns()
@@ -180,10 +179,10 @@ class _Gathered:
         raise StopIteration
 
     def drop(self) -> None:
-        """See :class:`~fastload.stages.Stage`. Nothing is under way."""
+        """See :class:`~fastload.work.Stage`. Nothing is under way."""
 
     def close(self) -> None:
-        """See :class:`~fastload.stages.Stage`. Nothing is under way."""
+        """See :class:`~fastload.work.Stage`. Nothing is under way."""
 
     def _has_room(self) -> bool:
         found = self._found
@@ -231,7 +230,7 @@ class _Gathered:
 
 
 class ResidentSource:
-    """See the module, and :class:`~fastload.stages.Stage`. It contains its own device stage.
+    """See the module, and :class:`~fastload.work.Stage`. It contains its own device stage.
 
     Args:
         columns: the data.
@@ -273,7 +272,7 @@ class ResidentSource:
         self._singly: deque[_Batch] = deque()
 
     def next(self, wait: bool = True) -> Batch:
-        """See :class:`~fastload.stages.Stage`."""
+        """See :class:`~fastload.work.Stage`."""
         if self._stage is None:
             raise StopIteration
         heard = self._heard
@@ -316,7 +315,7 @@ class ResidentSource:
             yield Batch(data=part, draws=batch.draws)
 
     def drop(self) -> None:
-        """See :class:`~fastload.stages.Stage`. Each epoch has a source of its own."""
+        """See :class:`~fastload.work.Stage`. Each epoch has a source of its own."""
 
     def close(self) -> None:
         """Drop what is ahead, and let go of the data."""

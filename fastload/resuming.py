@@ -9,51 +9,19 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.utils.data import BatchSampler, IterableDataset, RandomSampler
 
 from . import compat
+from .epochs import Epoch, Resume, epoch_owner, without_skipping
 from .errors import StateError
-from .passes import Epoch, Resume, epoch_owner, without_skipping
+from .sampler_generators import generator_states, generators_at, set_own_generators
 from .sampling import DistributedSampler, KeyedSampler
-from .shard import Shard
 from .spec import Spec
-from .stages import Replica
 from .users_line import warn_at_users_line
-
-if TYPE_CHECKING:
-    from .batch_keys import BatchKeys
-
-
-def shard_of(spec: Spec, begun: Epoch, rank: int, num_ranks: int) -> Shard:
-    """Return which share of the epoch's order this rank of the process group has."""
-    if begun.known is not None:
-        return begun.known.rows.shard
-    # A sampler that shards says how; else all ranks of the process group are taken to interleave, as torch's do.
-    own_rank, num_replicas = getattr(spec.sampler, "rank", None), getattr(spec.sampler, "num_replicas", None)
-    if isinstance(own_rank, int) and isinstance(num_replicas, int):
-        rank, num_ranks = own_rank, num_replicas
-    return Shard(length=0, rank=rank, num_ranks=num_ranks)
-
-
-def repeats_from(shard: Shard) -> int:
-    """Return the position from which on an order repeats samples; 0 where it does not."""
-    return shard.length if shard.tail == "pad" else 0
-
-
-def batch_keys(spec: Spec, shard: Shard, base_seed: int) -> BatchKeys:
-    """Return what names the samples of an epoch's batches for the batched transforms."""
-    from .batch_keys import BatchKeys
-
-    return BatchKeys(
-        seed=base_seed if spec.sample_seed is None else spec.sample_seed,
-        auto_collation=spec.auto_collation,
-        ids_are_indices=spec.ids_are_indices,
-        stride=shard.stride,
-        length=repeats_from(shard),
-    )
+from .work import Replica
 
 
 class Replicas:
@@ -104,15 +72,6 @@ def read_again(begun: Epoch, load: Callable[[], Any]) -> None:
             ) from None
 
 
-def order_states(spec: Spec, begun: Epoch) -> dict[str, Any]:
-    """Return the states of the generators that an epoch's order comes from; {} where it comes from keys alone."""
-    if begun.resume is None and begun.known is not None and spec.sample_seed is not None:
-        return {}
-    from .sampler_generators import generator_states
-
-    return generator_states(spec)
-
-
 @contextlib.contextmanager
 def base_seed_drawn(spec: Spec, begun: Epoch) -> Iterator[None]:
     """Around torch's beginning of a pass, where it draws a base seed: see that a resume leaves the user's generators.
@@ -124,8 +83,6 @@ def base_seed_drawn(spec: Spec, begun: Epoch) -> Iterator[None]:
     resume = begun.resume
     kept = spec.persistent_workers and begun.number > 0
     if resume is not None and resume.at_start and resume.base_seed is None and resume.generators:
-        from .sampler_generators import set_own_generators
-
         if set_own_generators(spec, resume.generators):
             begun.resume = None
         yield
@@ -140,42 +97,23 @@ def base_seed_drawn(spec: Spec, begun: Epoch) -> Iterator[None]:
             generator.set_state(state)
 
 
-def note_randomness(
-    spec: Spec, begun: Epoch, base_seed: int, key_epoch: int, before: dict[str, Any] | None = None
-) -> int:
-    """Note in an epoch what its randomness comes from, or take that from the state it resumes.
-
-    Args:
-        spec: how the loader is served.
-        begun: the epoch.
-        base_seed: what torch has drawn.
-        key_epoch: the epoch in the keys of samples, for a loader without a seed.
-        before: the generators' states from before that, if the sampler will not be asked for another iterator, as it
-            is with workers.
-
-    Returns:
-        The base seed.
-    """
+def resume_randomness(spec: Spec, begun: Epoch, base_seed: int, key_epoch: int) -> tuple[int, int]:
+    """Take an epoch's randomness from the state that it resumes; return its base seed and the epoch of its keys."""
     resume = begun.resume
-    begun.generators = order_states(spec, begun) if before is None else before
-    begun.draws_base_seed = before is not None
-    if resume is not None and resume.base_seed is not None:
+    assert resume is not None
+    if resume.base_seed is not None:
         base_seed, key_epoch = resume.base_seed, resume.key_epoch
         begun.generators, begun.draws_base_seed = resume.generators, resume.draws_base_seed
-    elif resume is not None and resume.generators:
-        from .sampler_generators import generator_states, generators_at
-
+    elif resume.generators:
         # Saved between two epochs: the base seed comes from these generators too, as it would have.
         with generators_at(spec, resume.generators):
             iter(spec.index_sampler)
             base_seed = compat.draw_base_seed(spec)
             begun.generators = resume.generators if begun.draws_base_seed else generator_states(spec)
-    begun.base_seed = base_seed
-    begun.key_epoch = begun.number if spec.sample_seed is not None else key_epoch
-    return base_seed
+    return base_seed, key_epoch
 
 
-def index_batches(
+def rest_of_index_batches(
     spec: Spec, begun: Epoch, from_sampler: Iterator[Any], *, arrays: bool = False
 ) -> tuple[Iterator[Any], int]:
     """Return what an epoch is to load, and how many of this rank's samples were loaded before it.
@@ -189,8 +127,6 @@ def index_batches(
     # The next epochs' base seeds come from the spec's own generator, so it is set back in any case.
     at_state: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
     if resume is not None:
-        from .sampler_generators import generators_at
-
         at_state = generators_at(spec, begun.generators, leave_equal=resume.at_start)
     from_states = spec.generator is not None or "torch" in begun.generators
     draws_base_seed = resume is not None and begun.draws_base_seed and from_states
@@ -242,14 +178,4 @@ def _drawn_at_once(batches: Any) -> Iterator[Any]:
     yield from list(batches) if isinstance(batches, RandomSampler) else batches
 
 
-__all__ = [
-    "Replicas",
-    "base_seed_drawn",
-    "batch_keys",
-    "index_batches",
-    "note_randomness",
-    "order_states",
-    "read_again",
-    "repeats_from",
-    "shard_of",
-]
+__all__ = ["Replicas", "base_seed_drawn", "read_again", "rest_of_index_batches", "resume_randomness"]

@@ -47,14 +47,7 @@ _PUNCH_HOLE = 2
 _libc: Any = ctypes.CDLL(None, use_errno=True) if hasattr(os, "memfd_create") else None
 if _libc is not None:
     _libc.mmap.restype = ctypes.c_void_p
-    _libc.mmap.argtypes = [
-        ctypes.c_void_p,
-        ctypes.c_size_t,
-        ctypes.c_int,
-        ctypes.c_int,
-        ctypes.c_int,
-        ctypes.c_int64,
-    ]
+    _libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_int64]
     _libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
     _libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
     _libc.fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
@@ -67,6 +60,11 @@ _DO_FORK = 11
 
 # Above this many held batches a new one is copied out: a process has about 65,000 mappings, by default.
 MAX_HELD = 8192
+
+
+def has_mappings() -> bool:
+    """Return whether memory can be mapped here without Python's mmap, as page-locked slots and memory files need it."""
+    return _libc is not None
 
 
 def slot_offset(slot: int) -> int:
@@ -178,53 +176,10 @@ class Memory(Protocol):
         """Let go of everything. What the user holds stays valid."""
 
 
-def _capacity(num_bytes: int) -> int:
+def capacity_for(num_bytes: int) -> int:
     """Round up, so that results of slightly different length share a mapping."""
     step = max(mmap.PAGESIZE, 1 << max(0, num_bytes.bit_length() - 4))
     return max(1, -(-num_bytes // step)) * step
-
-
-class PrivateMemory:
-    """Slots in the process's own memory: for threads, and for transports that carry the bytes themselves.
-
-    Args:
-        page_lock: see :class:`Memory`.
-    """
-
-    def __init__(self, page_lock: PageLock | None = None) -> None:
-        self._buffers: dict[int, Buffer] = {}
-        self._lock = threading.Lock()
-        self.page_lock = page_lock
-        self.is_open = True
-        if page_lock is not None and _libc is None:
-            page_lock.refuse("only Linux's memory is page-locked here")
-
-    def buffer(self, slot: int, num_bytes: int) -> Buffer:
-        """See :class:`Memory`. Several threads may ask for the same slot at once."""
-        with self._lock:
-            known = self._buffers.get(slot)
-            if known is None or len(known) < num_bytes:
-                known = self._buffers[slot] = self._made(_capacity(num_bytes))
-            return known
-
-    def _made(self, num_bytes: int) -> Buffer:
-        if self.page_lock is None or self.page_lock.refused is not None:
-            return np.empty(num_bytes, dtype=np.uint8)
-        return np.frombuffer(_memory_of(_Mapping(-1, 0, num_bytes, self.page_lock)), dtype=np.uint8)
-
-    def discard(self, slot: int) -> None:
-        """See :class:`Memory`."""
-        self._buffers.pop(slot, None)
-
-    forget = discard
-
-    def clear(self, slots: Iterable[int]) -> None:
-        """See :class:`Memory`. There is nothing."""
-
-    def close(self) -> None:
-        """See :class:`Memory`."""
-        self._buffers.clear()
-        self.is_open = False
 
 
 class MemoryFile:
@@ -258,12 +213,12 @@ class MemoryFile:
         if known is None or len(known) < num_bytes:
             if len(self._maps) >= self._MAX_MAPPED:
                 del self._maps[next(iter(self._maps))]
-            known = self._maps[slot] = self.map(slot_offset(slot), _capacity(num_bytes))
+            known = self._maps[slot] = self.map(slot_offset(slot), capacity_for(num_bytes))
         return known
 
     def map(self, offset: int, num_bytes: int) -> memoryview:
         """Map any part of the file; ``offset`` is a multiple of the page size. Unmapped when nothing refers to it."""
-        return _memory_of(_Mapping(self.fd, offset, num_bytes, self.page_lock))
+        return memory_of(Mapping(self.fd, offset, num_bytes, self.page_lock))
 
     def discard(self, slot: int) -> None:
         """See :class:`Memory`."""
@@ -322,7 +277,7 @@ class MemoryFile:
     __del__ = close
 
 
-class _Mapping:
+class Mapping:
     """One mmap call. Not Python's class, because that duplicates the descriptor: one for each open batch.
 
     Args:
@@ -359,7 +314,7 @@ class _Mapping:
         unmap()
 
 
-def _memory_of(mapping: _Mapping) -> memoryview:
+def memory_of(mapping: Mapping) -> memoryview:
     """Return a mapping's bytes, which keep it."""
     array = _lease_type(mapping.num_bytes).from_address(mapping.address)
     array.mapping = mapping
@@ -505,38 +460,6 @@ class SlotPool:
         self.memory.close()
         if self.memory.page_lock is not None:
             self.memory.page_lock.unlock_left()
-
-
-class IdleSlots:
-    """The page-locked slots of a loader while it is not iterated: locked once, for all iterations."""
-
-    def __init__(self) -> None:
-        self._pool: SlotPool | None = None
-        self._owner: Any = None
-
-    def take(self, kind: type[Memory], owner: Any) -> SlotPool | None:
-        """Return the slots, which are the caller's then; None where there are none of this kind and owner."""
-        pool, self._pool = self._pool, None
-        if pool is None:
-            return None
-        memory = pool.memory
-        if pool.pid != os.getpid() or not memory.is_open or type(memory) is not kind or self._owner != owner:
-            pool.close()
-            return None
-        pool.is_idle = False
-        return pool
-
-    def put(self, pool: SlotPool, owner: Any) -> None:
-        """Keep slots, if they were ended so that they can be used again."""
-        if pool.is_idle:
-            self.close()
-            self._pool, self._owner = pool, owner
-
-    def close(self) -> None:
-        """Unlock them."""
-        pool, self._pool = self._pool, None
-        if pool is not None:
-            pool.close()
 
 
 # NOTE [Forks while batches are held]

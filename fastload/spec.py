@@ -14,7 +14,7 @@ from typing import Any
 from torch.utils.data import BatchSampler, IterableDataset
 
 from . import compat, seeding
-from .passes import KnownBatches, known_batches, seed_of
+from .epochs import KnownBatches, known_batches, seed_of
 from .workers.fetch import batch_getter
 
 

@@ -17,8 +17,8 @@ from typing import Any
 
 from torch.utils.data import IterableDataset
 
+from .epochs import Epoch, Resume, known_batches, samplers_of, seed_of
 from .errors import StateError
-from .passes import Epoch, Resume, known_batches, samplers_of, seed_of
 from .sampler_generators import check_generator_states, generator_states, names_not_made_yet
 from .sampling import DistributedSampler, KeyedSampler
 

@@ -16,8 +16,9 @@ from torch._utils import ExceptionWrapper
 from torch.utils.data import Dataset, IterableDataset, default_collate
 
 from fastload.layout import DoesNotFit, Layout, learn
-from fastload.plan import WHOLE_BATCH, WorkItem
-from fastload.slots import PrivateMemory, SlotPool
+from fastload.private_memory import PrivateMemory
+from fastload.slots import SlotPool
+from fastload.work import WHOLE_BATCH, WorkItem
 from fastload.workers.fetch import (
     ERROR,
     EXHAUSTED,

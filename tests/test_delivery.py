@@ -22,11 +22,10 @@ import fastload.delivery
 from fastload.delivery import Counts
 from fastload.errors import LoadTimeout, NotReady, WorkerDied
 from fastload.layout import LayoutBook
-from fastload.plan import MAX_CHUNKS, WHOLE_BATCH
 from fastload.shard import Shard
 from fastload.slots import chunk_offset, slot_offset
 from fastload.spec import Spec
-from fastload.stages import EpochWork
+from fastload.work import MAX_CHUNKS, WHOLE_BATCH, EpochWork
 from fastload.workers.fetch import FAILED_START, Result
 
 Batches = list[list[int]]

@@ -23,8 +23,8 @@ from fastload import device as device_module
 from fastload.device import prefetch
 from fastload.errors import LoadTimeout, NotReady
 from fastload.moving import Mover
-from fastload.stages import Batch
 from fastload.streams import device_of
+from fastload.work import Batch
 
 CPU = torch.device("cpu")
 

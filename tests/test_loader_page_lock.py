@@ -25,6 +25,7 @@ from torch.utils.data import Dataset, default_collate
 
 from fastload import DataLoader, WorkerDied, page_lock, slots, streams
 from fastload.device import DeviceAhead
+from fastload.private_memory import PrivateMemory
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="only Linux's memory is page-locked")
 
@@ -219,7 +220,7 @@ def test_a_child_of_the_users_has_slots_of_its_own(device, monkeypatch):
         code = 1
         try:
             calls = device.pages.calls
-            taken = found._runtime.idle_slots.take(slots.PrivateMemory, found.device)
+            taken = found._runtime.idle_slots.take(PrivateMemory, found.device)
             code = 0 if taken is None and device.pages.calls == calls else 2
         finally:
             os._exit(code)

@@ -20,18 +20,18 @@ from torch.utils.data import Dataset
 
 import fastload
 from fastload import slots
-from fastload.plan import MAX_CHUNKS
+from fastload.private_memory import PrivateMemory
 from fastload.slots import (
     MAX_CHUNK_BYTES,
     MemoryFile,
     OwnForks,
-    PrivateMemory,
     SlotBook,
     SlotPool,
     chunk_offset,
     message_offset,
     slot_offset,
 )
+from fastload.work import MAX_CHUNKS
 
 needs_memfd = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="memory files are Linux's")
 

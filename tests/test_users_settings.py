@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -62,14 +62,13 @@ WAYS: dict[str, dict[str, Any]] = {
 @pytest.fixture(autouse=True)
 def base_seed(monkeypatch: pytest.MonkeyPatch) -> None:
     """torch draws its base seed on the default device, which has to have numbers."""
-    drawn = iteration.base_seed_drawn
+    drawn = iteration.compat.BaseIterator.__init__
 
-    @contextlib.contextmanager
-    def on_host(*args: Any) -> Iterator[None]:
-        with torch.device("cpu"), drawn(*args):
-            yield
+    def on_host(*args: Any) -> None:
+        with torch.device("cpu"):
+            drawn(*args)
 
-    monkeypatch.setattr(iteration, "base_seed_drawn", on_host)
+    monkeypatch.setattr(iteration.compat.BaseIterator, "__init__", on_host)
 
 
 def batches_of(**options: Any) -> list[tuple[Tensor, Tensor]]:

@@ -21,12 +21,12 @@ from torch.utils.data import BatchSampler, IterableDataset
 from .. import compat
 from ..errors import ConfigError
 from ..fusing import possible_plan
-from ..plan import slots_in_flight
 from ..sampler_generators import generators_kept
 from ..seeding import ORDER, Keys, seed_global_generators
 from ..verification.hashing import BatchPrint, print_batch
 from ..verification.record import first_difference, undisturbed
 from ..verification.subject import Parts, copied
+from ..work import slots_in_flight
 from .search import Slice
 from .settings import Setting
 from .usage import memory, processor_seconds, scheduled_seconds

@@ -1,6 +1,6 @@
 """Workers: how they are chosen and started, and what delivery.py needs of them.
 
-In: a :class:`~fastload.workers.samples.Job` and tasks (:class:`~fastload.plan.WorkItem`). Out: a
+In: a :class:`~fastload.workers.samples.Job` and tasks (:class:`~fastload.work.WorkItem`). Out: a
 :class:`~fastload.workers.fetch.Result` for each task.
 
 To add a kind of worker: write a module of this package with ``memory_kind()`` and ``start(job, spec, slots)``, as
@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 from torch._utils import ExceptionWrapper
 
 from ..layout import Layout
-from ..plan import WorkItem
 from ..slots import SlotPool
+from ..work import WorkItem
 from .fetch import Job, Result
 
 if TYPE_CHECKING:

@@ -29,10 +29,11 @@ from ..at_exit import close_at_exit
 from ..layout import ALIGNMENT, Buffer, Layout
 from ..library_generators import LibraryGenerators, copies_for_thread, warn_of_shared_transforms
 from ..nesting import Key, map_leaves
-from ..plan import WorkItem
+from ..private_memory import PrivateMemory
 from ..seeding import Keys, Seeder
-from ..slots import Memory, PrivateMemory, SlotPool
+from ..slots import Memory, SlotPool
 from ..spec import Spec
+from ..work import WorkItem
 from . import routing
 from .fetch import ERROR, FAILED_START, SKIPPED, START, WHOLE, Fetcher, Job, Result, WriteRows
 

@@ -24,8 +24,8 @@ from .. import compat, seeding
 from ..layout import Buffer, Layout
 from ..library_generators import LibraryGenerators
 from ..packing import join, pack, unpack
-from ..plan import WorkItem
 from ..slots import MAX_CHUNK_BYTES, MemoryFile, chunk_offset, let_go_in_worker, message_offset, slot_offset
+from ..work import WorkItem
 from .fetch import (
     ERROR,
     FAILED_START,

@@ -16,8 +16,8 @@ from torch.utils.data import Dataset
 from fastload import DataLoader, prefetch
 from fastload.device import DeviceAhead, Mover
 from fastload.page_lock import CudaPages
-from fastload.stages import Batch
 from fastload.streams import DeviceStreams
+from fastload.work import Batch
 
 CYCLES = 20_000_000  # of torch.cuda._sleep: some 10 ms
 SHAPE = (16, 3, 64, 64)

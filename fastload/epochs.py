@@ -16,7 +16,7 @@ from torch.utils.data import DistributedSampler as TorchDistributedSampler
 from .order import Sequential
 from .sampling import DistributedBatchSampler, DistributedSampler, EpochOrder, KeyedSampler
 from .shard import Shard
-from .stages import Batch
+from .work import Batch
 
 
 @dataclass(frozen=True)
@@ -281,3 +281,19 @@ class Epochs:
                 owner.set_epoch(epoch)
         self.next = epoch + 1
         return epoch
+
+
+def shard_of(spec: Any, begun: Epoch, rank: int, num_ranks: int) -> Shard:
+    """Return which share of the epoch's order this rank of the process group has."""
+    if begun.known is not None:
+        return begun.known.rows.shard
+    # A sampler that shards says how; else all ranks of the process group are taken to interleave, as torch's do.
+    own_rank, num_replicas = getattr(spec.sampler, "rank", None), getattr(spec.sampler, "num_replicas", None)
+    if isinstance(own_rank, int) and isinstance(num_replicas, int):
+        rank, num_ranks = own_rank, num_replicas
+    return Shard(length=0, rank=rank, num_ranks=num_ranks)
+
+
+def repeats_from(shard: Shard) -> int:
+    """Return the position from which on an order repeats samples; 0 where it does not."""
+    return shard.length if shard.tail == "pad" else 0
