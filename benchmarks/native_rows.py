@@ -37,7 +37,7 @@ from torchvision.transforms import functional
 
 import fastload
 from fastload import native
-from fastload.doctor.pillow import active, installed
+from fastload.doctor.images import active, installed
 from fastload.native import jpeg, rows
 
 _SIZE = 224

@@ -1,19 +1,19 @@
-"""Libraries that take a loader apart and build torch's from the pieces: make them build ours.
+"""Patches libraries that rebuild a loader as torch's DataLoader, so that they rebuild fastload's.
 
 In: an imported library. Out: the same library, which rebuilds a :class:`fastload.DataLoader` as one, with fastload's
-own arguments, and everything else as before. Nothing here imports such a library.
+own arguments. Nothing here imports such a library.
 
 Accelerate (and so the Trainer of transformers): ``prepare`` and ``skip_first_batches`` construct torch's DataLoader
-from sixteen attributes of the loader they are given. They construct ours where they were given ours. ``statistics()``
-and the other methods are reached through the prepared object, or through its ``base_dataloader``. An epoch set on
-the prepared object reaches our loader, so that the randomness of a resumed epoch is that epoch's, and the epoch of a
-state that is loaded into the prepared object reaches that object. What a ``fastload.DistributedSampler`` has shared
-out is not shared out again; a ``DistributedBatchSampler`` would be, so that is an error. With
-``use_stateful_dataloader=True`` Accelerate builds torchdata's loader, as it was told to.
+from sixteen attributes of their argument; now they construct fastload's if the argument is one. ``statistics()`` and
+the other methods are available on the prepared object, or on its ``base_dataloader``. An epoch that is set on the
+prepared object is set on the loader, too, so that a resumed epoch has its randomness; the epoch of a loaded state is
+set on the prepared object. The share of a ``fastload.DistributedSampler`` is not divided again among the processes;
+that of a ``DistributedBatchSampler`` would be, so that is an error. With ``use_stateful_dataloader=True`` Accelerate
+builds torchdata's loader, as configured.
 
-Lightning (and so pytorch_lightning): its training tells a loader's sampler the epoch, after it has begun to iterate
-where it resumes from a checkpoint, and the state that it has loaded by then is that of the epoch's end if the
-checkpoint is. Our loaders are told the epoch, and begin it.
+Lightning (and so pytorch_lightning): its training loop tells a loader's sampler the epoch only after it has begun to
+iterate, if it resumes from a checkpoint, and loads the state of an epoch's end, if the checkpoint is of that. Our
+loaders are told the epoch before, and begin it.
 """
 
 from __future__ import annotations
@@ -56,11 +56,11 @@ def own_arguments(loader: object) -> dict[str, Any]:
 
 
 def _adapt_accelerate(data_loader: ModuleType) -> None:
-    """Let the module ``accelerate.data_loader`` rebuild our loaders as ours.
+    """Let Accelerate rebuild our loaders as ours.
 
     Args:
-        data_loader: that module. Its two public functions are wrapped so that the module's ``DataLoader`` knows which
-            loader it is being built from; modules that have the functions by name get the wrapped ones.
+        data_loader: the module ``accelerate.data_loader``. Its two public functions are wrapped, so that its
+            ``DataLoader`` knows the loader that it is built from; also in modules that have imported them by name.
     """
     try:
         prepare, skip = data_loader.prepare_data_loader, data_loader.skip_first_batches
@@ -70,8 +70,8 @@ def _adapt_accelerate(data_loader: ModuleType) -> None:
         load_state = data_loader.DataLoaderAdapter.load_state_dict
     except AttributeError as error:
         warnings.warn(
-            f"this version of accelerate is unknown to fastload ({error}): prepare() makes torch's DataLoader out "
-            "of fastload's; fastload.install() avoids that",
+            f"fastload does not support this version of accelerate ({error}): prepare() turns fastload's DataLoader "
+            "into torch's; call fastload.install() to avoid that",
             RuntimeWarning,
             stacklevel=2,
         )
@@ -104,10 +104,10 @@ def _taking_apart(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _is_shared_out(loader: Any, arguments: dict[str, Any]) -> bool:
-    """Whether a sampler of ours gives each process its share already.
+    """Return whether a sampler of ours divides the samples among the processes already.
 
     Raises:
-        ConfigError: by global batches, of which Accelerate would give each process some, and those in part.
+        ConfigError: it is a DistributedBatchSampler, whose batches Accelerate would divide again.
     """
     if not isinstance(loader, torch.utils.data.DataLoader) or isinstance(loader.dataset, IterableDataset):
         return False
@@ -120,16 +120,16 @@ def _is_shared_out(loader: Any, arguments: dict[str, Any]) -> bool:
             num_processes = sys.modules["accelerate.data_loader"].PartialState().num_processes
         if num_processes > 1:
             raise ConfigError(
-                "Accelerate would share the batches of a DistributedBatchSampler out a second time. Leave this loader "
-                "out of accelerator.prepare() and move its batches to accelerator.device, or give the loader "
-                "batch_size=... and a fastload.DistributedSampler, which prepare() leaves as it is"
+                "Accelerate would divide the batches of a DistributedBatchSampler among the processes again. Do not "
+                "pass this loader to accelerator.prepare(), and move its batches to accelerator.device; or give the "
+                "loader batch_size=... and a fastload.DistributedSampler, which prepare() does not change"
             )
     return True
 
 
 @contextlib.contextmanager
 def _take_apart(loader: object) -> Iterator[None]:
-    """Have loaders that Accelerate builds in this context made after ``loader``, or after the one inside of it."""
+    """Let Accelerate build loaders in this context like ``loader``, or like the loader inside of it."""
     token = _taken_apart.set(getattr(loader, "base_dataloader", loader))
     try:
         yield
@@ -138,7 +138,7 @@ def _take_apart(loader: object) -> Iterator[None]:
 
 
 def _rebuilding(torch_loader: Callable[..., Any]) -> Callable[..., Any]:
-    """Return what stands in place of torch's class in Accelerate's module."""
+    """Return the replacement of torch's class in Accelerate's module."""
 
     @functools.wraps(torch_loader, updated=())
     def build(*args: Any, **kwargs: Any) -> Any:
@@ -153,7 +153,7 @@ def _rebuilding(torch_loader: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _passing_on(set_epoch: Callable[[Any, int], None]) -> Callable[[Any, int], None]:
-    """Wrap ``set_epoch`` of a prepared loader so that our loader inside hears of the epoch."""
+    """Wrap ``set_epoch`` of a prepared loader, to set the epoch of our loader inside, too."""
 
     @functools.wraps(set_epoch)
     def wrapper(prepared: Any, epoch: int) -> None:
@@ -167,9 +167,9 @@ def _passing_on(set_epoch: Callable[[Any, int], None]) -> Callable[[Any, int], N
 
 
 def _epoch_kept(load_state_dict: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
-    """Wrap ``load_state_dict`` of a prepared loader, which sets its own epoch at the next iteration.
+    """Wrap ``load_state_dict`` of a prepared loader, to set its epoch and its state now.
 
-    And which would give out the state that it had before until then.
+    Accelerate sets them at the next iteration, and returns the old state until then.
     """
 
     @functools.wraps(load_state_dict)
@@ -195,7 +195,7 @@ def _adapt_lightning(fit_loop: ModuleType) -> None:
         hasattr(loop_class, name) for name in ("setup_data", "on_advance_start", "_iteration_based_training")
     ):
         warnings.warn(
-            "this version of Lightning is unknown to fastload: a training that is resumed from a checkpoint of an "
+            "fastload does not support this version of Lightning: training that is resumed from a checkpoint of an "
             "epoch's end may begin with another epoch's samples",
             RuntimeWarning,
             stacklevel=2,
@@ -211,14 +211,14 @@ def _telling_epochs(on_advance_start: Callable[[Any], None]) -> Callable[[Any], 
     def wrapper(loop: Any) -> None:
         from fastload.loader import DataLoader
 
-        loop.setup_data()  # as it does itself first: makes the loaders anew where that is asked for
+        loop.setup_data()  # as Lightning does next: reloads the loaders if asked to
         found = getattr(loop._combined_loader, "flattened", ())
         loaders = [loader for loader in found if isinstance(loader, DataLoader)]
         epoch = loop.epoch_progress.current.processed
         resumes = getattr(loop, "is_resuming", False) or loop.epoch_loop.restarting
         will_begin = loop.trainer.current_epoch > 0 and not resumes
         if loop._iteration_based_training():
-            # It takes an epoch that max_steps broke off for a whole one when it counts, but goes on with its rest.
+            # Lightning counts an epoch that max_steps has ended as a whole one, but continues with the rest of it.
             on_advance_start(loop)
             for loader in loaders:
                 loader.set_epoch(loader._epochs.next)
@@ -236,7 +236,7 @@ def _telling_epochs(on_advance_start: Callable[[Any], None]) -> Callable[[Any], 
 
 
 def _has_begun_another(loader: Any, epoch: int) -> bool:
-    """Whether a loader has begun an epoch that is not this one, anew or at its end; not: what is left of one."""
+    """Return whether a loader has begun another epoch than this one, and is not in the middle of it."""
     begun = loader._epochs.last
     if begun is None or begun.number == epoch:
         return False

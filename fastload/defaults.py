@@ -1,8 +1,8 @@
-"""Defaults of fastload's own arguments, for every loader that is made: from the environment, the command line, or code.
+"""Defaults of fastload's own arguments: from the environment, the command line, or :func:`fastload.install`.
 
-In: ``FASTLOAD_LOADER="fuse=true,seed=1"``, options of ``fastload run`` (which sets that variable), or the arguments of
-:func:`fastload.install`. Out: the defaults that ``DataLoader.__init__`` has in place of those in its source. What a
-script gives itself is no default, so it wins.
+In: ``FASTLOAD_LOADER="fuse=true,seed=1"``, which ``fastload run`` sets from its options, or arguments of
+:func:`fastload.install`. Out: other defaults of ``DataLoader.__init__``. An argument that a script gives overrides
+them.
 
 Imports nothing that takes time: the command line reads this.
 """
@@ -34,41 +34,41 @@ OPTIONS: Mapping[str, str] = {
     "channels_last": "true or false; without a value: true",
     "fixed_buffers": "true or false; without a value: true",
 }
-"""The arguments that are options of ``fastload run``, with what they take. (The other two take no plain values.)"""
+"""The arguments that are options of ``fastload run``, with their values. (The other two do not take plain values.)"""
 
 FLAGS = ("fuse", "overlap_epochs", "channels_last", "fixed_buffers")
 """Those options that need no value."""
 
 FLAG_WORDS = ("true", "false", "auto")
-"""What can be the value of such an option if it stands in a word of its own."""
+"""The values that such an option can have as a separate word."""
 
 _CONSTANTS = {"true": True, "false": False, "none": None}
 
 
 def read_text(text: str) -> dict[str, str]:
-    """Return the arguments that ``fuse=true,seed=1`` gives, as words.
+    """Return the arguments in a text like ``fuse=true,seed=1``, unparsed.
 
     Raises:
-        ConfigError: it does not read like this, or names an argument twice.
+        ConfigError: the text has another form, or an argument twice.
     """
     words: dict[str, str] = {}
     for piece in text.split(",") if text.strip() else ():
         name, equals, word = (part.strip() for part in piece.partition("="))
         if not equals or not name or not word:
-            raise ConfigError(f"it must read like fuse=true,seed=1, got {piece.strip()!r}")
+            raise ConfigError(f"it must have the form fuse=true,seed=1, got {piece.strip()!r}")
         if name in words:
-            raise ConfigError(f"it gives {name} twice: {words[name]} and {word}")
+            raise ConfigError(f"it has {name} twice: {words[name]} and {word}")
         words[name] = word
     return words
 
 
 def as_text(words: Mapping[str, str]) -> str:
-    """Return what :func:`read_text` reads."""
+    """Return the text that :func:`read_text` reads."""
     return ",".join(f"{name}={word}" for name, word in words.items())
 
 
 def values_of(words: Mapping[str, str]) -> dict[str, Any]:
-    """Return what words stand for: true, false, none and integers for themselves, all else for the word."""
+    """Return the values of words: true, false, none and integers; any other word is a string."""
     return {name: _value_of(word) for name, word in words.items()}
 
 
@@ -92,11 +92,11 @@ def _torchs_parameters(loader_class: Any) -> Mapping[str, Any]:
 
 
 def _initializer(loader_class: Any) -> Any:
-    return inspect.unwrap(loader_class.__init__)  # Lightning and explain wrap it for some time
+    return inspect.unwrap(loader_class.__init__)  # Lightning wraps it for a time
 
 
 class Defaults:
-    """The defaults of one class, which can be changed and taken back.
+    """The defaults of a class, which can be changed and restored.
 
     Args:
         loader_class: :class:`fastload.DataLoader`.
@@ -108,10 +108,10 @@ class Defaults:
         self.changed: dict[str, Any] = {}
 
     def read_environment(self) -> None:
-        """Give the arguments the defaults that FASTLOAD_LOADER says, and no others.
+        """Use the defaults in FASTLOAD_LOADER, and no others.
 
         Raises:
-            ConfigError: the variable cannot be read, or what it says cannot be.
+            ConfigError: the variable has another form, or no loader can have its values.
         """
         self._set({})
         text = os.environ.get(VARIABLE, "")
@@ -121,26 +121,26 @@ class Defaults:
             raise ConfigError(f"{VARIABLE}={text!r}: {error}") from None
 
     def change(self, values: Mapping[str, Any]) -> None:
-        """Give arguments other defaults.
+        """Change defaults of arguments.
 
         Raises:
-            ConfigError: there is no such argument, or no loader can have these values; nothing is changed.
+            ConfigError: there is no such argument, or no loader can have these values; nothing is changed then.
         """
         self.check(values)
         self._set({**self.changed, **values})
 
     def check(self, values: Mapping[str, Any]) -> None:
-        """Check that there are such arguments, and that a loader can have these values, as it checks them itself.
+        """Check that there are such arguments, and that a loader accepts these values.
 
         Raises:
-            ConfigError: no.
+            ConfigError: there is no such argument, or a loader refuses a value.
         """
         known = own_argument_names(self._class)
         for name in values:
             if name not in known:
                 torchs = name in _torchs_parameters(self._class)
-                whose = "an argument of torch's DataLoader" if torchs else "no argument of fastload.DataLoader"
-                raise ConfigError(f"{name} is {whose}; defaults can be given to {', '.join(known)}")
+                whose = "an argument of torch's DataLoader" if torchs else "not an argument of fastload.DataLoader"
+                raise ConfigError(f"{name} is {whose}; there are defaults for {', '.join(known)}")
         if values:
             self._class([0], **{**self.changed, **values})
 
@@ -149,10 +149,10 @@ class Defaults:
         _initializer(self._class).__kwdefaults__ = {**self._written, **changed}
 
     def explain(self, error: ConfigError) -> None:
-        """Have an error that a loader's arguments cause say which of them the script did not give."""
+        """Add a note with the changed defaults to an error about a loader's arguments."""
         if self.changed:
             said = ", ".join(f"{name}={value!r}" for name, value in self.changed.items())
-            error.add_note(f"defaults here, from {VARIABLE}, fastload run or fastload.install(): {said}")
+            error.add_note(f"defaults set by {VARIABLE}, fastload run or fastload.install(): {said}")
 
 
 __all__ = ["FLAGS", "FLAG_WORDS", "OPTIONS", "VARIABLE", "Defaults", "as_text", "own_argument_names", "read_text"]

@@ -2,16 +2,15 @@
 
 In: torch's DataLoader. Out: the same class object, whose constructor makes loaders with fastload's engine.
 
-Only ``torch.utils.data.DataLoader.__init__`` is replaced, not the name. So it does not matter who holds torch's
-class, or how (a module that imported it by name, a default argument, a ``functools.partial``), every
-``isinstance(..., torch.utils.data.DataLoader)`` means what it meant, and undoing it is one assignment.
+Only ``torch.utils.data.DataLoader.__init__`` is replaced, not the name. So it works for code that imported the class by
+name before, ``isinstance(..., torch.utils.data.DataLoader)`` is unaffected, and undoing it is one assignment.
 
 * Constructing torch's class gives a :class:`fastload.DataLoader`, which is a subclass of it.
-* Constructing a subclass of torch's class, whether defined before or after, gives an instance of a class of the
-  same name in which fastload's loader stands directly before torch's in the method resolution order. What the
-  subclass overrides stays in force; what it passes on through ``super()`` or leaves alone reaches our engine. A
-  subclass that does all of it by itself (torchdata's StatefulDataLoader) goes on doing so.
-* Loaders that exist already keep their engine.
+* Constructing a subclass of torch's class, defined before or after, gives an instance of a class of the same name, with
+  fastload's loader directly before torch's in the method resolution order. The subclass's own methods still apply; its
+  calls of ``super()`` reach fastload's engine. A subclass that replaces everything (torchdata's StatefulDataLoader) is
+  unaffected.
+* Loaders that exist keep their engine.
 """
 
 from __future__ import annotations
@@ -32,18 +31,17 @@ _SOURCE = "_fastload_source"
 
 
 def install(**defaults: Any) -> None:
-    """Give every torch DataLoader constructed from now on fastload's engine, in this process and in its forks.
+    """Let every torch DataLoader constructed from now on use fastload's engine, in this process and in its forks.
 
-    For a script that is not to be edited, and for processes it starts, use ``fastload run`` instead. A second call only
-    gives further defaults.
+    To leave a script unedited, and for processes it starts, use ``fastload run``. A second call only adds defaults.
 
     Args:
-        defaults: arguments of :class:`fastload.DataLoader` that torch's class does not have, as ``fuse=True``: what
-            every loader that is made from now on has where it is not given the argument. They come before those of
-            the environment (``FASTLOAD_LOADER``).
+        defaults: for arguments of :class:`fastload.DataLoader` that torch's class does not have, as ``fuse=True``: used
+            by every loader that is constructed without the argument. They override those of the environment
+            (``FASTLOAD_LOADER``).
 
     Raises:
-        ConfigError: there is no such argument, or no loader can have such a value. Nothing is changed.
+        ConfigError: there is no such argument, or no loader can have such a value. Nothing is changed then.
 
     Example:
         >>> import fastload, torch
@@ -63,52 +61,50 @@ def install(**defaults: Any) -> None:
 
 
 def uninstall() -> None:
-    """Undo :func:`install` and what ``fastload run`` did to this process; loaders made in between keep our engine.
+    """Undo :func:`install`, or what ``fastload run`` did to this process; existing loaders keep their engine.
 
-    Defaults are those of the environment again. Does nothing where nothing is installed.
+    Defaults are those of the environment again. Does nothing if fastload is not installed.
     """
     from fastload.loader import argument_defaults
 
     global _active
     _active = False
     argument_defaults().read_environment()
-    # Where another library has put its own wrapper around ours (Lightning, for the time of a hook), ours cannot be
-    # taken out; it then passes every call on.
+    # If another library has wrapped our constructor (Lightning does, for a time), ours stays, and calls torch's.
     torch_init = getattr(_TorchDataLoader.__init__, "fastload_replaces", None)
     if torch_init is not None and not _is_wrapped(_TorchDataLoader.__init__, torch_init):
         _TorchDataLoader.__init__ = torch_init
 
 
 def _is_wrapped(init: Any, torch_init: Any) -> bool:
-    """Say whether another library's wrapper stands around our replacement (functools.wraps copies our mark)."""
+    """Return whether another library has wrapped our constructor (functools.wraps copies our attribute)."""
     return getattr(init, "__wrapped__", None) is not torch_init
 
 
 def _is_replaced() -> bool:
-    """Say whether our replacement is anywhere in the chain of wrappers around torch's constructor."""
+    """Return whether our constructor is among the wrappers of torch's."""
     return hasattr(_TorchDataLoader.__init__, "fastload_replaces")
 
 
-# This module is imported either by a user of install(), with torch's constructor as it was, or by the first loader
-# constructed under ``fastload run``, whose sitecustomize has replaced it: then it is in force.
+# Under ``fastload run`` sitecustomize has replaced the constructor, and the first loader imports this module.
 _active = _is_replaced()
 
 
 def initialize(
     loader: Any, torch_init: Callable[..., None], args: tuple[object, ...], kwargs: Mapping[str, object]
 ) -> None:
-    """Construct ``loader``: what runs in place of torch's constructor.
+    """Construct ``loader``; called by what replaces torch's constructor.
 
     Args:
         loader: the new object, of torch's class or a subclass of it.
         torch_init: torch's constructor.
         args: the constructor's positional arguments.
-        kwargs: its keyword arguments; fastload's own are welcome.
+        kwargs: its keyword arguments, possibly with fastload's own.
     """
     from fastload.loader import DataLoader
 
-    # Our constructor sets attributes of its own before it calls torch's: then this is that call. An object of our class
-    # without them comes from a subclass whose constructor names torch's class instead of calling super().
+    # With our attributes, this is our constructor's call of torch's. Without them, an object of our class comes from a
+    # subclass whose constructor calls torch's by name instead of super().
     ours = isinstance(loader, DataLoader)
     if not _active or (ours and "_runtime" in vars(loader)):
         torch_init(loader, *args, **kwargs)
@@ -128,13 +124,12 @@ def initialize(
 
 
 def _with_engine(loader_class: type[Any]) -> type[Any]:
-    """Return the class that is ``loader_class`` with fastload's loader directly before torch's."""
+    """Return ``loader_class`` with fastload's loader directly before torch's among its base classes."""
     from fastload.loader import DataLoader
 
     if loader_class is _TorchDataLoader:
         return DataLoader
-    # Found among the subclasses, which Python holds weakly, so that a class lives as long as it is used. Two threads
-    # may make one each at the same time; both are right.
+    # Python holds subclasses weakly, so a class lives as long as it is used. Two threads may make one each; both work.
     for subclass in loader_class.__subclasses__():
         if vars(subclass).get(_SOURCE) is loader_class:
             return subclass
@@ -153,12 +148,12 @@ def _with_engine(loader_class: type[Any]) -> type[Any]:
 
 
 def _reduce(source: type[Any], made: type[Any], reduced: Any) -> Any:
-    """Make a pickle that can be read: no importable name leads to a class that :func:`_with_engine` made.
+    """Return a reduction that can be unpickled: classes of :func:`_with_engine` cannot be imported by name.
 
     Args:
         source: the user's class.
         made: the class made from it.
-        reduced: what ``__reduce_ex__`` of the user's class returned.
+        reduced: the result of ``__reduce_ex__`` of the user's class.
     """
     if not isinstance(reduced, tuple):
         return reduced
@@ -168,10 +163,10 @@ def _reduce(source: type[Any], made: type[Any], reduced: Any) -> Any:
 
 
 def _rebuild(source: type[Any], function: Callable[..., Any], arguments: tuple[object, ...]) -> Any:
-    """Undo :func:`_reduce`, also where nothing is installed."""
+    """Undo :func:`_reduce`, even if fastload is not installed in this process."""
     loader = function(*arguments)
-    # An object from the user's own __reduce__ has been constructed, by torch where nothing is installed; an object
-    # from object.__reduce_ex__ is empty, and its state, which comes next, was made by our engine.
+    # The user's own __reduce__ constructs an object. That of object.__reduce_ex__ is empty, and its state, which is set
+    # next, is that of our engine.
     if function.__module__ == "copyreg" and type(loader) is source:
         loader.__class__ = _with_engine(source)
     return loader

@@ -28,14 +28,14 @@ def assert_deterministic(
 
     Args:
         loader_or_dataset, batches, seed, batch_size, methods, timeout: see :func:`fastload.verify`. ``methods`` without
-            ``"spawn"`` saves the seconds in which another process imports torch.
+            ``"spawn"`` saves the seconds that another process needs to import torch.
 
     Returns:
-        The report, if all is well.
+        The report.
 
     Raises:
         AssertionError: something differs; the message is the report's table, and names the stage.
-        ConfigError: what is given cannot be verified.
+        ConfigError: the argument cannot be verified.
     """
     report = verify(
         loader_or_dataset,

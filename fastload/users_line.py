@@ -1,8 +1,7 @@
-"""The line of the user's that is being carried out: where a loader was made, or iterated.
+"""Finds the line of the user's code that constructs or iterates a loader.
 
-In: the call stack. Out: its frame that is neither fastload's, torch's loader's, the standard library's nor an installed
-package's; so that a warning points at what the user can change, however many frames of ours, of Accelerate or of a
-subclass lie between.
+In: the call stack. Out: its innermost frame that is not of fastload, torch's loader, the standard library or an
+installed package, so that a warning points at code that the user can change.
 """
 
 from __future__ import annotations
@@ -14,16 +13,16 @@ import warnings
 from pathlib import Path
 from types import FrameType
 
-# Frames of these are never meant: fastload itself, the code of torch's loader, and what was made by exec() or at start.
+# Never the user's code: fastload itself, and torch's loader.
 _PACKAGE = str(Path(__file__).parent) + os.sep
 _TORCHS_LOADER = os.path.join(os.sep, "torch", "utils", "data", "")
-# Nor these, if there is another: the standard library, and packages that are installed.
+# Only if there is no other: the standard library, code without a file, installed packages.
 _STANDARD = (sysconfig.get_path("stdlib") + os.sep, "<")
 _INSTALLED = "-packages" + os.sep
 
 
 def users_frame() -> FrameType | None:
-    """Return the innermost frame of the user's own code; where there is none, of the library's that called us."""
+    """Return the innermost frame of the user's code; if there is none, of the library that called fastload."""
     outside = None
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
@@ -37,14 +36,14 @@ def users_frame() -> FrameType | None:
 
 
 def warn_at_users_line(message: str, category: type[Warning] = UserWarning) -> None:
-    """Warn as :func:`warnings.warn` does, at the line of the user's that led here.
+    """Warn as :func:`warnings.warn` does, at the line of the user's code.
 
     Args:
-        message: what to say.
+        message: the warning.
         category: of the warning.
     """
     frame = users_frame()
-    if frame is None:  # a thread of ours
+    if frame is None:  # in a thread of fastload
         warnings.warn(message, category, stacklevel=2)
         return
     there = frame.f_globals

@@ -44,10 +44,10 @@ def test_words_stand_for_constants_integers_and_themselves():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("fuse", "it must read like fuse=true,seed=1, got 'fuse'"),
+        ("fuse", "it must have the form fuse=true,seed=1, got 'fuse'"),
         ("fuse=true,", "got ''"),
         ("=1", "got '=1'"),
-        ("seed=1,seed=2", "it gives seed twice: 1 and 2"),
+        ("seed=1,seed=2", "it has seed twice: 1 and 2"),
     ],
 )
 def test_text_that_does_not_read_so_is_refused(text, message):
@@ -86,8 +86,11 @@ def test_a_second_install_adds_to_the_first_and_uninstall_takes_all_back():
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"fused": True}, "fused is no argument of fastload.DataLoader; defaults can be given to worker_method, seed,"),
-        ({"num_workers": 2}, "num_workers is an argument of torch's DataLoader; defaults can be given to"),
+        (
+            {"fused": True},
+            "fused is not an argument of fastload.DataLoader; there are defaults for worker_method,",
+        ),
+        ({"num_workers": 2}, "num_workers is an argument of torch's DataLoader; there are defaults for"),
         ({"seeding": "tree"}, "seeding must be 'sample' or 'torch', got seeding='tree'"),
         ({"seed": 1, "seeding": "torch"}, "cannot be combined with seed=1"),
         ({"seed": 1, "fuse": 7}, "got fuse=7"),
@@ -106,7 +109,7 @@ def test_an_error_that_a_default_has_a_part_in_names_the_defaults():
     fastload.install(seed=1)
     with pytest.raises(ConfigError, match="seeding='torch'") as caught:
         torch.utils.data.DataLoader(DATA, seeding="torch")
-    assert caught.value.__notes__ == ["defaults here, from FASTLOAD_LOADER, fastload run or fastload.install(): seed=1"]
+    assert caught.value.__notes__ == ["defaults set by FASTLOAD_LOADER, fastload run or fastload.install(): seed=1"]
 
 
 def test_accelerates_loader_has_the_defaults_of_the_one_that_it_was_made_from(monkeypatch):
@@ -156,7 +159,7 @@ def test_a_wrong_variable_stops_a_program_where_fastload_is_imported():
     environment = {**os.environ, "FASTLOAD_LOADER": "sed=2"}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
     assert done.returncode == 1
-    assert "ConfigError: FASTLOAD_LOADER='sed=2': sed is no argument of fastload.DataLoader" in done.stderr
+    assert "ConfigError: FASTLOAD_LOADER='sed=2': sed is not an argument of fastload.DataLoader" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -165,7 +168,7 @@ def test_a_wrong_variable_stops_a_program_where_fastload_is_imported():
         ("--seeding tree", "", "seeding must be 'sample' or 'torch', got seeding='tree'"),
         ("--fuse=perhaps", "", "got fuse='perhaps'"),
         ("--seed 1 --seeding torch", "", "cannot be combined with seed=1"),
-        ("", "fuse", "it must read like fuse=true,seed=1, got 'fuse'"),
+        ("", "fuse", "it must have the form fuse=true,seed=1, got 'fuse'"),
     ],
 )
 def test_a_wrong_value_is_told_before_the_script_starts(options, variable, message, tmp_path, monkeypatch, capsys):

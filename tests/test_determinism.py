@@ -113,7 +113,12 @@ STARTED_ANEW = {"spawn": {"mixed"}, "spawn, kept": {"torchvision v2"}, "forkserv
 
 @pytest.mark.parametrize(
     ("name", "method"),
-    [(name, method) for name in DATASETS for method in METHODS if name in STARTED_ANEW.get(method, DATASETS)],
+    [
+        pytest.param(name, method, marks=[pytest.mark.slow] * method.startswith("spawn"))
+        for name in DATASETS
+        for method in METHODS
+        if name in STARTED_ANEW.get(method, DATASETS)
+    ],
 )
 def test_batches_are_the_same_for_any_workers(name, method, reference):
     loader = DataLoader(DATASETS[name](), 8, shuffle=True, seed=11, **METHODS[method])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import re
 import subprocess
 import sys
 import tomllib
@@ -18,11 +19,10 @@ import pytest
 
 from fastload import native
 from fastload.cgroups import processor_quota
-from fastload.doctor import decoding, extras, machine, measuring, pillow, versions, watching
+from fastload.doctor import command, images, probes
 from fastload.doctor import finding as findings_of
-from fastload.doctor.child import made
+from fastload.doctor.command import page, summary, to_json
 from fastload.doctor.finding import Finding
-from fastload.doctor.page import page, summary, to_json
 from fastload.doctor.probes import PROBES, Probe
 from fastload.native import rows
 
@@ -41,28 +41,18 @@ def one(found) -> Finding:
 
 
 def run_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, codes: list[str], seconds: float) -> list[Finding]:
-    """Have probes of this code made by other processes, as if they were the first ones."""
-    # The child's table is replaced in the child: a module of the test's stands in the place of fastload's probes.
-    package = tmp_path / "stand_in"
-    package.mkdir()
+    """Run probes of this code in child processes."""
     body = "\n".join(f"def look_{number}():\n    {code}\n" for number, code in enumerate(codes))
-    (package / "stand_in_probes.py").write_text(f"from fastload.doctor.finding import Finding\n\n{body}")
-    made_up = tuple(
-        Probe("Made up", f"probe {number}", "stand_in_probes", f"look_{number}", needed=True)
-        for number in range(len(codes))
+    lines = [f"    Probe('Made up', 'probe {number}', look_{number}, True),\n" for number in range(len(codes))]
+    (tmp_path / "made_up_probes.py").write_text(
+        "from fastload.doctor.finding import Finding\nfrom fastload.doctor.probes import Probe\n\n"
+        f"{body}\nPROBES = (\n{''.join(lines)})\n"
     )
-    (package / "sitecustomize.py").write_text(
-        "import fastload.doctor, stand_in_probes, sys\n"
-        "sys.modules['fastload.doctor.stand_in_probes'] = stand_in_probes\n"
-        "from fastload.doctor import probes\n"
-        f"probes.PROBES = tuple(probes.Probe(*one) for one in {[tuple(probe) for probe in made_up]!r})\n"
-    )
-    path = os.pathsep.join([str(package), *filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])])
-    monkeypatch.setenv("PYTHONPATH", path)
-    monkeypatch.setattr(watching, "PROBES", made_up)
-    begun: list[int] = []
-    found = list(watching.findings(range(len(codes)), begun.append, seconds))
-    assert begun == [place for place, _ in found] == list(range(len(codes)))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    table = importlib.import_module("made_up_probes").PROBES
+    monkeypatch.delitem(sys.modules, "made_up_probes")
+    found = list(command.examine(table, "made_up_probes", seconds))
+    assert [probe for probe, _ in found] == list(table)
     return [finding for _, some in found for finding in some]
 
 
@@ -75,7 +65,7 @@ def test_the_page_of_this_machine_says_that_all_that_is_needed_works():
     assert [line for line in lines if line and line[0] != " "][1:-1] == list(
         dict.fromkeys(probe.section for probe in PROBES)
     )
-    assert lines[-1].startswith("Everything that is needed works.") or lines[-2].startswith("Everything that is needed")
+    assert lines[-1].startswith("Everything that fastload needs works.") or lines[-2].startswith("Everything that fast")
     assert "\033" not in done.stdout
     assert done.stderr == ""
 
@@ -127,6 +117,7 @@ def test_a_word_too_many_ends_with_status_2():
     assert done.stderr == "fastload doctor: it takes no arguments, got now\n"
 
 
+@pytest.mark.slow
 def test_a_probe_that_raises_crashes_or_hangs_costs_its_own_line_only(monkeypatch, tmp_path):
     codes = [
         "return [Finding('first', 'ok', 'works')]",
@@ -148,30 +139,32 @@ def test_a_probe_that_raises_crashes_or_hangs_costs_its_own_line_only(monkeypatc
         "last",
     ]
     assert [finding.state for finding in found] == ["ok", "broken", "broken", "broken", "ok", "broken", "ok"]
-    assert found[1].words == "could not be looked at: ValueError: what a mess"
+    assert found[1].words == "could not be checked: ValueError: what a mess"
     assert found[2].words == "its process was ended by signal 9: noise"
     assert found[3].words == "its process ended with status 3: the reason"
     assert found[5].words.startswith("gave no answer within 5 seconds")
 
 
-def test_a_probe_whose_module_cannot_be_imported_is_a_line():
-    broken, optional = (made(Probe("Made up", "it", "not_there", "look", needed=needed)) for needed in (True, False))
+def test_a_probe_that_cannot_import_what_it_checks_is_a_line():
+    def look():
+        import not_there
+
+        yield not_there
+
+    broken, optional = (Probe("Made up", "it", look, needed=needed).findings() for needed in (True, False))
     assert one(broken).state == "broken"
     assert one(optional).state == "costs"
-    assert "No module named 'fastload.doctor.not_there'" in one(broken).words
+    assert "No module named 'not_there'" in one(broken).words
 
 
-def test_every_probe_names_a_function_that_is_there():
-    for probe in PROBES:
-        module = importlib.import_module(f"fastload.doctor.{probe.module}")
-        assert callable(getattr(module, probe.function)), probe
+def test_the_names_of_probes_differ():
     assert len({probe.name for probe in PROBES}) == len(PROBES)
 
 
 def test_versions_are_those_that_pyproject_asks_for():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert dict(one.split(">=") for one in project["dependencies"]) == versions.REQUIRED
-    assert project["requires-python"] == ">=" + ".".join(map(str, versions.PYTHON))
+    assert dict(one.split(">=") for one in project["dependencies"]) == probes.REQUIRED
+    assert project["requires-python"] == ">=" + ".".join(map(str, probes.PYTHON))
 
 
 @pytest.mark.parametrize(
@@ -179,22 +172,22 @@ def test_versions_are_those_that_pyproject_asks_for():
     [("2.13.0+cu130", (2, 13, 0)), ("2.7.0a0+git1", (2, 7, 0)), ("12.1.1.post0", (12, 1, 1)), ("unknown", ())],
 )
 def test_numbers_of_a_version_are_read_up_to_the_first_that_is_none(version_, expected):
-    assert versions.numbers(version_) == expected
+    assert probes.numbers(version_) == expected
 
 
 @pytest.mark.parametrize(("there", "state"), [("2.6.0", "ok"), ("2.5.1+cpu", "broken"), ("3.0", "ok")])
 def test_a_version_that_is_too_old_is_broken(monkeypatch, there, state):
     torch = importlib.import_module("torch")
     monkeypatch.setattr(torch, "__version__", there)
-    found = one(versions.required("torch"))
+    found = one(probes.required("torch"))
     assert found.state == state
     assert there in found.words
     assert ("torchvision" in found.remedy) == (state == "broken")
 
 
 def test_a_package_that_is_not_there_is_told_with_the_command(monkeypatch):
-    monkeypatch.setitem(versions.REQUIRED, "no_such_package", "1.0")
-    found = one(versions.required("no_such_package"))
+    monkeypatch.setitem(probes.REQUIRED, "no_such_package", "1.0")
+    found = one(probes.required("no_such_package"))
     assert (found.state, found.words) == ("broken", "is not installed")
     assert found.remedy.endswith("--upgrade 'no_such_package>=1.0'")
 
@@ -205,10 +198,10 @@ def test_which_pillow_is_active_is_what_is_installed_here():
         simd = version("pillow-simd")
     except PackageNotFoundError:
         simd = None
-    first = next(iter(pillow.probe()))
+    first = next(iter(images.pillow()))
     name, number = ("pillow-simd", simd) if simd else ("Pillow", version("pillow"))
     assert (first.state, first.words) == ("ok", f"{name} {number} is active")
-    assert one(pillow.installed(Path(PIL.__file__).parent.parent)) == name.lower()
+    assert one(images.installed(Path(PIL.__file__).parent.parent)) == name.lower()
 
 
 def test_a_pillow_with_other_values_is_left_to_itself_and_told(monkeypatch):
@@ -216,12 +209,13 @@ def test_a_pillow_with_other_values_is_left_to_itself_and_told(monkeypatch):
     try:
         version("pillow-simd")
     except PackageNotFoundError:
-        monkeypatch.setattr(decoding, "by_pillow", lambda data: measuring.by_pillow(data) ^ 1)
+        by_pillow = images.by_pillow
+        monkeypatch.setattr(images, "by_pillow", lambda data: by_pillow(data) ^ 1)
         monkeypatch.setattr(rows, "pillow_order", lambda: None)
-    first, second = decoding.library()
+    first, second = images.native_library()
     assert first.state == "ok"
     assert second.state == "costs"
-    assert "the active Pillow makes other values" in second.words
+    assert "the active Pillow gives other values" in second.words
     assert "by at most 1)" in second.words
     assert "install" in second.remedy
 
@@ -252,7 +246,7 @@ def test_pillow_and_pillow_simd_are_told_apart_by_what_is_installed(tmp_path, th
     for distribution, number in there.items():
         put(tmp_path, distribution, number)
     put(tmp_path, "numpy", "2.0")
-    found = pillow.active(says, pillow.installed(tmp_path))
+    found = images.active(says, images.installed(tmp_path))
     assert (found.name, found.version) == (name, says)
     assert trouble in found.trouble
     assert bool(trouble) == bool(found.trouble)
@@ -260,8 +254,8 @@ def test_pillow_and_pillow_simd_are_told_apart_by_what_is_installed(tmp_path, th
 
 @pytest.mark.slow
 def test_a_pillow_of_two_distributions_is_told_with_the_way_out(monkeypatch):
-    monkeypatch.setattr(pillow, "installed", lambda _: {"pillow": PIL.__version__, "pillow-simd": "12.1.1.post0"})
-    found = next(iter(pillow.probe()))
+    monkeypatch.setattr(images, "installed", lambda _: {"pillow": PIL.__version__, "pillow-simd": "12.1.1.post0"})
+    found = next(iter(images.pillow()))
     assert found.state == "costs"
     assert "have overwritten each other's files" in found.words
     assert "uninstall" in found.remedy
@@ -271,24 +265,25 @@ def test_a_pillow_of_two_distributions_is_told_with_the_way_out(monkeypatch):
 def test_the_native_library_makes_pillows_pixels_and_the_measurement_names_both():
     if rows.pillow_order() is None:
         pytest.skip("the active Pillow has values of its own")
-    found = list(decoding.library())
+    found = list(images.native_library())
     assert [finding.state for finding in found] == ["ok", "ok"]
-    assert "by the native library" in one(decoding.speed()).words
+    assert "by the native library" in one(images.speed()).words
 
 
 def test_a_library_that_gives_other_pixels_is_broken(monkeypatch):
-    monkeypatch.setattr(decoding, "by_pillow", lambda data: measuring.by_pillow(data) ^ 1)
+    by_pillow = images.by_pillow
+    monkeypatch.setattr(images, "by_pillow", lambda data: by_pillow(data) ^ 1)
     monkeypatch.setattr(rows, "pillow_order", lambda: rows.Order.COLUMNS_FIRST)
-    found = list(decoding.library())[1]
+    found = list(images.native_library())[1]
     assert (found.state, found.remedy) == ("broken", "export FASTLOAD_NATIVE=0")
 
 
 def test_a_library_without_its_jpeg_part_names_what_building_it_wants(monkeypatch):
     reason = "it was built without libjpeg-turbo's headers"
     monkeypatch.setattr(native, "why_not", lambda part="arrays": reason if part == "jpeg" else None)
-    monkeypatch.setattr(decoding, "_missing", lambda: ["libjpeg"])
+    monkeypatch.setattr(images, "missing_for_build", lambda: ["libjpeg"])
     monkeypatch.setattr(findings_of.shutil, "which", lambda name: "/usr/bin/apt-get" if name == "apt-get" else None)
-    found = list(decoding.library())[1]
+    found = list(images.native_library())[1]
     assert (found.state, found.words) == ("costs", reason)
     assert found.remedy.startswith("apt-get install -y libjpeg-dev && (cd ")
     assert found.remedy.endswith("setup.py build_ext --inplace --force)")
@@ -299,9 +294,9 @@ def test_a_library_without_its_jpeg_part_names_what_building_it_wants(monkeypatc
 )
 def test_what_building_wants_is_tried_with_the_compiler(monkeypatch, compiler, missing):
     monkeypatch.setenv("CC", compiler)
-    which = decoding.shutil.which
-    monkeypatch.setattr(decoding.shutil, "which", lambda name: None if name == "cc" else which(name))
-    assert decoding._missing() == missing
+    which = images.shutil.which
+    monkeypatch.setattr(images.shutil, "which", lambda name: None if name == "cc" else which(name))
+    assert images.missing_for_build() == missing
 
 
 @pytest.mark.parametrize(
@@ -318,34 +313,34 @@ def test_what_building_wants_is_tried_with_the_compiler(monkeypatch, compiler, m
 )
 def test_an_installed_library_is_built_again_from_where_it_came(monkeypatch, tmp_path, told, source):
     monkeypatch.setattr(native, "LIBRARY", tmp_path / "fastload" / "native" / "_fastload.so")
-    monkeypatch.setattr(decoding, "distribution", lambda name: SimpleNamespace(read_text=lambda file: told))
-    assert decoding.rebuild([]).endswith(f"--no-binary fastload {source}")
+    monkeypatch.setattr(images, "distribution", lambda name: SimpleNamespace(read_text=lambda file: told))
+    assert images.rebuild([]).endswith(f"--no-binary fastload {source}")
 
 
 def test_the_made_file_is_of_the_size_that_is_told():
-    data = measuring.made_jpeg()
+    data = images.made_jpeg()
     assert 90_000 < len(data) < 130_000
-    pixels = measuring.by_pillow(data)
-    assert pixels.shape == (measuring.SIZE, measuring.SIZE, 3)
+    pixels = images.by_pillow(data)
+    assert pixels.shape == (images.SIZE, images.SIZE, 3)
     assert np.ptp(pixels) > 100
 
 
 def test_optional_packages_are_told_with_their_command(monkeypatch):
-    made_up = ("Neither", "no_such.package", "no-such-package", "nothing")
-    monkeypatch.setattr(extras, "EXTRAS", (made_up, ("pytest", "pytest", "pytest", "tests")))
-    absent, there = extras.extras()
+    made_up = ("Neither", "no-such-package", "nothing")
+    monkeypatch.setattr(probes, "EXTRAS", (made_up, ("pytest", "pytest", "tests")))
+    absent, there = probes.extras()
     assert (absent.state, there.state) == ("absent", "ok")
     assert absent.remedy.endswith("no-such-package")
     assert version("pytest") in there.words
 
 
 def test_a_quota_of_the_control_group_costs_and_is_told(monkeypatch):
-    monkeypatch.setattr(machine, "processors", lambda: 8)
-    monkeypatch.setattr(machine, "processor_quota", lambda: 2.5)
-    found = one(machine.cores())
+    monkeypatch.setattr(probes, "processors", lambda: 8)
+    monkeypatch.setattr(probes, "processor_quota", lambda: 2.5)
+    found = one(probes.cores())
     assert (found.state, found.remedy) == ("costs", "num_workers=2")
-    monkeypatch.setattr(machine, "processor_quota", lambda: 8.0)
-    assert one(machine.cores()).state == "ok"
+    monkeypatch.setattr(probes, "processor_quota", lambda: 8.0)
+    assert one(probes.cores()).state == "ok"
 
 
 @pytest.mark.parametrize(
@@ -370,7 +365,7 @@ def test_the_quota_is_the_least_of_the_groups(tmp_path, membership, files, quota
 
 def test_pipes_cost_and_are_told(monkeypatch):
     monkeypatch.setenv("FASTLOAD_TRANSPORT", "pipes")
-    found = one(machine.slots())
+    found = one(probes.memory_files())
     assert (found.state, found.remedy) == ("costs", "unset FASTLOAD_TRANSPORT")
 
 
@@ -379,20 +374,20 @@ def test_memory_files_that_cannot_be_made_are_broken(monkeypatch):
         raise PermissionError("not here")
 
     monkeypatch.delenv("FASTLOAD_TRANSPORT", raising=False)
-    assert one(machine.slots()).state == "ok"
+    assert one(probes.memory_files()).state == "ok"
     monkeypatch.setattr(os, "memfd_create", refuse)
-    found = one(machine.slots())
+    found = one(probes.memory_files())
     assert (found.state, found.remedy) == ("broken", "export FASTLOAD_TRANSPORT=pipes")
 
 
 def test_modules_that_are_compiled_anew_at_each_start_cost(monkeypatch):
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
-    monkeypatch.setattr(machine.importlib.util, "cache_from_source", lambda _: "/nowhere/torch.pyc")
-    found = list(machine.starting())[1]
+    monkeypatch.setattr(probes.importlib.util, "cache_from_source", lambda _: "/nowhere/torch.pyc")
+    found = list(probes.starting())[1]
     assert found.state == "costs"
     assert found.remedy.startswith("unset PYTHONDONTWRITEBYTECODE; ")
     monkeypatch.setattr(sys, "dont_write_bytecode", False)
-    assert list(machine.starting())[1].state == "ok"
+    assert list(probes.starting())[1].state == "ok"
 
 
 def test_few_open_files_cost(monkeypatch):
@@ -400,7 +395,7 @@ def test_few_open_files_cost(monkeypatch):
     limit = resource.getrlimit
     few = (256, 4096)
     monkeypatch.setattr(resource, "getrlimit", lambda which: few if which == resource.RLIMIT_NOFILE else limit(which))
-    found = next(iter(machine.limits()))
+    found = next(iter(probes.limits()))
     assert (found.state, found.remedy) == ("costs", "ulimit -n 4096")
 
 
@@ -413,25 +408,22 @@ FOUND = [
 
 
 def test_a_page_is_wrapped_but_for_commands():
-    lines = [str(line) for line in page("title", FOUND, 60)]
+    lines = list(page("title", FOUND, 60))
     assert all(len(line) <= 60 for line in lines if "a command" not in line)
     (command,) = [line for line in lines if "a command" in line]
     assert command.strip() == "do:   " + ("a command " * 30).strip()
-    assert lines[-1] == "Broken: fourth. At a price: second."
+    assert lines[-1] == "Broken: fourth. Slower or limited: second."
 
 
 def test_what_is_broken_decides_what_the_json_says():
     said = json.loads(to_json("1.2", FOUND))
     assert (said["ok"], said["fastload"], len(said["findings"])) == (False, "1.2", 4)
     assert json.loads(to_json("1.2", FOUND[:3]))["ok"] is True
-    assert summary([finding for _, finding in FOUND[:1]])[0] == "Everything that is needed works."
+    assert summary([finding for _, finding in FOUND[:1]]) == "Everything that fastload needs works."
 
 
-def test_the_page_is_printed_where_rich_cannot_be_imported(monkeypatch, capsys):
-    from fastload.doctor import command
-
-    monkeypatch.setitem(sys.modules, "rich", None)
-    monkeypatch.setitem(sys.modules, "rich.console", None)
-    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
-    command._print(FOUND, in_json=False)
-    assert "Broken: fourth." in capsys.readouterr().out
+def test_colours_are_a_terminals_alone_and_change_no_word():
+    plain, colored = (list(page("title", FOUND, 60, colored=colored)) for colored in (False, True))
+    assert "\033" not in "".join(plain)
+    assert "\033[1;31mbroken  \033[0m" in "".join(colored)
+    assert [re.sub("\033\\[[0-9;]*m", "", line).rstrip() for line in colored] == [line.rstrip() for line in plain]

@@ -1,9 +1,9 @@
-"""``fastload doctor``: what is there, what is missing, what that costs, and the command that puts it right.
+"""``fastload doctor``: what works on this machine, what is missing, what that costs, and the command that mends it.
 
 ::
 
-    probes ─> child process, one probe after the other ─findings─> watching, with a time limit for each ─> page
+    probes.PROBES ─> child process, one probe after the other ─findings─> command (a page or JSON, and an exit status)
 
-In: this machine and what is installed. Out: a page, or JSON, and an exit status. The probes run in a process of their
-own, so that one that crashes or hangs is a line of the page, and the others are still made.
+The child has a time limit for each probe, so a probe that crashes or hangs costs one line of the page. To add a probe,
+write a function that yields findings, and add a line to ``PROBES``.
 """

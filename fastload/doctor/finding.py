@@ -1,4 +1,4 @@
-"""What a probe has found: a line of the page. And the commands that it names. Imports nothing that takes time."""
+"""A finding, and the commands that findings recommend. Imports nothing that takes time."""
 
 from __future__ import annotations
 
@@ -8,29 +8,39 @@ import sys
 from typing import Literal, NamedTuple, TypeAlias
 
 State: TypeAlias = Literal["ok", "absent", "costs", "broken"]
-"""All is well; something optional is not there; it works, at a price; something that is needed does not work."""
+"""It works; something optional is not there; it works, but slower or less; something that is needed does not work."""
 
 
 class Finding(NamedTuple):
-    """What was found of one thing."""
+    """What a probe found: a line of the page."""
 
     name: str
     state: State
     words: str
     cost: str = ""
-    """What this costs, or what would be gained."""
+    """What the user loses by it, or would gain."""
     remedy: str = ""
-    """A command, or what else to do; "" where nothing is to be done."""
+    """A command that mends it; empty: there is nothing to do."""
 
 
-def in_one_line(error: BaseException) -> str:
-    """Return an error's class and message, at most 300 characters."""
-    words = " ".join(f"{type(error).__name__}: {error}".split())
-    return words if len(words) <= 300 else words[:297] + "..."
+def pip(install: str = "", uninstall: str = "") -> str:
+    """Return the command that installs or uninstalls packages in this environment, by pip or uv.
+
+    Args:
+        install: options and packages.
+        uninstall: packages, which are uninstalled before.
+    """
+    uv = f"uv pip {{}} --python {sys.executable}" if not _has_pip() and shutil.which("uv") is not None else None
+    commands = []
+    if uninstall:
+        commands.append(f"{uv.format('uninstall') if uv else f'{sys.executable} -m pip uninstall -y'} {uninstall}")
+    if install:
+        commands.append(f"{uv.format('install') if uv else f'{sys.executable} -m pip install'} {install}")
+    return "; ".join(commands)
 
 
 def _has_pip() -> bool:
-    # Not by find_spec, for which setuptools has a hook that warns.
+    # Not by find_spec: setuptools has a hook for that, which warns.
     try:
         importlib.metadata.version("pip")
     except importlib.metadata.PackageNotFoundError:
@@ -38,31 +48,16 @@ def _has_pip() -> bool:
     return True
 
 
-def python_install(*words: str) -> str:
-    """Return the command that installs packages into the environment of this process."""
-    if not _has_pip() and shutil.which("uv") is not None:
-        return " ".join(["uv pip install --python", sys.executable, *words])
-    return " ".join([sys.executable, "-m pip install", *words])
-
-
-def python_uninstall(*names: str) -> str:
-    """Return the command that takes packages out of the environment of this process."""
-    if not _has_pip() and shutil.which("uv") is not None:
-        return " ".join(["uv pip uninstall --python", sys.executable, *names])
-    return " ".join([sys.executable, "-m pip uninstall -y", *names])
-
-
 _SYSTEM = {
     "apt-get": ("apt-get install -y", {"compiler": "gcc libc6-dev", "libjpeg": "libjpeg-dev"}),
     "dnf": ("dnf install -y", {"compiler": "gcc glibc-devel", "libjpeg": "libjpeg-turbo-devel"}),
-    "apk": ("apk add", {"compiler": "gcc musl-dev", "libjpeg": "libjpeg-turbo-dev"}),
     "pacman": ("pacman -S --noconfirm", {"compiler": "gcc", "libjpeg": "libjpeg-turbo"}),
     "brew": ("brew install", {"compiler": "gcc", "libjpeg": "jpeg-turbo"}),
 }
 
 
-def system_install(*things: Literal["compiler", "libjpeg"]) -> str:
-    """Return the command that installs these by the system's package manager; words, where it is not known."""
+def system_install(things: list[Literal["compiler", "libjpeg"]]) -> str:
+    """Return the command of the system's package manager that installs these; words, where it is not known."""
     for manager, (command, names) in _SYSTEM.items():
         if shutil.which(manager) is not None:
             return " ".join([command, *(names[thing] for thing in things)])
@@ -70,4 +65,4 @@ def system_install(*things: Literal["compiler", "libjpeg"]) -> str:
     return "install " + " and ".join(words[thing] for thing in things)
 
 
-__all__ = ["Finding", "State", "in_one_line", "python_install", "python_uninstall", "system_install"]
+__all__ = ["Finding", "State", "pip", "system_install"]

@@ -1,12 +1,342 @@
-"""All probes, in the order of the page: plain data. A probe's module is imported when it is its turn: some fail."""
+"""The table of probes, and those of versions, devices, packages and the system (:mod:`.images` has the others).
+
+A probe is a function that yields findings. It imports what it looks at itself, since that may fail: what it raises
+becomes a finding, too.
+"""
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterable
+import importlib.metadata
+import importlib.util
+import mmap
+import multiprocessing
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
 from typing import NamedTuple
 
-from .finding import Finding
+from ..cgroups import processor_quota, processors
+from ..errors import one_line
+from . import images
+from .finding import Finding, pip
+
+PYTHON = 3, 11
+REQUIRED = {"torch": "2.6", "torchvision": "0.21", "numpy": "1.26", "rich": "13"}
+"""The oldest supported versions, as in pyproject.toml."""
+
+EXTRAS = (
+    ("DALI", "nvidia-dali-cuda130", "decoding and augmenting by NVIDIA's DALI"),
+    ("tensorboard", "tensorboard", "writing curves of a training"),
+    ("pyarrow", "pyarrow", "packing a folder of images into few files"),
+    ("accelerate", "accelerate", "fastload's adapter for Accelerate"),
+)
+"""Optional packages: name on the page, distribution, what it is for."""
+
+# Each worker needs a few; datasets of many files, and torch's own tensors, which are sent as descriptors, more.
+_OPEN_FILES = 1024
+
+
+# -- versions ---------------------------------------------------------------------------------------------------------
+
+
+def python() -> Iterator[Finding]:
+    """Check the interpreter."""
+    words = f"{platform.python_version()} ({platform.python_implementation()}), {platform.system()}"
+    if sys.version_info[:2] >= PYTHON:
+        yield Finding("Python", "ok", words)
+    else:
+        oldest = ".".join(map(str, PYTHON))
+        yield Finding("Python", "broken", f"{words}; {oldest} or later is needed", remedy=f"uv venv --python {oldest}")
+
+
+def required(name: str) -> Iterator[Finding]:
+    """Import a required package, and check its version."""
+    oldest = REQUIRED[name]
+    # torch and torchvision must fit each other.
+    names = ("torch", "torchvision") if name in ("torch", "torchvision") else (name,)
+    packages = " ".join(f"'{one}>={REQUIRED[one]}'" for one in names)
+    try:
+        module = importlib.import_module(name)
+    except Exception as error:  # whatever a broken installation raises
+        missing = error.name if isinstance(error, ModuleNotFoundError) else None
+        words = "is not installed" if missing == name else f"cannot be imported: {one_line(error)}"
+        remedy = pip(f"{'--upgrade' if missing else '--force-reinstall'} {packages}")
+        yield Finding(name, "broken", words, remedy=remedy)
+        return
+    version = str(getattr(module, "__version__", None) or importlib.metadata.version(name))
+    if numbers(version) < numbers(oldest):
+        remedy = pip(f"--upgrade {packages}")
+        yield Finding(name, "broken", f"{version}; {oldest} or later is needed", remedy=remedy)
+    else:
+        yield Finding(name, "ok", version)
+
+
+def numbers(version: str) -> tuple[int, ...]:
+    """Return the leading numbers of a version: (2, 13, 0) of "2.13.0+cu130"."""
+    found = re.match(r"\d+(\.\d+)*", version)
+    return tuple(map(int, found[0].split("."))) if found else ()
+
+
+def together() -> Iterator[Finding]:
+    """Let torch, torchvision and numpy work with each other."""
+    import numpy as np
+    import torch
+    from torchvision.ops import nms
+
+    try:
+        kept = nms(torch.tensor([[0.0, 0.0, 1.0, 1.0]]), torch.tensor([1.0]), 0.5)
+        right = torch.from_numpy(np.arange(3)).sum().item() == 3 and kept.tolist() == [0]
+    except Exception as error:  # of missing operators, or arrays of another version
+        packages = " ".join(f"'{name}>={REQUIRED[name]}'" for name in ("torch", "torchvision", "numpy"))
+        words = f"torch, torchvision and numpy do not fit each other: {one_line(error)}"
+        yield Finding("together", "broken", words, remedy=pip(f"--force-reinstall {packages}"))
+        return
+    if right:
+        yield Finding("together", "ok", "torchvision's operators and numpy's arrays work in torch")
+    else:
+        yield Finding("together", "broken", "torch, torchvision and numpy give wrong results with each other")
+
+
+def seeding() -> Iterator[Finding]:
+    """Check whether generators can be seeded per sample by installing their states."""
+    from ..seeding import slow_because
+
+    reason = slow_because()
+    if reason is None:
+        yield Finding("seeding", "ok", "the fast way of seeding each sample works, and gives the same numbers")
+    else:
+        yield Finding("seeding", "costs", reason, "7 µs of processor time per sample instead of 1 µs")
+
+
+# -- devices ----------------------------------------------------------------------------------------------------------
+
+
+def cuda() -> Iterator[Finding]:
+    """Look for CUDA devices, and let each add two numbers."""
+    import torch
+
+    from ..memory import in_words
+
+    built = f"torch is built for CUDA {torch.version.cuda}"
+    if torch.version.hip is not None:
+        built = f"torch is built for ROCm {torch.version.hip}"
+    elif torch.version.cuda is None:
+        yield Finding("CUDA", "absent", "torch is built without CUDA", "batches stay on the CPU")
+        return
+    driver = _driver()
+    if not torch.cuda.is_available():
+        if driver is None:
+            yield Finding("CUDA", "absent", f"{built}; this machine has no driver and no device")
+        else:
+            remedy = "nvidia-smi; echo $CUDA_VISIBLE_DEVICES"
+            words = f"{built} and there is a driver ({driver}), but no device can be used"
+            yield Finding("CUDA", "costs", words, "batches stay on the CPU", remedy)
+        return
+    yield Finding("CUDA", "ok", f"{built}; driver {driver or 'of unknown version'}")
+    for index in range(torch.cuda.device_count()):
+        name = f"device {index}"
+        about = torch.cuda.get_device_properties(index)
+        words = f"{about.name}, {in_words(about.total_memory)}, compute capability {about.major}.{about.minor}"
+        try:
+            right = (torch.ones(1, device=f"cuda:{index}") + 1).item() == 2
+        except RuntimeError as error:
+            yield Finding(name, "broken", f"{words}: {one_line(error)}")
+        else:
+            yield Finding(name, "ok" if right else "broken", words if right else f"{words}: 1 + 1 is not 2")
+
+
+def _driver() -> str | None:
+    """Return the driver's version, or words if it does not say; None where there is none."""
+    if shutil.which("nvidia-smi") is not None:
+        command = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
+        lines = done.stdout.strip().splitlines() or ["no output"]
+        return lines[0] if done.returncode == 0 else f"nvidia-smi fails: {lines[-1]}"
+    return "loaded" if Path("/proc/driver/nvidia/version").exists() else None
+
+
+def nvjpeg() -> Iterator[Finding]:
+    """Let a device decode a file."""
+    import torch
+
+    if not torch.cuda.is_available():
+        return
+    from torchvision.io import decode_jpeg
+
+    data = torch.frombuffer(bytearray(images.made_jpeg()), dtype=torch.uint8)
+    try:
+        image = decode_jpeg(data, device="cuda")
+    except RuntimeError as error:
+        yield Finding("nvJPEG", "absent", one_line(error), "files are decoded on the CPU")
+        return
+    right = tuple(image.shape) == (3, *images.SIDES)
+    yield Finding("nvJPEG", "ok" if right else "costs", f"decodes to {list(image.shape)}")
+
+
+def triton() -> Iterator[Finding]:
+    """Check whether the fused kernel of :mod:`fastload.transforms` runs."""
+    import torch
+
+    if not torch.cuda.is_available():
+        return
+    from ..transforms.fused import available
+
+    if available(torch.device("cuda", torch.cuda.current_device())):
+        yield Finding("Triton kernel", "ok", "is used for batches on the device")
+        return
+    if os.environ.get("FASTLOAD_TRITON") == "0":
+        why, remedy = "FASTLOAD_TRITON=0 switches it off", "unset FASTLOAD_TRITON"
+    elif importlib.util.find_spec("triton") is None:
+        why, remedy = "triton is not installed", "install a build of torch that includes it"
+    else:
+        why = "it needs Triton 3.6, compute capability 8.0, a C compiler and Python's headers"
+        remedy = "apt-get install -y gcc libc6-dev python3-dev"
+    cost = "torch's operations are used instead: more passes over the batch"
+    yield Finding("Triton kernel", "absent", why, cost, remedy)
+
+
+def page_locking() -> Iterator[Finding]:
+    """Page-lock memory as slots are, and unlock it."""
+    import torch
+
+    if not torch.cuda.is_available():
+        return
+    import numpy as np
+
+    from ..page_lock import CudaPages
+
+    pages = CudaPages(torch.device("cuda", torch.cuda.current_device()))
+    held = mmap.mmap(-1, 1 << 20)
+    address = np.frombuffer(held, dtype=np.uint8).ctypes.data
+    try:
+        pages.register(address, len(held))
+    except RuntimeError as error:
+        cost = "each batch is copied once more on the host"
+        yield Finding("page-locking", "costs", one_line(error), cost, "ulimit -l unlimited")
+        return
+    pages.unregister(address)
+    yield Finding("page-locking", "ok", "batches are copied to the device directly from where workers write them")
+
+
+# -- optional packages ------------------------------------------------------------------------------------------------
+
+
+def extras() -> Iterator[Finding]:
+    """Look for each optional package; none is imported."""
+    there = {(one.metadata["Name"] or "").lower(): one.version for one in importlib.metadata.distributions()}
+    for name, package, purpose in EXTRAS:
+        any_cuda = re.compile(re.sub(r"-cuda\d+$", r"-cuda\\d+", package))
+        version = next((there[one] for one in there if any_cuda.fullmatch(one)), None)
+        if version is not None:
+            yield Finding(name, "ok", f"{version}: {purpose}")
+        else:
+            yield Finding(name, "absent", f"not installed: {purpose}", remedy=pip(package))
+
+
+# -- the system -------------------------------------------------------------------------------------------------------
+
+
+def cores() -> Iterator[Finding]:
+    """Count the processors that this process may use."""
+    count, quota = processors(), processor_quota()
+    words = f"{count} of {os.cpu_count()} can be used"
+    if quota is None or quota >= count:
+        yield Finding("cores", "ok", words)
+        return
+    yield Finding(
+        "cores",
+        "costs",
+        f"{words}, together for {quota:g} cores' time (limit of the control group)",
+        "with more workers than that, the process is stopped for a part of each period",
+        f"num_workers={max(int(quota), 1)}",
+    )
+
+
+def memory() -> Iterator[Finding]:
+    """Ask how much memory is free."""
+    from ..memory import free_on_host, in_words
+
+    free = free_on_host()
+    yield Finding("memory", "ok", "the system does not say" if free is None else f"{in_words(free)} free")
+    if hasattr(os, "statvfs") and Path("/dev/shm").is_dir():
+        about = os.statvfs("/dev/shm")
+        size, left = in_words(about.f_blocks * about.f_frsize), in_words(about.f_bavail * about.f_frsize)
+        yield Finding("/dev/shm", "ok", f"{size}, {left} free; used by torch's DataLoader, not by fastload's")
+
+
+def memory_files() -> Iterator[Finding]:
+    """Create a memory file, as batches are written to."""
+    from ..workers.transport import use_packets
+
+    if not use_packets():
+        asked = os.environ.get("FASTLOAD_TRANSPORT") == "pipes"
+        words = "FASTLOAD_TRANSPORT=pipes asks for pipes" if asked else "this system has none; pipes are used"
+        cost = "batches are sent through pipes: one more copy, and more work for the main process"
+        yield Finding("memory files", "costs", words, cost, "unset FASTLOAD_TRANSPORT" if asked else "")
+        return
+    try:
+        fd = os.memfd_create("fastload-doctor", os.MFD_CLOEXEC)
+        try:
+            os.ftruncate(fd, 1 << 40)  # sparse
+        finally:
+            os.close(fd)
+    except OSError as error:
+        words = f"cannot be created: {error}"
+        yield Finding("memory files", "broken", words, "workers cannot start", "export FASTLOAD_TRANSPORT=pipes")
+        return
+    yield Finding("memory files", "ok", "can be created (memfd_create): workers share batches without a copy")
+
+
+def limits() -> Iterator[Finding]:
+    """Ask for the limits of open files and of locked memory."""
+    try:
+        import resource
+    except ModuleNotFoundError:  # Windows
+        return
+    from ..memory import in_words
+
+    def in_figures(limit: int) -> str:
+        return "no limit" if limit == resource.RLIM_INFINITY else f"{limit:,}"
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    words = f"limit {in_figures(soft)} (ulimit -n can raise it to {in_figures(hard)})"
+    if soft != resource.RLIM_INFINITY and soft < _OPEN_FILES:
+        most = 65536 if hard == resource.RLIM_INFINITY else hard
+        cost = "many workers or many open loaders fail with 'Too many open files'"
+        yield Finding("open files", "costs", words, cost, f"ulimit -n {min(most, 65536)}")
+    else:
+        yield Finding("open files", "ok", words)
+    locked, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
+    words = "no limit" if locked == resource.RLIM_INFINITY else f"limit {in_words(locked)}"
+    yield Finding("locked memory", "ok", f"{words} (of mlock; CUDA has its own, see page-locking)")
+
+
+def starting() -> Iterator[Finding]:
+    """Ask how worker processes start, and whether modules are compiled at each start."""
+    method = multiprocessing.get_start_method()
+    words = {"fork": "workers start at once, with all imported modules"}.get(
+        method, "each worker imports torch and the script"
+    )
+    yield Finding("start method", "ok", f"{method}: {words}")
+    torch = importlib.util.find_spec("torch")
+    compiled = torch is not None and torch.origin and Path(importlib.util.cache_from_source(torch.origin)).exists()
+    if not sys.dont_write_bytecode:
+        yield Finding("bytecode", "ok", "modules are compiled once, at their first import")
+    elif compiled:
+        yield Finding("bytecode", "ok", "PYTHONDONTWRITEBYTECODE is set; torch has been compiled before")
+    else:
+        cost = "each process that imports torch compiles it anew: seconds at every start"
+        remedy = "unset PYTHONDONTWRITEBYTECODE"
+        if torch is not None and torch.origin is not None:
+            remedy += f"; {sys.executable} -m compileall -q {Path(torch.origin).parent}"
+        yield Finding("bytecode", "costs", "PYTHONDONTWRITEBYTECODE is set, and torch is not compiled", cost, remedy)
 
 
 class Probe(NamedTuple):
@@ -14,42 +344,40 @@ class Probe(NamedTuple):
 
     section: str
     name: str
-    module: str
-    """In this folder."""
-    function: str
-    arguments: tuple[str, ...] = ()
+    function: Callable[[], Iterator[Finding]]
     needed: bool = False
-    """Whether it is bad enough for exit status 1 when the probe itself fails."""
+    """Whether its failure counts as broken: exit status 1."""
 
-    def run(self) -> list[Finding]:
-        """Look. Raises whatever goes wrong, from importing the module on."""
-        module = importlib.import_module(f".{self.module}", __package__)
-        found: Iterable[Finding] = getattr(module, self.function)(*self.arguments)
-        return list(found)
+    def findings(self) -> list[Finding]:
+        """Run it; its own failure is a finding."""
+        try:
+            return list(self.function())
+        except Exception as error:  # whatever it meets: the other probes run all the same
+            return [self.failure(f"could not be checked: {one_line(error)}")]
+
+    def failure(self, words: str) -> Finding:
+        """Return the finding of a probe that failed."""
+        return Finding(self.name, "broken" if self.needed else "costs", words)
 
 
 PROBES = (
-    Probe("Versions", "Python", "versions", "python", needed=True),
-    *(
-        Probe("Versions", name, "versions", "required", (name,), needed=True)
-        for name in ("torch", "torchvision", "numpy", "rich")
-    ),
-    Probe("Versions", "together", "versions", "together", needed=True),
-    Probe("Versions", "seeding", "seeding", "probe"),
-    Probe("Images", "Pillow", "pillow", "probe", needed=True),
-    Probe("Images", "native library", "decoding", "library", needed=True),
-    Probe("Images", "torchvision.io", "decoding", "torchvision_io"),
-    Probe("Images", "measured here", "decoding", "speed"),
-    Probe("Devices", "CUDA", "devices", "cuda"),
-    Probe("Devices", "nvJPEG", "devices", "nvjpeg"),
-    Probe("Devices", "Triton kernel", "devices", "triton"),
-    Probe("Devices", "page-locking", "devices", "page_locked"),
-    Probe("Optional", "packages", "extras", "extras"),
-    Probe("This machine", "cores", "machine", "cores"),
-    Probe("This machine", "memory", "machine", "memory"),
-    Probe("This machine", "memory files", "machine", "slots", needed=True),
-    Probe("This machine", "limits", "machine", "limits"),
-    Probe("This machine", "start", "machine", "starting"),
+    Probe("Versions", "Python", python, needed=True),
+    *(Probe("Versions", name, partial(required, name), needed=True) for name in REQUIRED),
+    Probe("Versions", "together", together, needed=True),
+    Probe("Versions", "seeding", seeding),
+    Probe("Images", "Pillow", images.pillow, needed=True),
+    Probe("Images", "native library", images.native_library, needed=True),
+    Probe("Images", "torchvision.io", images.torchvision_io),
+    Probe("Images", "measured here", images.speed),
+    Probe("Devices", "CUDA", cuda),
+    Probe("Devices", "nvJPEG", nvjpeg),
+    Probe("Devices", "Triton kernel", triton),
+    Probe("Devices", "page-locking", page_locking),
+    Probe("Optional", "packages", extras),
+    Probe("This machine", "cores", cores),
+    Probe("This machine", "memory", memory),
+    Probe("This machine", "memory files", memory_files, needed=True),
+    Probe("This machine", "limits", limits),
+    Probe("This machine", "start", starting),
 )
-
-__all__ = ["PROBES", "Probe"]
+"""All probes, in the order of the page."""

@@ -1,8 +1,7 @@
 """The folder that ``fastload run`` puts first on PYTHONPATH.
 
-Every Python process started below ``fastload run`` executes ``sitecustomize.py`` of this folder before anything
-else. The modules here import neither torch nor fastload at their top level, so that a process which uses neither
-pays for a few small files only.
+Every Python process below ``fastload run`` executes its ``sitecustomize.py`` first. The modules here import neither
+torch nor fastload at their top level, so that a process which uses neither only reads a few small files.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def put_first(environment: MutableMapping[str, str]) -> None:
-    """Change an environment so that Python processes started in it execute our ``sitecustomize`` first.
+    """Change an environment so that Python processes in it execute this folder's ``sitecustomize`` first.
 
     Args:
         environment: this folder is put first in its ``PYTHONPATH``, unless it is there already.

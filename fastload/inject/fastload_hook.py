@@ -1,14 +1,14 @@
-"""Act on a module when somebody imports it; put fastload's loader in place of torch's.
+"""Calls a function when a module is imported, and replaces torch's loader by fastload's.
 
-Loaded in two ways: by ``sitecustomize.py`` as a top-level module, before fastload can be assumed to be importable,
-and by fastload itself as ``fastload.inject.fastload_hook``. It therefore imports nothing but the standard library.
+Imported by ``sitecustomize.py`` as a top-level module, where fastload may not be importable, and by fastload as
+``fastload.inject.fastload_hook``. So it imports only the standard library.
 """
 
 from __future__ import annotations
 
 import sys
 
-TYPE_CHECKING = False  # as typing's, whose import would cost each process several milliseconds
+TYPE_CHECKING = False  # importing typing would cost each process several milliseconds
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from importlib.machinery import ModuleSpec
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
 
 
 def after_import(name: str, action: Action) -> object:
-    """Call ``action(module)`` once the module ``name`` has been executed: now, if it already has been.
+    """Call ``action(module)`` after the import of the module ``name``; now, if it has been imported.
 
-    Never imports the module itself. If its first import fails and a later one succeeds, ``action`` follows the later.
+    Does not import the module. If an import fails, ``action`` is called after a later one.
 
     Args:
         name: the module's full name.
-        action: called in the thread that imports, with the import lock of that module held.
+        action: called in the importing thread, which holds the module's import lock.
 
     Returns:
-        What waits for the import: whoever takes it out of ``sys.meta_path`` ends that. None: nothing waits.
+        The finder that waits for the import, in ``sys.meta_path``: remove it to cancel. None: it has been imported.
     """
     module = sys.modules.get(name)
     if module is not None and not getattr(module.__spec__, "_initializing", False):
@@ -40,10 +40,9 @@ def after_import(name: str, action: Action) -> object:
 
 
 class _Watcher:
-    """A finder that finds nothing of its own: it lets the others find the module and follows its execution.
+    """A finder that lets the other finders find the module, and wraps its execution.
 
-    The module keeps the spec and the loader it has without us; only during the execution itself the loader carries
-    an ``exec_module`` of its own.
+    The module keeps its spec and its loader; the loader has an ``exec_module`` of its own until the module is executed.
     """
 
     def __init__(self, name: str, action: Action) -> None:
@@ -84,11 +83,11 @@ class _Watcher:
 
 
 def replace_init(loader_class: Any) -> None:
-    """Let constructing torch's DataLoader, or a subclass of it, give a loader with fastload's engine.
+    """Let the constructor of torch's DataLoader, and of its subclasses, make a loader with fastload's engine.
 
-    What happens then is decided by :func:`fastload.installation.initialize`, which is imported at the first
-    construction: whoever never builds a loader never imports fastload. Where fastload cannot be imported (another
-    interpreter's environment) a warning says so and the loader stays torch's.
+    The first construction imports :func:`fastload.installation.initialize`, which does it; a process that constructs no
+    loader does not import fastload. Where fastload cannot be imported (another interpreter's environment), a warning
+    says so and the loader is torch's.
 
     Args:
         loader_class: ``torch.utils.data.DataLoader``.

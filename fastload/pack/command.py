@@ -1,4 +1,4 @@
-"""``fastload pack``: its options, and what it prints. Nothing that takes time is imported before it is needed."""
+"""The command line of ``fastload pack``. Nothing that takes time is imported before it is needed."""
 
 from __future__ import annotations
 
@@ -13,32 +13,32 @@ examples:  fastload pack imagenet/train packed                                  
            fastload pack imagenet/train packed --max-side 500 --quality 90        smaller, as JPEG
            fastload pack imagenet/train packed --min-side 256 --raw               pixels: nothing to decode
 
-The images are then a dataset, fastload.images.PackedImages("packed", transform), in place of ImageFolder.
-A run that was ended in the middle goes on when it is started again.
+fastload.images.PackedImages("packed", transform) is the dataset that replaces ImageFolder.
+If the command is interrupted, run it again: it continues where it stopped.
 
-status:    0 all is packed; 1 something could not be; 2 the command was not understood
+status:    0 everything is packed; 1 something cannot be packed; 2 the command was not understood
 """
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Give a parser the options of ``fastload pack``."""
-    parser.add_argument("source", metavar="SRC", help="a folder of one folder for each class, as ImageFolder takes")
-    parser.add_argument("destination", metavar="DST", help="the folder of the pack: a new one, or one that was begun")
+    parser.add_argument("source", metavar="SRC", help="a folder with a folder for each class, as for ImageFolder")
+    parser.add_argument("destination", metavar="DST", help="the folder of the pack: a new one, or one to continue")
     parser.add_argument("--max-side", type=int, metavar="N", help="shrink images until the longer side is at most N")
     parser.add_argument("--min-side", type=int, metavar="N", help="shrink images until the shorter side is at most N")
     parser.add_argument(
         "--quality",
         type=int,
         metavar="Q",
-        help="make every image a JPEG of this quality, 1 to 95 (without it: only those that are shrunk, 90)",
+        help="store every image as a JPEG of this quality, 1 to 95 (default: only those that are shrunk, with 90)",
     )
-    parser.add_argument("--raw", action="store_true", help="store pixels: large, and nothing is left to decode")
-    parser.add_argument("--workers", type=int, metavar="N", help="processes (one for each core)")
+    parser.add_argument("--raw", action="store_true", help="store pixels: large, but nothing to decode")
+    parser.add_argument("--workers", type=int, metavar="N", help="number of processes (one for each core)")
     parser.add_argument(
         "--on-error",
         choices=("raise", "skip"),
         default="raise",
-        help="what becomes of files that cannot be decoded: they are named and refused (raise), or left out (skip)",
+        help="files that cannot be decoded: fail and list them (raise), or leave them out (skip)",
     )
 
 
@@ -69,12 +69,12 @@ def pack_folder(options: argparse.Namespace) -> int:
         done = pack(options.source, options.destination, wanted, workers=options.workers, on_error=options.on_error)
     except (PackError, OSError) as error:
         where = ""
-        if isinstance(error, OSError) and error.filename is None:  # no file of the source's: they are named
-            where = f", while {options.destination} was written; mend it, and the same command goes on"
+        if isinstance(error, OSError) and error.filename is None:  # errors of the source name their file
+            where = f", while {options.destination} was written; once that is mended, the same command continues"
         print(f"fastload pack: {error}{where}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("fastload pack: interrupted; the same command goes on where this one ended", file=sys.stderr)
+        print("fastload pack: interrupted; the same command continues where this one stopped", file=sys.stderr)
         return 130
     for name, reason in done.skipped:
         print(f"fastload pack: left out {name}: {reason}", file=sys.stderr)
@@ -83,7 +83,7 @@ def pack_folder(options: argparse.Namespace) -> int:
     if done.num_parts_before:
         files += f" ({done.num_parts_before} made before)"
     share = done.num_bytes / max(1, description.source["bytes"])
-    # The folder's name need not be Unicode, nor be known to where it is printed.
+    # The folder's name may have characters that standard output cannot encode.
     encoding = sys.stdout.encoding or "utf-8"
     destination = options.destination.encode(encoding, "backslashreplace").decode(encoding)
     print(

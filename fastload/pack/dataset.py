@@ -21,25 +21,26 @@ from .pixels import pixels_of
 
 
 class PackedImages(Dataset[tuple[Any, Any]]):
-    """The images that ``fastload pack`` has stored: the samples of the ImageFolder that was packed, in its order.
+    """The images of a pack: the samples of the ImageFolder that was packed, in its order.
 
     Args:
         root: the pack's folder.
-        transform: what becomes of each image, a PIL image in RGB.
-        target_transform: what becomes of each class's number.
+        transform: applied to each image, a PIL image in RGB.
+        target_transform: applied to each class's number.
 
     Attributes:
         classes: the names of the classes, sorted.
-        class_to_idx: of each of them its number.
-        targets: of each image the number of its class.
-        samples: of each image its path in the folder that was packed, and that number; read from the pack when asked
-            for. ``imgs`` is the same.
+        class_to_idx: the number of each class.
+        targets: the class number of each image.
+        samples: (path in the folder that was packed, class number) of each image; read from the pack on access.
+            ``imgs`` is the same.
 
     Raises:
-        PackError: the folder is no pack, or an unfinished one; a part is missing or damaged; pyarrow is not installed.
+        PackError: the folder is not a pack, or the pack is not finished; a part is missing or damaged; pyarrow is not
+            installed.
 
-    Files are mapped into memory when they are first needed, and read where the system has them. It can be pickled: the
-    other process maps the files anew. Forked processes and threads may share it.
+    Files are mapped into memory when they are first needed. The dataset can be pickled: another process maps the files
+    again. Forked processes and threads may share it.
     """
 
     def __init__(
@@ -54,7 +55,7 @@ class PackedImages(Dataset[tuple[Any, Any]]):
         self.target_transform = target_transform
         description = read_description(self.root)
         if description.parts is None or description.images_per_class is None:
-            raise PackError(f"the pack {self.root} is not finished; run the same fastload pack again: it goes on")
+            raise PackError(f"the pack {self.root} is not finished; run the same fastload pack again to continue")
         self.classes = description.classes
         self.class_to_idx = {name: place for place, name in enumerate(self.classes)}
         self.targets = [label for label, count in enumerate(description.images_per_class) for _ in range(count)]
@@ -78,7 +79,7 @@ class PackedImages(Dataset[tuple[Any, Any]]):
 
         Raises:
             IndexError: there is no such index.
-            Exception: the image cannot be decoded, as Pillow says it.
+            Exception: of Pillow: the image cannot be decoded.
         """
         image: Any = self.image(index)
         target: Any = self.targets[index]
@@ -96,9 +97,9 @@ class PackedImages(Dataset[tuple[Any, Any]]):
     imgs = samples
 
     def encoded(self, index: Any) -> memoryview:
-        """Return an image's file: a JPEG, or whatever was packed; where pixels are stored, a binary PPM.
+        """Return an image's file, as it was packed; a binary PPM if pixels are stored.
 
-        The memory is the map's: it can be read as long as the view is there.
+        The view refers to the memory map, and keeps it open.
 
         Raises:
             IndexError: there is no such index.
@@ -112,7 +113,7 @@ class PackedImages(Dataset[tuple[Any, Any]]):
 
         Raises:
             IndexError: there is no such index.
-            Exception: it cannot be decoded, as Pillow says it.
+            Exception: of Pillow: the image cannot be decoded.
         """
         part, place = self._find(index)
         part.will_need(place)
@@ -121,7 +122,7 @@ class PackedImages(Dataset[tuple[Any, Any]]):
             pixels = pixels_of(data)
             if pixels is not None:
                 return PIL.Image.fromarray(pixels)
-            # Pillow reads from a file, and so from a copy.
+            # Pillow reads from files alone.
             with PIL.Image.open(io.BytesIO(data)) as image:
                 return image.convert("RGB")
         except Exception as error:
@@ -134,7 +135,7 @@ class PackedImages(Dataset[tuple[Any, Any]]):
         return part.name(place)
 
     def will_need(self, indices: Sequence[Any]) -> None:
-        """Have the system read images ahead, where it can."""
+        """Ask the system to read images ahead, if it can."""
         for index in indices:
             part, place = self._find(index)
             part.will_need(place)
@@ -148,7 +149,7 @@ class PackedImages(Dataset[tuple[Any, Any]]):
         number = bisect.bisect_right(self._ends, place)
         part = self._parts.get(number)
         if part is None:
-            # Two threads may both open it; one of the maps stays.
+            # Two threads may both open it; one of the maps is kept.
             part = self._parts[number] = self._opened(number)
         return part, place - (self._ends[number - 1] if number else 0)
 
@@ -156,10 +157,10 @@ class PackedImages(Dataset[tuple[Any, Any]]):
         path = self._paths[number]
         part = Part(path)
         first, end = (self._ends[number - 1] if number else 0), self._ends[number]
-        # Not those of the targets, which are the user's to change.
+        # Not from self.targets, which the user may have changed.
         labels = np.searchsorted(self._class_ends, np.arange(first, end), side="right")
         if part.labels != labels.tolist():
-            raise PackError(f"{path} is not the part of this pack that it was: its classes are others; pack anew")
+            raise PackError(f"{path} has other classes than this pack; pack the images again")
         return part
 
     def __getstate__(self) -> dict[str, Any]:
@@ -177,7 +178,7 @@ class PackedImages(Dataset[tuple[Any, Any]]):
 
 
 class PackedSamples(Sequence[tuple[str, int]]):
-    """Of each image its path in the folder that was packed, and the number of its class."""
+    """(path in the folder that was packed, class number) of each image."""
 
     def __init__(self, dataset: PackedImages) -> None:
         self._dataset = dataset
@@ -198,19 +199,20 @@ class PackedSamples(Sequence[tuple[str, int]]):
 
 
 def _check_size(path: str, num_bytes: int) -> None:
-    """Check that a part is there, all of it.
+    """Check that a part exists and is complete.
 
     Raises:
-        PackError: it is not.
+        PackError: it is missing, or has another size.
     """
     try:
         found = os.path.getsize(path)
     except OSError as error:
-        raise PackError(f"a part of the pack is missing: {error}; fastload pack makes it again") from error
+        raise PackError(
+            f"a part of the pack is missing: {error}; run fastload pack again, which restores it"
+        ) from error
     if found != num_bytes:
         raise PackError(
-            f"{path} has {found:,} bytes instead of {num_bytes:,}: it was cut off or changed; fastload pack makes it "
-            "again"
+            f"{path} has {found:,} bytes instead of {num_bytes:,}: it was cut off or changed; fastload pack restores it"
         )
 
 

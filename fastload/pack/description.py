@@ -1,7 +1,7 @@
-"""``pack.json``: what a pack is, and whether it is finished.
+"""``pack.json``: describes a pack, and whether it is finished.
 
-It is written twice: at the beginning, so that a run that goes on knows whose parts it finds; and at the end, with
-what the parts turned out to be.
+It is written twice: at the beginning, so that a later run can tell whether it continues this pack; and at the end, with
+the sizes of the parts.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ _FORMAT = "fastload pack 1"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Description:
-    """What a pack is."""
+    """The contents of ``pack.json``."""
 
     options: dict[str, Any]
-    """Those of :class:`PackOptions`."""
+    """The fields of :class:`PackOptions`."""
     source: dict[str, Any]
-    """Of the folder: ``images``, ``bytes``, ``digest``."""
+    """Of the packed folder: ``images``, ``bytes``, ``digest``."""
     made_by: dict[str, str]
-    """The versions of what makes the bytes."""
+    """Versions of the libraries that encode."""
     classes: list[str]
     images_per_part: int
     num_parts: int
     parts: list[dict[str, int]] | None = None
-    """``images`` and ``bytes`` of each; None: the pack is not finished. So are the next two."""
+    """``images`` and ``bytes`` of each; this and the next two are None until the pack is finished."""
     images_per_class: list[int] | None = None
     skipped: list[str] | None = None
     """Names of the files that were left out."""
@@ -42,10 +42,10 @@ class Description:
         return f"part-{number:05d}-of-{self.num_parts:05d}.arrow"
 
     def check_same(self, begun: Description, folder: str) -> None:
-        """Check that a pack that was begun is this one.
+        """Check that the pack in a folder is this one.
 
         Raises:
-            PackError: it is another.
+            PackError: it is not.
         """
         for what, ours, theirs in (
             ("with", self.options, begun.options),
@@ -58,12 +58,12 @@ class Description:
                 name = next(name for name in {**ours, **theirs} if ours.get(name) != theirs.get(name))
                 was, now = (_short(one.get(name)) for one in (theirs, ours))
                 raise PackError(
-                    f"{folder} holds a pack made {what} {name}={was}, and this one has {name}={now}; pack to another "
+                    f"{folder} has a pack made {what} {name}={was}, but this command has {name}={now}; pack to another "
                     "folder, or remove that one"
                 )
 
     def write(self, folder: str) -> None:
-        """Write it to a pack's folder, at once."""
+        """Write it to a pack's folder, atomically."""
         path = os.path.join(folder, FILE)
         temporary = f"{path}.{os.getpid()}.tmp"
         with open(temporary, "w", encoding="utf-8") as file:
@@ -75,10 +75,10 @@ class Description:
 
 
 def read_description(folder: str) -> Description:
-    """Return what a folder's pack is.
+    """Return the description of a folder's pack.
 
     Raises:
-        PackError: it is none.
+        PackError: the folder is not a pack, or its description is damaged.
     """
     path = os.path.join(folder, FILE)
     try:
@@ -88,7 +88,7 @@ def read_description(folder: str) -> Description:
             raise ValueError(f"its format is not {_FORMAT!r}")
         description = Description(**found)
         if not _agrees(description):
-            raise ValueError("it contradicts itself, so it was changed; pack anew")
+            raise ValueError("its values are inconsistent; pack the images again")
     except FileNotFoundError as error:
         raise PackError(f"{folder} is not a pack: it has no {FILE}; fastload pack SRC DST makes one") from error
     except (OSError, ValueError, TypeError, KeyError, AttributeError, ConfigError) as error:
@@ -97,7 +97,7 @@ def read_description(folder: str) -> Description:
 
 
 def _agrees(one: Description) -> bool:
-    """Whether everything is of its kind, and the counts are those of each other."""
+    """Return whether all values have the right type, and the counts agree."""
     parts, images = one.parts, one.images_per_class
     return (
         _are(dict, [one.options, one.source, one.made_by])
@@ -119,7 +119,7 @@ def _agrees(one: Description) -> bool:
 
 
 def _are(kind: Any, values: Any) -> bool:
-    """Whether values are a list of this kind; of numbers, of none below 0."""
+    """Return whether values are a list of this type; numbers must not be negative."""
     return type(values) is list and all(type(value) is kind and (kind is not int or value >= 0) for value in values)
 
 

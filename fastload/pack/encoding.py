@@ -1,6 +1,6 @@
 """The bytes of a file -> the bytes that are stored.
 
-Each file is decoded, stored as it is or not: one that Pillow cannot decode is found here, and not in training.
+Each file is decoded, even if it is stored as it is, so that damaged files are found now and not in training.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from .pixels import header_of
 
 
 def encode(data: bytes, options: PackOptions) -> bytes:
-    """Return what is stored of an image.
+    """Return the bytes to store for an image.
 
     Args:
         data: a file.
-        options: what becomes of it.
+        options: how to store it.
 
     Returns:
         The file; or a JPEG, shrunk by Lanczos, RGB or grey, chroma 4:2:0; or pixels as :mod:`.pixels` has them.
 
     Raises:
-        Exception: it cannot be decoded or encoded, as Pillow says it.
+        Exception: of Pillow: it cannot be decoded or encoded.
     """
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of broken EXIF data and the like, which torchvision's loader bears too
+        warnings.simplefilter("ignore")  # such as broken EXIF data, which torchvision's loader accepts too
         with PIL.Image.open(io.BytesIO(data)) as opened:
             image = opened.convert("L" if opened.mode == "L" and not options.raw else "RGB")
             plain = opened.format == "JPEG" and opened.mode in ("RGB", "L") and "progressive" not in opened.info
@@ -41,10 +41,10 @@ def encode(data: bytes, options: PackOptions) -> bytes:
     if options.raw:
         return header_of(*size) + image.tobytes()
     buffer = io.BytesIO()
-    image.info = {}  # a comment or a resolution of the file's is not carried over
+    image.info = {}  # drops comments and resolutions
     image.save(buffer, "JPEG", quality=USUAL_QUALITY if options.quality is None else options.quality)
     made = buffer.getvalue()
-    # A JPEG that is no larger as it is would only lose by it.
+    # Encoding a JPEG again only pays if it becomes smaller.
     return data if plain and not shrunk and len(data) <= len(made) else made
 
 

@@ -1,6 +1,6 @@
 """The images of a folder, in the order of torchvision's ImageFolder, without torchvision.
 
-In: a folder of one folder for each class. Out: names, classes, and a digest by which the same folder is known again.
+In: a folder with a folder for each class. Out: names, classes, and a digest that identifies the folder's contents.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import NoReturn
 from ..errors import PackError
 
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
-"""Of the files that torchvision takes for images, in either case."""
+"""Extensions of the files that torchvision takes for images; case does not matter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,15 +28,11 @@ class Listing:
     names: list[str] = field(repr=False)
     """Paths below the root, with ``/``."""
     labels: list[int] = field(repr=False)
-    """Of each image the place of its class."""
+    """The class number of each image."""
     num_bytes: int
     """Of all files."""
     digest: str
-    """Of names, labels, sizes and times of change: of another folder, or of a changed one, it is another."""
-
-    def path(self, place: int) -> str:
-        """Return where an image lies."""
-        return os.path.join(self.root, *self.names[place].split("/"))
+    """Of names, labels, sizes and modification times."""
 
 
 def list_images(root: str | os.PathLike[str]) -> Listing:
@@ -48,10 +44,10 @@ def list_images(root: str | os.PathLike[str]) -> Listing:
     """
     root = os.fspath(root)
     if not os.path.isdir(root):
-        raise PackError(f"{root} is not a folder; the images lie in one folder for each class: {root}/cat/1.jpg")
+        raise PackError(f"{root} is not a folder; it needs a folder of images for each class: {root}/cat/1.jpg")
     classes = sorted(entry.name for entry in os.scandir(root) if entry.is_dir())
     if not classes:
-        raise PackError(f"{root} has no folders; the images lie in one folder for each class: {root}/cat/1.jpg")
+        raise PackError(f"{root} has no folders; it needs a folder of images for each class: {root}/cat/1.jpg")
     names: list[str] = []
     labels: list[int] = []
     num_bytes = 0
@@ -74,22 +70,22 @@ def list_images(root: str | os.PathLike[str]) -> Listing:
 
 
 def refuse_pipe(path: str) -> None:
-    """Refuse to open a named pipe that lies in a file's place: one may wait for its writer for ever.
+    """Check that a path is not a named pipe: opening one may block forever.
 
     Raises:
         OSError: it is one, or there is no such file.
     """
     if stat.S_ISFIFO(os.stat(path).st_mode):
-        raise OSError(errno.EINVAL, "a named pipe, which may be waited for for ever, is no image", path)
+        raise OSError(errno.EINVAL, "a named pipe is not an image, and reading it may block forever", path)
 
 
 def _raise(error: OSError) -> NoReturn:
-    """Let a folder that cannot be read be an error, where os.walk would pass it by."""
+    """Raise for a folder that cannot be read, which os.walk would skip."""
     raise error
 
 
 def _stat(path: str) -> tuple[int, int]:
-    """Return a file's size and time of change; 0 where there is none: what is wrong with it is said when it is read."""
+    """Return a file's size and modification time; zeros if it cannot be read, which is reported when it is packed."""
     try:
         status = os.stat(path)
     except OSError:
@@ -101,7 +97,7 @@ def _unicode(name: str) -> str:
     try:
         name.encode()
     except UnicodeEncodeError as error:
-        raise PackError(f"the name {name!r} is not Unicode, as names in an Arrow file are; rename it") from error
+        raise PackError(f"the name {name!r} is not Unicode, which names in an Arrow file must be; rename it") from error
     return name
 
 

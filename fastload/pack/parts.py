@@ -1,8 +1,7 @@
-"""One Arrow file: written in batches, read from a memory map.
+"""One Arrow file of a pack: written in batches, read from a memory map.
 
 The file is an Arrow IPC stream of ``image`` (a struct of ``bytes`` and ``path``) and ``label``; its schema tells
-Hugging Face datasets that these are an ``Image`` and a ``ClassLabel``. Where each image lies is in the offsets that
-Arrow keeps with its columns: the index is in the file.
+Hugging Face datasets that these are an ``Image`` and a ``ClassLabel``. The offsets in Arrow's columns are the index.
 """
 
 from __future__ import annotations
@@ -38,16 +37,15 @@ def load_pyarrow() -> Any:
 
 
 def write_part(path: str, images: Iterable[tuple[bytes, str, int]], classes: Sequence[str]) -> None:
-    """Write a file; it is on the disk when this returns.
+    """Write a file, and flush it to the disk.
 
     Args:
-        path: of the file, which there is not yet.
+        path: of the new file.
         images: bytes, name and label of each.
         classes: their names.
 
     Raises:
-        OSError: as the system says it.
-        FileExistsError: there is such a file.
+        OSError: the file cannot be written, or exists.
     """
     pa = load_pyarrow()
     schema = _schema(pa)
@@ -82,10 +80,10 @@ def _schema(pa: Any) -> Any:
 
 
 def check_size(data: bytes) -> bytes:
-    """Return the bytes of an image that can be stored.
+    """Return the bytes of an image, if they can be stored.
 
     Raises:
-        ValueError: they cannot.
+        ValueError: they are too many.
     """
     if len(data) > _MOST_BYTES:
         raise ValueError(f"{len(data):,} bytes, and an image in an Arrow file has at most {_MOST_BYTES:,}")
@@ -93,12 +91,10 @@ def check_size(data: bytes) -> bytes:
 
 
 class Part:
-    """A file in memory: a map, which lasts as long as this object or any of the bytes.
-
-    Threads may share it. Its file stays open.
+    """A memory-mapped file, open as long as this object or a view of its bytes exists. Threads may share it.
 
     Raises:
-        PackError: it cannot be opened, or is not a file of ours, or not all of one.
+        PackError: it cannot be opened, is not a part of a pack, or is damaged.
     """
 
     def __init__(self, path: str) -> None:
@@ -107,7 +103,7 @@ class Part:
             with open(path, "rb") as file:
                 self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
             whole = pa.py_buffer(self._map)
-            # Threads of Arrow's would be missing in a process that is forked later.
+            # A process that is forked later would lack Arrow's threads.
             options = pa.ipc.IpcReadOptions(use_threads=False)
             with pa.ipc.open_stream(whole, options=options) as reader:
                 if reader.schema != _schema(pa):
@@ -119,7 +115,7 @@ class Part:
             self._spans = np.concatenate([np.zeros((0, 2), np.int64), *(_spans(data, whole) for data, _ in columns)])
         except (OSError, ValueError, KeyError, TypeError, pa.ArrowException) as error:
             raise PackError(
-                f"{path} cannot be read as a part of a pack ({error}); it may be damaged: remove it and run fastload "
+                f"{path} cannot be read as a part of a pack ({error}); it may be damaged: remove it, and run fastload "
                 "pack again"
             ) from error
         self._bytes = memoryview(self._map)
@@ -143,7 +139,7 @@ class Part:
         return names
 
     def will_need(self, place: int) -> None:
-        """Have the system read an image ahead, where it can."""
+        """Ask the system to read an image ahead, if it can."""
         if hasattr(mmap, "MADV_WILLNEED"):
             first, end = self._spans[place].tolist()
             start = first - first % mmap.PAGESIZE
@@ -152,30 +148,30 @@ class Part:
 
 
 def _checked(batch: Any) -> Any:
-    """Return a batch that Arrow has read, if it is sound: what is not may end the process as soon as it is looked at.
+    """Return a batch of Arrow, if it is valid: reading an invalid one may crash the process.
 
     Raises:
-        pyarrow.ArrowInvalid, ValueError: it is not.
+        pyarrow.ArrowInvalid, ValueError: it is not valid.
     """
     batch.validate(full=True)
     image = batch.column("image")
     if any(column.null_count for column in (image, *image.flatten(), batch.column("label"))):
-        raise ValueError("values are missing in it")
+        raise ValueError("it has missing values")
     return batch
 
 
 def _spans(data: Any, whole: Any) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """Return where each image of a column begins and ends in the file.
+    """Return begin and end of each image of a column, as offsets in the file: int64 [images, 2].
 
     Raises:
-        ValueError: not within it.
+        ValueError: they are outside of the file.
     """
     _, offsets, values = data.buffers()
     ends = np.frombuffer(offsets or bytes(4), np.int32, len(data) + 1, 4 * data.offset).astype(np.int64)
     # Arrow maps no byte of a column without any.
     ends += values.address - whole.address if ends[-1] > ends[0] else -ends[0]
     if ends[0] < 0 or ends[-1] > whole.size:
-        raise ValueError("its images lie outside of it")
+        raise ValueError("offsets point outside of the file")
     return np.stack([ends[:-1], ends[1:]], axis=1)
 
 

@@ -1,4 +1,4 @@
-"""Pixels as bytes: binary PPM, a header of some 15 bytes before them, so that Pillow and others open them too."""
+"""Pixels as bytes: binary PPM, which has a header of about 15 bytes, so that Pillow and others can open them."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ import numpy.typing as npt
 # Anything with the buffer protocol.
 Data: TypeAlias = Any
 
-# Exactly as header_of writes it. Other PPMs, with comments or 16 bits, are files as any.
+# Exactly as header_of writes it. Other PPMs, with comments or 16 bits, are decoded by Pillow.
 _HEADER = re.compile(rb"P6\n([1-9]\d{0,8}) ([1-9]\d{0,8})\n255\n")
 _LONGEST = 26
-# Pillow has its say about decompression bombs.
+# Pillow checks larger images for decompression bombs.
 _MOST_PIXELS = 1 << 26
 
 
 def header_of(width: int, height: int) -> bytes:
-    """Return what stands before the pixels [height, width, 3] of uint8."""
+    """Return the header of pixels [height, width, 3] of uint8."""
     return b"P6\n%d %d\n255\n" % (width, height)
 
 
 def pixels_of(data: Data) -> npt.NDArray[np.uint8] | None:
-    """Return the pixels in a file: [height, width, 3], a view; None if it is no PPM of ours, or not all of one."""
+    """Return a view of the pixels in a file: uint8 [height, width, 3]; None if it has no such header, or is cut off."""
     found = _HEADER.match(bytes(data[:_LONGEST]))
     if found is None:
         return None

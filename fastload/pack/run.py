@@ -1,4 +1,4 @@
-"""A folder -> a pack: what is left to do is found, done and checked."""
+"""Packs a folder: finds the parts that are missing, makes them, and checks the result."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .options import PackOptions
 from .parts import Part, load_pyarrow
 from .tasks import Failures, Task, make_all
 
-# Each part is a map and a descriptor of every process that reads it, so there are not more, however many images.
+# Each part costs every process that reads it a memory map and a file descriptor.
 _MOST_PARTS = 256
 _LEAST_IMAGES = 256
 _SHOWN = 20
@@ -43,15 +43,15 @@ def _columns(rich: ModuleType) -> list[Any]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Packed:
-    """What was done."""
+    """The result of :func:`pack`."""
 
     description: Description
     """Of the finished pack."""
     num_images: int
     num_bytes: int
-    """Of the parts' files."""
+    """Size of all parts."""
     num_parts_before: int
-    """How many of them were there already."""
+    """How many parts existed before."""
     skipped: Failures
 
 
@@ -64,26 +64,26 @@ def pack(
     on_error: Literal["raise", "skip"] = "raise",
     images_per_part: int | None = None,
 ) -> Packed:
-    """Pack a folder of images; go on with a pack that was begun.
+    """Pack a folder of images, or continue an unfinished pack.
 
     Args:
-        source: a folder of one folder for each class, as ImageFolder takes.
-        destination: the pack's folder: none yet, or an empty one, or that of the same pack.
-        options: what becomes of the images; None: they are stored as they are.
-        workers: processes; None: one for each core. What is written does not depend on it. With more than one, a
-            script that calls this has to guard its own beginning by ``if __name__ == "__main__"``.
-        on_error: ``"raise"``: a file that cannot be decoded is refused, after all files were tried, so that one run
-            names them all; ``"skip"``: it is left out.
-        images_per_part: of each file but the last; None: 256, or more where there would be more than 256 files.
+        source: a folder with a folder for each class, as for ImageFolder.
+        destination: the pack's folder: a new or empty one, or one of the same pack.
+        options: how to store the images; None: as they are.
+        workers: number of processes; None: one for each core. The files do not depend on it. With more than one, a
+            script that calls this needs ``if __name__ == "__main__"``.
+        on_error: for files that cannot be decoded: ``"raise"`` an error that lists them, after all files were tried;
+            ``"skip"`` them.
+        images_per_part: in each file but the last; None: 256, or more if there would be more than 256 files.
 
     Returns:
         What was done.
 
     Raises:
-        PackError: ``source`` is no such folder; ``destination`` is something else; files cannot be decoded; pyarrow is
-            not installed; a process died.
-        ConfigError: an argument outside its range.
-        OSError: something cannot be written.
+        PackError: ``source`` is not such a folder; ``destination`` is not empty, or another pack; files cannot be
+            decoded; pyarrow is not installed; a process died.
+        ConfigError: an argument is out of range.
+        OSError: a file cannot be written.
     """
     options = PackOptions() if options is None else options
     if on_error not in ("raise", "skip"):
@@ -97,7 +97,9 @@ def pack(
     folder = os.fspath(destination)
     inside = os.path.realpath(folder) + os.sep
     if inside.startswith(os.path.realpath(listing.root) + os.sep):
-        raise PackError(f"{folder} lies in {listing.root}, where it would be one of the classes; pack elsewhere")
+        raise PackError(
+            f"{folder} is inside of {listing.root}, where it would be one of the classes; pack to another folder"
+        )
     os.makedirs(folder, exist_ok=True)
     with _locked(folder), TerminalBar(_columns) as progress:
         there = _prepare(folder, plan)
@@ -147,20 +149,20 @@ def _plan(listing: Listing, options: PackOptions, images_per_part: int | None) -
 
 
 def _prepare(folder: str, plan: Description) -> set[int]:
-    """Make a folder ready for a pack, and return the numbers of the parts that are there.
+    """Prepare the folder of a pack, and return the numbers of the parts that exist.
 
     Raises:
-        PackError: it holds something else.
+        PackError: it contains something else.
     """
     names = set(os.listdir(folder))
     for name in [name for name in names if _TEMPORARY.fullmatch(name)]:
-        # Left by a run that was killed. One of its processes may be about to remove it too.
+        # Left by a run that was killed; one of its processes may still be removing it.
         with contextlib.suppress(FileNotFoundError):
             os.unlink(os.path.join(folder, name))
         names.discard(name)
     if FILE not in names:
         if names:
-            raise PackError(f"{folder} is not empty, and not a pack: it holds {min(names)!r}; pack to another folder")
+            raise PackError(f"{folder} is not empty, and not a pack: it has {min(names)!r}; pack to another folder")
         plan.write(folder)
         return set()
     begun = read_description(folder)
@@ -168,7 +170,7 @@ def _prepare(folder: str, plan: Description) -> set[int]:
     there = {number for number in range(plan.num_parts) if plan.part_name(number) in names}
     if begun.parts is None:
         return there
-    # A finished pack, of which files may have been lost since.
+    # A finished pack, which may have lost files since.
     return {
         number
         for number in there
@@ -177,10 +179,10 @@ def _prepare(folder: str, plan: Description) -> set[int]:
 
 
 def _made(left: list[Task], workers: int | None, tell: Callable[[], object], folder: str) -> Failures:
-    """Make the parts that are left, and return what could not be packed.
+    """Make the missing parts, and return the files that cannot be packed.
 
     Raises:
-        PackError: something could not, and is not to be skipped.
+        PackError: there are such files, and they are not skipped.
     """
     if workers is None:
         workers = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -202,10 +204,10 @@ def _made(left: list[Task], workers: int | None, tell: Callable[[], object], fol
 def _describe(
     plan: Description, tasks: list[Task], reasons: dict[str, str], skip: bool
 ) -> tuple[Description, Failures]:
-    """Return the description of the finished pack, as its files are, and what was left out.
+    """Return the description of the finished pack, read from its files, and the files that were skipped.
 
     Raises:
-        PackError: a file is not a part; or something was left out by an earlier run, and nothing is to be.
+        PackError: a file is not a part of this pack; or an earlier run has skipped files, and this one must not.
     """
     parts: list[dict[str, int]] = []
     labels: Counter[int] = Counter()
@@ -218,7 +220,7 @@ def _describe(
         there = set(names)
         wanted = [(name, label) for name, label in zip(task.names, task.labels, strict=True) if name in there]
         if list(zip(names, part.labels, strict=True)) != wanted:
-            raise PackError(f"{task.path} holds images of another pack; remove it and run fastload pack again")
+            raise PackError(f"{task.path} has images of another pack; remove it, and run fastload pack again")
         skipped += [(name, reasons.get(name, "in an earlier run")) for name in task.names if name not in there]
     if skipped and not skip:
         raise _refused(skipped)
@@ -234,17 +236,17 @@ def _refused(failures: Failures) -> PackError:
     what = "file" if len(failures) == 1 else "files"
     return PackError(
         "\n".join([f"{len(failures):,} {what} cannot be packed:", *lines])
-        + "\nrun again with --on-error skip to leave them out: what is packed already is kept. A folder in which files "
-        "are mended or removed is another one, and is packed from the beginning"
+        + "\nrun again with --on-error skip to leave them out: the parts made so far are kept. If files are mended or "
+        "removed instead, the folder has to be packed from the beginning"
     )
 
 
 @contextlib.contextmanager
 def _locked(folder: str) -> Iterator[None]:
-    """Hold a folder, where the system has locks.
+    """Lock a folder, where the system has locks.
 
     Raises:
-        PackError: another process holds it.
+        PackError: another process has locked it.
     """
     try:
         import fcntl
@@ -257,8 +259,8 @@ def _locked(folder: str) -> Iterator[None]:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
-                raise PackError(f"another fastload pack writes to {folder}; wait for it, or end it") from None
-            # Else the file system has no locks.
+                raise PackError(f"another fastload pack writes to {folder}; wait until it ends, or stop it") from None
+            # Otherwise the file system has no locks.
         yield
         os.fsync(descriptor)
     finally:

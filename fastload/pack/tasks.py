@@ -1,7 +1,7 @@
-"""A part's images -> its file, in this process or in several.
+"""Makes the parts of a pack, in this process or in several.
 
-In: tasks. Out: what could not be packed of each. A file appears under its name when it is complete and on the disk;
-before, it has a temporary one. What a file holds depends on its task alone.
+In: tasks. Out: for each, the files that cannot be packed. A part has a temporary name until it is complete and on the
+disk. Its contents depend on its task alone.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from .options import PackOptions
 from .parts import check_size, write_part
 
 Failures = list[tuple[str, str]]
-"""Name and reason of each file that could not be packed."""
+"""(name, reason) of files that cannot be packed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """A part that is to be made."""
+    """A part to make."""
 
     path: str
-    """Of its file."""
+    """Of the part's file."""
     root: str
     names: Sequence[str]
-    """Of the images, below the root."""
+    """Paths of the images below the root, with ``/``."""
     labels: Sequence[int]
     classes: Sequence[str]
     options: PackOptions
     skip: bool
-    """Whether the part is made without the files that cannot be packed; else it is not made."""
+    """Make the part without files that cannot be packed; otherwise such a part is not made."""
 
 
 def make(task: Task, tell: Callable[[], object]) -> Failures:
@@ -82,16 +82,16 @@ def make(task: Task, tell: Callable[[], object]) -> Failures:
 
 
 def temporary_name(path: str) -> str:
-    """Return what a file is called in this process until it is complete."""
+    """Return the name of a file until it is complete."""
     return f"{path}.{os.getpid()}.tmp"
 
 
 def make_all(tasks: Sequence[Task], workers: int, tell: Callable[[], object]) -> Iterator[Failures]:
-    """Make parts, and return what could not be packed of each, in the order in which they are done.
+    """Make parts; yield the files of each that cannot be packed, in the order of completion.
 
     Args:
         tasks: the parts.
-        workers: processes; with one, this process does it.
+        workers: number of processes; with one, this process makes all parts.
         tell: called after each image.
 
     Raises:
@@ -103,7 +103,7 @@ def make_all(tasks: Sequence[Task], workers: int, tell: Callable[[], object]) ->
             yield make(task, tell)
         return
     waiting = list(reversed(tasks))
-    # Not forked: the user's process may have threads, and Arrow has.
+    # Not forked, because Arrow has threads, and the user's process may have some.
     context = multiprocessing.get_context("spawn")
     busy: dict[Connection, tuple[Any, Task]] = {}
     processes = []
@@ -146,11 +146,11 @@ def make_all(tasks: Sequence[Task], workers: int, tell: Callable[[], object]) ->
 
 @contextlib.contextmanager
 def _held_interrupts() -> Iterator[None]:
-    """Have a process that is started begin deaf to Ctrl-C, which is its parent's; here it comes afterwards."""
+    """Block Ctrl-C while a process is started, so that the process starts with it blocked: its parent handles it."""
     if not hasattr(signal, "pthread_sigmask"):  # Windows
         yield
         return
-    multiprocessing.resource_tracker.ensure_running()  # which may let it through again
+    multiprocessing.resource_tracker.ensure_running()  # which may unblock it
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
@@ -168,14 +168,14 @@ def _send(connection: Connection, process: Any, task: Task) -> None:
 def _died(process: Any, task: Task) -> PackError:
     process.join()
     return PackError(
-        f"a process that packed {os.path.basename(task.path)} ended by itself (exit code {process.exitcode}); run the "
-        "same command again: it goes on where this one ended"
+        f"the process that made {os.path.basename(task.path)} died (exit code {process.exitcode}); run the same "
+        "command again, which continues where this one stopped"
     )
 
 
 def _work(connection: Connection) -> None:
-    """Make the parts that come through a connection until it is closed, which it is when the parent dies."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's
+    """Make the parts that are received, until the connection is closed, as when the parent dies."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
     try:
         while True:
             task = connection.recv()

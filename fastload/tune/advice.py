@@ -1,8 +1,8 @@
-"""What would make a loader's samples cheaper, measured on a few of them: the end of ``fastload explain``.
+"""Changes that make a loader's samples cheaper, measured on a few of them: the end of ``fastload explain``.
 
-In: a loader. Out: changes with their gains. Samples are made without workers, on copies, and their processor time is
-taken: it takes a second or so, and other work on the machine disturbs it little. What only shows in workers (threads,
-their number) is for ``fastload tune``.
+In: a loader. Out: changes with their gains. Samples are loaded without workers, by copies, and their processor time is
+measured: that takes about a second, and other processes disturb it little. What depends on workers (threads, their
+number) is left to ``fastload tune``.
 """
 
 from __future__ import annotations
@@ -17,38 +17,38 @@ from .runner import Runner, refused, setting_of
 from .settings import STAGES, Machine, Setting, candidates
 
 SAMPLES = 64
-"""That are measured in each round (whole batches of a stream)."""
+"""Samples that are measured in each round (whole batches of a stream)."""
 _ROUNDS = 2
-# Below this nothing is said.
+# The least gain that is reported.
 _WORTH = 1.1
-# Samples that take longer than this together are not measured to the end.
+# The time limit of a round.
 _LONGEST_S = 3.0
 
 
 @dataclass(frozen=True, slots=True)
 class Gain:
-    """What a change brings."""
+    """The effect of a change."""
 
     change: str
     """As an argument: ``fuse=True``."""
     factor: float
-    """Processor time a sample before, over that after."""
+    """Processor time of a sample before, divided by that after."""
     differs: str
     """Where its batches differ from the present ones; empty: nowhere."""
 
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """What was measured."""
+    """The result."""
 
     unit: str
     """``sample``, or ``batch`` where samples cannot be counted."""
     number: int
-    """That were measured."""
+    """How many were measured."""
     cpu_s: float
-    """Processor time of one, as the loader is now."""
+    """Processor time of one, with the present setting."""
     gains: tuple[Gain, ...]
-    """Those worth it, the largest first."""
+    """The gains that are worth it, the largest first."""
 
 
 def advise(loader: Any) -> Advice:

@@ -1,4 +1,4 @@
-"""Medians and how sure they are.
+"""Medians with confidence intervals.
 
 Pure.
 """
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A median with the bounds between which the true one lies, with a probability of 95 % or as near as can be."""
+    """A median, and bounds for the true median with a probability of 95 %, or less with few values."""
 
     value: float
     low: float

@@ -1,6 +1,6 @@
-"""What a search found, as a table, as text and as JSON.
+"""The result of a search, as a table and as JSON.
 
-In: an outcome. Out: text. rich is imported when a table is asked for.
+In: an outcome. Out: text. rich is imported only for a table.
 
 Pure.
 """
@@ -19,7 +19,7 @@ from .search import Outcome, Trial
 from .settings import as_call, as_options
 
 VERSION = 1
-"""Of what ``--json`` prints."""
+"""Of the JSON."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -27,26 +27,26 @@ class TuneReport:
     """What ``fastload tune`` found."""
 
     subject: str
-    """The loader, in words."""
+    """The loader, for a person."""
     outcome: Outcome
     unit: str
-    """What is counted: ``samples``, or ``batches``."""
+    """``samples``, or ``batches``."""
     processors: int
     seconds: float
-    """That it took."""
+    """The time it took."""
     notes: list[str] = field(default_factory=list)
     command: str = ""
-    """The script and its arguments, as ``fastload run`` would get them; empty for an object."""
+    """The script and its arguments, for ``fastload run``; empty for an object."""
     run_options: Sequence[str] = ()
-    """The arguments that ``fastload run`` has options for."""
+    """The arguments that have options in ``fastload run``."""
 
     def recommended(self) -> dict[str, Any]:
-        """Return the arguments to change, and their values; none where all is best as it is."""
+        """Return the arguments to change, with their values; empty if nothing is recommended."""
         best = self.outcome.best
         return best.setting.changes(self.outcome.present.setting) if best is not None else {}
 
     def without_an_edit(self) -> str | None:
-        """Return the command that makes the recommended changes without an edit; None if there is none."""
+        """Return the command that makes the changes without an edit of the script; None if there is none."""
         changes = self.recommended()
         options = as_options(changes, self.run_options) if changes and self.command else None
         return None if options is None else f"fastload run {options} {self.command}"
@@ -91,32 +91,32 @@ class TuneReport:
             return f"{_times(outcome.best.gain)} as fast as now, with the same batches"
         if outcome.present.differs:
             return (
-                "nothing is recommended: the loader gives other batches each time, under one seed too "
+                "nothing is recommended: the loader gives other batches each time, even with one seed "
                 f"({outcome.present.differs}), so nothing can be compared; fastload verify finds the stage"
             )
         runner_up = outcome.runner_up
         if runner_up is None:
-            return "nothing is recommended: no setting with the same batches was faster than the present one each time"
+            return "nothing is recommended: no setting with the same batches was faster in every round"
         words = runner_up.setting.in_words(outcome.present.setting)
         if runner_up.differs or runner_up.failed:
             why = f"gives other batches ({runner_up.differs})" if runner_up.differs else f"failed ({runner_up.failed})"
-            return f"nothing is recommended: {words} {why}, at last"
+            return f"nothing is recommended: in the last comparison, {words} {why}"
         if outcome.too_short or runner_up.gain is None:
-            return f"nothing is recommended: the time did not suffice to tell {words} from the present setting"
+            return f"nothing is recommended: there was no time to compare {words} with the present setting"
         return f"nothing is recommended: {words} was {_times(runner_up.gain)} as fast, which may be noise"
 
     def all_notes(self) -> list[str]:
-        """Return what a reader should know of how it was done."""
+        """Return what a reader should know of how it was measured."""
         made = list(self.notes)
         runner_up = self.outcome.runner_up
         if self.outcome.not_tried or (runner_up is not None and runner_up.eligible):
             left = f"{self.outcome.not_tried} settings were not tried; " if self.outcome.not_tried else ""
-            made.append(f"{left}give it more time: --seconds {_more(self.seconds)}")
+            made.append(f"{left}more time may help: --seconds {_more(self.seconds)}")
         best = self.outcome.best or self.outcome.present
         faster = [trial for trial in self.outcome.trials if trial.differs and trial.speedup > 1.05 * best.speedup]
         made += [
-            f"{trial.setting.in_words(self.outcome.present.setting)} is faster still, but its batches are others "
-            f"({trial.differs}), as where random draws come from elsewhere; choose it if that does not matter to you"
+            f"{trial.setting.in_words(self.outcome.present.setting)} is faster still, but gives other batches "
+            f"({trial.differs}), because it draws other random numbers; use it if that is acceptable"
             for trial in sorted(faster, key=lambda trial: -trial.speedup)[:2]
         ]
         return made
@@ -157,14 +157,14 @@ class TuneReport:
             parts.append(Padding(Text(as_call(self.recommended()), "cyan"), (0, 0, 0, 4)))
             command = self.without_an_edit()
             if command is not None:
-                parts += [Text("without an edit:"), Padding(Text(command, "cyan"), (0, 0, 0, 4))]
-        for title, lines in (("could not be run", self._failures()), ("notes", self.all_notes())):
+                parts += [Text("or, without editing the script:"), Padding(Text(command, "cyan"), (0, 0, 0, 4))]
+        for title, lines in (("not possible", self._failures()), ("notes", self.all_notes())):
             if lines:
                 parts += [Text(""), Text(title, "bold"), *(Padding(Text(line), (0, 0, 0, 2)) for line in lines)]
         return Group(*parts)
 
     def _rows(self) -> Iterator[Trial]:
-        """Yield what was measured: the same batches first, the fastest before the others."""
+        """Yield the measured trials: those with the same batches first, the fastest first."""
         measured = [trial for trial in [self.outcome.present, *self.outcome.trials] if trial.slices]
         yield from sorted(measured, key=lambda trial: (not trial.eligible, -trial.speedup))
 
@@ -187,7 +187,7 @@ class TuneReport:
         yield _duration(statistics.median(cpu)) if cpu else "-"
         held = [one.memory for one in trial.slices if one.memory is not None]
         yield f"{max(held) / 2**20:,.0f} MiB" if held else "-"
-        yield "others" if trial.differs else "same"
+        yield "differ" if trial.differs else "same"
 
     def _failures(self) -> list[str]:
         present = self.outcome.present.setting
@@ -203,7 +203,7 @@ def _rate(value: float) -> str:
 
 
 def _duration(seconds: float) -> str:
-    """Return a time with three digits."""
+    """Return a time with three digits and its unit."""
     for unit, scale in (("s", 1.0), ("ms", 1e3), ("µs", 1e6)):
         if seconds * scale >= 1 or unit == "µs":
             break

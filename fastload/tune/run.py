@@ -1,6 +1,6 @@
-"""Tunes a loader: what is left out, the search, and the report.
+"""Tunes a loader: the search, and its report.
 
-In: the user's loader, and seconds. Out: a report. The loader stays as it is.
+In: the user's loader, and seconds. Out: a report. The loader is not changed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .runner import Runner, refused, setting_of
 from .search import search
 from .settings import Machine, Setting
 
-# Parts of the time: a slice, each side of the long comparison, and reading a dataset once.
+# Fractions of the time: a slice, each side of the long comparison, and reading a dataset once.
 _SLICE = 1 / 60
 _CHECK = 1 / 20
 _READ = 1 / 6
@@ -27,16 +27,16 @@ _LEAST_SLICE_S = 0.15
 
 
 def tune(loader: Any, *, seconds: float, subject: str, command: str = "") -> TuneReport:
-    """Try settings of a loader, and say which are the fastest with the same batches.
+    """Find the fastest setting of a loader that gives the same batches.
 
     Args:
         loader: a :class:`fastload.DataLoader`.
-        seconds: that it may take, about: starting workers and reading samples may take longer.
-        subject: the loader, in words.
+        seconds: to take, about; starting workers and reading samples may take longer.
+        subject: the loader, for the report.
         command: see :class:`TuneReport`.
 
     Raises:
-        Exception: what the loader raises as it is.
+        Exception: what the loader raises with its present setting.
 
     Blocking: for about ``seconds``, with a bar on standard error where that is a terminal.
     """
@@ -61,7 +61,7 @@ def tune(loader: Any, *, seconds: float, subject: str, command: str = "") -> Tun
             runner.close()
     notes = list(runner.notes)
     if torch.distributed.is_available() and torch.distributed.is_initialized():
-        notes.append("one rank was measured, which had the machine for itself; the ranks share its processors")
+        notes.append("one rank was measured, alone on the machine; in training the ranks share its processors")
     return TuneReport(
         subject=subject,
         outcome=outcome,

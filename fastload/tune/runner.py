@@ -1,7 +1,7 @@
-"""Measures a loader with other settings: a slice of time of a copy, of which the first batches are compared.
+"""Measures a loader with other settings: runs a copy for a slice of time, and compares its first batches.
 
-In: the user's loader, and settings. Out: slices. Each slice begins where the same seed puts it, with a copy of dataset,
-samplers and functions, so that it loads the same batches as every other slice, and finds nothing that another has left.
+In: the user's loader, and settings. Out: slices. Each slice begins with the same seed and with a copy of dataset,
+samplers and functions, so that it loads the same batches as every other slice, independently of them.
 """
 
 from __future__ import annotations
@@ -23,28 +23,28 @@ from ..errors import ConfigError
 from ..fusing import possible_plan
 from ..sampler_generators import generators_kept
 from ..seeding import ORDER, Keys, seed_global_generators
+from ..verification.copies import Parts, copied
 from ..verification.hashing import BatchPrint, print_batch
 from ..verification.record import first_difference, undisturbed
-from ..verification.subject import Parts, copied
 from ..work import slots_in_flight
 from .search import Slice
 from .settings import Setting
 from .usage import memory, processor_seconds, scheduled_seconds
 
 _SEED = 0
-# Batches that are compared in each slice, if they take no more than this part of it; and in the long comparison.
+# Batches that are compared in each slice, if they take no more than this fraction of it; and in the long comparison.
 _COMPARED = 4
 _COMPARING = 0.25
 _CHECKED = 64
-# Slices that an epoch which is to be loaded whole may take.
+# Slices of time that a whole epoch may take.
 _LONGEST = 4
-# A wait for a batch that shows that none was ready.
+# After a wait of this length, no batch was ready.
 _WAIT_S = 0.001
-# A copy that takes longer is made no second time: the dataset is shared from then on.
+# If a copy takes longer, the dataset is shared from then on.
 _COPY_S = 0.3
-# For a loader without a time limit of its own, with workers: so that nothing hangs.
+# For loaders with workers and no timeout of their own, so that nothing hangs.
 _TIMEOUT_S = 60.0
-# Samples of a batch where processor time is taken: several of them, so that the first can be left out.
+# Samples of a batch where processor time is measured: several batches, as the first is not measured.
 _BATCH = 16
 
 
@@ -62,7 +62,7 @@ def setting_of(loader: Any) -> Setting:
 
 
 def refused(loader: Any) -> list[tuple[str, Any]]:
-    """Return what a loader refuses, or what changes nothing: arguments with values."""
+    """Return the values of arguments that a loader refuses, or that change nothing."""
     found: list[tuple[str, Any]] = []
     for name, value in (
         *(("fuse", level) for level in ("auto", True)),
@@ -85,10 +85,10 @@ class Runner:
     """Runs copies of a loader.
 
     Args:
-        loader: a :class:`fastload.DataLoader`; it stays as it is.
-        slice_s: seconds that a slice is measured for, beside its start.
-        check_s: seconds that the long comparison may take for each of the two.
-        read_s: seconds that reading a dataset once may take, for ``resident``.
+        loader: a :class:`fastload.DataLoader`; it is not changed.
+        slice_s: seconds of a slice, without its start.
+        check_s: seconds of the long comparison, for each of the two settings.
+        read_s: the longest time to read the dataset once, for ``resident``.
     """
 
     def __init__(self, loader: Any, slice_s: float, check_s: float, read_s: float) -> None:
@@ -103,17 +103,17 @@ class Runner:
         self.unit = "samples" if loader.batch_size is not None or self._by_sample else "batches"
 
     def close(self) -> None:
-        """Let go of resident data."""
+        """Release resident data."""
         for twin in self._kept.values():
             twin.close()
         self._kept.clear()
 
     def measure(self, setting: Setting) -> Slice:
-        """Measure a slice. The first one gives the batches that all others are compared with.
+        """Measure a slice. The batches of all others are compared with those of the first one.
 
         Raises:
-            ConfigError: the loader cannot have this setting, or gives no batch.
-            Exception: what the user's code raises.
+            ConfigError: the loader refuses this setting, or returns no batch.
+            Exception: of the user's code.
         """
         self._check_read(setting)
         with self._running(setting) as twin:
@@ -123,7 +123,7 @@ class Runner:
             batch = next(iterator, None)
             first_s = time.perf_counter() - begun
             if batch is None:
-                raise ConfigError("the loader gives no batch")
+                raise ConfigError("the loader returns no batch")
             prints = self._printed(itertools.chain([batch], iterator), _COMPARED, _COMPARING * self._slice_s)
             differs = self._compare(prints)
             rows = self._loader.batch_size or sum(one.num_rows for one in prints) / len(prints)
@@ -142,11 +142,11 @@ class Runner:
         )
 
     def processor_time(self, setting: Setting, number: int) -> tuple[float, int, str]:
-        """Make so many samples without workers, after a few others, with one thread of torch's as in a worker.
+        """Load samples without workers, after a few others, with one torch thread as in a worker.
 
         Returns:
-            Their processor time, in seconds a sample; how many they were, fewer in a small dataset; and where they
-            differ from those that were made first.
+            Their processor time, in seconds per sample; their number, smaller in a small dataset; and where they
+            differ from those of the first call.
 
         Raises:
             Exception: as :meth:`measure`.
@@ -171,7 +171,7 @@ class Runner:
             cpu_s = time.process_time() - before
             prints += self._printed(iter(batches), len(batches), self._slice_s)
         if not batches:
-            raise ConfigError(f"the loader gives {'a single' if prints else 'no'} batch")
+            raise ConfigError(f"the loader returns {'a single' if prints else 'no'} batch")
         made = min(len(batches) * rows, max(1, number))
         return cpu_s / made, made, self._compare(prints)
 
@@ -197,7 +197,7 @@ class Runner:
 
     @contextmanager
     def _running(self, setting: Setting) -> Iterator[Any]:
-        """Give a copy of the loader with a setting; its workers are ended then."""
+        """Yield a copy of the loader with a setting; stop its workers at the end."""
         twin = self._kept.get(setting)
         if twin is None:
             twin = self._twin(setting)
@@ -210,7 +210,7 @@ class Runner:
                 raise
         if setting.resident is None:
             twin.close()
-        else:  # its data are read once; each slice begins with the same epoch
+        else:  # its data are read only once; each slice begins with the same epoch
             twin._epochs = self._loader._epochs.copied()
             self._kept[setting] = twin
 
@@ -250,12 +250,12 @@ class Runner:
 
     def _share(self, reason: str) -> None:
         self._sharing = True
-        self.notes.append(f"the dataset {reason}, so all runs share it: what one run leaves in it, the next one finds")
+        self.notes.append(f"the dataset {reason}, so all runs share it: what one changes affects the next")
 
     # -- what is compared ---------------------------------------------------------------------------------------------
 
     def _printed(self, batches: Iterator[Any], number: int, seconds: float) -> list[BatchPrint]:
-        """Hash batches, at least one: so many, or as many as fit into some seconds."""
+        """Hash up to ``number`` batches within some seconds, at least one."""
         begun = time.perf_counter()
         prints = []
         for batch in itertools.islice(batches, number):
@@ -281,8 +281,8 @@ class Runner:
     def _timed(self, twin: Any, iterator: Iterator[Any]) -> _Timed:
         """Load batches for the time of a slice.
 
-        Of long epochs that is what is loaded once the batches that were ready are given out; of short ones, whole
-        epochs with their start.
+        In long epochs, batches that are ready at the beginning are not counted; short epochs are counted whole, with
+        their start.
         """
         ahead = slots_in_flight(twin.num_workers, twin.prefetch_factor or 0)
         if not self._is_short(ahead):
@@ -300,7 +300,7 @@ class Runner:
         while total == 0 or time.perf_counter() - begun < self._slice_s:
             number, seconds = _count(iter(twin), begun, _LONGEST * self._slice_s)
             if not number:
-                raise ConfigError("the loader gives no batch in its second epoch")
+                raise ConfigError("the loader returns no batch in its second epoch")
             total += number
         return _Timed(total, seconds, _less(processor_seconds(), before))
 
@@ -312,7 +312,7 @@ class Runner:
 
 
 class _Timed(NamedTuple):
-    """What came of a slice, as in :class:`~.search.Slice`, but of all its batches together."""
+    """The result of a slice, as :class:`~.search.Slice`, but for all batches together."""
 
     batches: int
     seconds: float
@@ -322,15 +322,15 @@ class _Timed(NamedTuple):
 
 
 def _sample_threads(loader: Any, iterator: Any) -> list[int]:
-    """Return the native ids of the threads of this process that make the samples of an iterator of ours."""
+    """Return the native ids of the threads of this process that load the samples."""
     if not loader.num_workers:
-        return [threading.get_native_id()]  # a Thread does not know its own any more after a fork
+        return [threading.get_native_id()]  # a Thread object does not know it after a fork
     return [worker.native_id for worker in iterator._workers] if loader.worker_method == "thread" else []
 
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """Let torch's operations run on one thread; several would wait for each other, and that counts as work."""
+    """Run torch's operations on one thread: several would spend processor time waiting for each other."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -340,7 +340,7 @@ def _one_thread() -> Iterator[None]:
 
 
 def _indices(loader: Any) -> Iterator[Any]:
-    """Yield what a loader's sampler gives, one by one."""
+    """Yield the indices of a loader's sampler."""
     return itertools.chain.from_iterable(loader.batch_sampler)
 
 
@@ -353,7 +353,7 @@ def _drain(iterator: Iterator[Any], most: int) -> None:
 
 
 def _count(iterator: Iterator[Any], begun: float, seconds: float) -> tuple[int, float]:
-    """Load batches until some seconds are over since ``begun``, at least two, or to the end; return number, seconds."""
+    """Load batches until ``seconds`` after ``begun``, at least two, or to the end; return their number and the time."""
     number = 0
     for _ in iterator:
         number += 1

@@ -1,10 +1,9 @@
-"""The search for the fastest setting: which candidate is measured when, what is dropped, what is recommended.
+"""The search for the fastest setting: what is measured when, what is dropped, what is recommended.
 
-In: what measures a setting for a slice of time, and a clock. Out: trials, and the verdict. A stage measures its
-candidates in turns with the best setting so far, drops those that fall behind after each round, and keeps one only if
-it is faster in each of them. What remains in the end is compared at length with the present setting: first
-its batches, then its speed, in pairs of slices. Only these pairs decide, so that a lucky slice among many recommends
-nothing.
+In: an object that measures a setting for a slice of time, and a clock. Out: trials, and the verdict. A stage measures
+its candidates in turns with the best setting so far, drops the slow ones after each round, and keeps one only if it is
+faster in each round. The last one is compared at length with the present setting: first its batches, then its speed, in
+pairs of slices. Only these pairs decide: what was measured before has chosen the setting, so it is too favourable.
 
 Pure: the clock is given.
 """
@@ -20,70 +19,70 @@ from ..errors import ConfigError, one_line
 from .intervals import Interval, median_interval
 from .settings import STAGES, Machine, Setting, candidates
 
-# Parts of the time by whose ends each stage, and at last all, is done.
+# The fraction of the time by which each stage ends.
 _ENDS = (0.30, 0.42, 0.56, 0.66)
 _ROUNDS = 3
-# After a round: candidates this much slower than the fastest of the stage are dropped, and of the rest the slower half.
+# Candidates below this fraction of the fastest rate are dropped after a round, and the slower half of the others.
 _FAR_BEHIND = 0.85
-# The gain that is worth a recommendation; that a stage believes, which has few rounds; and after a single round.
+# The least gain for a recommendation, for a stage to keep a candidate, and for that after a single round.
 _WORTH = 1.05
 _STEP = 1.08
 _AT_ONCE = 1.25
 _LEAST_PAIRS = 3
-# The pairs of the end may take this much longer than was asked for, so that there are enough.
+# The pairs at the end may exceed the time by this factor, so that there are enough of them.
 _GRACE = 1.25
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slice:
-    """What was measured of one setting in one go."""
+    """One measurement of a setting."""
 
     rate: float
-    """Samples a second (batches, where samples cannot be counted)."""
+    """Samples per second (batches, where samples cannot be counted)."""
     first_s: float
-    """From ``iter()`` to the first batch."""
+    """Seconds from ``iter()`` to the first batch."""
     cpu_s: float | None = None
-    """Processor time a sample, of this process and the workers; None where the system does not say."""
+    """Processor time per sample, of this process and the workers; None where the system does not say."""
     blocked_s: float | None = None
-    """Time a sample in which the thread that makes it neither ran nor was ready to: blocked, or waiting for Python's
-    interpreter. None with worker processes, for short epochs, and where the system does not say."""
+    """Time per sample in which the thread that loads it was blocked, or waited for Python's interpreter. None with
+    worker processes, for short epochs, and where the system does not say."""
     queued_s: float | None = None
-    """The same, ready to run while others had the processors."""
+    """Time per sample in which that thread was ready to run and waited for a processor; None as above."""
     memory: int | None = None
-    """Bytes that this process and the workers hold more than this process did before; None as above."""
+    """Bytes that this process and the workers use, beyond what this process used before; None as above."""
     differs: str = ""
     """Where its batches differ from the present ones; empty: nowhere."""
 
 
 @dataclass(slots=True)
 class Trial:
-    """A setting, and what is known of it."""
+    """A setting and its measurements."""
 
     setting: Setting
     slices: list[Slice] = field(default_factory=list)
     differs: str = ""
     failed: str = ""
     speedup: float = 1.0
-    """Its speed over that of the present setting, each against what was measured in turns with it."""
+    """Its speed relative to the present setting, from slices that were measured in turns."""
     gain: Interval | None = None
-    """Its speed over that of the present setting, from slices that were measured in pairs."""
+    """The same with its interval, from the pairs of slices at the end."""
 
     @property
     def rate(self) -> Interval | None:
-        """Samples a second; None if it could not be measured."""
+        """Samples per second; None if it could not be measured."""
         return median_interval([one.rate for one in self.slices]) if self.slices else None
 
     @property
     def eligible(self) -> bool:
-        """Whether it can be recommended, if it is fast enough."""
+        """Whether it may be recommended: measured, and with the present batches."""
         return bool(self.slices) and not self.differs and not self.failed
 
 
 class Measure(Protocol):
-    """What makes measurements."""
+    """Measures settings."""
 
     def measure(self, setting: Setting) -> Slice:
-        """Run a loader with a setting for a short while. Raises what the loader raises."""
+        """Run a loader with a setting for a slice of time. Raises what the loader raises."""
 
     def check(self, setting: Setting) -> str:
         """Compare more of its batches with the present ones; return where they differ, empty if nowhere."""
@@ -97,13 +96,13 @@ class Outcome:
     trials: list[Trial]
     """All others."""
     best: Trial | None = None
-    """What is recommended; None: to leave all as it is."""
+    """The recommended trial; None: the present setting stays."""
     runner_up: Trial | None = None
-    """What seemed fastest where nothing is recommended; its ``gain`` says why not."""
+    """The fastest trial, if it is not recommended; its ``gain`` says why."""
     not_tried: int = 0
-    """Candidates that the time did not suffice for."""
+    """Number of candidates that there was no time for."""
     too_short: bool = False
-    """Whether the time did not suffice for comparing the fastest setting with the present one."""
+    """Whether there was no time to compare the fastest setting with the present one."""
 
 
 def search(
@@ -117,12 +116,12 @@ def search(
     """Search for the fastest setting.
 
     Args:
-        present: the setting that the loader has.
-        runner: what measures.
+        present: the setting of the loader.
+        runner: measures settings.
         machine: what the candidates depend on.
-        seconds: that it may take, about.
-        clock: says how many seconds it is.
-        tell: hears which setting is measured next, and which part of the time is over.
+        seconds: to take, about.
+        clock: returns seconds.
+        tell: called with the setting that is measured next, and the fraction of the time that has passed.
 
     Raises:
         Exception: what the loader raises with its present setting.
@@ -144,7 +143,7 @@ class _Search:
         first = Trial(self.present)
         self._outcome = outcome = Outcome(first, [])
         self._known = {self.present: first}
-        self.runner.measure(self.present)  # what is done once, and files that are read for the first time
+        self.runner.measure(self.present)  # warms up: imports, the cache of files
         chain = [first]  # each faster than the one before
         for stage, end in zip(STAGES, _ENDS, strict=True):
             found = [one for one in candidates(stage, chain[-1].setting, self.machine) if one not in self._known]
@@ -169,7 +168,7 @@ class _Search:
         return self._begun + end * self.seconds - self.clock()
 
     def _measure(self, trial: Trial) -> Slice | None:
-        """Measure a slice; None if it cannot be."""
+        """Measure a slice; None if that fails."""
         self.tell(trial.setting, min(1.0, (self.clock() - self._begun) / self.seconds))
         try:
             slice_ = self.runner.measure(trial.setting)
@@ -183,13 +182,13 @@ class _Search:
         return slice_
 
     def _stage(self, best: Trial, trials: list[Trial], end: float) -> Trial | None:
-        """Measure candidates in turns with the best so far; return the one that is faster, if one is."""
+        """Measure candidates in turns with the best so far; return the fastest if it is faster, else None."""
         live, rates = list(trials), {id(trial): list[float]() for trial in [best, *trials]}
         for number in range(_ROUNDS):
             if not live or (number and self._left(end) <= 0):
                 break
             for trial in [best, *live] if number % 2 == 0 else [*reversed(live), best]:
-                # At least one candidate of each stage has its turn.
+                # At least one candidate of each stage is measured.
                 if number == 0 and trial is not best and trial is not live[0] and self._left(end) <= 0:
                     self._outcome.not_tried += 1
                     continue
@@ -223,7 +222,7 @@ class _Search:
         return near[: max(1, (len(ordered) + 1) // 2)]
 
     def _decide(self, best: Trial) -> None:
-        """Compare a setting with the present one, in pairs of slices; recommend it, or say why not."""
+        """Compare a setting with the present one, in pairs of slices; recommend it if it is faster."""
         outcome, ratios = self._outcome, list[float]()
         while not best.failed and not best.differs:
             left = self._left(1.0 if len(ratios) >= _LEAST_PAIRS else _GRACE)
@@ -245,7 +244,7 @@ class _Search:
 
 
 def _is_faster(ratios: list[float]) -> bool:
-    """Whether what was measured in turns with another is faster by more than what chance does often."""
+    """Return whether a candidate is faster by more than chance: its rates over the other's, round by round."""
     gain = statistics.median(ratios)
     return min(ratios) > 1.0 and gain >= (_STEP if len(ratios) > 1 else _AT_ONCE)
 

@@ -1,7 +1,7 @@
-"""What can be chosen about a loader, and which choices are tried.
+"""The arguments that are tried, and with which values.
 
-In: the present setting, and the machine. Out: candidates, stage by stage: each stage changes the best setting of the
-stage before in one respect, so that tens of combinations take the time of ten.
+In: the present setting, and the machine. Out: candidates, stage by stage. Each stage changes the best setting of the
+stage before in one argument, so that about ten settings are run, not all combinations.
 
 Pure.
 """
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 PREFETCH = 2
-"""torch's ``prefetch_factor`` where none is given."""
+"""torch's default for ``prefetch_factor``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +30,7 @@ class Setting:
     resident: str | None
 
     def having(self, **changes: Any) -> Setting:
-        """Return the setting with other arguments; ``prefetch_factor`` is there exactly if workers are."""
+        """Return the setting with other arguments; ``prefetch_factor`` is None exactly without workers."""
         changed = dataclasses.replace(self, **changes)
         if not changed.num_workers:
             return dataclasses.replace(changed, prefetch_factor=None)
@@ -41,11 +41,11 @@ class Setting:
         before, after = dataclasses.asdict(present), dataclasses.asdict(self)
         changed = {name: value for name, value in after.items() if value != before[name]}
         if not (self.num_workers and present.num_workers) and changed.get("prefetch_factor") in (None, PREFETCH):
-            changed.pop("prefetch_factor", None)  # it comes and goes with the workers
+            changed.pop("prefetch_factor", None)  # the default, with workers
         return changed
 
     def in_words(self, present: Setting) -> str:
-        """Return the workers, and what else differs from the present setting."""
+        """Return the workers, and the other arguments that differ from the present setting."""
         kind = "thread" if self.worker_method == "thread" else "process"
         plural = "es" if kind == "process" else "s"
         words = [f"{self.num_workers} {kind}{plural if self.num_workers > 1 else ''}" if self.num_workers else "inline"]
@@ -67,7 +67,7 @@ def _quoted(value: Any) -> str:
 
 
 def as_options(changes: Mapping[str, Any], known: Sequence[str]) -> str | None:
-    """Return the options of ``fastload run`` that make the same changes; None if it has none for one of them."""
+    """Return the options of ``fastload run`` for the changes; None if one of them has no option."""
     if not all(name in known and value is not None for name, value in changes.items()):
         return None
     words = []
@@ -79,20 +79,20 @@ def as_options(changes: Mapping[str, Any], known: Sequence[str]) -> str | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """What the candidates depend on beside the present setting."""
+    """What the candidates depend on, besides the present setting."""
 
     processors: int
     has_device: bool = False
-    """Whether batches go to a device, where data can be resident."""
+    """Whether batches are moved to a device, where data can be resident."""
     left_out: frozenset[tuple[str, Any]] = frozenset()
-    """Arguments with values that are not to be tried."""
+    """Values of arguments that are not tried."""
 
 
 Stage = Callable[[Setting, Machine], list[Setting]]
 
 
 def _making(best: Setting, machine: Machine) -> list[Setting]:
-    """How samples are made: the largest gains, so they come first."""
+    """How samples are loaded: the largest gains, so they come first."""
     made = [best.having(fuse=level) for level in ("auto", True)]
     made.append(best.having(seeding="torch" if best.seeding == "sample" else "sample"))
     made.append(best.having(resident="device" if machine.has_device else "host"))
@@ -100,7 +100,7 @@ def _making(best: Setting, machine: Machine) -> list[Setting]:
 
 
 def _kind(best: Setting, machine: Machine) -> list[Setting]:
-    """By processes or threads; or by workers at all. Without them nothing is loaded beside the training step."""
+    """Processes or threads; always workers: without them nothing is loaded during the training step."""
     number = best.num_workers or machine.processors
     return [best.having(num_workers=number, worker_method=method) for method in ("thread", "multiprocessing")]
 
@@ -127,9 +127,9 @@ STAGES: tuple[Stage, ...] = (_making, _kind, _number, _flow)
 
 
 def candidates(stage: Stage, best: Setting, machine: Machine) -> list[Setting]:
-    """Return what a stage tries beside the best setting so far; each once."""
+    """Return what a stage tries besides the best setting so far, each once."""
     if best.resident is not None and stage is not _making:
-        return []  # batches are gathered inside of next(), whatever the workers are
+        return []  # batches are gathered in next(), whatever the workers
     found = dict.fromkeys(stage(best, machine))
     return [one for one in found if one != best and not machine.left_out & {*one.changes(best).items()}]
 

@@ -1,6 +1,6 @@
-"""Processor time and memory of this process and all that it has started. Linux; elsewhere there is no answer.
+"""Processor time and memory of this process and its descendants. On Linux; None elsewhere.
 
-Memory counts pages that several processes map once (Pss). Mapped files are left out, since others share the libraries.
+Pages that several processes map are counted once (Pss). Mapped files are left out: other processes share libraries.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _KINDS = ("Pss_Anon:", "Pss_Shmem:")
 
 
 def processor_seconds() -> float | None:
-    """Return the processor time that this process and its descendants have used, those that ended included."""
+    """Return the processor time of this process and its descendants, including those that have ended."""
     ended = resource.getrusage(resource.RUSAGE_CHILDREN)
     total = time.process_time() + ended.ru_utime + ended.ru_stime
     ticks = os.sysconf("SC_CLK_TCK")
@@ -30,9 +30,13 @@ def processor_seconds() -> float | None:
 
 
 def scheduled_seconds(threads: Sequence[int]) -> tuple[float, float] | None:
-    """Return for how long threads ran, and were ready to run while others had the processors: sums.
+    """Return how long threads ran, and how long they waited for a processor while ready to run, in total.
 
-    They are threads of this process, by their native ids. None where the system does not say it, or one has ended.
+    Args:
+        threads: native ids of threads of this process.
+
+    Returns:
+        Both in seconds; None where the system does not say, or a thread has ended.
     """
     try:
         said = [Path(f"/proc/self/task/{thread}/schedstat").read_text().split() for thread in threads]
@@ -42,7 +46,7 @@ def scheduled_seconds(threads: Sequence[int]) -> tuple[float, float] | None:
 
 
 def memory() -> int | None:
-    """Return the bytes that this process and its descendants hold. Costs some milliseconds for each gigabyte."""
+    """Return the memory of this process and its descendants, in bytes. Takes some milliseconds per gigabyte."""
     total = 0
     try:
         for pid in [os.getpid(), *_descendants()]:

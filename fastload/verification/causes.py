@@ -1,9 +1,7 @@
-"""What in a stage can make its result differ from run to run, by looking at it: each with its remedy.
+"""Why a stage gives other results from run to run: what its attributes and code show, each with its remedy.
 
-In: an object of the user's (a transform, a dataset, a function). Out: sentences. Nothing is called; what is read are
-its attributes, and the names in the compiled code of its class.
-
-These are guesses: that the stage differs was measured before, why it does is read from its code.
+In: a transform, a dataset, a function. Out: sentences. Nothing is called. That the stage differs was measured before;
+why it does is only read, and may be wrong.
 """
 
 from __future__ import annotations
@@ -24,106 +22,99 @@ _PER_SAMPLE = (
     "draw from the global generators (random, numpy.random, torch), which fastload seeds for each sample, or make the "
     "generator inside the call from a draw of theirs"
 )
+_WORKER = "which differs between workers and runs; derive the value from the index"
+_CLOCK = "it reads the clock; take that out"
+_ENTROPY = f"it draws from the operating system, which cannot be seeded; {_PER_SAMPLE}"
+_NEW = f"it makes a generator, which differs each time unless it is seeded; {_PER_SAMPLE}"
 
-# A name in the code, and what it tells.
+# Names in the code of a stage, and what they show.
 _NAMES = {
     "get_worker_info": "it looks at worker_info, so the result depends on which worker took the sample; use the index",
-    "getpid": "it uses os.getpid(), which is another in each worker and run; take it out",
-    "getppid": "it uses os.getppid(), which is another in each run; take it out",
-    "get_ident": "it uses the thread's identity, which is another in each worker; take it out",
-    "current_thread": "it uses the current thread, which is another in each worker; take it out",
-    "current_process": "it uses the current process, which is another in each worker; take it out",
-    "uuid1": "it makes a uuid, which is another each time; derive it from the index",
-    "uuid4": "it makes a uuid, which is another each time; derive it from the index",
-    "urandom": f"it draws from the operating system, which nothing seeds; {_PER_SAMPLE}",
-    "SystemRandom": f"it draws from the operating system, which nothing seeds; {_PER_SAMPLE}",
-    "token_bytes": f"it draws from the operating system, which nothing seeds; {_PER_SAMPLE}",
-    "randbits": f"it draws from the operating system, which nothing seeds; {_PER_SAMPLE}",
-    "hostname": "it uses the machine's name; take it out",
-    "RANK": "it looks at the rank, so the result depends on the world size; use the index",
-    "get_rank": "it looks at the rank, so the result depends on the world size; use the index",
+    "getpid": f"it uses os.getpid(), {_WORKER}",
+    "get_ident": f"it uses the thread's identity, {_WORKER}",
+    "current_process": f"it uses the current process, {_WORKER}",
+    "uuid1": f"it makes a uuid, {_WORKER}",
+    "uuid4": f"it makes a uuid, {_WORKER}",
+    "get_rank": f"it uses the rank, {_WORKER}",
+    "urandom": _ENTROPY,
+    "SystemRandom": _ENTROPY,
+    "token_bytes": _ENTROPY,
+    "default_rng": _NEW,
+    "RandomState": _NEW,
+    "Random": _NEW,
+    "time": _CLOCK,
+    "time_ns": _CLOCK,
+    "perf_counter": _CLOCK,
+    "perf_counter_ns": _CLOCK,
+    "monotonic": _CLOCK,
+    "now": _CLOCK,
 }
-_CLOCKS = {"time", "time_ns", "perf_counter", "perf_counter_ns", "monotonic", "monotonic_ns", "now", "today", "utcnow"}
-_CLOCK_MODULES = {"time", "datetime", "date"}
-_FRESH_GENERATORS = {"default_rng", "RandomState", "Random"}
 _GENERATORS: dict[type, str] = {
     random.Random: "random.Random",
     np.random.Generator: "numpy.random.Generator",
     np.random.RandomState: "numpy.random.RandomState",
     torch.Generator: "torch.Generator",
 }
+_LIBRARIES = {*sys.stdlib_module_names, "torch", "torchvision", "numpy", "PIL", "albumentations", "kornia"} - {
+    "__main__",
+    "test",
+}
 
 
-def causes_in(value: Any, *, thread: bool, spawn: bool) -> list[str]:
-    """Return what was found in an object.
-
-    Args:
-        value: a transform, a dataset, a function.
-        thread: the difference was seen between threads.
-        spawn: it was seen with processes started by spawn, and not with those that are forked.
-    """
-    found: list[str] = []
-    for name, generator in _generators_of(value):
-        kind = next(name for known, name in _GENERATORS.items() if isinstance(generator, known))
-        found.append(
-            f"it keeps a generator of its own, {name} ({kind}): each worker has a copy of it, so a sample's draws "
-            f"depend on what that worker drew before; {_PER_SAMPLE}"
-        )
-    names: set[str] = set()
-    written: set[str] = set()
-    sets = False
-    for code in _codes_of(value):
-        names |= set(code.co_names)
-        for name in code.co_names:
-            if name in _NAMES and _NAMES[name] not in found:
-                found.append(_NAMES[name])
-        clocks = sorted(set(code.co_names) & _CLOCKS)
-        if clocks and (set(code.co_names) & _CLOCK_MODULES or "perf_counter" in clocks):
-            found.append(f"it reads the clock ({clocks[0]}); take it out")
-        sets |= _iterates_over_sets(code)
-        if code.co_name not in ("__init__", "__new__", "__setstate__"):
-            written |= _attributes_written(code)
-    for name in sorted(names & _FRESH_GENERATORS):
-        if not any("generator of its own" in cause for cause in found):
-            found.append(f"it makes a generator ({name}); without a seed it is another each time; {_PER_SAMPLE}")
-    for name, generator in _global_generators(value, names):
-        found.append(
-            f"it draws from the generator {name} ({type(generator).__qualname__}) of its module, which nothing seeds "
-            f"for each sample; {_PER_SAMPLE}"
-        )
+def causes_in(value: Any) -> list[str]:
+    """Return the causes that a stage shows, none if there are none."""
+    found = [
+        f"it keeps a generator of its own, {name} ({kind}): each worker has a copy of it, so a sample's draws depend "
+        f"on what that worker drew before; {_PER_SAMPLE}"
+        for name, kind in _own_generators(value)
+    ]
+    functions = list(_functions_of(value))
+    codes = [code for function in functions for code in _with_inner(function.__code__)]
+    names = list(dict.fromkeys(name for code in codes for name in code.co_names))
+    for name in names:
+        words = _NAMES.get(name, "")
+        if words and not (found and words is _NEW):  # the generator is the one that it keeps
+            found.append(words)
+    variables = functions[0].__globals__ if functions else {}
+    found += [
+        f"it draws from the global variable {name} ({_kind_of(variables[name])}), which is not seeded for each sample; "
+        f"{_PER_SAMPLE}"
+        for name in names
+        if isinstance(variables.get(name), tuple(_GENERATORS))
+    ]
     shared = shared_transforms(value)
     if shared:
         found.append(
             f"it reaches Albumentations transforms ({shared}) by a global variable or a class: threads share them and "
             "their generators, and no copy of the dataset has its own; make them attributes of the dataset"
         )
-    written &= vars(value).keys() if hasattr(value, "__dict__") else set()
+    written = {name for code in codes for name in _attributes_written(code)} & set(getattr(value, "__dict__", ()))
     if written:
         kept = ", ".join(f"self.{name}" for name in sorted(written))
-        remedy = "threads share it, and workers have copies" if thread else "each worker has a copy of its own"
         found.append(
-            f"it keeps state from sample to sample ({kept}): {remedy}; make the result depend on the sample alone"
-        )
-    if spawn and (sets or "hash" in names):
-        found.append(
-            "it uses the order of a set, or hash(): for strings both are others in each process that is not forked "
-            "(PYTHONHASHSEED); sort the set, or use hashlib"
+            f"it keeps state from sample to sample ({kept}): each worker process has a copy of it, and threads share "
+            "it; make the result depend on the sample alone"
         )
     return list(dict.fromkeys(found))
 
 
-def _generators_of(value: Any) -> Iterator[tuple[str, Any]]:
-    """Yield name and value of generators among the attributes of an object, and of objects it holds."""
+def _own_generators(value: Any) -> Iterator[tuple[str, str]]:
+    """Yield name and class of generators among the attributes of an object, and of objects it holds."""
     for name, held in _held(value):
         if isinstance(held, tuple(_GENERATORS)):
-            yield name, held
+            yield name, _kind_of(held)
         elif not isinstance(held, (torch.Tensor, np.ndarray, torch.utils.data.Dataset)):
             for inner, deeper in _held(held):
                 if isinstance(deeper, tuple(_GENERATORS)):
-                    yield f"{name}.{inner.removeprefix('self.')}", deeper
+                    yield f"{name}.{inner.removeprefix('self.')}", _kind_of(deeper)
+
+
+def _kind_of(generator: Any) -> str:
+    return next(name for known, name in _GENERATORS.items() if isinstance(generator, known))
 
 
 def _held(value: Any) -> list[tuple[str, Any]]:
+    """Return the attributes of an object, and the variables in a function's closure."""
     held = [(f"self.{name}", one) for name, one in getattr(value, "__dict__", {}).items()]
     if isinstance(value, types.FunctionType):
         cells = zip(value.__code__.co_freevars, value.__closure__ or (), strict=False)
@@ -131,60 +122,32 @@ def _held(value: Any) -> list[tuple[str, Any]]:
     return held
 
 
-def _global_generators(value: Any, names: set[str]) -> Iterator[tuple[str, Any]]:
-    for function in _functions_of(value):
-        for name in names:
-            held = function.__globals__.get(name)
-            if isinstance(held, tuple(_GENERATORS)):
-                yield name, held
-        return
-
-
 def _functions_of(value: Any) -> Iterator[types.FunctionType]:
-    """Yield the functions of an object's class that are the user's: not those of libraries and of Python."""
+    """Yield a function itself, or the methods of an object's class, without those of libraries."""
     function = getattr(value, "func", value)  # of a partial
-    if isinstance(function, types.MethodType):
-        function = function.__func__
+    function = getattr(function, "__func__", function)  # of a method
     if isinstance(function, types.FunctionType):
         yield function
         return
     for base in type(value).__mro__:
-        if base.__module__.split(".")[0] in _LIBRARIES:
-            continue
-        for member in vars(base).values():
-            plain = getattr(member, "__func__", getattr(member, "fget", member))
-            if isinstance(plain, types.FunctionType):
-                yield plain
+        if base.__module__.split(".")[0] not in _LIBRARIES:
+            for member in vars(base).values():
+                plain = getattr(member, "__func__", getattr(member, "fget", member))
+                if isinstance(plain, types.FunctionType):
+                    yield plain
 
 
-_LIBRARIES = {*sys.stdlib_module_names, "torch", "torchvision", "numpy", "PIL", "albumentations", "kornia"} - {
-    "__main__",
-    "test",
-}
-
-
-def _codes_of(value: Any) -> Iterator[types.CodeType]:
-    waiting = [function.__code__ for function in _functions_of(value)]
-    while waiting:
-        code = waiting.pop()
-        yield code
-        waiting += [constant for constant in code.co_consts if isinstance(constant, types.CodeType)]
+def _with_inner(code: types.CodeType) -> Iterator[types.CodeType]:
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _with_inner(constant)
 
 
 def _attributes_written(code: types.CodeType) -> set[str]:
-    """Return the attributes that a method writes."""
-    if code.co_varnames[:1] != ("self",):
+    if code.co_varnames[:1] != ("self",) or code.co_name in ("__init__", "__new__", "__setstate__"):
         return set()
     return {str(step.argval) for step in dis.get_instructions(code) if step.opname == "STORE_ATTR"}
-
-
-def _iterates_over_sets(code: types.CodeType) -> bool:
-    made = any(step.opname in ("BUILD_SET", "SET_ADD") for step in dis.get_instructions(code))
-    return (
-        made
-        or bool({"set", "frozenset"} & set(code.co_names))
-        or any(isinstance(constant, frozenset) for constant in code.co_consts)
-    )
 
 
 __all__ = ["causes_in"]

@@ -1,9 +1,9 @@
-"""Which stage makes two settings differ: the first one without which they are equal.
+"""Which stage makes two settings differ: found by running both again without the last stages.
 
-In: a difference that was seen. Out: the stage, by trying both settings again with the last stages taken out.
+In: a difference that was seen. Out: the first stage without which both settings agree.
 
-All samples of the batches that were compared are looked at in each trial, not the one alone that differed: a race, or a
-generator that workers share out as they come, shows in another sample each time.
+All samples of the batches are compared in each trial, not only the one that differed: a race between threads, or a
+generator that workers share, shows in another sample each time.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from .stages import Stage, find_stages, inner_stages, label_of, without
 from .subject import Subject
 
 _TRIES = 3
-"""Where which worker gets which sample is left to chance: one that gets all of them hides what they do not share."""
+"""Where workers take samples as they come: one worker that takes them all hides what they do not share."""
 
 Differs = Callable[[Sequence[Stage]], bool | None]
-"""Whether the settings still differ when these stages are taken out; None: that cannot be run."""
+"""Returns whether the settings differ without these stages; None: they cannot be run without them."""
 
 
 def find_culprit(
@@ -33,13 +33,13 @@ def find_culprit(
 
     Args:
         subject: what is loaded.
-        reference: one of them.
+        reference: one setting.
         setting: the other, with which a difference was seen.
-        num_batches: how many batches to look at.
+        num_batches: how many batches to compare.
         regrouped: they cut the samples into batches differently.
 
     Returns:
-        The stage; and the first place where samples differ before ``collate_fn``, with the whole chain, if they do.
+        The stage; and the first place where samples differ before ``collate_fn``, if they do.
 
     Blocking: two runs for each trial; about log2 of the number of stages, twice.
     """
@@ -55,7 +55,7 @@ def find_culprit(
         for _ in range(tries):
             try:
                 made = [record(subject, one, num_batches, edit=edit, by_samples=True) for one in (reference, setting)]
-            except Exception:  # a later stage, or the dataset, needs what was taken out
+            except (Exception, SystemExit):  # a later stage, or the dataset, needs what was taken out
                 return None
             place = first_difference(*made, regrouped=regrouped)
             if place is not None:
@@ -68,25 +68,24 @@ def find_culprit(
     if not differs([]):
         return _after_the_samples(subject), None
     first = places[0]
-    spawn = setting.method == "spawn"
     stages = find_stages(subject.parts.dataset)
     found = first_that_differs(stages, differs)
     if found is None:
         dataset = subject.parts.dataset
-        where = "the dataset itself, before any transform" if stages else "the dataset; no transforms were found in it"
-        causes = causes_in(dataset, thread=thread, spawn=spawn) or [_usual(subject, setting)]
+        where = "the dataset itself, before any transform" if stages else "the dataset; it has no known transforms"
+        causes = causes_in(dataset) or [_usual(subject, setting)]
         return Culprit(stage=_short(dataset), place=where, certain=True, causes=causes), first
-    last_good, stage = found
+    earliest, stage = found
     inner = inner_stages(stage)
     if inner:
-        behind = [one for one in stages if stages.index(one) > stages.index(stage)]
+        behind = stages[stages.index(stage) + 1 :]
         deeper = first_that_differs(inner, lambda removed: differs([*removed, *behind]))
         if deeper is not None:
-            last_good, stage = deeper
-    causes = causes_in(stage.transform, thread=thread, spawn=spawn) or [_usual(subject, setting)]
-    if last_good is not None:
-        causes.append(f"the stages from {last_good.label} on could not be told apart: without them others fail")
-    return Culprit(stage=stage.label, place=stage.place, certain=last_good is None, causes=causes), first
+            earliest, stage = deeper
+    causes = causes_in(stage.transform) or [_usual(subject, setting)]
+    if earliest is not None:
+        causes.append(f"it may also be a stage before it, from {earliest.label} on: without those, others fail")
+    return Culprit(stage=stage.label, place=stage.place, certain=earliest is None, causes=causes), first
 
 
 def _orders_differ(subject: Subject, reference: Setting, setting: Setting, num_batches: int, regrouped: bool) -> bool:
@@ -94,7 +93,7 @@ def _orders_differ(subject: Subject, reference: Setting, setting: Setting, num_b
         return False
     made = []
     for one in (reference, setting):
-        # The order is made in this process, so any workers will do; threads start at once.
+        # The order is made in this process, so any kind of worker will do; threads start at once.
         method: Method = "thread" if one.method == "spawn" else one.method
         made.append(record(subject, replace(one, indices_only=True, method=method), num_batches, by_samples=True))
     return first_difference(*made, regrouped=regrouped) is not None
@@ -105,15 +104,14 @@ def _of_the_order(subject: Subject, setting: Setting) -> Culprit:
     causes = []
     if setting.resume_after is not None or setting.persistent:
         causes.append(
-            "other indices were asked for: the sampler draws from the global generators, whose state after a resume, "
-            "or with workers that stay, is another; give it a generator of its own, or use fastload's samplers, which "
-            "have a seed"
+            "it gives other indices: it draws from the global generators, whose state differs after a resume, or with "
+            "persistent workers; give it a generator of its own, or use fastload's samplers, which have a seed"
         )
     return Culprit(
         stage=label_of(sampler) if sampler is not None else "the order",
         place="the sampler",
         certain=True,
-        causes=[*causes, *causes_in(sampler, thread=False, spawn=False)] or ["other indices were asked for"],
+        causes=[*causes, *causes_in(sampler)] or ["it gives other indices"],
     )
 
 
@@ -122,18 +120,18 @@ def first_that_differs(stages: Sequence[Stage], differs: Differs) -> tuple[Stage
 
     Args:
         stages: the chain; with all of it, the settings differ.
-        differs: tries with some stages taken out.
+        differs: tries without some stages.
 
     Returns:
-        None: they differ without any stage. Else the stage; before it, where chains in between could not be run, the
-        first stage that it may be as well.
+        None: they differ without any stage. Else the stage; and before it, where chains in between could not be run,
+        the first stage that it may be as well.
     """
     if not stages:
         return None
-    # How many stages are kept: at lowest[0] they are equal, at the last of lowest they differ.
     without_any = differs(stages)
     if without_any:
         return None
+    # Numbers of stages that are kept: at low the settings are equal, at high they differ.
     lengths = list(range(1 if without_any is None else 0, len(stages) + 1))
     low, high = (0, len(lengths) - 1) if without_any is False else (-1, len(lengths) - 1)
     while high - low > 1:
@@ -152,34 +150,28 @@ def first_that_differs(stages: Sequence[Stage], differs: Differs) -> tuple[Stage
 
 
 def _after_the_samples(subject: Subject) -> Culprit:
-    if subject.parts.collate_fn is not None:
-        function = subject.parts.collate_fn
-        return Culprit(
-            stage=label_of(function),
-            place="collate_fn",
-            certain=False,
-            causes=[
-                "samples are equal, or were when this was tried again; what is made of them is not",
-                *causes_in(function, thread=False, spawn=False),
-            ],
-        )
-    return Culprit(
-        stage="what lies between the samples and the batch",
-        place="",
-        certain=False,
-        causes=[
-            "samples were equal when this was tried again: either the difference comes and goes (the clock, a race "
-            "between threads), or fastload changed them on the way, a bug of fastload's: please report it"
-        ],
+    collate_fn = subject.parts.collate_fn
+    if collate_fn is not None:
+        causes = ["the samples are equal, but the batches made of them are not", *causes_in(collate_fn)]
+        return Culprit(stage=label_of(collate_fn), place="collate_fn", certain=False, causes=causes)
+    cause = (
+        "the samples were equal when they were loaded again: the difference comes and goes (the clock, a race between "
+        "threads), or it is a bug of fastload's; please report it"
     )
+    return Culprit(stage="what lies between the samples and the batch", place="", certain=False, causes=[cause])
 
 
 def _usual(subject: Subject, setting: Setting) -> str:
     if setting.world_size > 1 and callable(getattr(subject.parts.dataset, "__getitems__", None)):
-        return "the dataset loads batches itself (__getitems__), which are seeded as a whole, and ranks have others"
+        return "the dataset loads whole batches (__getitems__), which are seeded as a whole; those of ranks differ"
     if setting.method == "thread":
-        return "threads share this object: what it keeps while it works on a sample, another thread may overwrite"
-    return "nothing in it tells why: look for generators, counters or caches of its own, the clock, ids of processes"
+        return "threads share this object: one may overwrite what another keeps in it while it works on a sample"
+    if setting.method == "spawn":
+        return (
+            "it differs in processes started by spawn, which import the script anew: hash() of a string, and so the "
+            "order of a set, differs there (PYTHONHASHSEED); sort the set, or use hashlib"
+        )
+    return "its code shows no reason: look for generators, counters or caches of its own, the clock, process ids"
 
 
 def _short(dataset: Any) -> str:

@@ -1,10 +1,9 @@
-"""Values to hashes: samples and batches, leaf by leaf, so that the first one that differs can be named.
+"""Hashes of samples and batches, leaf by leaf, so that the first leaf that differs can be named.
 
 In: a sample or a batch. Out: hashes (BLAKE2b, 16 bytes) that are equal exactly if types, dtypes, shapes and bytes are.
 
-Dictionaries count in their order, since what iterates over them sees it; sets do not, since they have none. What is
-none of the known kinds is hashed by its pickle, and its kind says so: a pickle may differ though the values are equal
-(the order of a set inside, a cached attribute).
+The order of a dictionary counts, that of a set does not. Values of unknown types are hashed by their pickles, and their
+kind says so: pickles may differ though the values are equal (the order of a set inside, a cached attribute).
 
 Pure.
 """
@@ -24,7 +23,7 @@ import numpy as np
 import torch
 
 PICKLED = "pickled "
-"""Begins the kind of a leaf that had to be hashed by its pickle."""
+"""Prefix of the kind of a leaf that was hashed by its pickle."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -32,19 +31,19 @@ class Leaf:
     """One leaf of a sample: a tensor, an image, a number."""
 
     path: str
-    """As it is written in Python: ``[0]``, ``['image']``, ``.boxes``; empty for the sample itself."""
+    """As in Python: ``[0]``, ``['image']``, ``.boxes``; empty for the sample itself."""
     kind: str
-    """Type, dtype and shape, in words."""
+    """Type, dtype and shape."""
     digest: bytes
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Column:
-    """One leaf of a batch: of all its samples, where they can be told apart."""
+    """One leaf of a batch: of each of its samples, where they can be told apart."""
 
     path: str
     kinds: tuple[str, ...]
-    """Of each row; one for all of them, if they are the same by nature."""
+    """Of each row; a single one for all rows of a tensor."""
     rows: tuple[bytes, ...]
     """Digests; a single one where the samples cannot be told apart."""
     by_sample: bool
@@ -53,7 +52,7 @@ class Column:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class BatchPrint:
-    """What is kept of a batch."""
+    """The hashes of a batch."""
 
     num_rows: int
     """Samples; 1 where they cannot be told apart."""
@@ -61,14 +60,14 @@ class BatchPrint:
 
 
 def leaves(value: object, path: str = "") -> Iterator[Leaf]:
-    """Yield the leaves of a sample in their order; containers that are empty are leaves."""
+    """Yield the leaves of a sample in order; empty containers are leaves."""
     for place, inner in _leaves(value, path, ()):
         kind, digest = _of_leaf(inner)
         yield Leaf(place, kind, digest)
 
 
 def digest_of(value: object) -> bytes:
-    """Return the hash of a whole value: its structure and all its leaves."""
+    """Return the hash of a value: of its structure and all its leaves."""
     whole = hashlib.blake2b(digest_size=16)
     for leaf in leaves(value):
         whole.update(f"{leaf.path}\0{leaf.kind}\0".encode() + leaf.digest)
@@ -76,11 +75,11 @@ def digest_of(value: object) -> bytes:
 
 
 def print_batch(batch: object, *, by_sample: bool) -> BatchPrint:
-    """Return what is to be kept of a batch.
+    """Return the hashes of a batch.
 
     Args:
-        batch: what a loader gave.
-        by_sample: it comes from torch's ``default_collate``, so that its samples can be told apart.
+        batch: of a loader.
+        by_sample: torch's ``default_collate`` made it, so its samples can be told apart.
     """
     num_rows = _num_rows(batch) if by_sample else None
     columns = []
@@ -95,10 +94,10 @@ def print_batch(batch: object, *, by_sample: bool) -> BatchPrint:
 
 
 def print_samples(samples: Sequence[Sequence[Leaf]]) -> BatchPrint:
-    """Return the same for a batch of which each sample's leaves are known; samples may have different ones."""
+    """Return the same for a batch of which the leaves of each sample are known; samples may have different ones."""
     paths = list(dict.fromkeys(leaf.path for sample in samples for leaf in sample))
     by_path = [{leaf.path: leaf for leaf in sample} for sample in samples]
-    missing = Leaf("", "nothing", b"")
+    missing = Leaf("", "missing", b"")
     columns = []
     for path in paths:
         found = [sample.get(path, missing) for sample in by_path]
@@ -111,9 +110,9 @@ def print_samples(samples: Sequence[Sequence[Leaf]]) -> BatchPrint:
 def _leaves(
     value: object, path: str, above: tuple[int, ...], num_rows: int | None = None
 ) -> Iterator[tuple[str, object]]:
-    """Yield path and value of each leaf; a list of as many strings as there are samples is one leaf."""
+    """Yield path and value of each leaf; a list of ``num_rows`` strings is one leaf."""
     if id(value) in above:
-        yield path, "a container inside of itself"
+        yield path, "a container that contains itself"
         return
     above = (*above, id(value))
     children: list[tuple[str, object]] = []
@@ -130,7 +129,7 @@ def _leaves(
     if not children:
         yield path, value
         return
-    if type(value) not in (dict, list, tuple):  # else the paths tell
+    if type(value) not in (dict, list, tuple):  # their paths show the type
         yield f"{path} type", type(value).__qualname__
     elif type(value) is tuple:
         yield f"{path} type", "tuple"
@@ -149,7 +148,7 @@ def _num_rows(batch: object) -> int | None:
 
 
 def _rows(value: object, num_rows: int) -> tuple[tuple[str, ...], tuple[bytes, ...]] | None:
-    """Return kind and digest of each row of a batch's leaf; None if it has no rows."""
+    """Return kinds and digests of the rows of a batch's leaf; None if it has no rows."""
     if isinstance(value, (list, tuple)) and len(value) == num_rows:
         made = [_of_leaf(one) for one in value]
         return tuple(kind for kind, _ in made), tuple(digest for _, digest in made)
@@ -208,8 +207,8 @@ def _content_of(value: object) -> tuple[str, Any]:
         return f"{name} {value.mode} {value.size}", value.tobytes() + repr(palette).encode()
     try:
         return PICKLED + name, pickle.dumps(value, protocol=5)
-    except Exception as error:  # whatever the user's class raises; its repr is better than nothing
-        return f"{PICKLED}{name} (not possible: {error}; its repr was taken)", repr(value).encode()
+    except Exception as error:  # whatever the user's class raises
+        return f"{PICKLED}{name} (pickling failed: {error}; its repr was compared)", repr(value).encode()
 
 
 __all__ = ["PICKLED", "BatchPrint", "Column", "Leaf", "digest_of", "leaves", "print_batch", "print_samples"]

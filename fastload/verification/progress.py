@@ -1,4 +1,4 @@
-"""How far a verification has come, told on standard error: a bar on a terminal, a line for each check elsewhere."""
+"""The progress of a verification, on standard error: a bar on a terminal, a line for each check elsewhere."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..terminal_bar import TerminalBar
 
 
 class Progress(TerminalBar):
-    """Shows what is being done. To be used in a ``with`` statement.
+    """Shows the progress. To be used in a ``with`` statement.
 
     Args:
         shown: True: a bar on a terminal, lines elsewhere; False: nothing; None: a bar on a terminal, nothing elsewhere.
@@ -22,12 +22,12 @@ class Progress(TerminalBar):
         self._done, self._total = 0, 0
 
     def begin(self, total: int, done: int = 0) -> None:
-        """Say how many checks there will be."""
+        """Set the number of checks."""
         super().begin(total, done)
         self._total = total
 
     def end(self, what: str, verdict: str, seconds: float) -> None:
-        """Say how a check came out."""
+        """Report the verdict of a check."""
         self.advance()
         self._done += 1
         if self._lines:

@@ -1,9 +1,9 @@
-"""What a loader gives under a setting, as hashes; and where two such records differ first.
+"""The batches of a loader under a setting, as hashes; and where two such records differ first.
 
 In: a subject and a setting. Out: a record: for each epoch, a hash for each leaf of each sample.
 
-The global generators are seeded the same before each pass, so that a sampler of the user's that draws from them gives
-the same order in every run; afterwards they have their state back.
+The global generators are seeded alike before each epoch, so that a sampler of the user's that draws from them gives the
+same order in every run. Their state is restored afterwards.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .plan import Setting
 from .subject import Edit, Subject
 
 Record = list[list[BatchPrint]]
-"""For each epoch, its batches."""
+"""The batches of each epoch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Place:
     epoch: int
     batch: int
     row: int | None
-    """In the batch, counted as the reference counts batches; None where its samples cannot be told apart."""
+    """In the batch of the reference; None where its samples cannot be told apart."""
     leaf: str
 
 
@@ -48,12 +48,12 @@ def record(
         setting: how.
         num_batches: of an epoch.
         edit: changes the copy of the dataset that is loaded.
-        by_samples: hash each sample before ``collate_fn``, which is left out.
+        by_samples: hash samples before ``collate_fn``, which is not called.
 
     Raises:
         Exception: what the user's code or the loader raised.
 
-    Blocking: until all is loaded; the loader's time limit ends a wait for workers that give nothing.
+    Blocking: until all is loaded; a wait for workers ends at the loader's time limit.
     """
     with undisturbed():
         if setting.world_size:
@@ -70,16 +70,16 @@ def record(
 
 @contextmanager
 def undisturbed() -> Iterator[None]:
-    """Give the global generators their states back at the end, and let nothing warn in between."""
+    """Restore the states of the global generators at the end, and ignore warnings in between."""
     with preserved_global_generators(), warnings.catch_warnings():
-        # More workers than cores, orders that come twice: on purpose.
+        # Such as more workers than cores.
         warnings.simplefilter("ignore")
         yield
 
 
 @contextmanager
 def _closing(loader: Any) -> Iterator[None]:
-    """End a loader's workers; torch's class has no method for that."""
+    """Stop a loader's workers; torch's class has no method for that."""
     try:
         yield
     finally:
@@ -129,7 +129,7 @@ def _resumed(
 def _joined(
     subject: Subject, setting: Setting, num_batches: int, edit: Edit | None, by_samples: bool
 ) -> list[BatchPrint]:
-    """Run all ranks, one after the other, and join what they give in each step, in the order of the ranks."""
+    """Run all ranks, one after the other, and join their batches of each step, in the order of the ranks."""
     size = subject.batch_size or subject.global_batch_size
     num_steps = max(1, num_batches * size // subject.global_batch_size)
     ranks = []
@@ -141,7 +141,7 @@ def _joined(
 
 
 def _concatenated(batches: Sequence[BatchPrint]) -> BatchPrint:
-    """Join batches of which the samples can be told apart."""
+    """Join batches whose samples can be told apart."""
     paths = dict.fromkeys(column.path for batch in batches for column in batch.columns if column.by_sample)
     columns = []
     for path in paths:
@@ -150,7 +150,7 @@ def _concatenated(batches: Sequence[BatchPrint]) -> BatchPrint:
         for batch in batches:
             found = next((column for column in batch.columns if column.path == path), None)
             num_rows = batch.num_rows
-            kinds += _kinds(found, num_rows) if found is not None else ["nothing"] * num_rows
+            kinds += _kinds(found, num_rows) if found is not None else ["missing"] * num_rows
             rows += found.rows if found is not None else [b""] * num_rows
         columns.append(Column(path, tuple(kinds), tuple(rows), by_sample=True))
     return BatchPrint(sum(batch.num_rows for batch in batches), tuple(columns))
@@ -166,7 +166,7 @@ def first_difference(expected: Record, actual: Record, *, regrouped: bool = Fals
     Args:
         expected: the reference; it may have more epochs.
         actual: the other.
-        regrouped: the samples may be cut into batches differently, and one of the two may have more of them.
+        regrouped: the two may cut the samples into batches differently, and one may have more samples.
     """
     for epoch, (before, after) in enumerate(zip(expected, actual, strict=False)):
         place = _in_regrouped(epoch, before, after) if regrouped else _in_pass(epoch, before, after)
@@ -182,7 +182,7 @@ def _in_pass(epoch: int, expected: list[BatchPrint], actual: list[BatchPrint]) -
             row, path, what = found
             return Place(what, epoch, batch, row, path)
     if len(expected) != len(actual):
-        what = f"the number of batches differs, {len(actual)} in place of {len(expected)}"
+        what = f"the number of batches differs, {len(actual)} instead of {len(expected)}"
         return Place(what, epoch, min(len(expected), len(actual)), None, "")
     return None
 
@@ -213,7 +213,7 @@ def _in_batch(before: BatchPrint, after: BatchPrint) -> tuple[int | None, str, s
     if before == after:
         return None
     if before.num_rows != after.num_rows:
-        return None, "", f"the number of samples differs, {after.num_rows} in place of {before.num_rows}"
+        return None, "", f"the number of samples differs, {after.num_rows} instead of {before.num_rows}"
     found: list[tuple[int, int, str, str]] = []
     others = {column.path: column for column in after.columns}
     for place, column in enumerate(before.columns):
@@ -225,11 +225,11 @@ def _in_batch(before: BatchPrint, after: BatchPrint) -> tuple[int | None, str, s
         for row, ((kind, other_kind), one, two) in enumerate(zip(kinds, column.rows, other.rows, strict=True)):
             if kind != other_kind or one != two:
                 what = (
-                    "the values differ" if kind == other_kind else f"the kinds differ, {other_kind} in place of {kind}"
+                    "the values differ" if kind == other_kind else f"the types differ, {other_kind} instead of {kind}"
                 )
                 found.append((row if column.by_sample else -1, place, column.path, what))
                 break
-    found += [(-1, len(before.columns), path, "there is a leaf more") for path in others]
+    found += [(-1, len(before.columns), path, "a leaf was added") for path in others]
     if not found:
         return None
     first, _, path, what = min(found)
@@ -237,7 +237,7 @@ def _in_batch(before: BatchPrint, after: BatchPrint) -> tuple[int | None, str, s
 
 
 def pickled_kinds(made: Record) -> set[str]:
-    """Return the kinds of leaves that were hashed by their pickles."""
+    """Return the types of leaves that were hashed by their pickles."""
     return {
         kind.removeprefix(PICKLED)
         for batches in made
@@ -254,9 +254,9 @@ def index_of(subject: Subject, setting: Setting, place: Place) -> tuple[int | No
     Args:
         subject: what was loaded.
         setting: of the reference.
-        place: where it differs.
+        place: the place.
     """
-    if subject.iterable or place.row is None or subject.on_error == "skip":  # a row there is not one of the sampler's
+    if subject.iterable or place.row is None or subject.on_error == "skip":  # rows are not the sampler's
         return None, None
     indices: list[Any] = []
     with undisturbed():

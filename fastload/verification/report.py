@@ -1,6 +1,6 @@
 """What a verification found, as data, as JSON and as a table.
 
-In: checks that were made. Out: text. rich is imported when a table is asked for.
+In: checks. Out: text. rich is imported only for a table.
 
 Pure.
 """
@@ -24,7 +24,7 @@ _MARKS = {
 
 
 class NotDeterministic(FastloadError, AssertionError):
-    """A verification found a difference; the message is its table, and names the stage."""
+    """A verification found a difference; the message is its table, which names the stage."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,21 +32,21 @@ class Difference:
     """The first place where two records differ."""
 
     what: str
-    """In a sentence."""
+    """A sentence."""
     epoch: int
     batch: int
     """In the epoch, from 0."""
     row: int | None
     """Place in the batch; None where its samples cannot be told apart."""
     position: int | None
-    """Place in the epoch's order; in that of this loader, where it is one of several ranks."""
+    """Place in the epoch's order; in the order of this loader, if it is one of several ranks."""
     index: str | None
     """In the dataset, as the sampler gave it."""
     leaf: str
-    """Path in the sample, as it is written in Python; empty for the sample itself."""
+    """Path in the sample, as in Python; empty for the sample itself."""
 
     def place(self) -> str:
-        """Return where it is, in words."""
+        """Return where it is, for a person."""
         words = [f"epoch {self.epoch}", f"batch {self.batch}"]
         if self.row is not None:
             words.append(f"sample {self.row} in it")
@@ -66,11 +66,11 @@ class Culprit:
     stage: str
     """Its repr, or what it is."""
     place: str
-    """Where it stands: ``dataset.transform, stage 2 of 4``; empty where that says nothing."""
+    """``dataset.transform, stage 2 of 4``, and the like; may be empty."""
     certain: bool
-    """Whether taking out the stages from it on makes the difference go away."""
+    """Whether the difference was seen to vanish without this stage and those after it."""
     causes: list[str]
-    """What was found in it, each with its remedy."""
+    """Why it may differ, each with its remedy."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -79,10 +79,10 @@ class Check:
 
     name: str
     setting: str
-    """In words; it is compared with the inline loader, or with torch's."""
+    """For a person; it is compared with the inline loader, or with torch's."""
     verdict: Verdict
     reason: str = ""
-    """Why it was skipped, or the error; or what of it could not be compared."""
+    """Why it was skipped; the error; or a restriction of what was compared."""
     seconds: float = 0.0
     num_batches: int = 0
     """Batches that were compared, over all epochs and ranks."""
@@ -95,19 +95,19 @@ class VerifyReport:
     """What :func:`fastload.verify` found."""
 
     subject: str
-    """What was verified, in words."""
+    """What was verified, for a person."""
     seed: int
     batches: int
     """Batches of an epoch that were loaded."""
     checks: list[Check] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    """What a reader should know of how it was done."""
+    """What a reader should know of how it was verified."""
     versions: dict[str, str] = field(default_factory=dict)
     seconds: float = 0.0
 
     @property
     def ok(self) -> bool:
-        """Whether at least one check was made, and all that were made came out equal."""
+        """Whether at least one check was made, and all that were made are equal."""
         made = [check for check in self.checks if check.verdict != "skipped"]
         return bool(made) and all(check.verdict == "equal" for check in made)
 
@@ -124,20 +124,24 @@ class VerifyReport:
         return f"{outcome}: {', '.join(words)}, {self.seconds:.1f} s"
 
     def to_json(self) -> str:
-        """Return everything as JSON (with ``"ok"`` and ``"version"``, of this format, beside the fields)."""
+        """Return everything as JSON: the fields, ``"ok"``, ``"summary"``, and ``"version"`` of this format."""
         return json.dumps({"version": 1, "ok": self.ok, "summary": self.summary(), **asdict(self)}, indent=2)
 
     def raise_for_difference(self) -> None:
-        """Raise an error that says what differs, unless all is well.
+        """Raise an error unless :attr:`ok`.
 
         Raises:
-            NotDeterministic: an AssertionError; something differs, could not be run, or nothing was checked at all.
+            NotDeterministic: an AssertionError; something differs, could not be run, or nothing was checked.
         """
         if not self.ok:
             raise NotDeterministic("\n" + self.to_text())
 
     def to_text(self, width: int = 100) -> str:
-        """Return the table as plain text of so many columns."""
+        """Return the table as plain text.
+
+        Args:
+            width: columns to wrap at.
+        """
         from rich.console import Console
 
         console = Console(width=width, no_color=True, highlight=False, force_terminal=False, legacy_windows=False)
@@ -174,54 +178,40 @@ class VerifyReport:
         return Group(*parts)
 
     def _details(self) -> list[tuple[str, list[Any]]]:
-        """Return what is said below the table: a title and its lines for each difference, error and reason."""
+        """Return what stands below the table: a title and lines for each stage, error and reason."""
         from rich.text import Text
 
-        made: list[tuple[str, list[Any]]] = []
-        told: dict[str, list[str]] = {}
-        alike: dict[str, list[str]] = {}
-        unexplained = []
+        stages: dict[tuple[str, str], tuple[str, list[Any]]] = {}
+        reasons: dict[str, list[Any]] = {}
+        without_stage = []
         for check in self.checks:
             name = f"{check.name}: {check.setting}"
-            if check.verdict == "error":
-                kind = check.reason.partition(":")[0]
-                first_of_kind = next((title for title in told if title.startswith(f"error: {kind}:")), None)
-                told.setdefault(first_of_kind or f"error: {check.reason}", []).append(name)
-            elif check.reason:
-                told.setdefault(f"{'skipped' if check.verdict == 'skipped' else 'note'}: {check.reason}", []).append(
-                    name
-                )
-            if check.difference is None:
+            culprit, difference = check.culprit, check.difference
+            if check.reason:
+                kind = {"skipped": "skipped", "error": "error"}.get(check.verdict, "note")
+                # Errors of one class are listed below the first of them.
+                begin = f"{kind}: {check.reason.partition(':')[0]}:"
+                title = next((one for one in reasons if kind == "error" and one.startswith(begin)), None)
+                reasons.setdefault(title or f"{kind}: {check.reason}", []).append(Text(name))
+            if difference is None:
                 continue
-            if check.culprit is None:
-                unexplained.append(name)
-                continue
-            culprit = check.culprit
-            key = f"{culprit.stage} {culprit.place}"
-            if key in alike:
-                alike[key].append(name)
-                continue
-            also: list[str] = []
-            alike[key] = also
-            lines: list[Any] = [
-                Text(f"{check.difference.what}: {check.difference.place()}"),
-                Text.assemble(
-                    "first stage that differs: " if culprit.certain else "where to look: ",
-                    (culprit.stage, "bold"),
-                    f" ({culprit.place})" if culprit.place else "",
-                ),
-                *(Text(f"· {cause}") for cause in culprit.causes),
-            ]
-            made.append((f"≠ {name}", [*lines, also]))
-        for _, lines in made:
-            also = lines.pop()
-            lines += [Text(f"the same stage: {name}") for name in also]
-        if unexplained:
-            title = "≠ also different, by the same stage or another" if made else "≠ different"
-            made.append((title, [Text(name) for name in unexplained]))
-        for reason, names in told.items():
-            made.append((reason, [Text(name) for name in names]))
-        return made
+            if culprit is None:
+                without_stage.append(Text(name))
+            elif (culprit.stage, culprit.place) in stages:
+                stages[culprit.stage, culprit.place][1].append(Text(f"the same stage: {name}"))
+            else:
+                begin = "first stage that differs: " if culprit.certain else "where to look: "
+                where = f" ({culprit.place})" if culprit.place else ""
+                lines = [
+                    Text(f"{difference.what}: {difference.place()}"),
+                    Text.assemble(begin, (culprit.stage, "bold"), where),
+                    *(Text(f"· {cause}") for cause in culprit.causes),
+                ]
+                stages[culprit.stage, culprit.place] = f"≠ {name}", lines
+        made = list(stages.values())
+        if without_stage:
+            made.append(("≠ also different, by the same stage or another" if made else "≠ different", without_stage))
+        return made + list(reasons.items())
 
 
 __all__ = ["Check", "Culprit", "Difference", "NotDeterministic", "Verdict", "VerifyReport"]

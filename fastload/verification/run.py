@@ -1,4 +1,4 @@
-"""``verify``: makes the plan's checks, one after the other, and explains what differs."""
+"""``verify``: makes the checks of the plan, one after the other, and explains what differs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import platform
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -33,27 +34,27 @@ def verify(
 ) -> VerifyReport:
     """Check that a loader gives the same bits however it is run; if not, name the first stage that differs.
 
-    It is run with 0, 1 and 3 workers of every kind, chunks and prefetching of several sizes, workers that stay for the
-    next epoch, simulated ranks, and a resume in the middle, and each time compared with the loader without workers.
-    Then its order, and its samples with ``seeding="torch"``, are compared with those of torch's class. The objects that
-    are given are not changed: each run works on a copy.
+    It is run with 0, 1 and 3 workers of every kind, chunks and prefetching of several sizes, persistent workers,
+    simulated ranks, and a resume in the middle, and each time compared with the loader without workers. Then its order,
+    and its samples with ``seeding="torch"``, are compared with those of torch's class. Nothing that is passed in is
+    changed: each run works on a copy.
 
     Args:
         loader_or_dataset: a DataLoader, fastload's or torch's; a dataset; or a function without arguments that returns
             one. A loader is rebuilt with an integer seed.
-        batches: how many of an epoch are loaded in each run.
-        seed: for loaders without one of their own; None: 0.
-        batch_size: where a dataset is given.
-        methods: kinds of workers: ``"inline"`` (always one of them), ``"thread"``, ``"fork"``, ``"spawn"``.
-        timeout: seconds without a batch after which a run counts as failed, for loaders without a timeout of their own.
+        batches: number of batches of an epoch to load in each run.
+        seed: for loaders without a seed of their own; None: 0.
+        batch_size: for a dataset.
+        methods: kinds of workers: ``"inline"`` (always used), ``"thread"``, ``"fork"``, ``"spawn"``.
+        timeout: seconds without a batch after which a run fails, for loaders without a timeout of their own.
         progress: on standard error: True, a bar on a terminal, a line for each check elsewhere; False, nothing; None,
-            the bar alone.
+            only the bar.
 
     Returns:
-        What was found. Errors of the dataset's are in it, too.
+        The report. Errors of the dataset are in it, too.
 
     Raises:
-        ConfigError: what is given cannot be verified, or an argument is out of its range.
+        ConfigError: the argument cannot be verified, or another one is out of range.
 
     Blocking: until all is done; about twenty runs of ``batches`` batches, and some seconds for ``spawn``.
     """
@@ -62,10 +63,10 @@ def verify(
 
 
 def verify_subject(subject: Subject, *, batches: int, methods: Sequence[Method], progress: bool | None) -> VerifyReport:
-    """Do what :func:`verify` does with a loader that has been taken apart.
+    """Do what :func:`verify` does, for a loader that has been taken apart.
 
     Raises:
-        ConfigError: an argument is out of its range.
+        ConfigError: an argument is out of range.
     """
     if isinstance(batches, bool) or not isinstance(batches, int) or batches < 1:
         raise ConfigError(f"batches must be a positive integer, got {batches=}")
@@ -91,54 +92,56 @@ def verify_subject(subject: Subject, *, batches: int, methods: Sequence[Method],
     return report
 
 
-@dataclass
 class _Run:
     """One verification."""
 
-    subject: Subject
-    num_batches: int
-    methods: Sequence[Method]
-    report: VerifyReport
-    progress: Progress
-    _records: dict[tuple[Setting, bool], Record] = field(default_factory=dict)
-    _explained: set[tuple[str, str]] = field(default_factory=set)
-    _pickled: set[str] = field(default_factory=set)
-    _named: set[str] = field(default_factory=set)
-    _hung: set[Method] = field(default_factory=set)
-    _spawn_reason: list[str | None] = field(default_factory=list)
-    _ranks_comparable: list[bool] = field(default_factory=list)
+    def __init__(
+        self, subject: Subject, num_batches: int, methods: Sequence[Method], report: VerifyReport, progress: Progress
+    ) -> None:
+        self._subject = subject
+        self._num_batches = num_batches
+        self._methods = methods
+        self._report = report
+        self._progress = progress
+        self._records: dict[tuple[Setting, bool], Record] = {}
+        self._pickled: set[str] = set()
+        # Names and families of checks that were analysed; families of which the stage is known.
+        self._analysed: set[tuple[str, str]] = set()
+        self._families_known: set[str] = set()
+        self._timed_out: set[Method] = set()
 
     def run(self) -> None:
+        """Make all checks."""
         first = self._reference_record()
         if isinstance(first, Check):
-            self.report.checks.append(first)
+            self._report.checks.append(first)
             return
-        if self.subject.iterable:
-            planned = plan_iterable_checks(self.methods)
-            self.report.notes.append(
-                "an IterableDataset's replicas divide the data among themselves: compared are the same number of them, "
-                "started another way; world sizes and a resume by another number of workers are not defined for it"
+        if self._subject.iterable:
+            planned = plan_iterable_checks(self._methods)
+            self._report.notes.append(
+                "an IterableDataset's replicas divide the data among themselves: the same number of replicas, started "
+                "another way, is compared; world sizes and a resume by another number of workers are not defined for it"
             )
         else:
-            planned = plan_checks(self.methods, num_batches=len(first[0]), seed=self.subject.seed)
-        self.progress.begin(len(planned))
+            planned = plan_checks(self._methods, num_batches=len(first[0]), seed=self._subject.seed)
+        self._progress.begin(len(planned))
         for one in planned:
-            self.progress.describe(f"{one.name}: {one.setting.in_words()}")
+            self._progress.describe(f"{one.name}: {one.setting.in_words()}")
             check = self._made(one)
-            self.report.checks.append(check)
-            self.progress.end(f"{check.name}: {check.setting}", check.verdict, check.seconds)
+            self._report.checks.append(check)
+            self._progress.end(f"{check.name}: {check.setting}", check.verdict, check.seconds)
         if self._pickled:
-            self.report.notes.append(
+            self._report.notes.append(
                 "compared by their pickles, which may differ though the values are equal: "
                 + ", ".join(sorted(self._pickled))
             )
 
     def _reference_record(self) -> Record | Check:
         begun = time.perf_counter()
-        setting = REFERENCE if not self.subject.iterable else Setting()
+        setting = REFERENCE if not self._subject.iterable else Setting()
         try:
             made = self._record(setting, by_samples=False)
-            problem = "" if made[0] else "the loader gives no batch"
+            problem = "" if made[0] else "the loader returns no batch"
         except (Exception, SystemExit) as error:  # of the user's code
             problem = one_line(error)
         if not problem:
@@ -147,14 +150,15 @@ class _Run:
             name="reference",
             setting=setting.in_words(),
             verdict="error",
-            reason=f"nothing can be compared, since loading without workers fails: {problem}",
+            reason=f"nothing can be compared, because loading without workers fails: {problem}",
             seconds=time.perf_counter() - begun,
         )
 
     def _record(self, setting: Setting, *, by_samples: bool) -> Record:
+        """Return the record of a reference, which several checks need."""
         known = self._records.get((setting, by_samples))
         if known is None:
-            known = record(self.subject, setting, self.num_batches, by_samples=by_samples)
+            known = record(self._subject, setting, self._num_batches, by_samples=by_samples)
             self._records[setting, by_samples] = known
             self._pickled |= pickled_kinds(known)
         return known
@@ -168,21 +172,16 @@ class _Run:
             check.verdict, check.reason = "skipped", reason
             return check
         regrouped = bool(setting.world_size)
-        by_samples = False
-        if regrouped:
-            by_samples = not self.subject.collates_by_default
-            if by_samples:
-                check.reason = "samples were compared before collate_fn, since its batches cannot be taken apart"
-            if not self._ranks_share_this_order():
-                reference = Setting(world_size=1)
+        by_samples = regrouped and not self._subject.collates_by_default
+        if by_samples:
+            check.reason = "samples were compared before collate_fn, because its batches cannot be taken apart"
+        if regrouped and not self._ranks_share_this_order:
+            reference = Setting(world_size=1)
         try:
             expected = self._record(reference, by_samples=by_samples)
-            # Records other than references are not needed twice.
-            actual = (
-                record(self.subject, setting, self.num_batches, by_samples=by_samples)
-                if planned.name == "again" or setting != reference
-                else expected
-            )
+            actual = expected
+            if planned.name == "again" or setting != reference:
+                actual = record(self._subject, setting, self._num_batches, by_samples=by_samples)
             check.num_batches = sum(len(batches) for batches in actual)
             place = first_difference(expected, actual, regrouped=regrouped)
             if place is not None:
@@ -190,64 +189,57 @@ class _Run:
                 self._explain(check, planned, reference, place, regrouped)
         except (Exception, SystemExit) as error:  # of the user's code, or of workers that died
             check.verdict, check.reason = "error", one_line(error)
-            if "timed out" in check.reason:  # of our class or torch's
-                self._hung.add(setting.method)
+            if "timed out" in check.reason:  # an error of fastload's class or torch's
+                self._timed_out.add(setting.method)
         check.seconds = time.perf_counter() - begun
         return check
 
     def _explain(self, check: Check, planned: PlannedCheck, reference: Setting, place: Place, regrouped: bool) -> None:
-        """Say where it differs, and for the first check of its kind, why."""
-        subject, setting = self.subject, planned.setting
-        family = planned.family, planned.name
-        if family not in self._explained and not setting.indices_only:
-            self._explained.add(family)
-            culprit, among_samples = find_culprit(subject, reference, setting, self.num_batches, regrouped=regrouped)
-            if culprit.certain or planned.family not in self._named:
-                check.culprit = culprit  # a guess says nothing where a stage of this kind of workers is known
+        """Add where a check differs and, to the first of its name and family, the stage."""
+        subject, family = self._subject, planned.family
+        if (family, planned.name) not in self._analysed and not planned.setting.indices_only:
+            self._analysed.add((family, planned.name))
+            culprit, among_samples = find_culprit(
+                subject, reference, planned.setting, self._num_batches, regrouped=regrouped
+            )
+            if culprit.certain or family not in self._families_known:
+                check.culprit = culprit
             if culprit.certain:
-                self._named.add(planned.family)
+                self._families_known.add(family)
             if place.row is None and among_samples is not None:
                 place = among_samples
         try:
             position, index = index_of(subject, reference, place)
-        except Exception:  # a sampler of the user's that cannot be asked again
+        except (Exception, SystemExit):  # a sampler of the user's that cannot be iterated again
             position, index = None, None
-        check.difference = Difference(
-            what=place.what,
-            epoch=place.epoch,
-            batch=place.batch,
-            row=place.row,
-            position=position,
-            index=index,
-            leaf=place.leaf,
-        )
+        check.difference = Difference(**asdict(place), position=position, index=index)
 
+    @cached_property
     def _ranks_share_this_order(self) -> bool:
-        if not self._ranks_comparable:
-            self._ranks_comparable.append(self.subject.ranks_share_this_order())
-        return self._ranks_comparable[0]
+        return self._subject.ranks_share_this_order()
+
+    @cached_property
+    def _why_not_spawned(self) -> str | None:
+        return self._subject.spawnable()
 
     def _why_skipped(self, planned: PlannedCheck) -> str | None:
-        setting, subject = planned.setting, self.subject
+        setting, subject = planned.setting, self._subject
         methods = {setting.method, planned.reference.method}
-        if methods & self._hung and (setting.num_workers or setting.resumed_by):
-            return "workers of this kind gave nothing within the time limit before"
+        if methods & self._timed_out and (setting.num_workers or setting.resumed_by):
+            return "workers of this kind timed out before"
         if sys.platform == "win32" and "fork" in methods:
             return "this system cannot fork"
-        if "spawn" in methods:
-            if not self._spawn_reason:
-                self._spawn_reason.append(subject.spawnable())
-            if self._spawn_reason[0] is not None:
-                return self._spawn_reason[0]
+        if "spawn" in methods and self._why_not_spawned is not None:
+            return self._why_not_spawned
         if subject.on_error != "raise" and planned.name == "torch's samples":
-            return f"on_error={subject.on_error!r} goes on where torch's class raises the error of a sample"
+            return f"on_error={subject.on_error!r} continues after an error of a sample, which torch's class raises"
         if subject.on_error == "skip" and setting.world_size > 1:
-            return "with on_error='skip' a rank has a step less than the others where nothing of its share is left"
+            return "with on_error='skip' a rank may have one step less than the others"
         if setting.world_size:
             if not subject.auto_collation:
-                return "batch_size=None leaves batching to the dataset, so there is no batch that ranks could share"
-            if setting.world_size == 1 and not self._ranks_share_this_order():
-                return "the order of this loader cannot be shared out anew: ranks are compared among themselves"
+                return "batch_size=None leaves batching to the dataset, so ranks have no batch to share"
+            if setting.world_size == 1 and not self._ranks_share_this_order:
+                return "this loader's order cannot be divided among ranks: ranks are compared with each other"
         return None
 
 

@@ -1,10 +1,10 @@
-"""The transforms of a dataset, found where libraries keep them; and copies of the dataset without the last of them.
+"""Finds the transforms of a dataset, and takes some of them out of a copy of it.
 
-In: a dataset. Out: its stages in the order in which they are applied. A stage is taken out by putting a function in its
-place that gives back what it is given, so that what counts the stages, or draws to choose one, goes on as it did.
+In: a dataset. Out: its stages in the order in which they are applied. A stage is replaced by the identity, so that a
+container that counts its stages, or draws to choose one, works as before.
 
-Known are: attributes whose name speaks of a transform, a chain or a single one; anything with a list ``transforms``
-(torchvision's Compose, v1 and v2, RandomApply, albumentations); ``torch.nn.Sequential``; datasets inside of others.
+Known: attributes named like a transform; objects with a list ``transforms`` (torchvision's Compose, v1 and v2,
+RandomApply, albumentations); ``torch.nn.Sequential``; datasets inside of datasets.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ import torch
 from torch.utils.data import Dataset
 
 Path = tuple[str | int, ...]
-"""Steps from the dataset: an attribute's name, or an item's number."""
+"""From the dataset on: names of attributes, numbers of items."""
 
 _DEPTH = 6
 _NAMES = ("transform", "augment", "preprocess")
 
 
 class Identity(torch.nn.Module):
-    """Stands in the place of a stage that was taken out."""
+    """Replaces a stage."""
 
     def forward(self, *inputs: Any, **named: Any) -> Any:
-        """Give back what is given."""
+        """Return the argument."""
         if not inputs:
             return named
         return inputs[0] if len(inputs) == 1 else inputs
@@ -38,11 +38,11 @@ class Stage:
     """One transform."""
 
     paths: tuple[Path, ...]
-    """The places where it is held; a dataset of torchvision holds each twice."""
+    """Where it is held; torchvision's datasets hold each transform twice."""
     label: str
     """Its repr, in one line."""
     place: str
-    """In words: ``dataset.transform, stage 2 of 4``."""
+    """For a person: ``dataset.transform, stage 2 of 4``."""
     transform: Any
 
 
@@ -62,7 +62,7 @@ def find_stages(dataset: Any) -> list[Stage]:
 
 
 def inner_stages(stage: Stage) -> list[Stage]:
-    """Return the stages inside of one that is a container; else none."""
+    """Return the stages inside of a container; none for other stages."""
     if _items(stage.transform) is None:
         return []
     inner = list(_stages_of(stage.transform, stage.paths[0]))
@@ -70,10 +70,10 @@ def inner_stages(stage: Stage) -> list[Stage]:
 
 
 def without(dataset: Any, stages: Sequence[Stage]) -> Any:
-    """Take stages out of a dataset, in place, and return it.
+    """Replace stages of a dataset by the identity, in place, and return it.
 
     Raises:
-        Exception: the dataset, or a container, does not let itself be changed.
+        Exception: the dataset, or a container, cannot be changed.
     """
     for stage in stages:
         for path in stage.paths:
@@ -100,7 +100,7 @@ def _step(holder: Any, step: str | int) -> Any:
 
 
 def _holders(dataset: Any, path: Path, depth: int) -> Iterator[tuple[Any, Path]]:
-    """Yield a dataset and those inside of it; inner ones first, since their transforms are applied first."""
+    """Yield a dataset and those inside of it; inner ones first, as their transforms are applied first."""
     if depth > _DEPTH:
         return
     for name, value in _attributes(dataset):
@@ -108,16 +108,12 @@ def _holders(dataset: Any, path: Path, depth: int) -> Iterator[tuple[Any, Path]]
             yield from _holders(value, (*path, name), depth + 1)
         elif isinstance(value, (list, tuple)) and value and all(isinstance(one, Dataset) for one in value[:100]):
             for number, one in enumerate(value[:100]):
-                yield from _holders_of_item(one, (*path, name), number, depth)
+                yield from _holders(one, (*path, name, number), depth + 1)
     yield dataset, path
 
 
-def _holders_of_item(dataset: Any, path: Path, number: int, depth: int) -> Iterator[tuple[Any, Path]]:
-    yield from _holders(dataset, (*path, number), depth + 1)
-
-
 def _attributes(holder: Any) -> list[tuple[str, Any]]:
-    """Return the attributes that an object holds; those named ``transform`` first, as they are applied first."""
+    """Return the attributes of an object; those named ``transform`` first, as they are applied first."""
     held = dict(getattr(holder, "__dict__", {}))
     held |= held.pop("_modules", None) or {}
     order = {"transform": -3, "transforms": -2, "target_transform": -1}
@@ -136,7 +132,7 @@ def _in_library(value: Any) -> bool:
 
 
 def _items(value: Any) -> Any:
-    """Return what a container's stages can be read from, and written to, by number; None if it is no container."""
+    """Return the sequence of a container's stages, which can be assigned to; None if it is no container."""
     if isinstance(value, torch.nn.Sequential):
         return value
     held = getattr(value, "transforms", None)
@@ -168,7 +164,7 @@ def _written(path: Path) -> str:
 
 
 def label_of(value: Any) -> str:
-    """Return what to call an object: its repr, if that is short and says more than an address."""
+    """Return the repr of an object, or its class if the repr shows an address; at most 100 characters."""
     try:
         text = " ".join(repr(value).split())
     except Exception:  # whatever the user's __repr__ raises

@@ -1,24 +1,16 @@
-"""What is to be verified, taken apart so that it can be built again under any setting.
+"""The loader that is verified, taken apart so that it can be built again with any setting.
 
-In: a loader, a dataset, or a function that makes one. Out: loaders, each over copies of its own, so that one run cannot
-change what the next one sees, nor the user's objects.
-
-A copy goes through pickle, in memory, as a worker started by spawn gets it; but large tensors and arrays, long lists of
-plain values, functions, locks and open things are shared, so that a dataset of any size can be copied, and one with a
-lambda too.
+In: a loader, a dataset, or a function that makes one. Out: loaders, each over copies of its own (:mod:`.copies`).
 """
 
 from __future__ import annotations
 
 import copy
 import io
-import pickle
-import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 import torch
 from torch.utils.data import BatchSampler, IterableDataset, RandomSampler, SequentialSampler
 
@@ -26,34 +18,21 @@ from .. import compat
 from ..epochs import KnownBatches, known_batches, seed_of
 from ..errors import ConfigError
 from ..late.samples import settle
-from ..library_generators import copies_for_thread
 from ..loader import DataLoader
 from ..sampling import DistributedBatchSampler, KeyedSampler, check_seed
 from ..seeding import draws_nothing
 from ..shard import Shard
 from ..workers.fetch import batch_getter
+from .copies import Parts, copied
 from .hashing import Leaf, digest_of, leaves
 from .plan import Setting
 
 Edit = Callable[[Any], Any]
 """Changes a copy of the dataset, and returns it."""
 
-_SHARED_BYTES = 1 << 20
-_SHARED_LENGTH = 10_000
-_PLAIN = (str, bytes, int, float, bool, type(None))
-_SHARED_KINDS = (
-    types.FunctionType,
-    types.BuiltinFunctionType,
-    types.ModuleType,
-    types.GeneratorType,
-    io.IOBase,
-    type,
-)
-_LOCKS = {"lock", "RLock", "Lock", "_local"}
-
 
 class SampleLeaves:
-    """In place of ``collate_fn``: gives the leaves of each sample, hashed where they were made."""
+    """A ``collate_fn`` that returns the hashed leaves of each sample."""
 
     def __init__(self, auto_collation: bool) -> None:
         self._auto_collation = auto_collation
@@ -64,9 +43,9 @@ class SampleLeaves:
 
 
 class HashedSamples:
-    """In place of the dataset: gives the hash of each sample, 16 numbers, so that batches are made and sent as ever.
+    """A dataset that returns the hash of each sample, 16 numbers, so that batches are cut and sent as ever.
 
-    Attributes are those of the dataset, for a ``worker_init_fn`` that looks for them.
+    Its attributes are those of the real dataset, which a ``worker_init_fn`` may use.
     """
 
     def __init__(self, dataset: Any) -> None:
@@ -100,7 +79,7 @@ def _as_numbers(sample: Any) -> torch.Tensor:
 
 
 class Indices:
-    """In place of the dataset: gives what it is asked for."""
+    """A dataset whose samples are their indices."""
 
     def __init__(self, length: int | None) -> None:
         self._length = length
@@ -114,20 +93,8 @@ class Indices:
         return self._length
 
 
-def _as_it_is(samples: Any) -> Any:
+def _unchanged(samples: Any) -> Any:
     return samples
-
-
-@dataclass(slots=True)
-class Parts:
-    """What a run has copies of."""
-
-    dataset: Any
-    sampler: Any = None
-    batch_sampler: Any = None
-    collate_fn: Any = None
-    worker_init_fn: Any = None
-    generator: Any = None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -139,7 +106,7 @@ class Subject:
     batch_size: int | None
     drop_last: bool
     shuffle: bool
-    """Whether all samples come once in random order, so that fastload's own order can be taken."""
+    """Whether each sample comes once, in random order, so that fastload's own order can be used."""
     seed: int
     timeout: float
     """Seconds without a batch after which a run counts as failed."""
@@ -149,9 +116,9 @@ class Subject:
     fuse: bool | str = "auto"
     decoder: str = "auto"
     resident: str | None = None
-    """Arguments of fastload's loader, as the four before it."""
+    """These five are arguments of fastload's loader."""
     spawn_reason: str | None = None
-    """Why processes cannot be started by spawn."""
+    """Why spawned processes cannot be used; None: they can, as far as is known."""
     _shared: str | None = None
     _known: list[Any] = field(default_factory=list)
 
@@ -162,7 +129,7 @@ class Subject:
 
     @property
     def auto_collation(self) -> bool:
-        """Whether the loader makes batches."""
+        """Whether the loader makes batches of samples."""
         return self.batch_size is not None or self.parts.batch_sampler is not None
 
     @property
@@ -171,7 +138,7 @@ class Subject:
         return self.auto_collation and compat.collates_by_default(self.parts.collate_fn or compat.default_collate)
 
     def copied_parts(self) -> Parts:
-        """Return copies for one run; where that is not possible, the objects themselves, with a note."""
+        """Return copies for one run; the objects themselves, with a note, if they cannot be copied."""
         if draws_nothing(self.parts.dataset) and self.parts.collate_fn is None and self.parts.sampler is None:
             return copy.copy(self.parts)
         if self._shared is None:
@@ -180,8 +147,8 @@ class Subject:
             except Exception as error:  # whatever the user's class raises
                 self._shared = f"{type(error).__name__}: {error}"
                 self.notes.append(
-                    f"the dataset cannot be copied ({self._shared}), so all runs in this process share it: state that "
-                    "it keeps from one run shows in the next"
+                    f"the dataset cannot be copied ({self._shared}), so all runs share it: what one run changes in it "
+                    "affects the next one"
                 )
         return copy.copy(self.parts)
 
@@ -193,10 +160,10 @@ class Subject:
         Args:
             setting: how it is to run.
             edit: changes its copy of the dataset.
-            by_samples: give hashes of the samples: the whole of each where ``default_collate`` makes the batches, its
-                leaves in place of what another ``collate_fn`` makes.
-            rank: which one, where the setting has ranks.
-            workers: number of workers in place of the setting's, if not negative.
+            by_samples: return hashes of samples: of each whole sample with ``default_collate``, of its leaves with
+                another ``collate_fn``.
+            rank: which one, if the setting has ranks.
+            workers: overrides the setting's number of workers, unless negative.
         """
         parts = self.copied_parts()
         num_workers = workers if workers >= 0 else setting.num_workers
@@ -205,7 +172,7 @@ class Subject:
         length = _length_of(dataset)
         arguments["collate_fn"] = parts.collate_fn
         if setting.indices_only:
-            dataset, arguments["collate_fn"] = Indices(length), _as_it_is
+            dataset, arguments["collate_fn"] = Indices(length), _unchanged
         elif by_samples and self.collates_by_default and not self.iterable and self.fuse is not True:
             dataset = HashedSamples(dataset)
         elif by_samples:
@@ -217,13 +184,13 @@ class Subject:
                 arguments["multiprocessing_context"] = setting.method
         arguments |= self._order(parts, setting, rank, length)
         if setting.seeding == "torch" or self.iterable:
-            # The order, or the replicas' base seed, comes from it.
+            # The order, or the base seed of replicas, comes from it.
             arguments["generator"] = torch.Generator().manual_seed(self.seed % (1 << 63))
         if setting.engine == "torch":
             return _torchs(dataset, **arguments)
-        # All of them are given, since defaults may be others: see defaults.py.
+        # Explicit, because the user may have changed the defaults: see defaults.py.
         arguments |= {"seed": None, "chunk_size": None, "on_error": "raise", "decoder": "auto", "device": None}
-        # True does not go with torch's streams.
+        # fuse=True cannot be combined with seeding="torch".
         arguments["fuse"] = "auto" if self.fuse is True else self.fuse
         arguments["resident"] = None if by_samples or setting.indices_only else self.resident
         if setting.seeding == "sample":
@@ -254,12 +221,12 @@ class Subject:
 
     @property
     def global_batch_size(self) -> int:
-        """Samples of a step over all ranks: the batch size, rounded up so that four ranks can share it."""
+        """Samples of a step over all ranks: the batch size, rounded up to a multiple of four ranks."""
         size = self.batch_size or getattr(self.parts.batch_sampler, "batch_size", None)
         return -(-(size if isinstance(size, int) else 1) // 4) * 4
 
     def _ranks_share(self, world_size: int, rank: int, length: int) -> DistributedBatchSampler:
-        """Return a rank's share of this loader's order; of the dataset's own, where that is not known."""
+        """Return a rank's share of this loader's order; of the dataset's order, if this one is not known."""
         dataset: Any = Indices(length)
         sampler = DistributedBatchSampler(
             dataset,
@@ -284,7 +251,7 @@ class Subject:
         return sampler
 
     def ranks_share_this_order(self) -> bool:
-        """Whether the samples of all ranks, joined, are those of the loader itself in its order."""
+        """Return whether the samples of all ranks, joined, are those of the loader in its order."""
         known = self._known_batches()
         return known is not None and known.rows.shard.num_ranks == 1
 
@@ -314,7 +281,7 @@ class Subject:
 
 
 class _Nowhere(io.RawIOBase):
-    """Takes what is written and keeps nothing, so that a large dataset is not held twice."""
+    """Discards what is written, so that a large dataset is not held twice."""
 
     def writable(self) -> bool:
         return True
@@ -328,13 +295,13 @@ def take_apart(target: Any, *, seed: int | None, batch_size: int, timeout: float
 
     Args:
         target: which.
-        seed: for loaders that have none of their own; None: 0.
-        batch_size: where ``target`` is a dataset.
+        seed: for loaders without a seed of their own; None: 0.
+        batch_size: for a dataset.
         timeout: see :class:`Subject`.
-        name: what to call it; None: its class.
+        name: for the report; None: its class.
 
     Raises:
-        ConfigError: it is none of these, or an argument is out of its range.
+        ConfigError: ``target`` is of another type, or an argument is out of range.
     """
     if isinstance(target, type) or (callable(target) and not _is_dataset(target) and not _is_loader(target)):
         target = target()
@@ -386,21 +353,21 @@ def _of_loader(loader: Any, seed: int | None, timeout: float, name: str | None) 
         plain = type(sampler) is RandomSampler and not sampler.replacement and sampler._num_samples is None
         shuffle = plain or type(sampler) is KeyedSampler
         if plain and own is None:
-            notes.append("the loader shuffles: verified with fastload's seeded order, compared apart with torch's")
+            notes.append("the loader shuffles: verified with fastload's seeded order; torch's is checked separately")
         if not shuffle and type(sampler) is not SequentialSampler:
             kept_sampler = sampler
     if getattr(loader, "seeding", "sample") == "torch":
-        notes.append("seeding='torch' depends on num_workers by its nature; verified with seeding='sample'")
+        notes.append("seeding='torch' depends on num_workers by design; verified with seeding='sample'")
     if not getattr(loader, "in_order", True):
-        notes.append("in_order=False gives batches as they are completed; verified in order")
+        notes.append("in_order=False returns batches as they are completed; verified with in_order=True")
     resident = getattr(loader, "resident", None)
     if resident == "device":
         resident = "host"
         notes.append("resident='device' is verified on the host, as resident='host'")
     if getattr(loader, "batch_transform", None) is not None:
-        notes.append("batch_transform is left out: compared are the batches that it gets")
+        notes.append("batch_transform is left out: the batches before it are compared")
     if type(loader).__iter__ not in (compat.TorchDataLoader.__iter__, DataLoader.__iter__):
-        notes.append(f"what {type(loader).__name__}.__iter__ does beside loading is not verified")
+        notes.append(f"{type(loader).__name__}.__iter__ is left out: what it does to batches is not verified")
     collate_fn = loader.collate_fn
     default = compat.default_collate if loader._auto_collation else compat.default_convert
     described = name or type(loader.dataset).__name__
@@ -450,57 +417,4 @@ def _torchs(dataset: Any, **arguments: Any) -> Any:
     return loader
 
 
-class _Copier(pickle.Pickler):
-    def __init__(self, file: io.BytesIO, shared: list[Any]) -> None:
-        super().__init__(file, protocol=5)
-        self._shared = shared
-
-    def persistent_id(self, value: Any) -> int | None:
-        if not _is_shared(value):
-            return None
-        self._shared.append(value)
-        return len(self._shared) - 1
-
-
-class _Uncopier(pickle.Unpickler):
-    def __init__(self, file: io.BytesIO, shared: Sequence[Any]) -> None:
-        super().__init__(file)
-        self._shared = shared
-
-    def persistent_load(self, place: int) -> Any:
-        return self._shared[place]
-
-
-def _is_shared(value: Any) -> bool:
-    kind = type(value)
-    if kind in _PLAIN:
-        return kind in (str, bytes) and len(value) > _SHARED_LENGTH
-    if isinstance(value, torch.Tensor):
-        return value.numel() * value.element_size() > _SHARED_BYTES
-    if isinstance(value, np.ndarray):
-        return value.nbytes > _SHARED_BYTES
-    if kind in (list, tuple):
-        return len(value) > _SHARED_LENGTH and _is_plain(value[0]) and _is_plain(value[-1])
-    return isinstance(value, _SHARED_KINDS) or kind.__name__ in _LOCKS
-
-
-def _is_plain(value: Any) -> bool:
-    return type(value) in _PLAIN or (type(value) is tuple and all(type(one) in _PLAIN for one in value))
-
-
-def copied(parts: Parts) -> Parts:
-    """Return copies as the head of this file says: what is large is shared.
-
-    Raises:
-        Exception: whatever a class of the user's raises that cannot be pickled.
-    """
-    file, shared = io.BytesIO(), list[Any]()
-    _Copier(file, shared).dump(parts)
-    file.seek(0)
-    made: Parts = _Uncopier(file, shared).load()
-    # Functions are shared, but not the transforms in their closures, which draw from generators of their own.
-    made.dataset, made.collate_fn = copies_for_thread(made.dataset, made.collate_fn)
-    return made
-
-
-__all__ = ["Edit", "HashedSamples", "Indices", "Parts", "SampleLeaves", "Subject", "copied", "take_apart"]
+__all__ = ["Edit", "HashedSamples", "Indices", "SampleLeaves", "Subject", "take_apart"]

@@ -73,10 +73,13 @@ _SETTINGS = [INLINE, ONE, TWO, TWO_PERSISTENT, THREE, TWO_THREADS, TWO_PERSISTEN
 def with_workers(*settings: Workers) -> pytest.MarkDecorator:
     """Run a test once for each setting; without those with threads where torch's class is under test.
 
-    To be the uppermost of several ``parametrize``: so the settings of one case follow each other.
+    To be the uppermost of several ``parametrize``: so the settings of one case follow each other. Where there are two
+    worker processes, one and three are slow tests.
     """
     chosen = [setting for setting in settings if not (setting.threads and SUBJECT_IS_TORCH)]
-    return pytest.mark.parametrize("workers", chosen, ids=str)
+    more = {ONE, THREE} if {TWO, TWO_PERSISTENT} & set(chosen) else set()
+    cases = [pytest.param(one, marks=pytest.mark.slow) if one in more else one for one in chosen]
+    return pytest.mark.parametrize("workers", cases, ids=str)
 
 
 # Starting a process takes some 30 ms of processor time beside torch: a case with many variants has few settings.

@@ -84,17 +84,20 @@ KEEP: dict[str, Callable[[torch.Tensor], Any]] = {
 }
 
 
-@each_kind
-@pytest.mark.parametrize("what", KEEP)
-def test_only_a_part_or_a_view_of_every_batch_is_kept(what, workers):
-    if what == "by DLPack and back" and torch.__version__.startswith("2.6."):
-        pytest.skip("NumPy hands read-only arrays only to a newer DLPack than this torch's")
+if torch.__version__.startswith("2.6."):
+    del KEEP["by DLPack and back"]  # NumPy hands read-only arrays only to a newer DLPack than this torch's
 
+
+@each_kind
+def test_only_a_part_or_a_view_of_every_batch_is_kept(workers):
     def case(load):
-        kept = [KEEP[what](images) for images, _ in load(_Patterns(50), batch_size=2)]
+        kept: dict[str, list[Any]] = {what: [] for what in KEEP}
+        for what, (images, _) in zip(itertools.cycle(KEEP), load(_Patterns(20 * len(KEEP)), batch_size=2)):
+            kept[what].append(KEEP[what](images))
+        del images
         gc.collect()
         # The loader goes on in the meantime, in the same buffers if it thinks them free.
-        for images, _ in load(_Patterns(24), batch_size=2, shuffle=True, generator=generator()):
+        for images, _ in load(_Patterns(48), batch_size=2, shuffle=True, generator=generator()):
             images.fill_(-1)
         return kept
 

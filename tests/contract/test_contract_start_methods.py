@@ -5,6 +5,8 @@ from contract_datasets import Failing, Range, Squares, divide_range, init_that_m
 from contract_harness import Workers, assert_same_as_torch, consume, epochs, generator, outcome
 from contract_samples import SamplesOfManyKinds
 
+pytestmark = pytest.mark.slow
+
 SPAWN = Workers(count=1, start_method="spawn")
 TWO_SPAWN = Workers(count=2, start_method="spawn", persistent=True)
 FORKSERVER = Workers(count=1, start_method="forkserver")

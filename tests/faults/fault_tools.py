@@ -67,7 +67,9 @@ SPAWN_PIPES = Kind(name="spawn-pipes", method="spawn", transport="pipes")
 
 def of_kinds(*kinds: Kind) -> pytest.MarkDecorator:
     """Run a test, which takes ``kind``, once for each; the fixture of that name chooses the transport."""
-    return pytest.mark.parametrize("kind", kinds, ids=[kind.name for kind in kinds], indirect=True)
+    # Spawned workers import torch: seconds each.
+    cases = [pytest.param(kind, marks=pytest.mark.slow) if kind.method == "spawn" else kind for kind in kinds]
+    return pytest.mark.parametrize("kind", cases, ids=[kind.name for kind in kinds], indirect=True)
 
 
 forked = of_kinds(PACKETS, PIPES)

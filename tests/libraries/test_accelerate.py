@@ -185,7 +185,10 @@ def test_torchs_loader_stays_torchs_unless_ours_is_installed(dataset: TensorData
 
 def test_an_unknown_version_of_accelerate_is_told_and_left_alone() -> None:
     unknown = ModuleType("accelerate.data_loader")
-    with pytest.warns(RuntimeWarning, match=r"unknown to fastload .*prepare_data_loader.*fastload\.install\(\)"):
+    with pytest.warns(
+        RuntimeWarning,
+        match=r"does not support this version of accelerate .*prepare_data_loader.*fastload\.install\(\)",
+    ):
         adapters._adapt_accelerate(unknown)
     assert not hasattr(unknown, "DataLoader")
 

@@ -131,7 +131,7 @@ def test_a_worker_that_is_killed_ends_the_run_with_its_name_and_the_next_run_goe
                     os.kill(helper, signal.SIGKILL)
         error = process.communicate(timeout=60)[1]
     assert process.returncode == 1
-    assert "a process that packed part-00003-of-00004.arrow ended by itself (exit code -9)" in error
+    assert "the process that made part-00003-of-00004.arrow died (exit code -9)" in error
     assert not [name for name in os.listdir(tmp_path / "pack") if name.endswith(".tmp")]
     assert check_the_same(tmp_path, source, pipe) >= 1
 
@@ -163,7 +163,7 @@ def test_ctrl_c_ends_the_run_in_a_line_and_the_next_one_goes_on(source, tmp_path
             process.send_signal(signal.SIGINT)
         error = process.communicate(timeout=60)[1]
     assert process.returncode == 130
-    assert error == "fastload pack: interrupted; the same command goes on where this one ended\n"
+    assert error == "fastload pack: interrupted; the same command continues where this one stopped\n"
     assert os.listdir(tmp_path / "pack") == ["pack.json"]
     with fed(pipe):
         assert pack(source, tmp_path / "pack", workers=1).num_images == 15

@@ -42,10 +42,10 @@ def test_a_size_keeps_within_both_bounds_and_near_its_ratio_and_is_never_enlarge
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"max_side": 0}, "max_side is a number of pixels, at least 1, got 0"),
+        ({"max_side": 0}, "max_side must be a number of pixels, at least 1, got 0"),
         ({"min_side": -3}, "min_side .* got -3"),
         ({"quality": 96}, "from 1 to 95.* got 96"),
-        ({"raw": True, "quality": 80}, "raw stores pixels.*leave one out"),
+        ({"raw": True, "quality": 80}, "raw stores pixels.*give one of raw and quality"),
     ],
 )
 def test_what_cannot_be_is_refused(options, message):

@@ -7,6 +7,7 @@ import resource
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from profiled import plain, profile, write
@@ -18,10 +19,12 @@ pytestmark = pytest.mark.slow
 LOOP = """
 if __name__ == "__main__":
     {importing}
-    loader = DataLoader(Slow(), batch_size=4, {arguments})
-    for epoch in range(2):
-        for batch in loader:
-            assert batch.shape == (4, 4)
+    for arguments in {arguments}:
+        loader = DataLoader(Slow(), batch_size=4, **arguments)
+        for epoch in range(2):
+            for batch in loader:
+                assert batch.shape == (4, 4)
+        del loader
     print("trained")
 """
 OURS = "from fastload import DataLoader"
@@ -33,32 +36,52 @@ def indices_of(step: Step) -> list[int | None]:
 
 
 @pytest.mark.parametrize(
-    ("importing", "arguments"),
+    ("importing", "loaders"),
     [
-        ("pass", "num_workers=0"),
-        ("pass", "num_workers=2"),
-        ("pass", "num_workers=2, persistent_workers=True, multiprocessing_context='forkserver'"),
-        ("pass", "num_workers=1, persistent_workers=True, multiprocessing_context='spawn'"),
-        (OURS, "num_workers=0"),
-        (OURS, "num_workers=2"),
-        (OURS, "num_workers=2, persistent_workers=True"),
-        (OURS, "num_workers=2, persistent_workers=True, seed=3"),
-        (OURS, "num_workers=2, chunk_size='batch'"),
-        (OURS, "num_workers=2, worker_method='thread'"),
-        (OURS, "num_workers=1, multiprocessing_context='spawn'"),
+        (
+            "pass",
+            [
+                {"num_workers": 0},
+                {"num_workers": 2},
+                {"num_workers": 2, "persistent_workers": True, "multiprocessing_context": "forkserver"},
+            ],
+        ),
+        ("pass", [{"num_workers": 1, "persistent_workers": True, "multiprocessing_context": "spawn"}]),
+        (
+            OURS,
+            [
+                {"num_workers": 0},
+                {"num_workers": 2},
+                {"num_workers": 2, "persistent_workers": True},
+                {"num_workers": 2, "persistent_workers": True, "seed": 3},
+                {"num_workers": 2, "chunk_size": "batch"},
+            ],
+        ),
+        (OURS, [{"num_workers": 2, "worker_method": "thread"}]),
+        (OURS, [{"num_workers": 1, "multiprocessing_context": "spawn"}]),
     ],
+    ids=["torch", "torch, spawn", "ours", "ours, threads", "ours, spawn"],
 )
-def test_every_batch_is_told_with_its_tasks_and_samples(tmp_path: Path, importing: str, arguments: str) -> None:
-    write(tmp_path, LOOP.format(importing=importing, arguments=arguments))
+def test_every_batch_is_told_with_its_tasks_and_samples(
+    tmp_path: Path, importing: str, loaders: list[dict[str, Any]]
+) -> None:
+    write(tmp_path, LOOP.format(importing=importing, arguments=loaders))
     done = profile(tmp_path, "train.py")
     assert (done.status, done.output) == (0, "trained\n"), done.errors
     trace = done.trace
     assert trace.missing == {}
     (rank,) = trace.ranks
-    assert len(rank.steps) == 12
-    assert [step.first for step in rank.steps] == [place % 6 == 0 for place in range(12)]
+    assert len(rank.steps) == 12 * len(loaders)
+    for number, arguments in enumerate(loaders):
+        _check_batches(rank.steps[12 * number : 12 * number + 12], arguments)
+    assert all(step.loop_cpu_ns is not None and step.loop_ns is not None for step in rank.steps[:-1])
+    assert bool(rank.probe_ns) <= any("worker_method" in arguments for arguments in loaders)
+
+
+def _check_batches(steps: list[Step], arguments: dict[str, Any]) -> None:
+    assert [step.first for step in steps] == [place % 6 == 0 for place in range(12)]
     workers = set()
-    for place, step in enumerate(rank.steps):
+    for place, step in enumerate(steps):
         assert indices_of(step) == list(range(4 * (place % 6), 4 * (place % 6) + 4))
         assert sum(task.num_samples for task in step.batch.tasks) == 4
         for task in step.batch.tasks:
@@ -74,9 +97,7 @@ def test_every_batch_is_told_with_its_tasks_and_samples(tmp_path: Path, importin
                 assert step.batch.drawn is not None
                 assert step.batch.drawn.begun <= task.begun
                 assert task.ended <= task.arrived <= step.wait.ended
-    assert workers <= ({-1} if "num_workers=0" in arguments else {0, 1})
-    assert all(step.loop_cpu_ns is not None and step.loop_ns is not None for step in rank.steps[:-1])
-    assert bool(rank.probe_ns) <= ("thread" in arguments)
+    assert workers <= ({0, 1} if arguments["num_workers"] else {-1})
 
 
 def test_a_thread_that_loads_for_the_main_one_ends_the_script_after_its_steps(tmp_path: Path) -> None:

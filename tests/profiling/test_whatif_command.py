@@ -69,7 +69,6 @@ def test_it_names_what_helps(recording):
     assert "-DataLoader(..., num_workers=1)" in done.stdout
 
 
-@pytest.mark.slow
 def test_without_workers_every_step_waits_for_both_samples(recording):
     done = whatif("seen", "--num-workers", "0", "--json", folder=recording)
     found = json.loads(done.stdout)
@@ -92,7 +91,6 @@ def test_the_script_runs_again_with_the_change_and_both_numbers_are_told(recordi
     assert (recording / "seen-rerun-1" / "recording.json").exists()
 
 
-@pytest.mark.slow
 def test_a_change_that_needs_an_edit_of_the_script_is_not_run_again(recording):
     done = whatif("seen", "--cache", "encoded", "--rerun", folder=recording)
     assert done.returncode == 2
@@ -103,7 +101,6 @@ def test_a_change_that_needs_an_edit_of_the_script_is_not_run_again(recording):
     )
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -137,7 +134,6 @@ def test_what_cannot_be_done_is_refused_by_one_line_that_says_why(recording, wor
     assert done.stderr.count("\n") == 1
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "words",
     [
@@ -179,7 +175,6 @@ def test_a_recording_that_a_program_made_of_itself_is_not_run_again(recording):
     )
 
 
-@pytest.mark.slow
 def test_a_folder_that_is_no_recording_is_told_in_one_line(recording):
     done = whatif(".", folder=recording)
     assert (done.returncode, done.stdout) == (1, "")
@@ -188,7 +183,6 @@ def test_a_folder_that_is_no_recording_is_told_in_one_line(recording):
     )
 
 
-@pytest.mark.slow
 def test_a_rank_that_was_not_recorded_is_refused(recording):
     done = whatif("seen", "--rank", "3", folder=recording)
     assert done.returncode == 2

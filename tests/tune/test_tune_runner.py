@@ -155,7 +155,7 @@ def test_what_the_loader_refuses_is_raised_as_it_says_it():
 
 def test_an_empty_loader_is_an_error():
     loader = fastload.DataLoader([], batch_size=8)
-    with pytest.raises(ConfigError, match="gives no batch"):
+    with pytest.raises(ConfigError, match="returns no batch"):
         runner_of(loader).measure(setting_of(loader))
 
 

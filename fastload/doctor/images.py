@@ -1,0 +1,298 @@
+"""Probes of image decoding: Pillow, the native library and torchvision; whether each works, and how fast it is here.
+
+Measured on a JPEG file made here, in processor time, which other processes disturb less than the clock.
+"""
+
+from __future__ import annotations
+
+import functools
+import io
+import json
+import os
+import re
+import shlex
+import shutil
+import statistics
+import subprocess
+import sys
+import sysconfig
+import time
+from collections.abc import Callable, Iterator, Mapping
+from importlib.metadata import PackageNotFoundError, distribution, distributions
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from ..errors import one_line
+from .finding import Finding, State, pip, system_install
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    Pixels = npt.NDArray[np.uint8]
+
+# Of ImageNet's files on average: height and width, and the box that RandomResizedCrop draws.
+SIDES = 375, 500
+BOX = 54, 116, 267, 267
+SIZE = 224
+# Native AVX-512 against Pillow with torchvision, in processor time: benchmarks/README.md, "The native kernels".
+_KNOWN = "a third of Pillow's time for a JPEG file (2026-11-21, AMD EPYC: 0.70 ms against 2.29 ms)"
+
+
+class Active(NamedTuple):
+    """What ``import PIL`` imports."""
+
+    name: str
+    """"pillow" or "pillow-simd"."""
+    version: str
+    trouble: str
+    """What is wrong with the installation; empty: nothing."""
+
+
+def installed(folder: Path) -> dict[str, str]:
+    """Return the versions of Pillow and pillow-simd that are installed in the folder of ``PIL``, by their names."""
+    found = {}
+    for one in distributions(path=[str(folder)]):
+        name = re.sub(r"[-_.]+", "-", one.metadata["Name"] or "").lower()
+        if name in ("pillow", "pillow-simd"):
+            found[name] = one.version
+    return found
+
+
+def active(version: str, there: Mapping[str, str]) -> Active:
+    """Return which of Pillow and pillow-simd is imported, and whether they have overwritten each other.
+
+    Both install the folder ``PIL``, and no installer knows that they exclude each other.
+
+    Args:
+        version: of the package ``PIL``: pillow-simd's ends in ".post" and a number.
+        there: see :func:`installed`.
+    """
+    name = "pillow-simd" if ".post" in version else "pillow"
+    trouble = ""
+    if len(there) > 1:
+        names = " and ".join(f"{one} {there[one]}" for one in sorted(there))
+        trouble = f"{names} are both installed into one folder, and have overwritten each other's files"
+    elif there and version not in there.values():
+        one = next(iter(there))
+        trouble = f"{one} {there[one]} is installed, but the files are those of {name} {version}"
+    return Active(name, version, trouble)
+
+
+def _reinstall_pillow() -> str:
+    return pip(uninstall="pillow pillow-simd", install="pillow")
+
+
+def pillow() -> Iterator[Finding]:
+    """Check Pillow and its libjpeg."""
+    try:
+        import PIL
+    except ModuleNotFoundError:
+        yield Finding("Pillow", "broken", "is not installed", remedy=pip("pillow"))
+        return
+    found = active(PIL.__version__, installed(Path(PIL.__file__).parent.parent))
+    try:
+        from PIL import _imaging, features
+    except ImportError as error:  # its compiled part is of another version
+        words = f"{found.trouble}; {one_line(error)}" if found.trouble else one_line(error)
+        yield Finding("Pillow", "broken", words, remedy=_reinstall_pillow())
+        return
+    compiled = str(_imaging.PILLOW_VERSION)
+    words = f"{'pillow-simd' if found.name == 'pillow-simd' else 'Pillow'} {found.version} is active"
+    if found.trouble or compiled != found.version:
+        trouble = found.trouble or f"its compiled part is of version {compiled}"
+        cost = "which of the two decodes is not defined"
+        yield Finding("Pillow", "costs", f"{words}; {trouble}", cost, _reinstall_pillow())
+    else:
+        yield Finding("Pillow", "ok", words)
+    if features.check_feature("libjpeg_turbo"):
+        yield Finding("its libjpeg", "ok", f"libjpeg-turbo {features.version_feature('libjpeg_turbo')}")
+    else:
+        reads = features.check_codec("jpg")
+        state: State = "costs" if reads else "broken"
+        words = "not libjpeg-turbo" if reads else "none: JPEG files cannot be read"
+        cost = "files are decoded without vector instructions" if reads else ""
+        yield Finding("its libjpeg", state, words, cost, _reinstall_pillow())
+
+
+def native_library() -> Iterator[Finding]:
+    """Check the native library, and let its JPEG part decode a file."""
+    import numpy as np
+
+    from .. import native
+
+    cost = f"Pillow decodes whole images; with the library fuse=True takes {_KNOWN}"
+    reason = native.why_not()
+    if reason is not None:
+        off = os.environ.get("FASTLOAD_NATIVE") == "0"
+        yield Finding(
+            "native library", "costs", reason, cost, "unset FASTLOAD_NATIVE" if off else rebuild(missing_for_build())
+        )
+        return
+    yield Finding("native library", "ok", f"loaded; instruction set: {native.processor_level()}")
+    name = "its JPEG part"
+    reason = native.why_not("jpeg")
+    if reason is not None:
+        yield Finding(name, "costs", reason, cost, rebuild(missing_for_build()))
+        return
+    from ..native.jpeg import pillow_agrees
+    from ..native.rows import pillow_order
+
+    data = made_jpeg()
+    made, expected = native_way(data)(), by_pillow(data)
+    if pillow_order() is None or not pillow_agrees():
+        differ = np.abs(made.astype(np.int64) - expected)
+        words = (
+            f"works, but the active Pillow gives other values ({100 * np.mean(differ > 0):.1f} % of them, by at "
+            f"most {differ.max()}), so images are not decoded late, and fuse=True decodes by Pillow"
+        )
+        yield Finding(name, "costs", words, "see the times below", _reinstall_pillow())
+    elif not np.array_equal(made, expected):
+        words = "gives other pixels than Pillow: a bug of fastload; please report it, with this page"
+        yield Finding(name, "broken", words, remedy="export FASTLOAD_NATIVE=0")
+    else:
+        yield Finding(name, "ok", "decodes, crops and resizes to the same pixels as Pillow: images are decoded late")
+
+
+def speed() -> Iterator[Finding]:
+    """Measure what decoding an image costs here."""
+    from PIL import __version__
+
+    from .. import native
+
+    name = "pillow-simd" if active(__version__, {}).name == "pillow-simd" else "Pillow"
+    data = made_jpeg()
+    theirs = milliseconds(lambda: by_pillow(data))
+    words = f"{theirs:.2f} ms by {name}"
+    if native.available("jpeg"):
+        own = milliseconds(native_way(data))
+        words = f"{own:.2f} ms by the native library, {words}: {theirs / own:.1f} times as fast"
+    what = f"processor time to decode, crop and resize a JPEG file of {SIDES[1]} x {SIDES[0]} to {SIZE}"
+    yield Finding("measured here", "ok", f"{words} ({what})")
+
+
+def torchvision_io() -> Iterator[Finding]:
+    """Let torchvision decode a file."""
+    import torch
+    from torchvision.io import ImageReadMode, decode_jpeg
+
+    from ..images.torchvision_io import why_not
+
+    data = torch.frombuffer(bytearray(made_jpeg()), dtype=torch.uint8)
+    image = decode_jpeg(data, mode=ImageReadMode.RGB)
+    if tuple(image.shape) != (3, *SIDES):
+        yield Finding("torchvision.io", "costs", f"decodes a {SIDES} file to {tuple(image.shape)}")
+        return
+    taken = milliseconds(lambda: decode_jpeg(data, mode=ImageReadMode.RGB))
+    words = f"decodes a whole file on the CPU in {taken:.2f} ms"
+    reason = why_not()
+    if reason is None:
+        yield Finding("torchvision.io", "ok", f"{words}; its pixels are Pillow's")
+    else:
+        yield Finding("torchvision.io", "costs", words, f"decoder='torchvision' is not available: {reason}")
+
+
+def missing_for_build() -> list[Literal["compiler", "libjpeg"]]:
+    """Return what building the native library needs and this machine lacks."""
+    words = shlex.split(os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc")
+    compiler = words if shutil.which(words[0]) else ["cc"]
+    if shutil.which(compiler[0]) is None:
+        return ["compiler", "libjpeg"]
+    # As in setup.py: libjpeg-turbo, of version 2.0 or later.
+    source = "#include <stdio.h>\n#include <jpeglib.h>\n#if LIBJPEG_TURBO_VERSION_NUMBER < 2000000\n#error\n#endif\n"
+    command = [*compiler, "-E", "-x", "c", "-"]
+    found = subprocess.run(command, input=source.encode(), capture_output=True, timeout=20, check=False)
+    return [] if found.returncode == 0 else ["libjpeg"]
+
+
+def rebuild(missing: list[Literal["compiler", "libjpeg"]]) -> str:
+    """Return the commands that build the native library.
+
+    Args:
+        missing: what has to be installed before.
+    """
+    from .. import native
+
+    checkout = Path(native.LIBRARY).parents[2]
+    if (checkout / "setup.py").exists():
+        build = f"(cd {shlex.quote(str(checkout))} && {sys.executable} setup.py build_ext --inplace --force)"
+    else:
+        source = _installed_from()
+        build = pip(f"--force-reinstall --no-deps --no-cache-dir --no-binary fastload {source}")
+        if build.startswith("uv "):
+            build = pip(f"--reinstall-package fastload --no-cache --no-binary fastload {source}")
+    return f"{system_install(missing)} && {build}" if missing else build
+
+
+def _installed_from() -> str:
+    """Return what an installer needs to install fastload again from its sources."""
+    try:
+        text = distribution("fastload").read_text("direct_url.json")
+    except PackageNotFoundError:
+        text = None
+    if text is None:
+        return "fastload"
+    origin = json.loads(text)
+    url: str = origin["url"]
+    if "vcs_info" in origin:
+        url = f"{origin['vcs_info']['vcs']}+{url}@{origin['vcs_info']['commit_id']}"
+    return "fastload" if url.endswith(".whl") else shlex.quote(f"fastload @ {url}")
+
+
+@functools.cache
+def made_jpeg() -> bytes:
+    """Return a JPEG file of 500 x 375 and about 110 kB: smooth shapes with some noise; always the same."""
+    import numpy as np
+    from PIL import Image
+
+    random = np.random.Generator(np.random.PCG64(0))
+    coarse = Image.fromarray(random.integers(0, 256, (24, 32, 3), dtype=np.uint8))
+    smooth = np.asarray(coarse.resize(SIDES[::-1], Image.Resampling.BICUBIC)).astype(np.int64)
+    noisy = np.clip(smooth + random.integers(-16, 17, smooth.shape), 0, 255).astype(np.uint8)
+    out = io.BytesIO()
+    Image.fromarray(noisy).save(out, "JPEG", quality=94)
+    return out.getvalue()
+
+
+def by_pillow(data: bytes) -> Pixels:
+    """Return the file's box, decoded, cropped and resized by Pillow as by torchvision's transforms: [224, 224, 3]."""
+    import numpy as np
+    from PIL import Image
+
+    top, left, height, width = BOX
+    with Image.open(io.BytesIO(data)) as image:
+        cut = image.convert("RGB").crop((left, top, left + width, top + height))
+    return np.asarray(cut.resize((SIZE, SIZE), Image.Resampling.BILINEAR))
+
+
+def native_way(data: bytes) -> Callable[[], Pixels]:
+    """Return a function that makes the same pixels by the native library.
+
+    Raises:
+        RuntimeError: the library, or its JPEG part, cannot be used.
+    """
+    from ..native.jpeg import pixels_of_jpeg
+    from ..native.rows import Cut, Order, Status, pillow_order
+
+    order = pillow_order() or Order.COLUMNS_FIRST
+    cut = Cut(BOX, (SIZE, SIZE), "bilinear", (0, 0, SIZE, SIZE), (False, False))
+
+    def make() -> Pixels:
+        pixels = pixels_of_jpeg(data, cut, order=order)
+        if isinstance(pixels, Status):
+            raise RuntimeError(f"the native library did not decode a plain JPEG file: {pixels.name}")
+        return pixels
+
+    return make
+
+
+def milliseconds(make: Callable[[], object], seconds: float = 0.3) -> float:
+    """Return the median processor time of a call, over about so many seconds."""
+    make()
+    taken: list[float] = []
+    end = time.perf_counter() + seconds
+    while not taken or time.perf_counter() < end:
+        start = time.process_time()
+        make()
+        taken.append(time.process_time() - start)
+    return statistics.median(taken) * 1e3
