@@ -14,8 +14,8 @@ import sys
 import time
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import Any
 
 from . import observe
 from .assembly import Assembly
@@ -26,6 +26,7 @@ from .spec import Spec
 from .work import (
     WHOLE_BATCH,
     Batch,
+    Counts,
     EpochWork,
     Replica,
     Turns,
@@ -36,9 +37,6 @@ from .work import (
 )
 from .workers.fetch import ERROR, EXHAUSTED, FAILED_START, START, UNSENDABLE, Result
 from .workers.pool import Pool
-
-if TYPE_CHECKING:
-    from .on_error import FailureLog, PassFailures
 
 
 @dataclass(slots=True)
@@ -96,45 +94,6 @@ class _Epoch:
         return None
 
 
-@dataclass(slots=True)
-class Counts:
-    """What a loader has done in its life, over all its iterations."""
-
-    batches: int = 0
-    samples: int = 0
-    without_layout: int = 0
-    reasons: dict[str, int] = field(default_factory=dict)
-    chunk_size: int = 0
-    """Samples of the task made last."""
-    max_in_flight: int = 0
-    decoded: dict[str, int] = field(default_factory=dict)
-    """Images decoded from files, by what decoded them."""
-    waited_ns: int = 0
-    failures: FailureLog | None = None
-    """Samples that could not be loaded; None where their errors are raised."""
-
-    def epoch_failures(self, epoch: int, limit: int) -> PassFailures:
-        """Return what records the failed samples of an epoch in which at most ``limit`` may fail."""
-        from .on_error import FailureLog
-
-        if self.failures is None:
-            self.failures = FailureLog()
-        return self.failures.begin(epoch, limit)
-
-    def count(self, num_samples: int, reason: str | None) -> None:
-        """Count a batch handed out; ``reason`` is why it had no layout."""
-        self.batches += 1
-        self.samples += num_samples
-        if reason is not None:
-            self.without_layout += 1
-            self.reasons[reason] = self.reasons.get(reason, 0) + 1
-
-    def count_decoded(self, decoded: dict[str, int]) -> None:
-        """Count images that were decoded from files."""
-        for name, number in decoded.items():
-            self.decoded[name] = self.decoded.get(name, 0) + number
-
-
 class Delivery:
     """A source of batches that a pool of workers makes: one epoch after the other. See :class:`~fastload.work.Stage`.
 
@@ -144,6 +103,9 @@ class Delivery:
         book: the layouts.
         counts: where to count.
     """
+
+    _epoch: _Epoch
+    """Set by :meth:`begin`."""
 
     def __init__(self, pool: Pool, spec: Spec, book: LayoutBook, counts: Counts) -> None:
         self._pool = pool
@@ -157,7 +119,7 @@ class Delivery:
         self._items: dict[int, WorkItem] = {}
         self._stale: dict[int, int] = {}
         """Slots of dropped batches, with the results that are still to come for them."""
-        self._epoch: _Epoch | None = None
+        self._begun = False
         self._following: _Epoch | None = None
         """The epoch after it, once its work is submitted ahead of time."""
         self._upcoming: EpochWork | None = None
@@ -175,23 +137,25 @@ class Delivery:
             work: what is to be loaded.
             upcoming: the next epoch, where it is known: begun as soon as this one needs no more work.
         """
-        before, following = self._epoch, self._following
+        begun, following = self._begun, self._following
         self._upcoming, self._following = upcoming, None
-        if following is not None and not self._current.batches and following.work.identity == work.identity:
+        if following is not None and not self._epoch.batches and following.work.identity == work.identity:
             following.work.failures, following.work.passed_over = work.failures, work.passed_over
             self._epoch = following
             self._pool.begin(following.number)
             self._refill()
             return
-        for dropped in (before, following):
-            if dropped is not None:
-                self._drop(dropped)
+        if begun:
+            self._drop(self._epoch)
+        if following is not None:
+            self._drop(following)
         self._epoch = epoch = _Epoch(work)
+        self._begun = True
         self._pool.begin(epoch.number)
         self._replica_batches = list(work.replica_batches) or [0] * self._spec.num_workers
         if self._spec.assigned:
             self._turns = Turns(self._spec.num_workers, work.first_worker, self._window, in_order=self._spec.in_order)
-        if before is not None and self._spec.iterable:
+        if begun and self._spec.iterable:
             for worker_id in range(self._spec.num_workers):
                 item = WorkItem(self._serial, epoch.number, work.epoch, -1, 0, 0, 0, 0, START, 0, work.shared_seed)
                 self._submit(item, worker_id)
@@ -200,16 +164,11 @@ class Delivery:
     @property
     def iteration(self) -> int:
         """Number of the iteration, unique within the process."""
-        return self._current.number
-
-    @property
-    def _current(self) -> _Epoch:
-        assert self._epoch is not None
-        return self._epoch
+        return self._epoch.number
 
     def first_error(self) -> BaseException | None:
         """Return the sampler's error if the epoch that was just begun has no batch before it."""
-        batch = self._current.batches.get(0)
+        batch = self._epoch.batches.get(0)
         return batch.error if batch is not None and not batch.slot else None
 
     def next(self, wait: bool = True) -> Batch:
@@ -221,7 +180,7 @@ class Delivery:
             if batch_id is None:
                 if not wait:
                     raise NotReady
-                if self._current.batches:
+                if self._epoch.batches:
                     begun = time.perf_counter_ns()
                     batch_id = self._wait_ready()
                     self._counts.waited_ns += time.perf_counter_ns() - begun
@@ -239,7 +198,7 @@ class Delivery:
 
     def _give(self, batch_id: int) -> Batch | None:
         """Return a complete batch, whose slot is the user's, or free, afterwards; None if nothing is left of it."""
-        epoch = self._current
+        epoch = self._epoch
         pending = epoch.batches.pop(batch_id)
         if pending.worker_id is not None and self._turns is not None:
             self._turns.load[pending.worker_id] -= 1
@@ -258,7 +217,7 @@ class Delivery:
 
     def _wait_ready(self) -> int | None:
         deadline = time.monotonic() + self._spec.timeout if self._spec.timeout > 0 else None
-        while self._current.batches:
+        while self._epoch.batches:
             done = self._num_complete()
             self._lock_one()
             self._pool.wait(None if deadline is None else max(0.0, deadline - time.monotonic()))
@@ -276,10 +235,10 @@ class Delivery:
 
     def _under_way(self) -> list[_Pending]:
         following = [] if self._following is None else self._following.batches.values()
-        return [*self._current.batches.values(), *following]
+        return [*self._epoch.batches.values(), *following]
 
     def _num_under_way(self) -> int:
-        return len(self._current.batches) + (0 if self._following is None else len(self._following.batches))
+        return len(self._epoch.batches) + (0 if self._following is None else len(self._following.batches))
 
     def _lock_one(self) -> None:
         """Page-lock one more of the slots in flight while there is time: later the training loop would wait for it."""
@@ -294,11 +253,11 @@ class Delivery:
         return sum(batch.missing == 0 for batch in self._under_way())
 
     def _ready(self) -> int | None:
-        return self._current.next_complete(in_order=self._spec.in_order)
+        return self._epoch.next_complete(in_order=self._spec.in_order)
 
     def _refill(self) -> None:
         """Submit work until the window is full."""
-        epoch = self._current if self._current.index_batches is not None else self._following
+        epoch = self._epoch if self._epoch.index_batches is not None else self._following
         while epoch is not None and epoch.index_batches is not None:
             if self._num_under_way() >= self._window:
                 break
@@ -399,10 +358,10 @@ class Delivery:
 
     def _epoch_of(self, item: WorkItem) -> _Epoch | None:
         """Return the epoch that an item belongs to; None if it was dropped."""
-        for epoch in (self._epoch, self._following):
-            if epoch is not None and epoch.number == item.iteration:
-                return epoch
-        return None
+        if item.iteration == self._epoch.number:
+            return self._epoch
+        following = self._following
+        return following if following is not None and following.number == item.iteration else None
 
     def _take(self, result: Result) -> None:
         if result.status == FAILED_START:
@@ -531,4 +490,4 @@ class Delivery:
         return batch
 
 
-__all__ = ["Counts", "Delivery"]
+__all__ = ["Delivery"]

@@ -9,12 +9,11 @@ import itertools
 from typing import Any
 
 from . import observe, seeding
-from .delivery import Counts
 from .errors import NothingLeft
 from .library_generators import LibraryGenerators
 from .shard import Shard
 from .spec import Spec
-from .work import Batch, EpochWork, Replica
+from .work import Batch, Counts, EpochWork, Replica
 from .workers.fetch import Fetcher, Job
 
 

@@ -142,7 +142,11 @@ class Iteration(compat.BaseIterator):  # type: ignore[misc]  # torch's private b
         replicas = epoch.resume.workers if epoch.resume is not None else None
         failures = None
         if spec.on_error != "raise":
-            failures = self._runtime.counts.epoch_failures(epoch.number, spec.max_errors)
+            from .on_error import FailureLog
+
+            counts = self._runtime.counts
+            counts.failures = counts.failures or FailureLog()
+            failures = counts.failures.begin(epoch.number, spec.max_errors)
         if self._columns is not None and spec.num_workers:  # a worker would have been given its first batch by now
             indices = itertools.chain(list(itertools.islice(indices, 1)), indices)
         return EpochWork(

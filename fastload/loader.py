@@ -125,6 +125,9 @@ class DataLoader(compat.TorchDataLoader[T]):
         ValueError, TypeError: as torch.
     """
 
+    _alone = False
+    """Whether it is iterated beside its process group."""
+
     def __init__(
         self,
         dataset: Dataset[T],
@@ -181,8 +184,6 @@ class DataLoader(compat.TorchDataLoader[T]):
         self.decoder = decoder
         self._runtime = Runtime()
         self._epochs = Epochs()
-        self._alone = False
-        """Whether it is iterated beside its process group."""
         alone = sampler is None and batch_sampler is None and not isinstance(dataset, IterableDataset)
         if isinstance(seed, int) and shuffle and alone:
             shuffle, sampler = None, KeyedSampler(dataset, seed)  # type: ignore[arg-type]  # sized, or torch's error

@@ -17,7 +17,6 @@ import numpy as np
 import torch
 from torch.utils.data import BatchSampler, SequentialSampler, TensorDataset
 
-from .delivery import Counts
 from .errors import ConfigError
 from .memory import in_words
 from .resident import Columns, Place, Residents, TooLarge, bytes_of, check_alike
@@ -25,7 +24,7 @@ from .shard import Shard
 from .sources import Origin, Runtime, open_source
 from .spec import Spec, served_as
 from .streams import device_or_cpu
-from .work import EpochWork
+from .work import Counts, EpochWork
 from .workers.fetch import batch_getter
 from .workers.pool import GRACE
 

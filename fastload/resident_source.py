@@ -224,9 +224,10 @@ class _Gathered:
         draws = Draws.joined([batch.draws for batch in parts])
         host_leaves = self._columns.host_leaves(rows)
         watch = None if self._heard is None else self._heard.watch
-        if not self._away:
-            return Batch(data=rows, draws=(draws, host_leaves, watch), parts=parts)
-        return Batch(data=_gathering(self._columns, watch)(rows, host_leaves), draws=(draws, None, watch), parts=parts)
+        batch = Batch(data=_gathering(self._columns, watch)(rows, host_leaves) if self._away else rows)
+        batch.draws = draws, None if self._away else host_leaves, watch
+        batch.parts = parts
+        return batch
 
 
 class ResidentSource:
@@ -312,7 +313,9 @@ class ResidentSource:
             stream = self._mover.lend(part, made.event, stream)  # the user may have another one by now
             batch.draws.shape = None if shape is None else shape._replace(num=size)
             self._counts.count(size, None)
-            yield Batch(data=part, draws=batch.draws)
+            given = Batch(data=part)
+            given.draws = batch.draws
+            yield given
 
     def drop(self) -> None:
         """See :class:`~fastload.work.Stage`. Each epoch has a source of its own."""

@@ -6,12 +6,11 @@ view or array over it is gone, however many the user makes: each hand-out has a 
 the lease's death frees the slot.
 
 NOTE [Where slots lie]
-Between processes all slots lie in one memory file (``memfd_create``). It is sparse: slot ``s`` begins at
-``s << 44``, so a place never has to be negotiated, a slot can take a result of any size, and only what is written
-costs memory. It is no file under /dev/shm, so that mount's limit does not apply; it is one descriptor, whatever the
-number of open batches; and it is gone with the last process, even after SIGKILL. Slot 0 is the pool's own: control
-words and published layouts. In each slot the batch begins at offset 0; what single chunks send beside it lies from
-``1 << 43`` on, ``1 << 32`` apart: samples first, and at half of that the message, if it is too large for a packet.
+Processes share all slots in one sparse memory file (``memfd_create``). Slot ``s`` begins at ``s << 44``, so a slot can
+take a result of any size, and only written pages cost memory. The limit of /dev/shm does not apply, there is one
+descriptor for any number of batches, and the file is gone with the last process, even after SIGKILL. Slot 0 holds
+control words and published layouts. In other slots the batch begins at offset 0. What chunks send beside it begins at
+``1 << 43``, ``1 << 32`` apart: samples, and half of that later a message that is too large for a packet.
 """
 
 from __future__ import annotations
@@ -379,10 +378,10 @@ class SlotPool:
             return False
         memory = self.memory.buffer(slot, num_bytes)
         address = ctypes.addressof(_lease_type(len(memory)).from_buffer(memory))
-        if not page_lock.lock(address, len(memory)):
-            return False
-        _libc.madvise(address, len(memory), _DO_FORK)
-        return True
+        locked = page_lock.lock(address, len(memory))
+        if locked:
+            _libc.madvise(address, len(memory), _DO_FORK)
+        return locked
 
     def lend(self, slot: int, num_bytes: int, *, tensors_only: bool = False) -> Buffer:
         """Hand the first bytes of a slot to the user. The slot comes back when nothing refers to them any more.
@@ -397,16 +396,15 @@ class SlotPool:
             return np.empty(0, dtype=np.uint8)
         try:
             memory = self.memory.buffer(slot, num_bytes)
-            copied = self.view(slot, num_bytes).copy() if len(self.book.held) >= MAX_HELD else None
-            if copied is None:
-                # Here, not where memory is made: a thread of ours would end the recording of a CUDA graph.
-                self.lock(slot, num_bytes)
+            if len(self.book.held) >= MAX_HELD:
+                copied = self.view(slot, num_bytes).copy()
+                self.book.release(slot)
+                return copied
+            # Here, not where memory is made: a thread of ours would end the recording of a CUDA graph.
+            self.lock(slot, num_bytes)
         except BaseException:
             self.book.release(slot)
             raise
-        if copied is not None:
-            self.book.release(slot)
-            return copied
         self.slot_bytes = max(self.slot_bytes, len(memory))
         lease = _lease_type(len(memory)).from_buffer(memory)
         # The callback is C code, since an interrupt inside one in Python would lose the slot.
@@ -463,10 +461,9 @@ class SlotPool:
 
 
 # NOTE [Forks while batches are held]
-# A child that the user forks sees his batches through the same shared pages. When the parent then drops its own
-# reference the slot must not be written again: the child may be reading it. So every fork retires the slots that are
-# held at that moment: for good where the child is the user's, and for its life where it is a worker of ours (whose
-# dataset may be made of another loader's batches).
+# A forked child sees held batches through the same shared pages, and may still read them when the parent has dropped
+# them. So each fork retires the slots held at that moment, which are not written again: for good, or, if the child is
+# a worker of ours, until it has ended.
 _pools: weakref.WeakSet[SlotPool] = weakref.WeakSet()
 _own_fork = threading.local()
 

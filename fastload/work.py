@@ -146,7 +146,7 @@ class Replica(NamedTuple):
     """Batches that this worker has made in the epoch."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(kw_only=True)  # without slots, so that facts that are rare cost nothing
 class Batch:
     """A batch, or the error that is raised in its place, with what is known of it."""
 
@@ -160,15 +160,15 @@ class Batch:
     """What the sampler gave; None: nothing names the samples, and the position is the whole batch's."""
     left_out: Sequence[int] = ()
     """Rows of samples that failed and are left out."""
-    replica: Replica | None = None
+    replica: Replica | None = field(default=None, init=False)
     """For an IterableDataset."""
-    borrowed: bool = False
+    borrowed: bool = field(default=False, init=False)
     """Whether it lies in page-locked memory that is used again once the batch is dropped."""
-    draws: Any = None
+    draws: Any = field(default=None, init=False)
     """Randomness of the batch transform: see :class:`fastload.transforms.draws.Draws`."""
-    event: Any = None
+    event: Any = field(default=None, init=False)
     """Recorded on the device behind its transform."""
-    parts: Sequence[Any] = ()
+    parts: Sequence[Any] = field(default=(), init=False)
     """The batches that were gathered together, for resident data."""
 
     def result(self) -> Any:
@@ -233,3 +233,34 @@ class EpochWork:
     """A :class:`fastload.on_error.PassFailures` that records failed samples; None where their errors are raised."""
     passed_over: list[int] = field(default_factory=list)
     """For each batch that lost all its samples: the number of batches given before it."""
+
+
+@dataclass(slots=True)
+class Counts:
+    """What a loader has done in its life, over all its iterations."""
+
+    batches: int = 0
+    samples: int = 0
+    without_layout: int = 0
+    reasons: dict[str, int] = field(default_factory=dict)
+    chunk_size: int = 0
+    """Samples of the task made last."""
+    max_in_flight: int = 0
+    decoded: dict[str, int] = field(default_factory=dict)
+    """Images decoded from files, by what decoded them."""
+    waited_ns: int = 0
+    failures: Any = None
+    """A :class:`fastload.on_error.FailureLog`; None as long as no iteration has asked for one."""
+
+    def count(self, num_samples: int, reason: str | None) -> None:
+        """Count a batch handed out; ``reason`` is why it had no layout."""
+        self.batches += 1
+        self.samples += num_samples
+        if reason is not None:
+            self.without_layout += 1
+            self.reasons[reason] = self.reasons.get(reason, 0) + 1
+
+    def count_decoded(self, decoded: dict[str, int]) -> None:
+        """Count images that were decoded from files."""
+        for name, number in decoded.items():
+            self.decoded[name] = self.decoded.get(name, 0) + number

@@ -531,6 +531,7 @@ write()
 """
 
 
+@pytest.mark.slow
 def test_a_plain_loader_runs_few_files_and_lines(tmp_path):
     done = subprocess.run(
         [sys.executable, "-c", _TRACED, str(tmp_path), str(PACKAGE)], capture_output=True, text=True, timeout=120
@@ -545,6 +546,7 @@ def test_a_plain_loader_runs_few_files_and_lines(tmp_path):
 
 
 @pytest.mark.interpreter
+@pytest.mark.slow
 def test_a_plain_loader_imports_no_feature_that_it_does_not_use():
     unused = ["adapters", "at_exit", "device", "exit_report", "moving", "on_error", "page_lock", "pinning", "resident"]
     unused += ["state", "transforms", "workers.routing", "workers.threads"]

@@ -101,7 +101,7 @@ def test_batches_are_the_same_whatever_is_set(setting, way):
 @pytest.mark.parametrize("setting", SETTINGS)
 def test_so_are_those_of_a_device_that_works_late(setting, way, monkeypatch):
     streams = SimulatedStreams()
-    monkeypatch.setattr("fastload.streams.streams_of", lambda _: streams)
+    monkeypatch.setattr(device, "streams_of", lambda _: streams)
     seen: list[float] = []
     with SETTINGS[setting]():
         found = DataLoader(Images(), 4, device="cpu", **WAYS[way])
