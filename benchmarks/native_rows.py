@@ -93,7 +93,8 @@ def which_pillow() -> str:
 
 def sides(work: Work) -> dict[str, Callable[[int], object]]:
     """Return what is measured: functions of an index."""
-    table = rows.level_table(lambda levels: _NORMALIZE(levels.to(torch.float32).div(255)))
+    levels = torch.arange(256, dtype=torch.float32).expand(3, 1, 256)
+    table = _NORMALIZE(levels.div(255)).reshape(3, 256)
     planes = torch.empty(3, _SIZE, _SIZE, dtype=torch.uint8)
     normal = torch.empty(3, _SIZE, _SIZE)
     to_tensor = transforms.ToTensor()

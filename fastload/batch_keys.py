@@ -1,7 +1,7 @@
-"""Which samples a batch is made of, and the draws of its batched transforms.
+"""The random draws of a batch's transforms.
 
-In: where a batch comes from. Out: :class:`~fastload.transforms.draws.Draws`, the same for a sample whatever batch, rank
-or worker it came by. Pure.
+In: the origin of a batch. Out: :class:`~fastload.transforms.draws.Draws`, which are the same for a sample in any batch,
+on any rank and from any worker. Pure.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ class BatchKeys:
 
     Args:
         seed: the loader's, or its base seed.
-        ids_are_indices: samples are named by their index in the dataset, else by their position.
-        stride: positions between two samples of a batch.
-        length: positions of the order, where those beyond are repeats; 0 where there are none.
-        auto_collation: an index batch is made of samples; else it is one index, of whatever the dataset takes.
+        ids_are_indices: the id of a sample is its index in the dataset; otherwise its position.
+        stride: distance between the positions of two samples of a batch.
+        length: positions from this one on are repeats; 0: there are no repeats.
+        auto_collation: a batch has one index for each sample; otherwise one for the batch.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class BatchKeys:
         ids = np.asarray(indices, dtype=np.int64).reshape(-1) if named else None
         if ids is not None and not self._length and not batch.left_out:
             return Draws(key, ids, epochs=epochs)
-        # Without auto-collation an index is a batch, which has one position.
+        # Without auto-collation an index stands for a batch, which has one position.
         count = len(indices) if self._auto_collation and hasattr(indices, "__len__") else 1
         places = np.arange(count, dtype=np.int64)
         if batch.left_out:
@@ -69,6 +69,3 @@ def batch_keys(spec: Spec, shard: Shard, base_seed: int) -> BatchKeys:
         stride=shard.stride,
         length=repeats_from(shard),
     )
-
-
-__all__ = ["BatchKeys", "batch_keys"]

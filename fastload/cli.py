@@ -277,9 +277,9 @@ def whatif(options: argparse.Namespace, command: list[str]) -> int:
     --rerun the script runs again with the change, unedited, and both numbers are printed.
     """
     from .inject import put_first
-    from .profiling.whatif_command import what_if
+    from .profiling.whatif_command import Launcher, what_if
 
-    return what_if(options, lambda words: _program(words, "profile"), put_first, injected_environment)
+    return what_if(options, Launcher(lambda words: _program(words, "profile"), put_first, injected_environment))
 
 
 def report(options: argparse.Namespace, command: list[str]) -> int:

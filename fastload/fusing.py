@@ -96,10 +96,10 @@ def named_plan(dataset: Any, decoder: str = "auto") -> Plan:
     """Return the plan of a dataset, with what would make its rows and blocks here."""
     from .fusion import recognise
 
-    named = {name: maker.name for name, maker in _makers(decoder).items()}
-    if decoder == "nvjpeg":
-        named["rows"] = "nvJPEG, on the device"
-    return replace(recognise(dataset), **named)
+    makers = _makers(decoder)
+    rows = "nvJPEG, on the device" if decoder == "nvjpeg" else makers["rows"].name
+    blocks = "the native library" if makers["native_blocks"] else "torch"
+    return replace(recognise(dataset), rows=rows, blocks=blocks)
 
 
 def fused_of(spec: Spec, runtime: Any, seed: int, *, split: bool = True) -> tuple[FusedDataset | None, Any]:
@@ -222,17 +222,14 @@ def decodes(device: torch.device) -> bool:
 
 
 def _makers(decoder: str) -> dict[str, Any]:
-    """Return what makes rows of files, and blocks of arrays where that is not torch, by the argument's name.
+    """Return what makes rows of files, and whether the native library makes blocks of arrays: by argument.
 
     With nvJPEG the workers read no more than headers, and a sample that is replayed is made on the CPU.
     """
-    from .fusion.native_makers import NativeBlocks
     from .images import make_decoder
 
-    made: dict[str, Any] = {"rows": make_decoder("auto" if decoder == "nvjpeg" else decoder)}
-    if native.available("arrays"):
-        made["blocks"] = NativeBlocks()
-    return made
+    rows = make_decoder("auto" if decoder == "nvjpeg" else decoder)
+    return {"rows": rows, "native_blocks": native.available("arrays")}
 
 
 __all__ = [

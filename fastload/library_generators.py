@@ -1,20 +1,19 @@
-"""Generators of other libraries that transforms draw from: OpenCV's, and those of Albumentations' transforms.
+"""Seed the generators of other libraries: OpenCV's, and those of Albumentations' transforms.
 
-In: a dataset, and the key of each sample. Out: these generators seeded from words of their own. A library is looked
-for among the imported modules and never imported; where it is missing nothing happens.
+In: a dataset, and the key of each sample. Out: seeded generators. No library is imported here; one that has not been
+imported is ignored.
 
-OpenCV has one generator for each thread. It can be seeded but not read, so with ``num_workers=0`` it is left as the
-last sample has left it.
+OpenCV has one generator for each thread. It can be seeded but not read, so with ``num_workers=0`` it stays as the last
+sample has left it.
 
-Albumentations 2: each transform holds a ``random_generator`` and a ``py_random``. All those reachable from the dataset
-and ``collate_fn`` get one common pair, as their own ``set_random_state`` gives it, and the pair is seeded before each
-sample; a ``seed`` given to ``Compose`` has no effect then. With ``num_workers=0`` they have their own back after each
-batch. Transforms keep notes while they work, so two threads must not use one: each worker thread has copies of the
-transforms, in copies of the objects and functions that lead to them (so what a dataset writes into its attributes in
-one thread, the others do not see). Where that is impossible, as for a transform in a global variable, a warning says
-so.
+Albumentations 2: each transform has a ``random_generator`` and a ``py_random``. All transforms that can be reached from
+the dataset and ``collate_fn`` get one common pair, which is seeded before each sample; the ``seed`` of a ``Compose``
+then has no effect. With ``num_workers=0`` they get their own generators back after each batch. A transform is stateful
+while it runs, so each worker thread gets copies of the transforms, and of the objects and functions that lead to them
+(what a dataset writes into its attributes in one thread, the others do not see). A transform that cannot be copied for
+each thread, such as one in a global variable, causes a warning.
 
-Not seeded: transforms that are made anew for each sample, and those of an IterableDataset, which has no sample ids.
+Not seeded: transforms that are created for each sample, and those of an IterableDataset, which has no sample ids.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ _WORDS = struct.Struct("<16s16sQI")
 
 
 def _is_albumentations(thing: Any) -> bool:
-    # By what it has: the class of a transform of the user's is his own.
+    # By its attributes, since users derive classes of their own.
     try:
         held = vars(thing)
     except TypeError:
@@ -56,11 +55,11 @@ class LibraryGenerators:
     """Seeds other libraries' generators for one worker.
 
     Args:
-        roots: what leads to the transforms: the dataset, and collate_fn.
-        then: seeds what else there is, after them.
-        owned: whether no other thread uses the transforms; else those that may be shared are left alone.
+        roots: the dataset and collate_fn, from which the transforms are reached.
+        then: seeds the other generators, after these.
+        owned: no other thread uses the transforms; if False, those that may be shared are left alone.
 
-    Cost: 0.1 µs a sample where neither library is imported, 1.1 µs with OpenCV, 7 µs with Albumentations too.
+    Cost: 0.1 µs a sample if neither library is imported, 1.1 µs with OpenCV, 7 µs with Albumentations too.
     """
 
     def __init__(self, *roots: object, then: Seeder, owned: bool = True) -> None:
@@ -79,14 +78,14 @@ class LibraryGenerators:
             thing.random_generator, thing.py_random = self._numpy, self._random
 
     def release(self) -> None:
-        """Give the transforms back the generators they had."""
+        """Give the transforms their own generators back."""
         while self._before:
             thing, for_numpy, for_random = self._before.pop()
             thing.random_generator, thing.py_random = for_numpy, for_random
 
     @contextmanager
     def adopted(self) -> Iterator[None]:
-        """Adopt, and release at the end."""
+        """Call :meth:`adopt`, and :meth:`release` at the end."""
         self.adopt()
         try:
             yield
@@ -101,19 +100,19 @@ class LibraryGenerators:
     def each(self, keys: Keys, ids: Sequence[int]) -> Callable[[], None]:
         """Return a function that seeds for the next sample: see :class:`~fastload.seeding.Seeder`."""
         modules, transforms, then = sys.modules, self._transforms, self._then.each(keys, ids)
-        place = -1
+        row = -1
 
         def seed_next() -> None:
-            nonlocal place
-            place += 1
-            if transforms or "cv2" in modules:  # which any sample may be the first to import
-                self._seed_libraries(keys.key(ids[place]))
+            nonlocal row
+            row += 1
+            if transforms or "cv2" in modules:  # any sample may import it
+                self._seed_libraries(keys.key(ids[row]))
             then()
 
         return seed_next
 
     def _seed_libraries(self, key: bytes) -> None:
-        # The words are a hash of the key, so that they are not those of other generators.
+        # Another hash of the key, so that the streams differ from those of other generators.
         opencv = getattr(sys.modules.get("cv2"), "setRNGSeed", None)
         if opencv is not None or self._transforms:
             digest = hashlib.blake2b(key, digest_size=_WORDS.size, person=b"fastload.library").digest()
@@ -142,7 +141,7 @@ def _transforms_of(*roots: object, inside: bool) -> list[reachable.Found]:
 
 
 def copies_for_thread(*roots: Any) -> tuple[Any, ...]:
-    """Return the roots with transforms that no other thread uses; those without transforms are returned as they are."""
+    """Return copies of the roots with transforms of their own; roots without transforms are returned unchanged."""
     found = [transform for transform in _transforms_of(*roots, inside=False) if not transform.shared]
     if not found:
         return roots
@@ -153,22 +152,19 @@ def copies_for_thread(*roots: Any) -> tuple[Any, ...]:
 
 
 def warn_of_shared_transforms(*roots: object) -> None:
-    """Warn of transforms that threads would share, and of what cannot be copied for each of them."""
+    """Warn of transforms that cannot be copied for each worker thread."""
     names = shared_transforms(*roots)
     if names:
         warnings.warn(
             f"worker threads share Albumentations transforms ({names}) that the dataset reaches by a global variable "
-            "or a class: they keep notes while they work, and what they draw depends on the threads' timing; make "
-            "them attributes of the dataset, of which each thread gets a copy, or use worker_method='multiprocessing'",
+            "or a class: they are stateful, so their results depend on the threads' timing; make them attributes of "
+            "the dataset, of which each thread gets a copy, or use worker_method='multiprocessing'",
             RuntimeWarning,
             stacklevel=2,
         )
 
 
 def shared_transforms(*roots: object) -> str:
-    """Return the names of the transforms that all copies of these objects share; empty: there are none."""
+    """Return the names of the transforms that all copies of these objects would share; empty if there are none."""
     shared = [found.thing for found in _transforms_of(*roots, inside=False) if found.shared]
     return ", ".join(sorted({type(thing).__name__ for thing in shared}))
-
-
-__all__ = ["LibraryGenerators", "copies_for_thread", "shared_transforms", "warn_of_shared_transforms"]

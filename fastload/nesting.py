@@ -1,6 +1,7 @@
-"""The tensors of a batch, however it is nested: dicts, lists, tuples, named tuples, and objects that hold some.
+"""Read and replace the tensors of a batch of nested containers.
 
-In: a batch. Out: its tensors, the paths to its parts, or a batch of the same containers with other tensors. Pure.
+In: a batch of dicts, lists, tuples, named tuples and objects. Out: its tensors, the paths of its parts, or a batch of
+the same containers with other tensors. Pure.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any, TypeAlias
 from torch import Tensor
 
 Key: TypeAlias = str | int
-"""Where a part of a batch is: a mapping's key, a sequence's place, or a field's name. Paths are joined by dots."""
+"""A mapping's key, a sequence's index, or a field's name. Paths are joined by dots."""
 
 
 _PLAIN = (str, bytes, int, float, complex, type(None), type, ModuleType, FunctionType)
@@ -22,14 +23,14 @@ _MAX_DEPTH = 16
 
 
 def moves(value: Any) -> bool:
-    """Whether something is a tensor, or has its own way to a device, as PackedSequence, a named tuple, has."""
+    """Return whether an object is a tensor or has its own ``to()``, as PackedSequence, a named tuple, has."""
     if isinstance(value, Tensor):
         return True
     return not isinstance(value, (str, bytes, list, dict, UserDict)) and callable(getattr(value, "to", None))
 
 
 def tensors_in(value: Any, seen: set[int] | None = None, depth: int = 0) -> Iterator[Tensor]:
-    """Yield the tensors that an object is made of, whatever object it is, as deep as batches are nested."""
+    """Yield the tensors that any object holds, in containers and attributes."""
     seen = set() if seen is None else seen
     if isinstance(value, _PLAIN) or id(value) in seen or depth > _MAX_DEPTH:
         return
@@ -39,25 +40,33 @@ def tensors_in(value: Any, seen: set[int] | None = None, depth: int = 0) -> Iter
         return
     parts = _parts(value)
     if parts is None:
-        named = getattr(value, "__dict__", None)
-        parts = list(named.items()) if isinstance(named, dict) else []
-        slots = [slot for kind in type(value).__mro__ for slot in _names(vars(kind).get("__slots__", ()))]
-        parts += [(slot, getattr(value, slot)) for slot in slots if hasattr(value, slot)]
+        parts = list(attributes_of(value))
     for _, part in parts:
         yield from tensors_in(part, seen, depth + 1)
 
 
+def attributes_of(value: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the names and values of an object's own attributes, in ``__dict__`` and ``__slots__``."""
+    try:
+        yield from list(object.__getattribute__(value, "__dict__").items())
+    except AttributeError:
+        pass
+    for kind in type(value).__mro__:
+        slots = vars(kind).get("__slots__", ())
+        for name in (slots,) if isinstance(slots, str) else slots:
+            try:
+                yield name, object.__getattribute__(value, name)
+            except AttributeError:
+                pass
+
+
 def tensors_at(value: Any, kept: frozenset[str], path: str = "") -> Iterator[Tensor]:
-    """Yield the tensors at some paths."""
+    """Yield the tensors of the parts at these paths."""
     if path in kept:
         yield from tensors_in(value)
     elif not moves(value):
         for key, part in _parts(value) or ():
             yield from tensors_at(part, kept, f"{path}.{key}" if path else str(key))
-
-
-def _names(slots: Any) -> tuple[str, ...]:
-    return (slots,) if isinstance(slots, str) else tuple(slots)
 
 
 def map_leaves(
@@ -86,7 +95,7 @@ def map_leaves(
 
 
 def _parts(value: Any) -> list[tuple[Any, Any]] | None:
-    """Return the parts of a container with their keys; None for what is none."""
+    """Return the parts of a container with their keys; None for other objects."""
     if isinstance(value, Mapping):
         return list(value.items())
     if isinstance(value, tuple) and hasattr(value, "_fields"):
@@ -108,9 +117,9 @@ def paths_of(value: Any, path: str = "") -> Iterator[str]:
 
 
 def leaves_of(value: Any, is_leaf: Callable[[Any], bool], path: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the leaves of a batch with their paths, and what is neither leaf nor container as a leaf too.
+    """Yield the leaves of a batch with their paths, in the order of :func:`map_leaves`.
 
-    In the order in which :func:`map_leaves` meets them.
+    Objects that are neither leaf nor container are yielded too.
     """
     parts = None if is_leaf(value) else _parts(value)
     if parts is None:
@@ -120,14 +129,14 @@ def leaves_of(value: Any, is_leaf: Callable[[Any], bool], path: str = "") -> Ite
 
 
 def copied_but_tensors(batch: Any, kept: frozenset[str]) -> Any:
-    """Copy a batch, with all that its containers and objects hold, but leave the tensors that :func:`map_leaves` finds.
+    """Deep-copy a batch, but not the tensors that :func:`map_leaves` finds.
 
     Args:
-        batch: of the host.
+        batch: in host memory.
         kept: paths of parts that are copied with their tensors.
 
     Raises:
-        Exception: what ``copy.deepcopy`` raises for an object that it does not take.
+        Exception: what ``copy.deepcopy`` raises for an object that it cannot copy.
     """
     found: list[Tensor] = []
     place = Tensor()
@@ -138,14 +147,14 @@ def copied_but_tensors(batch: Any, kept: frozenset[str]) -> Any:
         found.append(leaf)
         return place
 
-    # Apart, since an attribute of a container may be one of these tensors too.
+    # In a second pass, since an attribute of a container may be one of these tensors too.
     rest = map_leaves(batch, take, kept)
     try:
-        rest = copy.deepcopy(rest, {id(place): place})  # which counts as copied
+        rest = copy.deepcopy(rest, {id(place): place})  # it is not copied
     except Exception as error:
         error.add_note(
-            "while what stays on the host was copied out of a batch whose memory is used again; return tensors, or "
-            "objects that copy.deepcopy takes"
+            "while copying the parts of a batch that stay on the host, whose memory is used again; return tensors, or "
+            "objects that copy.deepcopy can copy"
         )
         raise
     leaves = iter(found)
@@ -173,6 +182,3 @@ def _sequence_of(value: Sequence[Any], parts: list[Any]) -> Any:
         return type(value)(parts)  # type: ignore[call-arg]
     except TypeError:
         return parts
-
-
-__all__ = ["Key", "copied_but_tensors", "leaves_of", "map_leaves", "moves", "paths_of", "tensors_at", "tensors_in"]

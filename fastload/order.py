@@ -1,9 +1,7 @@
-"""The order of an epoch, as a function of (epoch, position): any part of it at once, most of them without a list.
+"""The order of an epoch as a function of (epoch, position). Most orders need no list of indices.
 
-In: an epoch, and positions in its global order. Out: the dataset indices that stand there. Who takes which positions
-is not known here; see shard.py.
-
-Pure: arrays of integers in and out. What an order has worked out for an epoch it keeps until it is asked for another.
+In: an epoch, and positions in its global order. Out: the dataset indices at these positions. Which rank loads which
+positions is decided in shard.py. Pure, but for a cache of the last two epochs.
 """
 
 from __future__ import annotations
@@ -27,7 +25,7 @@ Indices: TypeAlias = npt.NDArray[np.int64]
 _Words: TypeAlias = npt.NDArray[np.uint64]
 _T = TypeVar("_T")
 
-# What is told apart within the ORDER domain. The numbers are part of the key: never renumber.
+# Purposes within the ORDER domain. The numbers are part of the key: never renumber.
 _PERMUTATION, _DRAWS, _BATCHES, _ROWS = range(4)
 
 
@@ -35,34 +33,34 @@ class Order(Protocol):
     """The global order of every epoch."""
 
     length: int
-    """Positions of an epoch."""
+    """Number of positions of an epoch."""
     name: str
-    """What enters the state, so that another order is told apart: its kind and arguments, without the seed."""
+    """The kind of order and its arguments, without the seed. It is part of the state, to detect another order."""
     once: bool
-    """Whether an index comes at most once in an epoch, so that it names a sample there."""
+    """An index occurs at most once in an epoch, so it can be the id of a sample."""
 
     def at(self, epoch: int, positions: Indices) -> Indices:
         """Return the dataset indices at these positions (int64, 0..length-1, in any order)."""
 
 
-class _Remembering(Generic[_T]):
-    """Remembers what was worked out last, and the one before: two epochs may be under way at once."""
+class _Cached(Generic[_T]):
+    """Caches the last two values, since two epochs may be loaded at once."""
 
-    _kept: list[tuple[Any, _T]] = []
+    _cache: list[tuple[Any, _T]] = []
 
-    def _of(self, what: Any) -> _T:
-        for key, value in self._kept:
-            if key == what:
+    def _of(self, key: Any) -> _T:
+        for known, value in self._cache:
+            if known == key:
                 return value
-        value = self._work_out(what)
-        self._kept = [*self._kept[-1:], (what, value)]
+        value = self._compute(key)
+        self._cache = [*self._cache[-1:], (key, value)]
         return value
 
-    def _work_out(self, what: Any) -> _T:
+    def _compute(self, key: Any) -> _T:
         raise NotImplementedError
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "_kept"}
+        return {name: value for name, value in vars(self).items() if name != "_cache"}
 
 
 class Sequential:
@@ -84,8 +82,8 @@ class Sequential:
         return positions
 
 
-class Keyed(_Remembering["Permutation"]):
-    """A permutation that needs no memory: 1e9 samples cost what a thousand do.
+class Keyed(_Cached["Permutation"]):
+    """A permutation that is computed at each position: it needs no memory, however many samples there are.
 
     Args:
         length: samples.
@@ -99,16 +97,16 @@ class Keyed(_Remembering["Permutation"]):
         self.length = length
         self._seed = seed
 
-    def _work_out(self, epoch: int) -> Permutation:
+    def _compute(self, epoch: int) -> Permutation:
         return Permutation(self.length, _key(self._seed, epoch, _PERMUTATION))
 
     def at(self, epoch: int, positions: Indices) -> Indices:
-        """See :class:`Order`."""
+        """Return the dataset indices at these positions."""
         return self._of(epoch).at(positions)
 
 
-class Blocks(_Remembering["Permutation"]):
-    """Blocks of neighbours in random order, each read from its beginning to its end: for slow storage.
+class Blocks(_Cached["Permutation"]):
+    """Blocks of consecutive samples, in random order, for slow storage.
 
     Args:
         length: samples.
@@ -125,22 +123,22 @@ class Blocks(_Remembering["Permutation"]):
         self._size = block_size
         self._num_blocks = -(-length // block_size)
 
-    def _work_out(self, epoch: int) -> Permutation:
+    def _compute(self, epoch: int) -> Permutation:
         return Permutation(self._num_blocks, _key(self._seed, epoch, _PERMUTATION))
 
     def at(self, epoch: int, positions: Indices) -> Indices:
-        """See :class:`Order`."""
+        """Return the dataset indices at these positions."""
         permutation = self._of(epoch)
-        # The short block is the dataset's last; those that come after it stand earlier by what it lacks.
-        lacks = self._num_blocks * self._size - self.length
-        short_place = int(permutation.position_of(np.array([self._num_blocks - 1]))[0])
-        behind = positions >= (short_place + 1) * self._size - lacks
-        shifted = np.where(behind, positions + lacks, positions)
-        found: Indices = permutation.at(shifted // self._size) * self._size + shifted % self._size
-        return found
+        # The dataset's last block may be short; the blocks that follow it in the order begin earlier by the difference.
+        missing = self._num_blocks * self._size - self.length
+        place = int(permutation.position_of(np.array([self._num_blocks - 1]))[0])
+        follows = positions >= (place + 1) * self._size - missing
+        shifted = np.where(follows, positions + missing, positions)
+        indices: Indices = permutation.at(shifted // self._size) * self._size + shifted % self._size
+        return indices
 
 
-class AsTorch(_Remembering[Indices]):
+class AsTorch(_Cached[Indices]):
     """The order of torch's ``DistributedSampler``, and of a ``RandomSampler`` whose generator had that seed.
 
     Args:
@@ -157,27 +155,27 @@ class AsTorch(_Remembering[Indices]):
         self.length = length
         self._seed = seed
 
-    def _work_out(self, epoch: int) -> Indices:
+    def _compute(self, epoch: int) -> Indices:
         generator = torch.Generator()
         generator.manual_seed(self._seed + epoch)
         order: Indices = torch.randperm(self.length, generator=generator, device="cpu").numpy()
         return order
 
     def at(self, epoch: int, positions: Indices) -> Indices:
-        """See :class:`Order`."""
+        """Return the dataset indices at these positions."""
         return self._of(epoch)[positions]
 
 
 class Weighted:
-    """Draws with replacement, by weight; each depends on its position alone.
+    """Draws with replacement, by weight; each draw depends only on its position.
 
     Args:
         weights: one for each sample of the dataset; not negative, finite, not all 0.
-        num_draws: positions of an epoch.
+        num_draws: number of positions of an epoch.
         seed: any integer that fits 128 bits, signed.
 
     Raises:
-        ConfigError: the weights are something else.
+        ConfigError: the weights are not such numbers.
 
     Memory: 8 bytes a sample.
     """
@@ -198,32 +196,33 @@ class Weighted:
         self._seed = seed
 
     def at(self, epoch: int, positions: Indices) -> Indices:
-        """See :class:`Order`."""
+        """Return the dataset indices at these positions."""
         drawn = sample_units(_key(self._seed, epoch, _DRAWS), positions, 0, 1)[:, 0] * self._ends[-1]
-        # Rounding up to the very end must not reach a weight of 0 there.
-        found: Indices = np.minimum(np.searchsorted(self._ends, drawn, side="right"), self._last).astype(np.int64)
-        return found
+        # A draw that is rounded up to the end must not select a weight of 0 there.
+        indices: Indices = np.minimum(np.searchsorted(self._ends, drawn, side="right"), self._last).astype(np.int64)
+        return indices
 
     def possible(self) -> Indices:
-        """Return the indices that may be drawn: those whose weight is not 0."""
-        found: Indices = np.flatnonzero(np.diff(self._ends, prepend=0.0)).astype(np.int64)
-        return found
+        """Return the indices that can be drawn: those whose weight is not 0."""
+        indices: Indices = np.flatnonzero(np.diff(self._ends, prepend=0.0)).astype(np.int64)
+        return indices
 
 
-class Buckets(_Remembering[Indices]):
+class Buckets(_Cached[Indices]):
     """Batches of samples of similar length, in random order, every sample once.
 
-    The samples are taken in the order of :class:`Keyed` (or the dataset's own), sorted by length within windows of
-    many batches, and cut into batches, which are shuffled within their window; the rows of a batch are shuffled too,
-    so that no rank always gets its longest. What does not fill a batch at the end is taken as it comes, so that a tail
-    which drops it does not always drop the longest.
+    The samples, in the order of :class:`Keyed` (or the dataset's own), are sorted by length within windows of many
+    batches and cut into batches, which are shuffled within their window. The rows of a batch are shuffled too, so that
+    no rank always gets the longest. The samples at the end that do not fill a batch are not sorted, so that
+    ``tail="drop"`` does not always drop the longest.
 
     Args:
         lengths: one for each sample of the dataset.
         seed: any integer that fits 128 bits, signed.
-        batch_size: of the global batch.
-        window: batches that are sorted together: more are more alike, fewer are more random.
-        shuffle: False: the samples are taken in the dataset's order, and only sorted within the windows.
+        batch_size: samples of the global batch.
+        window: number of batches that are sorted together: with more, lengths are more similar; with fewer, the order
+            is more random.
+        shuffle: False: the dataset's order, only sorted within the windows.
 
     Memory: 8 bytes a sample, and a window.
     """
@@ -250,17 +249,17 @@ class Buckets(_Remembering[Indices]):
         self._full = self.length // batch_size * batch_size
 
     def at(self, epoch: int, positions: Indices) -> Indices:
-        """See :class:`Order`."""
-        found = self._base.at(epoch, positions).copy()
-        whole = positions < self._full
+        """Return the dataset indices at these positions."""
+        indices = self._base.at(epoch, positions).copy()
+        in_full_batch = positions < self._full
         windows = positions // self._window_size
-        for window in np.unique(windows[whole]).tolist():
-            inside = whole & (windows == window)
-            found[inside] = self._of((epoch, window))[positions[inside] - window * self._window_size]
-        return found
+        for window in np.unique(windows[in_full_batch]).tolist():
+            inside = in_full_batch & (windows == window)
+            indices[inside] = self._of((epoch, window))[positions[inside] - window * self._window_size]
+        return indices
 
-    def _work_out(self, place: tuple[int, int]) -> Indices:
-        epoch, window = place
+    def _compute(self, key: tuple[int, int]) -> Indices:
+        epoch, window = key
         positions = np.arange(window * self._window_size, min((window + 1) * self._window_size, self._full))
         indices = self._base.at(epoch, positions)
         indices = indices[np.argsort(self._lengths[indices], kind="stable")].reshape(-1, self._batch_size)
@@ -274,15 +273,15 @@ class Buckets(_Remembering[Indices]):
 class Permutation:
     """A keyed bijection of 0..length-1.
 
-    A Feistel network over the smallest power of two that holds all, walked until it falls inside (cycle-walking: Black
-    and Rogaway, "Ciphers with arbitrary finite domains", 2002). Its values depend on the key alone, so they are the
-    same on every machine and for every version of NumPy.
+    A Feistel network over the next power of two, repeated until the value is below ``length`` (cycle walking: Black and
+    Rogaway, "Ciphers with arbitrary finite domains", 2002). The values depend only on the key, so they are the same on
+    every machine and for every version of NumPy.
 
     Args:
-        length: how many there are; 1 to 2**62.
+        length: number of elements; 1 to 2**62.
         key: any bytes.
 
-    Cost: 10 to 36 ns an index with the native library, a third of that above 65,536 of them; without it 25 to 65 ns in
+    Cost: 10 to 36 ns an index with the native library, a third of that above 65,536 indices; without it 25 to 65 ns in
     large arrays, 0.05 ms for a single one.
     """
 
@@ -295,13 +294,13 @@ class Permutation:
         self._low_bits = np.uint64(bits // 2)
         self._low = np.uint64((1 << (bits // 2)) - 1)
         self._high = np.uint64((1 << (bits - bits // 2)) - 1)
-        # Narrow halves mix slowly: eight rounds over five elements favour some orders by a quarter, sixteen do not.
+        # Narrow halves mix slowly: of five elements, eight rounds favour some orders by a quarter, sixteen do not.
         rounds = 24 if bits <= 16 else 8
         words = hashlib.shake_256(key).digest(8 * rounds)
         self._round_keys = np.frombuffer(words, dtype="<u8").astype(np.uint64)
 
     def at(self, positions: Indices) -> Indices:
-        """Return what stands at these positions (int64, any shape, all in 0..length-1).
+        """Return the values at these positions (int64, any shape, all in 0..length-1).
 
         Raises:
             ValueError: a position is outside.
@@ -309,7 +308,7 @@ class Permutation:
         return self._permuted(positions, backwards=False)
 
     def position_of(self, values: Indices) -> Indices:
-        """Return where these values stand: the inverse of :meth:`at`."""
+        """Return the positions of these values: the inverse of :meth:`at`."""
         return self._permuted(values, backwards=True)
 
     def _permuted(self, start: Indices, *, backwards: bool, level: int = len(native.LEVELS) - 1) -> Indices:
@@ -326,24 +325,22 @@ class Permutation:
         return values
 
     def by_numpy(self, start: Indices, *, backwards: bool) -> Indices:
-        """Return what :meth:`at` does, or, backwards, :meth:`position_of`: the reference."""
+        """Compute :meth:`at`, or with ``backwards`` :meth:`position_of`, by NumPy: the reference."""
         rounds = range(len(self._round_keys))
-        return self._walked(start, rounds[::-1] if backwards else rounds)
-
-    def _walked(self, start: Indices, rounds: range) -> Indices:
+        rounds = rounds[::-1] if backwards else rounds
         length = np.uint64(self.length)
-        found = self._passed(start.astype(np.uint64).ravel(), rounds)
-        outside = np.flatnonzero(found >= length)
+        values = self._apply(start.astype(np.uint64).ravel(), rounds)
+        outside = np.flatnonzero(values >= length)
         while outside.size:
-            again = self._passed(found[outside], rounds)
-            found[outside] = again
+            again = self._apply(values[outside], rounds)
+            values[outside] = again
             outside = outside[again >= length]
-        return found.astype(np.int64).reshape(start.shape)
+        return values.astype(np.int64).reshape(start.shape)
 
-    def _passed(self, words: _Words, rounds: range) -> _Words:
+    def _apply(self, words: _Words, rounds: range) -> _Words:
         low, high = words & self._low, words >> self._low_bits
         for i in rounds:
-            # In turn, each half is changed by a hash of the other; so the inverse is the same steps backwards.
+            # A hash of one half changes the other, alternately. The inverse is the same rounds backwards.
             if i % 2:
                 low ^= _mixed(high, self._round_keys[i]) & self._low
             else:
@@ -362,14 +359,14 @@ def _native() -> Any:
     return native.function("fastload_permute", None, pointer, number, ctypes.c_uint64, *halves, pointer, *flags)
 
 
-# Odd numbers whose multiples spread over the upper bits: 2**64 divided by the golden ratio, and a random one.
+# Odd numbers that spread bits upwards: 2**64 divided by the golden ratio, and a random one.
 _FIRST_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 _SECOND_MULTIPLIER = np.uint64(0xA24BAED4963EE407)
 _HALF = np.uint64(32)
 
 
 def _mixed(words: _Words, key: np.uint64) -> _Words:
-    """Hash words; the 32 bits of the result that are used depend on all bits of word and key."""
+    """Hash words; the lower 32 bits of the result depend on all bits of word and key."""
     mixed = words ^ key
     mixed *= _FIRST_MULTIPLIER
     mixed ^= mixed >> _HALF
@@ -379,7 +376,7 @@ def _mixed(words: _Words, key: np.uint64) -> _Words:
 
 
 def _argsort_of_words(key: bytes, ids: Indices, shape: tuple[int, ...] | None = None) -> Indices:
-    """Return the order that random words of these ids sort into, along the last axis of ``shape``."""
+    """Sort random words of these ids, along the last axis of ``shape``; return the indices, as ``np.argsort``."""
     words = sample_words(key, ids, 0, 2).astype(np.uint64)
     values = words[:, 0] << _HALF | words[:, 1]
     return np.argsort(values.reshape(shape or (-1,)), axis=-1, kind="stable")
@@ -395,7 +392,7 @@ def _float64(name: str, values: Any) -> npt.NDArray[np.float64]:
     try:
         return np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        raise ConfigError(f"{name} must be one number for each sample: {error}") from error
+        raise ConfigError(f"{name} must be one number for each sample, got {type(values).__name__}: {error}") from error
 
 
 def _digest(values: npt.NDArray[Any]) -> str:

@@ -1,12 +1,12 @@
 """Random words as a function of (key, id, purpose): Philox4x32-10, vectorised.
 
-In: the key of an epoch and the ids of samples. Out: words for each of them, whoever asks, in whatever batch, on
-whatever machine. For parameters of batched transforms and for draws by position; one call serves a whole batch, where a
-generator for each sample would cost 6 µs each.
+In: the key of an epoch and the ids of samples. Out: words for each sample, the same in any batch and on any machine.
+For the parameters of batched transforms and for draws by position. One call serves a batch; a generator for each sample
+would cost 6 µs each.
 
-The algorithm is that of Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (2011), the one that cuRAND and
-Triton have, so a device can draw the same words. NumPy's way is the reference; the native library draws the same words
-where it is there. Pure.
+The algorithm is that of Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (2011). cuRAND and Triton have it
+too, so a device can draw the same words. The NumPy implementation is the reference; the native library, if available,
+draws the same words. Pure.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _KEY_STEPS = 0x9E3779B9, 0xBB67AE85
 _LOW = np.uint64(0xFFFFFFFF)
 _SHIFT = np.uint64(32)
 
-# A native level: the highest that the processor has.
+# The native level: the highest that the processor has.
 _BEST = len(native.LEVELS) - 1
 
 
@@ -44,8 +44,8 @@ def philox4x32(counters: npt.NDArray[np.integer], key: tuple[int, int]) -> Words
     Cost: 0.1 ms for 1,000 counters.
     """
     a, b, c, d = np.moveaxis(np.asarray(counters).astype(np.uint64), -1, 0)
-    for turn in range(10):
-        first, second = ((word + turn * step) & 0xFFFFFFFF for word, step in zip(key, _KEY_STEPS, strict=True))
+    for number in range(10):
+        first, second = ((word + number * step) & 0xFFFFFFFF for word, step in zip(key, _KEY_STEPS, strict=True))
         low_product, high_product = a * _MULTIPLIERS[0], c * _MULTIPLIERS[1]
         a = (high_product >> _SHIFT) ^ b ^ np.uint64(first)
         c = (low_product >> _SHIFT) ^ d ^ np.uint64(second)
@@ -65,12 +65,12 @@ def sample_words(
     """Return random words for each sample.
 
     Args:
-        key: at least 8 bytes, the epoch's, of one domain.
+        key: at least 8 bytes: the key of an epoch and a domain.
         ids: [N], int64: the samples.
         purpose: keeps the draws of different transforms apart, so that adding one does not shift the others; 0 to
             2**32 - 1.
         num_words: for each sample; at least 1.
-        first_block: the words before this block of four were given out already; up to 4096 blocks a sample.
+        first_block: number of blocks of four words to skip; a sample has 4096 blocks.
         repeats: [N], below 2**20: which occurrence of the sample this is, or which image of it.
 
     Returns:
@@ -82,11 +82,10 @@ def sample_words(
     Cost: 5 µs a call and 4 ns a block with the native library; without it 70 µs and 40 to 100 ns.
     """
     _check_blocks(first_block, num_words)
-    draw = _native()
-    if draw is None:
+    if _native() is None:
         return reference_words(key, ids, purpose, num_words, first_block=first_block, repeats=repeats)
     words = np.empty((len(ids), num_words), dtype=np.uint32)
-    _draw(draw, key, ids, purpose, num_words, first_block, repeats, words.ctypes.data, None)
+    _draw_natively(words, key, ids, purpose, first_block, repeats)
     return words
 
 
@@ -101,18 +100,17 @@ def sample_units(
 ) -> npt.NDArray[np.float64]:
     """Return uniform numbers in [0, 1) for each sample: :func:`to_unit` of ``2 * num_units`` words.
 
-    Args: as :func:`sample_words`.
+    Args, errors: those of :func:`sample_words`.
 
     Returns:
         [N, num_units], float64. The first numbers do not depend on ``num_units``.
     """
     _check_blocks(first_block, 2 * num_units)
-    draw = _native()
-    if draw is None:
+    if _native() is None:
         words = reference_words(key, ids, purpose, 2 * num_units, first_block=first_block, repeats=repeats)
         return to_unit(words[:, 0::2], words[:, 1::2])
     units = np.empty((len(ids), num_units), dtype=np.float64)
-    _draw(draw, key, ids, purpose, 2 * num_units, first_block, repeats, None, units.ctypes.data)
+    _draw_natively(units, key, ids, purpose, first_block, repeats)
     return units
 
 
@@ -125,7 +123,7 @@ def reference_words(
     first_block: int = 0,
     repeats: npt.NDArray[np.integer] | None = None,
 ) -> Words:
-    """Return what :func:`sample_words` does, by NumPy."""
+    """Return the same as :func:`sample_words`, computed by NumPy."""
     num_blocks = -(-num_words // 4)
     counters = np.empty((len(ids), num_blocks, 4), dtype=np.uint64)
     counters[..., 0] = np.arange(first_block, first_block + num_blocks, dtype=np.uint64)
@@ -140,7 +138,7 @@ def reference_words(
 
 
 def to_unit(high: Words, low: Words) -> npt.NDArray[np.float64]:
-    """Return uniform numbers in [0, 1) with all 53 bits that a float64 has, from two words each."""
+    """Return uniform numbers in [0, 1) with all 53 bits of a float64, from two words each."""
     bits = (high.astype(np.uint64) >> np.uint64(5) << np.uint64(26)) | (low.astype(np.uint64) >> np.uint64(6))
     return bits.astype(np.float64) * 2.0**-53
 
@@ -163,20 +161,22 @@ def _native() -> Any:
     return native.function("fastload_philox", None, *arguments)
 
 
-def _draw(
-    draw: Any,
+def _draw_natively(
+    out: npt.NDArray[Any],
     key: bytes,
     ids: npt.NDArray[np.int64],
     purpose: int,
-    num_words: int,
     first_block: int,
     repeats: npt.NDArray[np.integer] | None,
-    words: int | None,
-    units: int | None,
 ) -> None:
+    """Fill [N, words] of uint32, or [N, units] of float64."""
     ids = np.ascontiguousarray(ids, dtype=np.int64)
-    turns = None
+    occurrences = None
     if repeats is not None:
         repeats = np.ascontiguousarray(np.broadcast_to(repeats, ids.shape), dtype=np.int64)
-        turns = repeats.ctypes.data
-    draw(ids.ctypes.data, turns, len(ids), *_words_of(key), purpose, first_block, num_words, words, units, _BEST)
+        occurrences = repeats.ctypes.data
+    is_unit = out.dtype == np.float64
+    num_words = out.shape[1] * (2 if is_unit else 1)
+    pointers = (None, out.ctypes.data) if is_unit else (out.ctypes.data, None)
+    arguments = len(ids), *_words_of(key), purpose, first_block, num_words, *pointers, _BEST
+    _native()(ids.ctypes.data, occurrences, *arguments)

@@ -1,9 +1,8 @@
-"""What a dataset is made of: a walk over the objects that it holds.
+"""Find objects that a dataset holds, and copy the dataset with others in their places.
 
-In: an object. Out: those of the objects reachable from it that are asked for, each with the way to it; and a copy of
-the object in which some of them are others. Only what may lead to a transform is followed: attributes, containers,
-bound methods, ``functools.partial``, closures, and the globals that functions of the user's name. The walk ends after
-20,000 objects, and looks at the first 100 items of a long container: what has more of a kind is data.
+In: an object and a condition. Out: the objects reachable from it that meet the condition, each with its path. Followed
+are attributes, containers, bound methods, ``functools.partial``, closures, and the globals that the user's functions
+name. The search ends after 20,000 objects, and looks at the first 100 items of a container: longer ones hold data.
 """
 
 from __future__ import annotations
@@ -20,11 +19,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from .nesting import attributes_of
+
 _MAX_OBJECTS = 20_000
 _MAX_ITEMS = 100
 _LEAVES = (str, bytes, bytearray, int, float, complex, type(None), np.ndarray, torch.Tensor, types.ModuleType, type)
 _CONTAINERS = (list, tuple, dict, set, frozenset, deque)
-# Their code names nothing of the user's.
+# Their code does not refer to the user's objects.
 _LIBRARIES = sys.stdlib_module_names | {"albumentations", "cv2", "fastload", "numpy", "PIL", "torch", "torchvision"}
 
 ATTRIBUTE, ITEM, OWNER, CELL, DEFAULT, CODE = range(6)
@@ -34,35 +35,36 @@ class Step(NamedTuple):
     """From an object to one that it holds."""
 
     kind: int
-    """``ATTRIBUTE`` by name, ``ITEM`` by key or place, ``OWNER`` of a bound method, ``CELL`` of a function's closure
-    or ``DEFAULT`` of its arguments by place, or ``CODE``: what all share who call a function, as globals and methods.
+    """``ATTRIBUTE``, ``ITEM``, ``OWNER`` of a bound method, ``CELL`` of a function's closure, ``DEFAULT`` of its
+    arguments, or ``CODE``: a global variable or a method, which all copies of an object share.
     """
     key: Any
+    """An attribute's name, an item's key, or an index."""
 
 
 class Found(NamedTuple):
-    """One of the objects that were asked for."""
+    """An object that was searched for."""
 
     thing: Any
     steps: tuple[Step, ...]
-    """The way to it."""
+    """The path to it."""
 
     @property
     def shared(self) -> bool:
-        """Whether the way leads through globals or a class, so that no copy can have its own."""
+        """The path leads through a global variable or a class, so copies of the root share the object."""
         return any(step.kind == CODE for step in self.steps)
 
 
 def find(root: object, wanted: Callable[[Any], bool], *, inside: bool) -> list[Found]:
-    """Return the objects for which ``wanted`` is true, nearest first; one that several objects hold comes for each.
+    """Return the objects for which ``wanted`` is true, nearest first, once for each object that holds them.
 
     Args:
         root: where to begin.
-        wanted: whether an object is asked for.
-        inside: whether to look inside of those too.
+        wanted: the condition.
+        inside: search inside of the found objects too.
     """
     found = []
-    seen: dict[int, object] = {id(root): root}  # alive, so that no id is given anew
+    seen: dict[int, object] = {id(root): root}  # kept alive, so that no id is used twice
     waiting: deque[Found] = deque([Found(root, ())])
     while waiting:
         here = waiting.popleft()
@@ -74,13 +76,13 @@ def find(root: object, wanted: Callable[[Any], bool], *, inside: bool) -> list[F
         for step, thing in _held_by(here.thing):
             if isinstance(thing, _LEAVES):
                 continue
-            way = Found(thing, (*here.steps, step))
+            there = Found(thing, (*here.steps, step))
             if id(thing) in seen:
                 if wanted(thing):
-                    found.append(way)
+                    found.append(there)
             elif len(seen) < _MAX_OBJECTS:
                 seen[id(thing)] = thing
-                waiting.append(way)
+                waiting.append(there)
     return found
 
 
@@ -101,7 +103,7 @@ def _held_by(holder: Any) -> Iterator[tuple[Step, Any]]:
         yield Step(ATTRIBUTE, "func"), holder.func
         yield Step(ATTRIBUTE, "args"), holder.args
         yield Step(ATTRIBUTE, "keywords"), holder.keywords
-    for name, value in _attributes(holder):
+    for name, value in attributes_of(holder):
         yield Step(ATTRIBUTE, name), value
     if not _is_of_a_library(type(holder)):
         for kind in type(holder).__mro__:
@@ -110,27 +112,11 @@ def _held_by(holder: Any) -> Iterator[tuple[Step, Any]]:
                 yield from ((Step(CODE, None), function) for function in functions)
 
 
-def _attributes(holder: Any) -> Iterator[tuple[str, Any]]:
-    try:
-        yield from list(object.__getattribute__(holder, "__dict__").items())
-    except AttributeError:
-        pass
-    for kind in type(holder).__mro__:
-        slots = vars(kind).get("__slots__", ())
-        for name in (slots,) if isinstance(slots, str) else slots:
-            try:
-                yield name, object.__getattribute__(holder, name)
-            except AttributeError:
-                pass
-
-
 def _named_by(function: types.FunctionType) -> Iterator[tuple[Step, Any]]:
-    """Yield what a function's code may reach without its arguments."""
+    """Yield the objects that a function can use besides its arguments."""
     for place, cell in enumerate(function.__closure__ or ()):
-        try:
+        if cell != types.CellType():  # not empty
             yield Step(CELL, place), cell.cell_contents
-        except ValueError:  # not filled yet
-            pass
     yield from ((Step(DEFAULT, place), value) for place, value in enumerate(function.__defaults__ or ()))
     if _is_of_a_library(function):
         return
@@ -148,13 +134,13 @@ def _is_of_a_library(thing: Any) -> bool:
 
 
 def with_others(root: Any, others: list[tuple[Found, object]]) -> Any:
-    """Return a copy of ``root`` in which other objects are in the places of those found.
+    """Return a copy of ``root`` in which other objects take the places of those found.
 
-    What lies on the way to them is copied, one level each; all the rest is shared. The copies are made without the
-    classes' own hooks for copying, which are for pickling too, and may leave out what cannot be pickled.
+    The objects on the paths are copied, one level each; all others are shared. The copies are made without the classes'
+    own hooks for copying, which serve pickling too and may leave out what cannot be pickled.
 
     Raises:
-        TypeError: something on the way cannot be copied.
+        TypeError: an object on a path cannot be copied.
     """
     made: dict[int, Any] = {}
     for found, other in others:
@@ -231,10 +217,7 @@ def _function_with(
 
 
 def _holds(cell: types.CellType, thing: object) -> bool:
-    try:
-        return cell.cell_contents is thing
-    except ValueError:  # not filled yet
-        return False
+    return cell != types.CellType() and cell.cell_contents is thing  # an empty cell has no contents
 
 
 def _shallow(thing: Any) -> Any:
@@ -243,9 +226,6 @@ def _shallow(thing: Any) -> Any:
     if isinstance(thing, (*_CONTAINERS, types.MethodType, functools.partial)):
         return copy.copy(thing)
     new = object.__new__(type(thing))
-    for name, value in _attributes(thing):
+    for name, value in attributes_of(thing):
         object.__setattr__(new, name, value)
     return new
-
-
-__all__ = ["CODE", "Found", "Step", "find", "with_others"]

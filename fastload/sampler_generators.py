@@ -1,8 +1,8 @@
-"""The generators that an order comes from, where the sampler is not ours: their states, and back.
+"""Save and restore the generators that determine the order of a sampler that is not fastload's.
 
-In: a loader. Out: a flat dict of states: a uint8 tensor for a generator of torch's, else JSON. Looked for are the
-loader's own generator, those that its samplers hold, directly or inside of what they hold, and the global ones where a
-sampler may draw from them. A sampler of torch's draws from torch's alone, and only if it was given no generator.
+In: a loader. Out: a flat dict of states: a uint8 tensor for a generator of torch's, JSON for others. Found are the
+loader's own generator, those that its samplers hold in their attributes, at any depth, and the global ones if a sampler
+may draw from them. A sampler of torch's draws only from torch's global generator, and only if it has no own.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from torch.utils.data import DistributedSampler as TorchDistributedSampler
 
 from .epochs import samplers_of
 from .errors import StateError
+from .nesting import attributes_of
 from .sampling import DistributedBatchSampler, DistributedSampler, KeyedSampler
 
 _MAX_DEPTH = 4
@@ -31,7 +32,7 @@ _LEAVES = (str, bytes, int, float, complex, type(None), type, np.ndarray, torch.
 
 _KINDS = (torch.Generator, random.Random, np.random.Generator, np.random.RandomState)
 
-# Their order is a function of their attributes, or of the sampler inside of them.
+# Their order is a function of their attributes, or of the sampler in them.
 _DRAWING_NOTHING = (
     SequentialSampler,
     TorchDistributedSampler,
@@ -43,78 +44,81 @@ _DRAWING_NOTHING = (
 
 
 def generator_states(loader: Any) -> dict[str, Any]:
-    """Return the states of all generators that may make the order of a loader whose sampler is not ours."""
-    return {name: _state_of(generator) for name, generator in (_owned(loader) | _drawn_from(loader)).items()}
+    """Return the states of all generators that may determine the order of a loader."""
+    return _states_of(_owned(loader) | _global(loader))
 
 
 def check_generator_states(loader: Any, states: dict[str, Any]) -> None:
-    """Check states that were loaded; no generator is touched.
+    """Check loaded states; the generators are not changed.
 
     Raises:
-        StateError: one of them is not the state of a generator of that kind.
+        StateError: one of them is not the state of a generator of that class.
     """
-    for name, generator in (_owned(loader) | _drawn_from(loader)).items():
+    for name, generator in (_owned(loader) | _global(loader)).items():
         try:
-            _set_state(_like(generator), states[name])
+            _set_state(_new_like(generator), states[name])
         except Exception as error:
             raise StateError(
-                f"generator.{name} is not the state of a generator of {type(generator).__name__}'s kind, got "
-                f"{states[name]!r:.80}: {error}"
+                f"generator.{name} must be the state of a {type(generator).__name__}, got {states[name]!r:.80}: {error}"
             ) from None
 
 
 @contextmanager
 def generators_at(loader: Any, states: dict[str, Any], *, leave_equal: bool = False) -> Iterator[None]:
-    """Set the generators that make a loader's order to recorded states.
+    """Set the generators that determine a loader's order to saved states.
 
-    Afterwards the global ones get their own state back: they are the user's. A loader's or sampler's own generator goes
-    on from where it has come, as it did when the state was recorded.
+    At the end the global ones get their previous states back, since they are the user's. The loader's and samplers' own
+    ones keep the states that they have then, as they did when the states were saved.
 
     Args:
         loader: the loader.
-        states: the recorded ones.
-        leave_equal: if the global ones are in these states already, they go on too.
+        states: the saved ones.
+        leave_equal: if the global ones are in these states already, they keep theirs too.
     """
-    shared = _drawn_from(loader)
-    before = {name: _state_of(generator) for name, generator in shared.items()}
-    leaves = leave_equal and _same(before, states)
+    shared = _global(loader)
+    before = _states_of(shared)
+    restores = not (leave_equal and _equal(before, states))
     try:
-        for name, generator in (_owned(loader) | shared).items():
-            if name in states:
-                _set_state(generator, states[name])
+        _set_states(_owned(loader) | shared, states)
         yield
     finally:
-        for name, generator in shared.items():
-            if not leaves:
-                _set_state(generator, before[name])
+        if restores:
+            _set_states(shared, before)
 
 
 @contextmanager
 def generators_kept(loader: Any) -> Iterator[None]:
-    """Give all generators that make a loader's order their states back at the end."""
-    all_of_them = _owned(loader) | _drawn_from(loader)
-    before = {name: _state_of(generator) for name, generator in all_of_them.items()}
+    """Restore all generators that determine a loader's order at the end."""
+    generators = _owned(loader) | _global(loader)
+    before = _states_of(generators)
     try:
         yield
     finally:
-        for name, generator in all_of_them.items():
-            _set_state(generator, before[name])
+        _set_states(generators, before)
 
 
 def set_own_generators(loader: Any, states: dict[str, Any]) -> bool:
-    """Set the loader's and samplers' own generators to recorded states; return if the global ones are in theirs."""
-    for name, generator in _owned(loader).items():
-        if name in states:
-            _set_state(generator, states[name])
-    return _same({name: _state_of(generator) for name, generator in _drawn_from(loader).items()}, states)
+    """Set the loader's and samplers' own generators to saved states; return whether the global ones are in theirs."""
+    _set_states(_owned(loader), states)
+    return _equal(_states_of(_global(loader)), states)
 
 
 def names_not_made_yet(loader: Any) -> set[str]:
-    """Return the names that generators of the samplers would have which are to be made when they are first needed."""
+    """Return the names of the samplers' attributes that are None: a generator may be made there when it is needed."""
     return {path for path, value in _attributes(loader) if value is None}
 
 
-def _same(states: dict[str, Any], others: dict[str, Any]) -> bool:
+def _states_of(generators: dict[str, Any]) -> dict[str, Any]:
+    return {name: _state_of(generator) for name, generator in generators.items()}
+
+
+def _set_states(generators: dict[str, Any], states: dict[str, Any]) -> None:
+    for name, generator in generators.items():
+        if name in states:
+            _set_state(generator, states[name])
+
+
+def _equal(states: dict[str, Any], others: dict[str, Any]) -> bool:
     return all(
         name in others
         and (torch.equal(state, others[name]) if isinstance(state, torch.Tensor) else state == others[name])
@@ -136,9 +140,9 @@ def _owned(loader: Any) -> dict[str, Any]:
 
 
 def _attributes(loader: Any) -> Iterator[tuple[str, Any]]:
-    """Yield what the samplers hold, with the way to it: their attributes, and those of samplers inside of them.
+    """Yield the attributes of the samplers, and of what these hold, with their paths.
 
-    Looked into are containers and objects that may be samplers; not datasets, but for samplers that these hold.
+    Containers and other objects are entered. Of a dataset, only samplers are.
     """
     seen: set[int] = {id(loader.dataset)}
     waiting: deque[tuple[str, Any, int]] = deque()
@@ -152,8 +156,8 @@ def _attributes(loader: Any) -> Iterator[tuple[str, Any]]:
         seen.add(id(holder))
         for name, value in _held_by(holder):
             yield f"{path}.{name}", value
-            inside = not isinstance(value, _LEAVES) and not _is_generator(value)
-            if depth < _MAX_DEPTH and inside and (not isinstance(holder, Dataset) or isinstance(value, Sampler)):
+            enters = not isinstance(value, _LEAVES) and not _is_generator(value)
+            if depth < _MAX_DEPTH and enters and (not isinstance(holder, Dataset) or isinstance(value, Sampler)):
                 waiting.append((f"{path}.{name}", value, depth + 1))
 
 
@@ -162,13 +166,7 @@ def _held_by(holder: Any) -> list[tuple[Any, Any]]:
         return sorted(itertools.islice(holder.items(), _MAX_ITEMS), key=lambda item: str(item[0]))
     if isinstance(holder, (list, tuple)):
         return list(enumerate(holder[:_MAX_ITEMS]))
-    found = dict(getattr(holder, "__dict__", {}))
-    for kind in type(holder).__mro__:
-        slots = vars(kind).get("__slots__", ())
-        for name in (slots,) if isinstance(slots, str) else slots:
-            if hasattr(holder, name):
-                found[name] = getattr(holder, name)
-    return sorted(found.items())
+    return sorted(dict(attributes_of(holder)).items())
 
 
 def _is_generator(value: Any) -> bool:
@@ -177,7 +175,7 @@ def _is_generator(value: Any) -> bool:
     return isinstance(value, _KINDS) and not isinstance(value, random.SystemRandom)  # which has no state
 
 
-def _drawn_from(loader: Any) -> dict[str, Any]:
+def _global(loader: Any) -> dict[str, Any]:
     """Return the global generators that a sampler may draw from."""
     if isinstance(loader.dataset, IterableDataset):
         return {}
@@ -225,8 +223,8 @@ def _set_state(generator: Any, state: Any) -> None:
         generator.setstate((version, tuple(words), gauss))
 
 
-def _like(generator: Any) -> Any:
-    """Return another generator of the kind, to try a state on."""
+def _new_like(generator: Any) -> Any:
+    """Return a new generator of the same class, to try a state on."""
     if isinstance(generator, torch.Generator):
         return torch.Generator(generator.device)
     if isinstance(generator, np.random.Generator):

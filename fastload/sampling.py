@@ -1,6 +1,6 @@
-"""Samplers whose order is a function of (seed, epoch, position), whole or in the shares of ranks.
+"""Samplers whose order is a function of (seed, epoch, position), for one process or for one of many ranks.
 
-In: a dataset's length, a seed, a rank. Out: indices, from any place of any epoch on, without the ones before.
+In: a dataset's length, a seed, a rank. Out: indices from any position of any epoch, without computing those before it.
 """
 
 from __future__ import annotations
@@ -23,33 +23,42 @@ from .shard import Shard, Tail
 
 OrderName = Literal["keyed", "torch", "block"]
 
-# Indices that are worked out at once: few at first, since a step waits for them, many later.
+# Indices that are computed at once: few at first, since a step waits for them, then more.
 _FIRST_ROWS = 512
 _MOST_ROWS = 1 << 16
 
 
 def as_integer(value: Any) -> Any:
-    """Return a Python integer for what is one (NumPy's, a tensor of one element); anything else as it is."""
+    """Convert an integer of another type (NumPy's, a tensor of one element) to Python's; return others unchanged."""
     return value if isinstance(value, bool) or not hasattr(type(value), "__index__") else operator.index(value)
 
 
+def _is_integer(value: object, low: int, end: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and low <= value < end
+
+
 def check_epoch(epoch: Any) -> int:
-    """Return the epoch as a Python integer; raise :class:`ConfigError` unless it is one, not negative, of 63 bits."""
-    number = as_integer(epoch)
-    if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < 1 << 63:
-        raise ConfigError(f"epoch must be an integer of at least 0, got {epoch=}")
+    """Return the epoch as a Python integer; raise :class:`ConfigError` unless it is one from 0 to 2**63 - 1."""
+    number: int = as_integer(epoch)
+    if not _is_integer(number, 0, 1 << 63):
+        raise ConfigError(f"epoch must be an integer from 0 to 2**63 - 1, got {epoch=}")
     return number
 
 
 def check_seed(name: str, seed: object, *, bits: int = 128) -> None:
-    """Raise :class:`ConfigError` unless the seed is an integer of so many bits, signed."""
-    if isinstance(seed, bool) or not isinstance(seed, int) or not -(1 << (bits - 1)) <= seed < 1 << (bits - 1):
+    """Raise :class:`ConfigError` unless the seed is a signed integer of so many bits."""
+    if not _is_integer(seed, -(1 << (bits - 1)), 1 << (bits - 1)):
         raise ConfigError(f"{name} must be an integer of at most {bits} bits, signed, got {name}={seed!r}")
+
+
+def _check_count(name: str, value: object) -> None:
+    if not _is_integer(value, 1, 1 << 63):
+        raise ConfigError(f"{name} must be a positive integer, got {name}={value!r}")
 
 
 @dataclass(frozen=True)
 class EpochOrder:
-    """The rows that one rank is given: an order and a share of it."""
+    """The rows of one rank: an order and the rank's share of it."""
 
     order: Order
     shard: Shard
@@ -59,20 +68,20 @@ class EpochOrder:
         return itertools.chain.from_iterable(run.tolist() for run in self._runs(epoch))
 
     def batches(self, epoch: int, batch_size: int, drop_last: bool) -> Iterator[list[int]]:
-        """Yield the same, a batch at a time."""
+        """Yield the same in batches."""
         return (batch.tolist() for batch in self.arrays(epoch, batch_size, drop_last))
 
     def arrays(self, epoch: int, batch_size: int, drop_last: bool) -> Iterator[Indices]:
-        """Yield the same, as arrays: [B], int64."""
-        waiting = np.empty(0, dtype=np.int64)
+        """Yield the same in batches, as arrays: [B], int64."""
+        rest = np.empty(0, dtype=np.int64)
         for run in self._runs(epoch):
-            rows = np.concatenate([waiting, run]) if len(waiting) else run
-            whole = len(rows) // batch_size * batch_size
-            for row in range(0, whole, batch_size):
+            rows = np.concatenate([rest, run]) if len(rest) else run
+            end = len(rows) // batch_size * batch_size
+            for row in range(0, end, batch_size):
                 yield rows[row : row + batch_size]
-            waiting = rows[whole:]
-        if len(waiting) and not drop_last:
-            yield waiting
+            rest = rows[end:]
+        if len(rest) and not drop_last:
+            yield rest
 
     def _runs(self, epoch: int) -> Iterator[Indices]:
         row, size, num_rows = 0, _FIRST_ROWS, self.shard.num_rows
@@ -83,12 +92,12 @@ class EpochOrder:
             row, size = row + size, min(4 * size, _MOST_ROWS)
 
     def from_position(self, base: int) -> EpochOrder:
-        """Return what is left of an epoch when so many positions have been given out."""
+        """Return the rest of an epoch from a position on."""
         return EpochOrder(self.order, replace(self.shard, base=base))
 
 
 class KeyedSampler(Sampler[int]):
-    """All indices once, in an order given by a seed and the epoch. What ``DataLoader(seed=..., shuffle=True)`` uses.
+    """The sampler of ``DataLoader(seed=..., shuffle=True)``: all indices once, ordered by a seed and the epoch.
 
     Args:
         dataset: anything with a length.
@@ -108,12 +117,12 @@ class KeyedSampler(Sampler[int]):
 
     @property
     def epoch_order(self) -> EpochOrder:
-        """Order and share as they are now: the dataset may have grown."""
+        """Order and share for the dataset's current length."""
         length = len(self.dataset)
-        known = self.__dict__.get("_order")
-        if known is None or known.length != length:
-            known = self._order = Keyed(length, self.seed)
-        return EpochOrder(known, Shard(length=length))
+        order = self.__dict__.get("_order")
+        if order is None or order.length != length:
+            order = self._order = Keyed(length, self.seed)
+        return EpochOrder(order, Shard(length=length))
 
     def set_epoch(self, epoch: int) -> None:
         """Set the epoch of the next pass."""
@@ -130,24 +139,25 @@ class KeyedSampler(Sampler[int]):
 class DistributedSampler(TorchDistributedSampler[Any]):
     """torch's ``DistributedSampler`` with an order that needs no list, and a choice of tails.
 
-    Rank ``r`` of ``W`` is given the positions ``r``, ``r + W``, ``r + 2 W``, ... of the epoch's global order, as in
-    torch. In a :class:`fastload.DataLoader` the epoch advances by itself; ``set_epoch`` overrides it.
+    Rank ``r`` of ``W`` gets the positions ``r``, ``r + W``, ``r + 2 W``, ... of the epoch's global order, as in torch.
+    In a :class:`fastload.DataLoader` the epoch advances by itself; ``set_epoch`` overrides it.
 
     Args:
         dataset, num_replicas, rank, shuffle, drop_last: torch's.
         seed: any integer of up to 128 bits, signed (64 bits with ``order="torch"``); the same on all ranks.
-        order: with ``shuffle``: ``"keyed"``, a permutation worked out at each position, without memory; ``"torch"``,
-            torch's own order for this seed; ``"block"``, blocks of ``block_size`` neighbours in random order, for slow
-            storage.
-        tail: where the samples cannot be shared out evenly: ``"drop"`` leaves the rest out, ``"pad"`` repeats samples
-            from the order's beginning (:attr:`num_valid` rows are no repeats), ``"short"`` gives every sample exactly
-            once, to some ranks one less. None: torch's meaning of ``drop_last``, ``"drop"`` or ``"pad"``.
+        order: with ``shuffle``: ``"keyed"``, a permutation that is computed at each position, without memory;
+            ``"torch"``, torch's own order for this seed; ``"block"``, blocks of ``block_size`` consecutive samples in
+            random order, for slow storage.
+        tail: if the number of samples is not a multiple of the number of ranks, ``"drop"`` leaves the rest out,
+            ``"pad"`` repeats samples from the order's beginning (:attr:`num_valid` rows are not repeats), ``"short"``
+            loads every sample exactly once, and some ranks have one sample less. None: ``"drop"`` or ``"pad"``, as
+            ``drop_last`` says in torch.
         block_size: samples of a block.
-        weights: one for each sample: positions are drawn with replacement, by weight, in place of a permutation.
-        num_draws: with ``weights``: positions of an epoch over all ranks; None: the dataset's length.
+        weights: one for each sample: samples are drawn with replacement, by weight, instead of a permutation.
+        num_draws: with ``weights``: samples of an epoch over all ranks; None: the dataset's length.
 
     Raises:
-        ConfigError: an argument of ours is out of its range, or cannot be combined with another.
+        ConfigError: one of the keyword-only arguments or the seed is out of its range, or excludes another.
         ValueError, RuntimeError: as torch.
     """
 
@@ -172,17 +182,18 @@ class DistributedSampler(TorchDistributedSampler[Any]):
             tail = "drop" if drop_last else "pad"
         elif tail not in ("drop", "short", "pad") or (drop_last and tail != "drop"):
             raise ConfigError(
-                f"tail must be 'drop', 'short' or 'pad', and 'drop' with drop_last, got {tail=}, {drop_last=}"
+                f"tail must be 'drop', 'short' or 'pad', and with drop_last=True 'drop', got {tail=}, {drop_last=}"
             )
         self.order = order
         self.tail = tail
         self.block_size = block_size
         self.drop_last = tail == "drop"
         made = _make_order(len(dataset), shuffle, seed, order, block_size, weights, num_draws)  # type: ignore[arg-type]
-        self._begin(made, Shard(length=made.length, rank=self.rank, num_ranks=self.num_replicas, tail=tail))
+        self.set_order(made, Shard(length=made.length, rank=self.rank, num_ranks=self.num_replicas, tail=tail))
 
-    def _begin(self, order: Order, shard: Shard) -> None:
-        self.meetings: tuple[int, int] | None = None  # of the ranks; see agreement.py
+    def set_order(self, order: Order, shard: Shard) -> None:
+        """Replace the order and the share of it; for use by fastload itself."""
+        self.comparison: tuple[int, int] | None = None  # with the other ranks; see agreement.py
         self._epoch_order = EpochOrder(order, shard)
         self.num_samples = shard.num_rows
         self.total_size = shard.end
@@ -190,15 +201,15 @@ class DistributedSampler(TorchDistributedSampler[Any]):
 
     @property
     def epoch_order(self) -> EpochOrder:
-        """Order and share, for a loader that begins anywhere."""
+        """Order and share."""
         return self._epoch_order
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "meetings": None}  # a copy meets the other ranks' copies
+        return {**vars(self), "comparison": None}  # a copy is compared with the other ranks' copies
 
     @property
     def num_valid(self) -> int:
-        """Rows of this rank that are no padding; they come first."""
+        """Number of this rank's rows that are not padding; they come first."""
         return self._epoch_order.shard.num_valid
 
     def set_epoch(self, epoch: int) -> None:
@@ -216,10 +227,10 @@ class DistributedSampler(TorchDistributedSampler[Any]):
 class DistributedBatchSampler(BatchSampler):
     """This rank's share of global batches, which are the same for any number of ranks.
 
-    The global batch of step ``t`` is the positions ``t * global_batch_size`` and on of the epoch's global order; rank
-    ``r`` of ``W`` is given the ``r``-th of ``W`` equal pieces, so that the pieces in the order of the ranks are that
-    batch. All ranks have the same number of steps (with ``tail="short"``, ranks without a sample in the last step have
-    one less). In a :class:`fastload.DataLoader` the epoch advances by itself; ``set_epoch`` overrides it. ::
+    The global batch of step ``t`` begins at position ``t * global_batch_size`` of the epoch's global order. It is cut
+    into ``W`` equal pieces, and rank ``r`` of ``W`` gets the ``r``-th. All ranks have the same number of steps, except
+    that with ``tail="short"`` ranks without a sample in the last step have one less. In a :class:`fastload.DataLoader`
+    the epoch advances by itself; ``set_epoch`` overrides it. ::
 
         sampler = fastload.DistributedBatchSampler(dataset, global_batch_size=256)
         loader = fastload.DataLoader(dataset, batch_sampler=sampler, num_workers=8)
@@ -230,16 +241,16 @@ class DistributedBatchSampler(BatchSampler):
         shuffle: False: the dataset's own order.
         seed: any integer of up to 128 bits, signed (64 bits with ``order="torch"``); the same on all ranks.
         order, block_size, weights, num_draws: as in :class:`DistributedSampler`.
-        tail: what becomes of the samples that do not fill a global batch: ``"drop"`` leaves them out; ``"short"``
-            shares them out, so that an evaluation sees every sample exactly once; ``"pad"`` fills the batch up with
-            repeats, and :meth:`valid` tells them apart.
-        rank: this process's; None: that of the process group, or 0 without one.
+        tail: if samples at the end do not fill a global batch, ``"drop"`` leaves them out; ``"short"`` makes a smaller
+            batch, so that an evaluation loads every sample exactly once; ``"pad"`` fills the batch with repeats, which
+            :meth:`valid` marks.
+        rank: of this process; None: that of the process group, or 0 without one.
         world_size: number of ranks; None: that of the process group, or 1 without one.
         lengths: one for each sample: batches are made of samples of similar length (see :class:`~.order.Buckets`).
-        bucket_window: global batches that are sorted by length together.
+        bucket_window: number of global batches that are sorted by length together.
 
     Raises:
-        ConfigError: an argument is out of its range, or cannot be combined with another.
+        ConfigError: an argument is out of its range, or excludes another.
     """
 
     sampler: DistributedSampler
@@ -266,17 +277,22 @@ class DistributedBatchSampler(BatchSampler):
         world_size = world_size if world_size is not None else dist.get_world_size() if grouped else 1
         rank = rank if rank is not None else dist.get_rank() if grouped else 0
         if not isinstance(world_size, int) or not isinstance(rank, int) or not 0 <= rank < world_size:
-            raise ConfigError(f"rank must be at least 0 and below world_size, got {rank=}, {world_size=}")
-        if not _is_count(global_batch_size) or global_batch_size % world_size:
+            raise ConfigError(f"rank must be an integer from 0 to world_size - 1, got {rank=}, {world_size=}")
+        _check_count("global_batch_size", global_batch_size)
+        if global_batch_size % world_size:
             raise ConfigError(
                 f"global_batch_size must be a positive multiple of the number of ranks, got {global_batch_size=}, "
                 f"{world_size=}; the nearest are {max(1, global_batch_size // world_size) * world_size} and "
                 f"{(global_batch_size // world_size + 1) * world_size}"
-                if _is_count(global_batch_size)
-                else f"global_batch_size must be a positive integer, got {global_batch_size=}"
             )
         if lengths is not None:
-            _check_buckets(dataset, order, weights, lengths, bucket_window)
+            if len(lengths) != len(dataset) or weights is not None or order != "keyed":
+                raise ConfigError(
+                    "lengths must be one for each sample, and need weights=None and order='keyed', got "
+                    f"{len(lengths)} lengths for {len(dataset)} samples, "
+                    f"weights={'None' if weights is None else '...'}, {order=}"
+                )
+            _check_count("bucket_window", bucket_window)
         if tail not in ("drop", "short", "pad"):
             raise ConfigError(f"tail must be 'drop', 'short' or 'pad', got {tail=}")
         inner = DistributedSampler(
@@ -294,7 +310,7 @@ class DistributedBatchSampler(BatchSampler):
         made = inner.epoch_order.order
         if lengths is not None:
             made = Buckets(lengths, seed, batch_size=global_batch_size, window=bucket_window, shuffle=shuffle)
-        inner._begin(
+        inner.set_order(
             made,
             Shard(length=made.length, rank=rank, num_ranks=world_size, global_batch_size=global_batch_size, tail=tail),
         )
@@ -313,7 +329,7 @@ class DistributedBatchSampler(BatchSampler):
         self.sampler.set_epoch(epoch)
 
     def valid(self, step: int) -> torch.Tensor:
-        """Return which rows of this rank's batch are no repeats.
+        """Return a mask of this rank's batch that is False for repeats.
 
         Args:
             step: 0 to ``len(self) - 1``.
@@ -334,10 +350,6 @@ class DistributedBatchSampler(BatchSampler):
         return -(-len(self.sampler) // self.batch_size)
 
 
-def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value > 0
-
-
 def _make_order(
     length: int,
     shuffle: bool,
@@ -350,14 +362,15 @@ def _make_order(
     if order not in ("keyed", "torch", "block"):
         raise ConfigError(f"order must be 'keyed', 'torch' or 'block', got {order=}")
     check_seed("seed", seed, bits=64 if order == "torch" else 128)
-    if not _is_count(block_size):
-        raise ConfigError(f"block_size must be a positive integer, got {block_size=}")
-    if num_draws is not None and (weights is None or not _is_count(num_draws)):
-        raise ConfigError(f"num_draws must be a positive integer, and goes with weights, got {num_draws=}")
+    _check_count("block_size", block_size)
+    if num_draws is not None:
+        _check_count("num_draws", num_draws)
+        if weights is None:
+            raise ConfigError(f"num_draws needs weights, got {num_draws=}, weights=None")
     if weights is not None:
         if len(weights) != length or not shuffle or order != "keyed":
             raise ConfigError(
-                "weights must be one for each sample, with shuffle=True and order='keyed', got "
+                "weights must be one for each sample, and need shuffle=True and order='keyed', got "
                 f"{len(weights)} weights for {length} samples, {shuffle=}, {order=}"
             )
         return Weighted(weights, length if num_draws is None else num_draws, seed)
@@ -366,13 +379,3 @@ def _make_order(
     if order == "torch":
         return AsTorch(length, seed)
     return Keyed(length, seed) if order == "keyed" else Blocks(length, seed, block_size)
-
-
-def _check_buckets(dataset: Sized, order: str, weights: object, lengths: Any, bucket_window: object) -> None:
-    if len(lengths) != len(dataset) or weights is not None or order != "keyed":
-        raise ConfigError(
-            f"lengths must be one for each sample, without weights and with order='keyed', got {len(lengths)} lengths "
-            f"for {len(dataset)} samples, weights={'None' if weights is None else '...'}, {order=}"
-        )
-    if not _is_count(bucket_window):
-        raise ConfigError(f"bucket_window must be a positive integer, got {bucket_window=}")

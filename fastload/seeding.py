@@ -1,11 +1,11 @@
-"""Randomness that belongs to the sample: (seed, epoch, domain, id) -> key -> generators.
+"""Per-sample randomness: (seed, epoch, domain, id) -> key -> generators.
 
 In: a seed, an epoch, a domain and the id of a sample. Out: a 128-bit key, and the three global CPU generators
 (``random``, ``numpy.random``, torch's default generator) seeded from it.
 
-The key is a hash, never a sum: ``seed + epoch`` and ``seed + worker`` give the same stream to different samples,
-and torch's CPU generator keeps only the low 32 bits of what it is given, so information must not lie in the high
-ones. Neither the worker nor the rank enters the key, so that their number cannot change a sample.
+The key is a hash, never a sum: ``seed + epoch`` and ``seed + worker`` give the same stream to different samples, and
+torch's CPU generator uses only the low 32 bits of a seed. Neither the worker nor the rank enters the key, so their
+number cannot change a sample.
 
 ``torch.manual_seed`` is not used: it seeds every accelerator too, and it takes 76 µs where
 ``torch.default_generator.manual_seed`` takes 0.9 µs.
@@ -27,14 +27,14 @@ from torch.utils.data import ConcatDataset, StackDataset, Subset, TensorDataset
 
 from .native import generators
 
-# Domains keep the streams of different purposes apart. The numbers are part of the key: never renumber.
+# Each purpose has a domain, so their streams differ. The numbers are part of the key: never renumber.
 ORDER = 1
 SAMPLE = 2
 BATCH = 3
 ALL_EPOCHS = 4
 SUBSTITUTE = 5
 
-# Those that random.seed() and np.random.seed() seed, whatever stands for them meanwhile: see workers/routing.py.
+# The generators of the functions random.*() and np.random.*().
 _random: Any = getattr(random.seed, "__self__", None)
 _numpy: Any = np.random.mtrand._rand
 _torch = torch.default_generator
@@ -56,7 +56,7 @@ class Keys:
 
     def __init__(self, seed: int, epoch: int, domain: int) -> None:
         self.prefix = _PREFIX.pack(seed.to_bytes(16, "little", signed=True), epoch, domain)
-        """What is hashed before the id."""
+        """The bytes that are hashed before the id."""
         self._hash = hashlib.blake2b(self.prefix, digest_size=16, person=b"fastload.v1")
 
     def key(self, sample_id: int) -> bytes:
@@ -67,18 +67,18 @@ class Keys:
 
 
 def sample_id(index: int, position: int, length: int) -> int:
-    """Return the id of a sample in an order of ours: its index, and above 64 bits which repeat of it this is.
+    """Return the id of a sample in an order of fastload's: its index, and from bit 64 on the number of the repeat.
 
     Args:
         index: in the dataset.
         position: in the epoch's global order.
-        length: positions of the order, where those beyond it are repeats; 0 where there are none.
+        length: positions from this one on are repeats; 0: there are no repeats.
     """
     return int(index) + (position // length << 64 if length else 0)
 
 
 def words(key: bytes) -> tuple[int, int, int]:
-    """Return the seeds of ``random``, NumPy and torch's CPU generator (64, 32, 32 bits) that 16 bytes of key are."""
+    """Split 16 bytes of key into seeds for ``random``, NumPy and torch's CPU generator (64, 32, 32 bits)."""
     return _WORDS.unpack(key)
 
 
@@ -94,30 +94,30 @@ def seed_global_generators(key: bytes) -> None:
 
 
 class Seeder(Protocol):
-    """Seeds what samples draw from."""
+    """Seeds the generators that samples draw from."""
 
     def seed(self, key: bytes) -> None:
         """Seed from 16 bytes of key."""
 
     def each(self, keys: Keys, ids: Sequence[int]) -> Callable[[], None]:
-        """Return a function that seeds for the next of some samples, from the first on.
+        """Return a function that seeds for the next sample at each call, from the first on.
 
         Args:
             keys: of the samples.
-            ids: of the samples; in a range more may follow than are asked for.
+            ids: of the samples; a range may have more than are needed.
         """
 
 
 def one_by_one(seed: Callable[[bytes], None], keys: Keys, ids: Iterable[int]) -> Callable[[], None]:
-    """Return :meth:`Seeder.each` of a function that seeds from a key."""
+    """Return the result of :meth:`Seeder.each` for a function that seeds from a key."""
     return functools.partial(next, map(seed, map(keys.key, ids)))
 
 
 class GlobalSeeder:
     """Seeds ``random``, ``numpy.random`` and torch's CPU generator.
 
-    Cost: 1 µs a sample where the native library can install states (see :mod:`fastload.native.generators`), 7 µs
-    elsewhere, and for a list of one id. States are computed for 16 samples at once.
+    Cost: 1 µs a sample if the native library can install states (see :mod:`fastload.native.generators`), 7 µs otherwise
+    and for a list of one id. States are computed for 16 samples at once.
     """
 
     def __init__(self) -> None:
@@ -128,7 +128,7 @@ class GlobalSeeder:
         seed_global_generators(key)
 
     def each(self, keys: Keys, ids: Sequence[int]) -> Callable[[], None]:
-        """Return a function that seeds for the next sample: see :class:`Seeder`. It is good until the next call."""
+        """Return a function that seeds for the next sample: see :class:`Seeder`. It is valid until the next call."""
         if len(ids) > 1:
             run = self._run
             if run is None or run.states.bits is not _numpy._bit_generator:
@@ -142,64 +142,60 @@ class GlobalSeeder:
 def _installer(run: generators.Run, keys: Keys, ids: Sequence[int]) -> Callable[[], None]:
     for_random, for_numpy, bits, lock = _random, _numpy, run.states.bits, run.states.lock
     step, step_locked, handle = run.step, run.step_locked, run.handle
-    otherwise: Callable[[], None] | None = None
+    fallback: Callable[[], None] | None = None
 
     def seed_next() -> None:
-        nonlocal otherwise
-        if otherwise is None and for_numpy._bit_generator is bits:
+        nonlocal fallback
+        if fallback is None and for_numpy._bit_generator is bits:
             status = step(handle)
             if status:
                 if status == 1:
                     with lock:
                         status = step_locked(handle)
                 if status:
-                    raise IndexError("more samples are to be seeded than there are ids")
+                    raise IndexError("cannot seed another sample: there are no more ids")
             for_random.gauss_next = None
             return
-        # A sample has given NumPy another bit generator.
-        otherwise = otherwise or one_by_one(seed_global_generators, keys, run.left(ids))
-        otherwise()
+        # A sample has called np.random.set_bit_generator().
+        fallback = fallback or one_by_one(seed_global_generators, keys, run.left(ids))
+        fallback()
 
     return seed_next
 
 
 class VisitingSeeder(GlobalSeeder):
-    """Seeds the global generators in the user's own process: notes their states before, and gives them back."""
+    """Seeds the global generators in the user's own process: saves their states first, and restores them."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._noted: _Noted | None = None
+        self._saved: _SavedStates | None = None
 
     def seed(self, key: bytes) -> None:
         """Seed from 16 bytes of key."""
-        self._note()
+        self._saved = self._saved or _SavedStates()
         super().seed(key)
 
     def each(self, keys: Keys, ids: Sequence[int]) -> Callable[[], None]:
         """Return a function that seeds for the next sample: see :class:`GlobalSeeder`."""
-        self._note()
+        self._saved = self._saved or _SavedStates()
         return super().each(keys, ids)
 
     def give_back(self) -> None:
-        """Give the generators the states they had before they were seeded, if they were."""
-        noted, self._noted = self._noted, None
-        if noted is not None:
-            noted.give_back()
-
-    def _note(self) -> None:
-        if self._noted is None:
-            self._noted = _Noted()
+        """Restore the states that the generators had before they were seeded, if they were."""
+        saved, self._saved = self._saved, None
+        if saved is not None:
+            saved.restore()
 
 
 _known_states: generators.States | None = None
 
 
 def global_states() -> generators.States | None:
-    """Return the global generators' states as memory; None where they have to be seeded by their own functions."""
+    """Return the memory of the global generators' states; None if their own functions must seed them."""
     global _known_states
     if _known_states is None or _known_states.bits is not _numpy._bit_generator:
         kinds = type(_random), type(_numpy), type(_numpy._bit_generator)
-        usual = kinds == (random.Random, np.random.RandomState, np.random.MT19937)  # nobody has put in others
+        usual = kinds == (random.Random, np.random.RandomState, np.random.MT19937)  # not replaced by others
         usable = usual and slow_because() is None
         _known_states = generators.States(_random, _numpy, _torch) if usable else None
     return _known_states
@@ -207,10 +203,10 @@ def global_states() -> generators.States | None:
 
 @functools.cache
 def slow_because() -> str | None:
-    """Return why each sample has to be seeded by the generators' own functions; None where states can be installed.
+    """Return why the generators' own functions must seed each sample; None if states can be installed.
 
-    That is found with generators of its own: what is installed in them must be, to the last bit, what seeding gives.
-    Cost: 5 ms, once in a process.
+    It is tried with other generators: installing must give exactly the states that seeding gives. Cost: 5 ms, once in a
+    process.
     """
     reason = generators.why_not()
     if reason is not None:
@@ -222,12 +218,12 @@ def slow_because() -> str | None:
         run = generators.Run(states)
         run.begin(keys.prefix, ids)
         for identity in ids:
-            # A Gaussian is kept of what was drawn before.
+            # Each leaves a second Gaussian in the state, which seeding must clear.
             for_numpy.standard_normal()
             torch.randn(1, generator=for_torch, device="cpu")
             with states.lock:
                 if run.step_locked(run.handle):
-                    return "the native library gives fewer states than there are samples"
+                    return "the native library returned too few states"
             a, b, c = words(keys.key(identity))
             _, numbers, *rest = for_numpy.get_state(legacy=True)
             _, expected, *its_rest = np.random.RandomState(b).get_state(legacy=True)
@@ -236,13 +232,13 @@ def slow_because() -> str | None:
                 or (np.asarray(numbers).tobytes(), rest) != (np.asarray(expected).tobytes(), its_rest)
                 or not torch.equal(for_torch.get_state(), torch.Generator().manual_seed(c).get_state())
             ):
-                return "the states that the native library installs are not those of this Python, NumPy or torch"
-    except Exception as error:  # whatever other versions raise
+                return "this Python, NumPy or torch seeds its generators differently than the native library"
+    except Exception as error:  # other versions may raise anything
         return f"installing states failed: {error!r}"
     return None
 
 
-class _Noted:
+class _SavedStates:
     """The states of the three global CPU generators."""
 
     def __init__(self) -> None:
@@ -253,8 +249,8 @@ class _Noted:
             self._for_random, self._for_numpy = random.getstate(), np.random.get_state()
             self._for_torch = torch.default_generator.get_state()
 
-    def give_back(self) -> None:
-        """Give the generators these states."""
+    def restore(self) -> None:
+        """Set the generators to these states."""
         if self._states is not None:
             self._states.write(self._memory)
             _random.gauss_next = self._gauss_next
@@ -266,15 +262,15 @@ class _Noted:
 
 @contextmanager
 def preserved_global_generators() -> Iterator[None]:
-    """Give the three global CPU generators their state back at the end.
+    """Restore the states of the three global CPU generators at the end.
 
-    For code that seeds them in the user's own process. Cost: 3 µs; 60 µs where their states are not known as memory.
+    For code that seeds them in the user's own process. Cost: 3 µs; 60 µs if :func:`slow_because` returns a reason.
     """
-    noted = _Noted()
+    saved = _SavedStates()
     try:
         yield
     finally:
-        noted.give_back()
+        saved.restore()
 
 
 def torch_worker_streams(base_seed: int, worker_id: int) -> None:
@@ -286,14 +282,14 @@ def torch_worker_streams(base_seed: int, worker_id: int) -> None:
 
 
 def torch_worker_seeds(base_seed: int, worker_id: int) -> tuple[int, list[int]]:
-    """Return the seed of ``random`` and torch, and NumPy's, in torch's worker of this number."""
+    """Return torch's seeds for a worker: one for ``random`` and torch, and one for NumPy."""
     from torch.utils.data._utils.worker import _generate_state
 
     return base_seed + worker_id, _generate_state(base_seed, worker_id)
 
 
 def draws_nothing(dataset: object) -> bool:
-    """Whether indexing this dataset is known to draw no random numbers, so that seeding can be left out.
+    """Return whether indexing this dataset is known to draw no random numbers, so that no sample need be seeded.
 
     Only exact types count: a subclass may do anything.
     """
@@ -309,25 +305,3 @@ def draws_nothing(dataset: object) -> bool:
         members = parts.values() if isinstance(parts, dict) else parts
         return all(draws_nothing(part) for part in members)  # type: ignore[attr-defined]  # a tuple, by its constructor
     return False
-
-
-__all__ = [
-    "ALL_EPOCHS",
-    "BATCH",
-    "ORDER",
-    "SAMPLE",
-    "SUBSTITUTE",
-    "GlobalSeeder",
-    "Keys",
-    "Seeder",
-    "VisitingSeeder",
-    "draws_nothing",
-    "one_by_one",
-    "preserved_global_generators",
-    "sample_id",
-    "seed_global_generators",
-    "slow_because",
-    "torch_worker_seeds",
-    "torch_worker_streams",
-    "words",
-]

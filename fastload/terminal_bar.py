@@ -9,21 +9,22 @@ from typing import Any, Self
 
 
 class TerminalBar:
-    """A bar of rich's; to be used in a ``with`` statement.
+    """A progress bar, for a ``with`` statement.
 
     Args:
-        columns: returns the bar's columns, given the module ``rich.progress``.
-        shown: False: nothing is shown, on a terminal neither.
+        columns: returns the bar's columns, given the module ``rich.progress``; None: the bar, a percentage, the time
+            and a description.
+        shown: False: show nothing.
     """
 
-    def __init__(self, columns: Callable[[ModuleType], list[Any]], *, shown: bool = True) -> None:
+    def __init__(self, columns: Callable[[ModuleType], list[Any]] | None = None, *, shown: bool = True) -> None:
         self._bar: Any = None
         self._task: Any = None
         if shown and sys.stderr.isatty():
             from rich import progress
             from rich.console import Console
 
-            self._bar = progress.Progress(*columns(progress), console=Console(stderr=True), transient=True)
+            self._bar = progress.Progress(*(columns or _usual)(progress), console=Console(stderr=True), transient=True)
 
     def __enter__(self) -> Self:
         if self._bar is not None:
@@ -35,25 +36,34 @@ class TerminalBar:
             self._bar.stop()
 
     def begin(self, total: int, done: int = 0) -> None:
-        """Say how much there is to do, and how much of it was done before."""
+        """Set the total, and how much of it was done before."""
         if self._bar is not None:
             self._task = self._bar.add_task("", total=total)
             self._bar.advance(self._task, done)
 
     def describe(self, what: str) -> None:
-        """Say what is done now; shown in the place of ``{task.description}``."""
+        """Set the text of ``{task.description}``."""
         if self._bar is not None:
             self._bar.update(self._task, description=what)
 
     def reach(self, done: float) -> None:
-        """Say how much is done of the total."""
+        """Set how much of the total is done."""
         if self._bar is not None:
             self._bar.update(self._task, completed=done)
 
     def advance(self) -> None:
-        """Say that one more is done."""
+        """Add one to what is done."""
         if self._bar is not None:
             self._bar.advance(self._task)
+
+
+def _usual(rich: ModuleType) -> list[Any]:
+    return [
+        rich.BarColumn(bar_width=24),
+        rich.TaskProgressColumn(),
+        rich.TimeElapsedColumn(),
+        rich.TextColumn("{task.description}"),
+    ]
 
 
 __all__ = ["TerminalBar"]

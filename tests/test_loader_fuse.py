@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from fused_samples import params_of, reference_of
 from PIL import Image
 from torch import Tensor
 from torch.utils.data import ConcatDataset, Dataset, IterableDataset, Subset
@@ -89,9 +90,9 @@ def test_samples_are_those_of_the_plain_pipeline_given_the_same_parameters(folde
     order = list(DataLoader(range(24), 5, shuffle=True, seed=3))
     for (images, targets), indices in zip(loader, order, strict=True):
         chosen = indices.tolist()
-        given = fused.parameters(chosen, chosen, 0)
+        given = params_of(fused, chosen, chosen, 0)
         for row, index in enumerate(chosen):
-            image, target = fused.reference(index, given[row])
+            image, target = reference_of(fused, index, given[row])
             assert torch.equal(images[row], torch.as_tensor(image))
             assert targets[row] == target
     plain = next(iter(DataLoader(dataset, 5)))
@@ -212,8 +213,8 @@ def test_datasets_in_memory_are_made_in_blocks(mode, way):
     order = list(DataLoader(range(40), 7, shuffle=True, seed=3))
     for (images, targets), indices in zip(loader, order, strict=True):
         chosen = indices.tolist()
-        given = fused.parameters(chosen, chosen, 0)
-        expected = [fused.reference(index, values) for index, values in zip(chosen, given, strict=True)]
+        given = params_of(fused, chosen, chosen, 0)
+        expected = [reference_of(fused, index, values) for index, values in zip(chosen, given, strict=True)]
         assert torch.equal(images, torch.stack([image for image, _ in expected]))
         assert targets.tolist() == [target for _, target in expected]
     loader.close()

@@ -16,10 +16,10 @@ from fastload import cli
 from fastload.errors import TraceError
 from fastload.profiling.analysis import Analysis, Interval, State
 from fastload.profiling.command import write_reports
-from fastload.profiling.compare import Comparison, compare, difference, in_words
+from fastload.profiling.compare import Comparison, compare, comparison_lines, difference
 from fastload.profiling.page import page
 from fastload.profiling.perfetto import trace_json
-from fastload.profiling.summary import card, print_card
+from fastload.profiling.summary import print_summary, summary
 from fastload.profiling.text import GROUPS, state_group, state_meaning, state_name
 
 KINDS = all_kinds()
@@ -33,7 +33,7 @@ def test_json_makes_the_same_analysis_again(kind):
 @pytest.mark.parametrize("columns", [50, 80, 100])
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_card_keeps_to_its_columns_but_for_code_and_holds_no_control(kind, columns):
-    lines = ["".join(text for text, _ in line) for line in card(KINDS[kind], columns)]
+    lines = ["".join(text for text, _ in line) for line in summary(KINDS[kind], columns)]
     code = {f"{'':10}{part}" for fix in KINDS[kind].fixes for part in fix.change.split("\n")}
     assert [
         line for line in lines if len(line) > columns and line not in code and line[10:12] not in ("- ", "+ ")
@@ -43,7 +43,7 @@ def test_the_card_keeps_to_its_columns_but_for_code_and_holds_no_control(kind, c
 
 def test_the_card_is_plain_where_no_terminal_is():
     file = io.StringIO()
-    print_card(analysis("read"), file)
+    print_summary(analysis("read"), file)
     assert "read-bound (severe)" in file.getvalue()
     assert "\x1b" not in file.getvalue()
 
@@ -94,7 +94,7 @@ def test_arrows_lead_from_every_task_to_the_step_that_took_its_batch():
 
 def said(comparison: Comparison, columns: int = 80) -> list[str]:
     """Return the lines of a comparison."""
-    return ["".join(text for text, _ in line) for line in in_words(comparison, columns)]
+    return ["".join(text for text, _ in line) for line in comparison_lines(comparison, columns)]
 
 
 def test_a_difference_has_the_interval_of_both():
@@ -112,7 +112,7 @@ def test_a_faster_run_is_told_with_its_change_of_verdict():
 def test_equal_runs_are_no_difference():
     comparison = compare(analysis("read"), analysis("read"))
     assert not comparison.ranks[0].changed
-    assert "no difference" in said(comparison)[0]
+    assert "no significant difference" in said(comparison)[0]
 
 
 def test_report_and_compare_read_a_folder(tmp_path, capsys):
@@ -123,7 +123,7 @@ def test_report_and_compare_read_a_folder(tmp_path, capsys):
     assert cli.main(["report", str(tmp_path), "--html", "-o", str(tmp_path / "page")]) == 0
     assert (tmp_path / "page").read_text() == (tmp_path / "profile.html").read_text()
     assert cli.main(["compare", str(tmp_path), str(tmp_path / "profile.json")]) == 0
-    assert "no difference" in capsys.readouterr().out
+    assert "no significant difference" in capsys.readouterr().out
 
 
 def test_less_than_five_percent_is_no_difference_though_the_steps_would_tell() -> None:
@@ -139,7 +139,7 @@ def test_less_than_five_percent_is_no_difference_though_the_steps_would_tell() -
 def test_of_few_steps_no_difference_is_told() -> None:
     comparison = compare(analysis("read"), analysis("read", ranks=[rank("read", num_steps=7, step_ms=50)]))
     assert not comparison.ranks[0].changed
-    assert said(comparison)[0] == "too few steps to tell (200 and 7; at least 30 are needed); read-bound"
+    assert said(comparison)[0] == "too few steps to compare (200 and 7; at least 30 are needed); read-bound"
 
 
 def test_what_makes_two_runs_unlike_is_noted_and_lines_keep_to_their_columns() -> None:
@@ -158,9 +158,9 @@ def test_what_makes_two_runs_unlike_is_noted_and_lines_keep_to_their_columns() -
     text = " ".join(said(comparison, 1000))
     assert "note: the first ran on 16 cores, the second on 8" in text
     assert "note: the first had 1 rank, the second 2" in text
-    assert "note: the loader's num_workers was 8, and became 14" in text
-    assert "note: torch was 2.13.0, and became 2.6.0" in text
-    assert "note: the second ended with status 3" in text
+    assert "note: num_workers of the loader changed from 8 to 14" in text
+    assert "note: torch changed from 2.13.0 to 2.6.0" in text
+    assert "note: the script of the second ended with status 3" in text
 
 
 def test_two_recordings_without_a_rank_in_common_are_told_so(tmp_path, capsys) -> None:
@@ -169,7 +169,7 @@ def test_two_recordings_without_a_rank_in_common_are_told_so(tmp_path, capsys) -
         write_reports(analysis("read", ranks=[rank("read", number=number)]), str(tmp_path / name))
     assert cli.main(["compare", str(tmp_path / "a"), str(tmp_path / "b" / "profile.json")]) == 0
     said_here = capsys.readouterr().out
-    assert said_here.startswith("the two have no rank in common, so there is nothing to compare\n")
+    assert said_here.startswith("the recordings have no rank in common, so there is nothing to compare\n")
     assert "only the second has rank 1" in said_here
 
 
@@ -181,7 +181,7 @@ def test_of_two_the_one_that_is_broken_is_named(tmp_path, capsys) -> None:
         assert cli.main(["compare", *pair]) == 1
         captured = capsys.readouterr()
         assert captured.out == ""
-        assert captured.err.startswith(f"fastload compare: {broken} is no JSON: ")
+        assert captured.err.startswith(f"fastload compare: {broken} is not JSON: ")
 
 
 @pytest.mark.interpreter

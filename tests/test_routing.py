@@ -323,6 +323,12 @@ def test_everything_is_as_it_was_when_the_last_thread_has_ended():
         assert originals() == before
 
 
+def test_all_objects_are_searched_once_for_many_pools(routed, monkeypatch):
+    routing.uninstall()
+    monkeypatch.setattr(routing, "bound_methods", lambda *_: pytest.fail("searched again"))
+    routing.install()
+
+
 def test_functions_keep_their_identity():
     held = random.random, np.random.rand, torch.manual_seed
     routing.install()

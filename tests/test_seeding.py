@@ -335,7 +335,7 @@ def test_asking_for_more_samples_than_there_are_is_an_error():
         seed_next = GlobalSeeder().each(Keys(1, 2, SAMPLE), [1, 2])
         seed_next()
         seed_next()
-        with pytest.raises(IndexError, match="more samples are to be seeded than there are ids"):
+        with pytest.raises(IndexError, match="there are no more ids"):
             seed_next()
 
 

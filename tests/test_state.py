@@ -387,8 +387,8 @@ def test_steps_of_a_global_batch_do_not_take_a_place_within_one():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"generator.loader": torch.zeros(3)}, "generator.loader is not the state of a generator"),
-        ({"generator.loader": "none"}, "generator.loader is not the state of a generator"),
+        ({"generator.loader": torch.zeros(3)}, "generator.loader must be the state of a"),
+        ({"generator.loader": "none"}, "generator.loader must be the state of a"),
         ({"base_seed": None}, "base_seed must be an integer"),
         ({"batches": -2}, "batches must be an integer of at least 0"),
     ],

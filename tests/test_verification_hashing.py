@@ -15,7 +15,8 @@ from PIL import Image
 from torch.utils.data import default_collate
 from torchvision import tv_tensors
 
-from fastload.verification.hashing import PICKLED, digest_of, leaves, print_batch, print_samples
+from fastload.verification.hashing import PICKLED, BatchPrint, digest_of, leaves, print_batch
+from fastload.verification.record import Place, first_difference
 
 
 @dataclass
@@ -122,23 +123,43 @@ def test_a_row_of_a_batch_has_the_same_hash_in_any_batch(samples: list[Any]):
     whole = print_batch(default_collate(made), by_sample=True)
     for row, sample in enumerate(made):
         alone = print_batch(default_collate([sample]), by_sample=True)
-        for column, one in zip(whole.columns, alone.columns, strict=True):
-            assert column.path == one.path
-            if column.by_sample:
-                assert column.rows[row] == one.rows[0]
-    assert sum(column.by_sample for column in whole.columns) == 3
+        assert whole.samples[row] == alone.samples[0]
+        assert whole.whole == alone.whole
+    assert {len(sample) for sample in whole.samples} == {3}
 
 
-def test_batches_that_cannot_be_taken_apart_have_one_row():
+def test_batches_that_cannot_be_taken_apart_are_hashed_whole():
     made = print_batch([torch.zeros(3, 2), torch.zeros(4)], by_sample=False)
-    assert made.num_rows == 1
-    assert [(column.by_sample, len(column.rows)) for column in made.columns] == [(False, 1), (False, 1)]
+    assert made.samples == ()
+    assert [leaf.path for leaf in made.whole] == ["[0]", "[1]"]
 
 
-def test_samples_with_different_leaves_are_put_in_columns():
-    made = print_samples([list(leaves([1, 2])), list(leaves([1]))])
-    assert made.num_rows == 2
-    assert made.columns[-1].kinds == ("int", "missing")
+def prints(*batches: list[Any]) -> list[BatchPrint]:
+    return [BatchPrint(tuple(tuple(leaves(sample)) for sample in batch)) for batch in batches]
+
+
+@pytest.mark.parametrize(
+    ("actual", "place"),
+    [
+        ([[[1, 2], [3, 4]], [[5, 6]]], None),
+        ([[[1, 2], [3, 9]], [[0, 6]]], Place("the values differ", 0, 0, 1, "[1]")),
+        ([[[1, 2], [3, 4]], [[5, 6.0]]], Place("the types differ, float instead of int", 0, 1, 0, "[1]")),
+        ([[[1, 2], [3]], [[5, 6]]], Place("a leaf is missing", 0, 0, 1, "[1]")),
+        ([[[1, 2, 7], [3, 4]], [[5, 6]]], Place("a leaf was added", 0, 0, 0, "[2]")),
+        ([[[1, 2]], [[3, 4], [5, 6]]], Place("the number of samples differs, 1 instead of 2", 0, 0, None, "")),
+        ([[[1, 2], [3, 4]]], Place("the number of batches differs, 1 instead of 2", 0, 1, None, "")),
+    ],
+)
+def test_the_first_difference_of_two_records_is_named(actual: Any, place: Place | None):
+    expected = prints([[1, 2], [3, 4]], [[5, 6]])
+    assert first_difference([expected], [prints(*actual)]) == place
+
+
+def test_batches_that_are_cut_differently_are_compared_by_sample_in_the_batches_of_the_reference():
+    expected = prints([[1], [2], [3]], [[4], [5]])
+    assert first_difference([expected], [prints([[1], [2]], [[3], [4]])], regrouped=True) is None
+    found = first_difference([expected], [prints([[1]], [[2], [3], [4], [0]])], regrouped=True)
+    assert found == Place("the values differ", 0, 1, 1, "[0]")
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -173,8 +173,8 @@ def compared(name: str, data: str, steps: int, folder: str) -> str:
 
 def computed(demands: Demands) -> tuple[float, float]:
     """Return the processor time of a sample in ns, and how many times as long its thread wanted a core."""
-    parts = [part for one in demands.passes for batch in one for part in (*batch.samples, batch.collate)]
-    samples = sum(len(batch.samples) for one in demands.passes for batch in one)
+    parts = [part for one in demands.epochs for batch in one for part in (*batch.samples, batch.collate)]
+    samples = sum(len(batch.samples) for one in demands.epochs for batch in one)
     cpu, queued = sum(part.cpu for part in parts), sum(part.queued for part in parts)
     return cpu / samples, (cpu + queued) / cpu
 

@@ -1,18 +1,18 @@
-"""Sequences of different lengths: padded by the loader, packed in the step, in batches of similar length.
+"""Sequences of different lengths: padded by the loader, packed in the step, batched by length.
 
     python examples/parallelism/packed_sequences.py                # or --device cuda
 
-Shows: ``pack_padded_sequence`` through ``fastload.DataLoader``: the sequences go to the device, their lengths stay on
-the host; no sorting; and ``DistributedBatchSampler(lengths=...)``, which gives all ranks equally many steps, of batches
+Shows: ``pack_padded_sequence`` with ``fastload.DataLoader``: the sequences are copied to the device, their lengths stay
+on the host; nothing is sorted; and ``DistributedBatchSampler(lengths=...)`` gives all ranks the same number of steps,
 with little padding.
 
-The notes claim: the lengths must be sorted, longest first. Outdated: ``enforce_sorted=False`` sorts inside, and gives
-results back in the batch's own order. What must hold today: lengths are int64 *on the CPU*, also if the sequences are
-on a GPU, so a prefetcher that moves everything breaks it, or makes every step wait for the device: ``keep_on_host``.
-A ``PackedSequence`` made by ``collate_fn`` is moved too, by its own ``to``.
+The notes claim: the lengths must be sorted, longest first. Outdated: ``enforce_sorted=False`` sorts internally, and
+returns results in the batch's order. Still required: lengths are int64 *on the CPU*, also if the sequences are on a
+GPU. A prefetcher that copies everything to the device breaks this, or makes every step wait for the device; use
+``keep_on_host``. A ``PackedSequence`` made by ``collate_fn`` is copied too, by its own ``to``.
 
 Measured (torch 2.13, CPU; 2,000 sequences of 3 to 60 rows, global batches of 32): 69 % of a batch is padding without
-buckets, 3 % with them, and of 1, 2 and 4 ranks each takes 62 steps.
+``lengths``, 3 % with it, and 1, 2 and 4 ranks make 62 steps each.
 """
 
 import argparse
@@ -34,7 +34,7 @@ class Sequences(Dataset[tuple[Tensor, int]]):
     def __init__(self, num: int = 2000) -> None:
         generator = torch.Generator().manual_seed(0)
         shares = torch.rand(num, generator=generator)
-        self.lengths = (3 + 57 * shares**3).long()  # most are short, few are long, as in texts
+        self.lengths = (3 + 57 * shares**3).long()  # most are short and few are long, as in texts
         self.rows = torch.randn(int(self.lengths.sum()), WIDTH, generator=generator).split(self.lengths.tolist())
 
     def __len__(self) -> int:

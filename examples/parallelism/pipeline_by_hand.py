@@ -1,17 +1,17 @@
-"""A ResNet-50 on two devices with the batch cut into splits, so that both devices work at once; a sweep of the size.
+"""A ResNet-50 on two devices, with the batch cut into splits so that both devices work at once; for several sizes.
 
     python examples/parallelism/pipeline_by_hand.py --devices cuda:0,cuda:1               # batches of 120, 128 pixels
     python examples/parallelism/pipeline_by_hand.py --network resnet18 --batch-size 24 --side 64 --split-sizes 24,12,6
 
-While the second device computes the second half of one split, the first is given the next: a GPU takes its work without
-waiting for the end of what it has, so one Python thread keeps both busy. The CPU does wait, so there nothing overlaps,
-and smaller splits only cost: there pipeline_schedules.py overlaps, with a process for each stage.
+While the second device computes the second half of one split, the first gets the next split: GPU calls are
+asynchronous, so one Python thread keeps both devices busy. Calls on the CPU are synchronous, so nothing overlaps, and
+smaller splits only cost time; on the CPU use pipeline_schedules.py, with a process for each stage.
 
 The notes claim that this needs no threads (right, on GPUs), and repeat the tutorial's figures for a batch of 120 on two
-GPUs: two devices without splits 7 % slower than one GPU (4.02 s against 3.75 s), with splits of 20 49 % faster than one
-(2.51 s). With m splits on p devices a step takes (m + p - 1) / (m p) of one device's time at best: 7/12 = 0.58 here,
-71 % faster; 2.51 / 3.75 is 0.67. The notes do not say that BatchNorm sees a split at a time: in training mode the
-outputs are not those of the whole batch.
+GPUs: two devices without splits are 7 % slower than one GPU (4.02 s against 3.75 s), with splits of 20 they are 49 %
+faster (2.51 s). With m splits on p devices a step takes at least (m + p - 1) / (m p) of one device's time: 7/12 = 0.58
+here, 71 % faster; 2.51 / 3.75 is 0.67. Missing in the notes: BatchNorm sees one split at a time, so in training mode
+the outputs are not those of the whole batch.
 
 Measured: see README.md for the CPU. Two GPUs: not verified: no GPU.
 """
@@ -29,7 +29,7 @@ from torchvision import models
 
 
 def halves(network: nn.Module) -> tuple[nn.Sequential, nn.Sequential]:
-    """Cut a ResNet of torchvision's behind its second stage."""
+    """Split a torchvision ResNet after its second stage."""
     parts = dict(network.named_children())
     front = [parts[name] for name in ("conv1", "bn1", "relu", "maxpool", "layer1", "layer2")]
     back = [parts[name] for name in ("layer3", "layer4", "avgpool")]
@@ -37,12 +37,12 @@ def halves(network: nn.Module) -> tuple[nn.Sequential, nn.Sequential]:
 
 
 class Pipelined(nn.Module):
-    """Two halves of a network on two devices, given a batch split by split.
+    """Two halves of a network on two devices, which process a batch split by split.
 
     Args:
         front, back: the halves.
-        devices: theirs.
-        split_size: samples of a split; the last may be smaller.
+        devices: of the halves.
+        split_size: samples in a split; the last may have fewer.
     """
 
     def __init__(

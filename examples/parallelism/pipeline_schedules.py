@@ -1,20 +1,20 @@
-"""A network cut into one stage for each rank, with torch's own pipeline schedules: GPipe, and 1F1B.
+"""A network with one stage on each rank, and torch's own pipeline schedules: GPipe and 1F1B.
 
     torchrun --nproc-per-node=2 examples/parallelism/pipeline_schedules.py
     torchrun --nproc-per-node=2 examples/parallelism/pipeline_schedules.py --micro-batches 2,4,8 --batch-size 64
 
-Both cut a batch into micro-batches and give the gradients of the whole batch. GPipe sends all of them forward and then
-all of them back, so a stage holds the activations of every micro-batch; 1F1B takes a micro-batch back as soon as it
-can, so stage s of p holds at most p - s. That is what it saves: memory; the bubble is the same.
+Both cut a batch into micro-batches and compute the gradients of the whole batch. GPipe runs all forward passes and then
+all backward passes, so a stage holds the activations of every micro-batch; 1F1B runs each backward pass as soon as
+possible, so stage s of p holds at most p - s. This saves memory; the bubble is the same.
 
-The notes know only the version by hand (pipeline_by_hand.py). ``torch.distributed.pipelining`` needs neither CUDA nor
-NCCL: it runs over gloo on the CPU (torch 2.13). Three things to know:
+The notes only have the manual version (pipeline_by_hand.py). ``torch.distributed.pipelining`` needs neither CUDA nor
+NCCL: it runs with gloo on the CPU (torch 2.13). Three things to know:
 
 * the loss must be a mean, since the schedule divides the gradients by the number of micro-batches at the end of a step
-  (``scale_grads``); gradients kept from an earlier step would be divided again;
-* the stages' shapes are given here. Left to itself, torch runs each later stage once on uninitialised memory to learn
-  them, which goes into BatchNorm's running statistics;
-* BatchNorm sees a micro-batch at a time, so the network here has none.
+  (``scale_grads``); gradients that are kept from an earlier step would be divided again;
+* the stages' shapes are given here. Otherwise torch runs each later stage once on uninitialised memory to infer them,
+  which changes BatchNorm's running statistics;
+* BatchNorm sees one micro-batch at a time, so this network does not use it.
 
 Measured (two ranks on two cores, gloo): see README.md. On GPUs: not verified: no GPU.
 """
@@ -38,20 +38,20 @@ SIDE = 16
 
 
 class Block(nn.Module):
-    """Two convolutions and a way around them; shapes do not change."""
+    """Two convolutions and a shortcut; shapes do not change."""
 
     def __init__(self) -> None:
         super().__init__()
         self.one, self.two = nn.Conv2d(WIDTH, WIDTH, 3, padding=1), nn.Conv2d(WIDTH, WIDTH, 3, padding=1)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Return what has the shape that came in."""
+        """Return images of the same shape."""
         added: Tensor = self.two(torch.relu(self.one(images)))
         return torch.relu(images + added)
 
 
 def make_stages(count: int, blocks: int = 8) -> list[nn.Sequential]:
-    """Return the network in so many pieces, the same on every rank."""
+    """Return the network in ``count`` stages, the same on every rank."""
     torch.manual_seed(0)
     layers: list[nn.Module] = [nn.Conv2d(3, WIDTH, 3, padding=1), *(Block() for _ in range(blocks))]
     layers += [nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(WIDTH, 10))]
@@ -59,7 +59,7 @@ def make_stages(count: int, blocks: int = 8) -> list[nn.Sequential]:
 
 
 class Held(nn.Module):
-    """A stage that counts the micro-batches whose way back is still to come, and so whose activations are kept."""
+    """A stage that counts the micro-batches whose activations it holds: their backward pass is still to come."""
 
     def __init__(self, stage: nn.Module) -> None:
         super().__init__()
@@ -83,10 +83,10 @@ class Pipeline:
     """This rank's stage under one of the schedules.
 
     Args:
-        rank: whose stage; the group must be there.
+        rank: this one; needs a process group.
         schedule: ``"GPipe"`` or ``"1F1B"``.
-        micro_batches: how many; 1F1B needs as many as there are stages.
-        batch_size: a multiple of it.
+        micro_batches: their number; 1F1B needs at least as many as there are stages.
+        batch_size: a multiple of ``micro_batches``.
     """
 
     def __init__(self, rank: Rank, schedule: str, micro_batches: int, batch_size: int) -> None:
@@ -95,21 +95,21 @@ class Pipeline:
         stages = make_stages(rank.count)
         self.rank = rank
         self.held = Held(stages[rank.number].to(rank.device))
-        # Every rank works out the shapes between the stages, without computing.
+        # Every rank infers the shapes between the stages on the meta device.
         shape = torch.zeros(batch_size // micro_batches, 3, SIDE, SIDE, device="meta")
         shapes = [shape]
         for stage in make_stages(rank.count):
             shapes.append(stage.to("meta")(shapes[-1]))
         ends = [torch.zeros(shape.shape, device=rank.device) for shape in shapes[rank.number : rank.number + 2]]
         for end, place in zip(ends, (rank.number, rank.number + 1), strict=True):
-            end.requires_grad_(place > 0)  # the images need no gradient, what the stages make does
+            end.requires_grad_(place > 0)  # only the images need no gradient
         self.stage = PipelineStage(
             self.held, rank.number, rank.count, rank.device, input_args=(ends[0],), output_args=(ends[1],)
         )
         self.schedule = SCHEDULES[schedule](self.stage, micro_batches, loss_fn=cross_entropy)
 
     def step(self, images: Tensor, labels: Tensor) -> float | None:
-        """Go forward and back with a batch that every rank has; return the mean loss, on the last rank."""
+        """Run forward and backward on a batch that every rank has; return the mean loss, on the last rank."""
         losses: list[Tensor] = []
         first, last = self.rank.number == 0, self.rank.number == self.rank.count - 1
         given = (images.to(self.rank.device),) if first else ()
@@ -127,7 +127,7 @@ def batch_of(size: int) -> tuple[Tensor, Tensor]:
 
 
 def step_alone(images: Tensor, labels: Tensor, stages: int, device: torch.device) -> tuple[float, list[list[Tensor]]]:
-    """Return one process's loss for the whole batch, and its gradients, stage by stage."""
+    """Return the loss and the gradients of one process, stage by stage, for the whole batch."""
     pieces = make_stages(stages)
     network = nn.Sequential(*pieces).to(device)
     loss = cross_entropy(network(images.to(device)), labels.to(device))
@@ -158,7 +158,7 @@ def main() -> None:
         for name in SCHEDULES:
             for count in map(int, args.micro_batches.split(",")):
                 if name == "1F1B" and count < rank.count:
-                    continue  # refused by torch: a stage would have nothing to do
+                    continue  # torch raises an error: a stage would have no work
                 pipeline = Pipeline(rank, name, count, args.batch_size)
                 pipeline.step(images, labels)
                 mine = [value.grad for value in pipeline.held.parameters() if value.grad is not None]

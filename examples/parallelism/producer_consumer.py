@@ -1,17 +1,17 @@
-"""A producer and a consumer with a bounded queue between them: loading ahead, in forty lines, and right.
+"""A producer and a consumer with a bounded queue: correct loading ahead in forty lines.
 
     python examples/parallelism/producer_consumer.py
 
-Shows: what such a queue must do that sketches of it leave out: an error of the producer is raised in the consumer, at
-its place; the end is said, not guessed; and a consumer that leaves early leaves no thread behind.
+Shows: what such a queue needs and sketches of it leave out: an error of the producer is raised in the consumer, in
+order; the end is signalled; and a consumer that stops early leaves no thread behind.
 
-The notes claim: a producer-consumer queue overlaps loading with the step. Right, where loading releases the GIL
-(reading, decoding, torch's operations): the epoch then takes the longer of the two times, not their sum. Not said:
-without a bound it fills the memory; a producer that dies silently hangs the consumer for ever; and a ``break`` leaves
-the producer blocked in ``put``. ``fastload.DataLoader(worker_method="thread")`` is this with several workers, in order.
+The notes claim: a producer-consumer queue overlaps loading with the step. Right, if loading releases the GIL (reading,
+decoding, torch's operations): the epoch then takes the longer of the two times, not their sum. Missing: without a bound
+it fills the memory; a producer that dies silently hangs the consumer; and a ``break`` leaves the producer blocked in
+``put``. ``fastload.DataLoader(worker_method="thread")`` does this with several workers, in order.
 
-Measured (50 batches, 4 ms to load and 4 ms a step, four runs on a busy machine): 437 to 1,967 ms one after the other,
-0.45 to 0.69 of that with a queue of two; 0.51 is what there is to gain.
+Measured (50 batches, 4 ms to load and 4 ms for a step, four runs on a busy machine): 437 to 1,967 ms one after the
+other, 0.45 to 0.69 of that with a queue of two; 0.51 is the theoretical minimum.
 """
 
 import queue
@@ -24,18 +24,18 @@ T = TypeVar("T")
 
 
 class _End:
-    """The poison pill: nothing comes after it, but perhaps an error."""
+    """The last item in the queue, with the producer's error if there was one."""
 
     def __init__(self, error: BaseException | None) -> None:
         self.error = error
 
 
 class Ahead(Generic[T]):
-    """An iterable, produced ahead by a thread. Each pass has a thread of its own.
+    """An iterable that a thread produces ahead. Each iteration has its own thread.
 
     Args:
-        make: called in the thread, at the beginning of a pass: returns what is iterated there.
-        capacity: items that wait in the queue at most; one more is in the making.
+        make: returns the iterable; called in the thread, at the start of each iteration.
+        capacity: maximum number of items in the queue; one more is being made.
     """
 
     def __init__(self, make: Callable[[], Iterable[T]], capacity: int) -> None:
@@ -56,7 +56,7 @@ class Ahead(Generic[T]):
                 raise item.error
         finally:  # the end, an error, a break (the generator is closed then), Ctrl-C
             left.set()
-            # It may be blocked in one put, for which there is room now; it looks at `left` before another.
+            # It may be blocked in one put, which has room now; it checks `left` before the next one.
             while not waiting.empty():
                 waiting.get_nowait()
             producer.join()
@@ -71,21 +71,21 @@ def _produce(make: Callable[[], Iterable[Any]], waiting: queue.Queue[Any], left:
             waiting.put(item)
             if left.is_set():
                 return
-    except BaseException as raised:  # whatever it is, somebody waits to hear of it
+    except BaseException as raised:  # of any kind: the consumer waits for it
         error = raised
     if not left.is_set():
         waiting.put(_End(error))
 
 
 def loading(num: int, cost_s: float) -> Iterator[int]:
-    """Yield numbers, each after a while."""
+    """Yield numbers, each after ``cost_s`` seconds."""
     for number in range(num):
         time.sleep(cost_s)
         yield number
 
 
 def epoch_s(batches: Iterable[int], step_s: float) -> float:
-    """Return how long an epoch takes in which each step takes a while."""
+    """Return the duration of an epoch with steps of ``step_s`` seconds."""
     began = time.perf_counter()
     for _ in batches:
         time.sleep(step_s)

@@ -1,11 +1,11 @@
-"""How much faster two ranks are than one, for a tiny and for a larger network; and why the tiny one may lose.
+"""How much faster two ranks are than one, for a tiny and a larger network, and why the tiny one may be slower.
 
     torchrun --nproc-per-node=2 examples/parallelism/scaling.py
 
 The notes claim that MNIST on several GPUs may be slower than on one, and that DDP is faster than DataParallel because
-of the interpreter lock. The first is right, and what decides is written beside the times: a step exchanges every
-gradient once whatever the batch, so a network with little arithmetic for each weight waits for the exchange. As to the
-second, without GPUs DataParallel is one process that calls the network once: the column "1 process, all threads".
+of the GIL. The first is right: a step exchanges every gradient once, whatever the batch size, so a network with little
+computation for each weight waits for the exchange; the table shows this ratio. As to the second, without GPUs
+DataParallel is one process that calls the network once: the column "1 process, all threads".
 
 Measured (two cores, gloo): see README.md. On GPUs, DataParallel's column included: not verified: no GPU.
 """
@@ -28,7 +28,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 @dataclass(frozen=True)
 class Work:
-    """A network with the shape of its samples."""
+    """A network and the shape of its samples."""
 
     name: str
     make: Callable[[], nn.Module]
@@ -53,14 +53,14 @@ WORKS = (Work("tiny: 3 linear layers", _tiny, (1, 8, 8)), Work("larger: 3 convol
 
 @dataclass(frozen=True)
 class Cost:
-    """What a step of one sample computes, and what a step of any size exchanges."""
+    """FLOPs of a step for one sample, and bytes that a step of any size exchanges."""
 
     flops: int
     exchanged: int
 
 
 def cost(work: Work) -> Cost:
-    """Return the work of one sample, forward and backward, and the bytes of gradients."""
+    """Return the FLOPs of one sample, forward and backward, and the bytes of the gradients."""
     network = work.make()
     with FlopCounterMode(display=False) as counter:
         cross_entropy(network(torch.zeros(1, *work.shape)), torch.zeros(1, dtype=torch.int64)).backward()
@@ -68,7 +68,7 @@ def cost(work: Work) -> Cost:
 
 
 def step_of(work: Work, rank: Rank, batch_size: int, *, together: bool) -> tuple[nn.Module, Callable[[], None]]:
-    """Return a network, and a training step of it on random images of this rank's own: alone, or with all others."""
+    """Return a network and its training step on random images of this rank; ``together``: with all ranks."""
     torch.manual_seed(0)
     network = work.make().to(rank.device)
     gpu = [rank.device.index] if rank.device.type == "cuda" else None
@@ -89,7 +89,7 @@ def step_of(work: Work, rank: Rank, batch_size: int, *, together: bool) -> tuple
 def rates(work: Work, rank: Rank, batch_size: int, repeats: int) -> tuple[float, float, float]:
     """Return images a second of one process with one thread, with all threads, and of all ranks with one thread each.
 
-    The batch is the global one: all ranks together do what one process does. The others wait while rank 0 is measured.
+    The batch size is global: all ranks together do the work of one process. The others wait while rank 0 is measured.
     """
     alone: list[float] = []
     for threads in (1, os.cpu_count() or 1):
@@ -101,7 +101,7 @@ def rates(work: Work, rank: Rank, batch_size: int, repeats: int) -> tuple[float,
     torch.set_num_threads(1)
     _, step = step_of(work, rank, batch_size // rank.count, together=True)
     together = torch.tensor(seconds(step, rank.device, repeats))
-    dist.all_reduce(together, dist.ReduceOp.MAX)  # a step has ended when it has on all ranks
+    dist.all_reduce(together, dist.ReduceOp.MAX)  # a step ends when it has ended on all ranks
     first = torch.tensor(alone or [0.0, 0.0])
     dist.broadcast(first, src=0)
     return first[0].item(), first[1].item(), batch_size / together.item()

@@ -1,22 +1,22 @@
-"""Model parallelism by two autograd functions: what one rank sends, the next receives; gradients go the other way.
+"""Model parallelism with two autograd functions: activations are sent to the next rank, gradients to the previous.
 
     torchrun --nproc-per-node=2 examples/parallelism/send_receive.py
     torchrun --nproc-per-node=4 examples/parallelism/send_receive.py --network mobilenet
 
-Each rank holds a piece of the network. ``send`` gives the next rank an activation, and its backward waits for the
-gradient; ``receive`` is the other end. Every rank calls ``backward`` once, the last on the loss, the others on what
-``send`` returned: the way back starts at the last rank and passes through all.
+Each rank has a part of the network. ``send`` sends an activation to the next rank, and its backward pass waits for the
+gradient; ``receive`` is its counterpart. Every rank calls ``backward`` once, the last one on the loss, the others on
+the result of ``send``: the backward pass starts at the last rank and goes through all.
 
-The notes do this for MobileNetV2 on four GPUs, with three messages for each hop and in each direction: the number of
-dimensions, the sizes as floats, the data. That works, but: a float32 holds whole numbers exactly up to 2**24 only; each
-message waits for the one before; and a gradient always has the shape of its activation, so the way back needs no header
-at all. Here shape and dtype go once, as int64, when a link is first used, and a batch of another shape afterwards is an
-error on the sender's side instead of garbage on the receiver's. Under NCCL, as under gloo, both ends must send and
-receive in the same order, or they wait for each other for ever; hence one link for each neighbour, and a time limit.
+The notes do this for MobileNetV2 on four GPUs, with three messages for each link and direction: the number of
+dimensions, the sizes as floats, the data. This works, but float32 represents integers exactly only up to 2**24; each
+message waits for the one before; and a gradient always has the shape of its activation, so it needs no header. Here
+shape and dtype are sent once, as int64, when a link is first used, and a batch of another shape is then an error of the
+sender instead of garbage at the receiver. With NCCL, as with gloo, both ends must send and receive in the same order,
+or they wait for each other forever; so each neighbour has its own link, and there is a time limit.
 
-Measured (gloo, one thread a rank): gradients are one process's, bit for bit, also MobileNetV2's in four pieces
-(BatchNorm sees whole batches in each); one message a hop and direction after the first step. On GPUs, and NCCL: not
-verified: no GPU.
+Measured (gloo, one thread for each rank): gradients are bit-identical to those of one process, also for MobileNetV2 in
+four parts (BatchNorm sees whole batches in each); one message for each link and direction after the first step. On
+GPUs, and NCCL: not verified: no GPU.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ MOST_DIMENSIONS = 8
 
 
 class Link:
-    """The way between this rank and another, for tensors of one shape.
+    """The connection between this rank and another, for tensors of one shape.
 
     Args:
         peer: the other rank.
-        device: where received tensors are made.
+        device: of received tensors.
     """
 
     def __init__(self, peer: int, device: torch.device) -> None:
@@ -49,10 +49,10 @@ class Link:
         self._known: tuple[torch.Size, torch.dtype] | None = None
 
     def send(self, value: Tensor) -> None:
-        """Send a tensor; say its shape and dtype before, the first time.
+        """Send a tensor; the first time, send its shape and dtype before.
 
         Raises:
-            ValueError: the shape or the dtype is not what it was, or cannot be sent.
+            ValueError: the shape or the dtype has changed, or is not supported.
         """
         if self._known is None:
             if value.dtype not in DTYPES or value.ndim > MOST_DIMENSIONS:
@@ -67,8 +67,8 @@ class Link:
         if (value.shape, value.dtype) != self._known:
             shape, dtype = self._known
             raise ValueError(
-                f"rank {self.peer} was told {list(shape)}, {dtype}, got {list(value.shape)}, {value.dtype}; "
-                "leave the short last batch out (drop_last=True), or make a new pair of links"
+                f"rank {self.peer} expects {list(shape)}, {dtype}, got {list(value.shape)}, {value.dtype}; "
+                "skip the short last batch (drop_last=True), or create a new pair of links"
             )
         self._send(value.contiguous())
 
@@ -118,21 +118,21 @@ class _Receive(torch.autograd.Function):
 
 
 def send(activation: Tensor, link: Link) -> Tensor:
-    """Send to the next rank; return a scalar whose ``backward()`` waits for the gradient and goes on with it."""
+    """Send to the next rank; return a scalar whose ``backward()`` receives the gradient."""
     token: Tensor = _Send.apply(activation, link)  # type: ignore[no-untyped-call]
     return token
 
 
 def receive(link: Link) -> Tensor:
-    """Return what the rank before sends; the gradient for it goes back there."""
-    # Autograd records a function only if an argument wants a gradient, and there is none here: this one never gets any.
+    """Return what the previous rank sends; its gradient is sent back."""
+    # Autograd records a function only if an argument requires a gradient; this one never gets any.
     wanting = torch.zeros((), requires_grad=True)
     received: Tensor = _Receive.apply(wanting, link)  # type: ignore[no-untyped-call]
     return received
 
 
 class Piece:
-    """This rank's piece of a network, and its links to both neighbours.
+    """This rank's part of a network, and its links to both neighbours.
 
     Args:
         rank: this one.
@@ -160,7 +160,7 @@ class Piece:
 
 
 def make_pieces(network: str, count: int) -> list[nn.Sequential]:
-    """Return a network of ``"small"`` or ``"mobilenet"`` size in so many pieces, the same on every rank."""
+    """Return the network ``"small"`` or ``"mobilenet"`` in ``count`` parts, the same on every rank."""
     torch.manual_seed(0)
     layers: list[nn.Module]
     if network == "small":
@@ -172,7 +172,9 @@ def make_pieces(network: str, count: int) -> list[nn.Sequential]:
     else:
         from torchvision.models import mobilenet_v2
 
-        made = mobilenet_v2(num_classes=10, width_mult=0.5, dropout=0.0)  # dropout would draw anew in each piece
+        made = mobilenet_v2(
+            num_classes=10, width_mult=0.5, dropout=0.0
+        )  # dropout would draw other numbers in each part
         layers = [*made.features, nn.AdaptiveAvgPool2d(1), nn.Flatten(), made.classifier]
     return cut(layers, count)
 

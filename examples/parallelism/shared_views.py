@@ -1,19 +1,18 @@
-"""Pieces of one tensor, sent to a spawned process: "bad value(s) in fds_to_keep", then and now.
+"""Views of one tensor sent to a spawned process: "bad value(s) in fds_to_keep", then and now.
 
     python examples/parallelism/shared_views.py
 
-Shows: a list of pieces of one tensor as an argument of a process under ``spawn``, as the notes have it; what the error
-came from; what a piece takes along; and loaders whose dataset holds such pieces.
+Shows: a list of views of one tensor as an argument of a spawned process, as in the notes; the cause of the error; how
+much memory a view shares; and loaders whose dataset contains such views.
 
 The notes claim: this fails on Linux with "bad value(s) in fds_to_keep"; passing ``data[rank]`` or cloning helps,
-``deepcopy`` does not. True when they were written (pytorch#31571): torch sent a file descriptor for each piece, the
-same one each time, and CPython refuses to be given a descriptor twice. It still refuses; but torch 2.13 keeps one
-Python object for a storage, which pickle sends once, so the pieces arrive. What is left: ``data[rank]`` maps the whole
-storage in the other process; a clone only its own bytes. Also in the notes: ``split(16)`` of 133 rows is taken for 8
-pieces; it is 9.
+``deepcopy`` does not. True when they were written (pytorch#31571): torch sent a file descriptor for each view, the same
+one each time, and CPython rejects duplicate descriptors. It still does, but torch 2.13 has one Python object for a
+storage, which is pickled once, so the views arrive. Still true: ``data[rank]`` maps the whole storage in the other
+process; a clone maps only its own bytes. Also in the notes: ``split(16)`` of 133 rows should give 8 views; it gives 9.
 
-Measured (torch 2.13, CPython 3.11): pieces arrive, also after ``deepcopy``; one piece of 128 bytes maps 1,064, its
-clone 128; both loaders load.
+Measured (torch 2.13, CPython 3.11): views arrive, also after ``deepcopy``; a view of 128 bytes maps 1,064, its clone
+128; both loaders work.
 """
 
 import copy
@@ -38,7 +37,7 @@ def pieces() -> list[Tensor]:
 
 
 def receive(tensors: list[Tensor], answer: Any) -> None:
-    """Say what came: the sum, and the bytes that were mapped for it."""
+    """Answer with the sum, and the bytes that were mapped for it."""
     storages = {tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes() for tensor in tensors}
     answer.put((int(sum(tensor.sum() for tensor in tensors)), sum(storages.values())))
 

@@ -1,18 +1,18 @@
-"""Drawing samples by weight, shared out between ranks.
+"""Drawing samples by weight on several ranks.
 
     python examples/parallelism/weighted_sampling.py
 
-Shows: what torch's ``WeightedRandomSampler`` does on ranks, and ``weights=`` of fastload's distributed samplers, where
-all ranks share one draw.
+Shows: torch's ``WeightedRandomSampler`` on several ranks, and ``weights=`` of fastload's distributed samplers, with one
+draw for all ranks.
 
-The notes claim: ``torch.multinomial`` with replacement samples indices by weight. Right, and torch's
-``WeightedRandomSampler`` is just that; but it knows nothing of ranks. With the same seed on all ranks, each draws the
-same samples, and the step is one batch taken several times; with a seed for each rank, the samples depend on their
-number. In fastload the draw at a position of the epoch is a function of (seed, epoch, position): ranks take the
-positions of a global batch in pieces, so that any number of them draws the same.
+The notes claim: ``torch.multinomial`` with replacement samples indices by weight. Right, and this is what torch's
+``WeightedRandomSampler`` does; but it does not support ranks. With the same seed on all ranks, each draws the same
+samples, and a step is one batch several times; with a seed for each rank, the samples depend on the number of ranks. In
+fastload the draw at a position of the epoch depends on (seed, epoch, position), and the positions of a global batch are
+split between the ranks, so any number of ranks draws the same samples.
 
-Measured (10,000 draws on two ranks from 4 samples with weights 0, 1, 2, 5): 0, 0.125, 0.259 and 0.616 of the draws,
-where 0, 0.125, 0.250 and 0.625 are wanted.
+Measured (10,000 draws on two ranks from 4 samples with weights 0, 1, 2, 5): 0, 0.125, 0.259 and 0.616 of the draws; 0,
+0.125, 0.250 and 0.625 are expected.
 """
 
 from collections import Counter
@@ -53,7 +53,7 @@ def shares(world_size: int, epoch: int, num_draws: int, global_batch_size: int =
 
 
 def global_batches(of_ranks: list[list[list[int]]]) -> list[list[int]]:
-    """Return the ranks' batches put together, step by step."""
+    """Return the global batches: the ranks' batches of each step, joined."""
     return [[index for batch in step for index in batch] for step in zip(*of_ranks, strict=True)]
 
 
@@ -72,8 +72,8 @@ def main() -> None:
         print(f"fastload, {world_size} rank(s): {'; '.join(f'rank {r} {b[0]}' for r, b in enumerate(of_ranks))}")
     wanted = [weight / sum(WEIGHTS) for weight in WEIGHTS]
     drawn = [index for batch in global_batches(shares(2, epoch=0, num_draws=10_000)) for index in batch]
-    print("wanted", *(f"{share:.3f}" for share in wanted))
-    print("drawn ", *(f"{share:.3f}" for share in frequencies(drawn)))
+    print("expected", *(f"{share:.3f}" for share in wanted))
+    print("drawn   ", *(f"{share:.3f}" for share in frequencies(drawn)))
 
 
 if __name__ == "__main__":

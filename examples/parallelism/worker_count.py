@@ -1,16 +1,15 @@
-"""The number of workers changes torch's samples, and how not.
+"""The number of workers changes torch's samples, but not fastload's.
 
     python examples/parallelism/worker_count.py
 
-Shows: digests of an epoch, the order and the augmentation apart, for 0 to 4 workers, of torch's loader and of
-fastload's.
+Shows: hashes of the order and of the augmentation of an epoch, for 0 to 4 workers, with torch's loader and fastload's.
 
-The notes claim: with another number of workers the samples are others. True of the augmentation only: torch seeds
-worker ``w`` with ``base_seed + w``, so that what a sample draws depends on who loads it, and when. The order is drawn
-in the parent and stays. In fastload a sample's randomness is a function of (seed, epoch, index).
+The notes claim: another number of workers gives other samples. True only for the augmentation: torch seeds worker ``w``
+with ``base_seed + w``, so a sample's random numbers depend on which worker loads it, and when. The order is drawn in
+the parent process and does not change. In fastload a sample's random numbers depend on (seed, epoch, index).
 
-Measured (torch 2.13): torch's order is one for all, its augmentation is another for each number of workers; fastload's
-are the same for any, and for two ranks.
+Measured (torch 2.13): torch's order is always the same, its augmentation differs for each number of workers; fastload's
+are both always the same, also for two ranks.
 """
 
 import hashlib
@@ -28,7 +27,7 @@ import fastload
 
 
 class Augmented(Dataset[tuple[int, Tensor]]):
-    """Indices, each with one draw of every global generator."""
+    """Indices, each with a random number from every global generator."""
 
     def __len__(self) -> int:
         return 48
@@ -39,7 +38,7 @@ class Augmented(Dataset[tuple[int, Tensor]]):
 
 
 def digests(loader: Any) -> tuple[str, str]:
-    """Return digests of the order and of what was drawn for the samples, by index, in one epoch."""
+    """Return hashes of the order and of the samples' random numbers, by index, for one epoch."""
     order: list[int] = []
     drawn: dict[int, list[float]] = {}
     for indices, draws in loader:
@@ -53,7 +52,7 @@ def _digest(value: object) -> str:
 
 
 def torchs(num_workers: int) -> tuple[str, str]:
-    """Return the digests of torch's loader, all its generators seeded."""
+    """Return the hashes of torch's loader, with all generators seeded."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         random.seed(0)
@@ -63,12 +62,12 @@ def torchs(num_workers: int) -> tuple[str, str]:
 
 
 def ours(num_workers: int) -> tuple[str, str]:
-    """Return the digests of fastload's loader with a seed."""
+    """Return the hashes of fastload's loader with a seed."""
     return digests(fastload.DataLoader(Augmented(), 8, shuffle=True, num_workers=num_workers, seed=0))
 
 
 def ours_on_ranks(world_size: int) -> tuple[str, str]:
-    """Return the digests of the ranks' loaders together, their batches in the order of the ranks."""
+    """Return the hashes of the ranks' loaders together, with their batches in the order of the ranks."""
     loaders = []
     for rank in range(world_size):
         sampler = fastload.DistributedBatchSampler(Augmented(), 8, seed=0, rank=rank, world_size=world_size)

@@ -1,17 +1,17 @@
-"""What a worker costs in memory, and why a list of strings costs it once more for each of them.
+"""How much memory a worker needs, and why each worker copies a list of strings.
 
     python examples/parallelism/worker_memory.py
 
-Shows: resident (RSS), proportional (PSS) and own (USS) memory of each worker after an epoch, of a dataset that keeps
-its names in a list, and of one that keeps them in one array. Linux only: it reads /proc/PID/smaps_rollup.
+Shows: resident (RSS), proportional (PSS) and unique (USS) memory of each worker after an epoch, for a dataset with its
+names in a list, and for one with its names in an array. Linux only: it reads /proc/PID/smaps_rollup.
 
-The notes claim: more workers use more memory. Right, but not by what is usually looked at. RSS counts pages that all
-processes share once for each, so its sum says nothing. What a worker really adds is its USS. Forked workers share the
-dataset until they write to it, and Python writes to an object when it is looked at: its reference count. So the objects
-of a list are copied page by page into every worker, as the epoch goes on; the bytes of an array are not.
+The notes claim: more workers use more memory. Right, but the usual measure is wrong. RSS counts shared pages for each
+process, so a sum of RSS is meaningless. A worker adds its USS. Forked workers share the dataset until they write to it,
+and Python writes to an object on each access: its reference count. So the objects of a list are copied page by page
+into every worker during the epoch; the bytes of an array are not.
 
-Measured (torch 2.13, two workers, 100,000 names of 400 characters, 43 MiB as strings): 51 MiB of its own (USS) for each
-worker with the list, 6.5 MiB with the array; RSS says 382 and 384, and would have it the other way round.
+Measured (torch 2.13, two workers, 100,000 names of 400 characters, 43 MiB as strings): each worker has a USS of 51 MiB
+with the list, and 6.5 MiB with the array; RSS shows 382 and 384 MiB, which hides the difference.
 """
 
 import gc
@@ -30,12 +30,12 @@ MIB = 1 << 20
 
 
 def names() -> list[str]:
-    """Return file names, each an object of its own."""
+    """Return file names, each a separate object."""
     return [f"{number:0{LETTERS}}" for number in range(NUM)]
 
 
 class Lengths(Dataset[int]):
-    """The length of each name: a sample that looks at its name and keeps nothing."""
+    """The length of each name: a sample accesses its name and keeps nothing."""
 
     def __init__(self, kept: Sequence[str] | np.ndarray) -> None:
         self.kept = kept
@@ -57,7 +57,7 @@ def memory_mib(pid: int) -> dict[str, float]:
 
 
 def after_an_epoch(kept: Sequence[str] | np.ndarray, num_workers: int = 2) -> list[dict[str, float]]:
-    """Return each worker's memory after an epoch in random order, in which it saw about its share of the names."""
+    """Return each worker's memory after an epoch in random order."""
     before = {process.pid for process in multiprocessing.active_children()}
     loader = DataLoader(
         Lengths(kept),
@@ -80,7 +80,7 @@ def after_an_epoch(kept: Sequence[str] | np.ndarray, num_workers: int = 2) -> li
 
 def main() -> None:
     """Print both ways."""
-    gc.disable()  # a collection in a worker would write to all objects that it looks at
+    gc.disable()  # a collection in a worker would write to all objects
     listed = names()
     for way, kept in (("a list of strings", listed), ("one array", np.array(listed, dtype=np.bytes_))):
         for worker, memory in enumerate(after_an_epoch(kept)):

@@ -1,16 +1,16 @@
-"""What copies memory and what does not.
+"""Which operations copy memory.
 
     python examples/parallelism/zero_copy.py
 
-Shows: a table of ways to make a tensor from an array or from a tensor, and whether the result shares memory with it.
+Shows: a table of ways to make a tensor from an array or a tensor, and whether the result shares its memory.
 
-The notes claim: ``torch.tensor`` copies, ``from_numpy`` shares, views share. Right, although a comment beside their
-``from_numpy`` says that it makes a copy. ``tensor.storage().data_ptr()`` is ``tensor.untyped_storage().data_ptr()``
-today. Not said: ``data_ptr`` of a view differs from that of its base, so compare storages, not pointers; ``reshape``
-and ``contiguous`` share if they can; and a view keeps all of its base alive, and ``torch.save`` writes all of it.
+The notes claim: ``torch.tensor`` copies, ``from_numpy`` shares, views share. Right, although a comment next to their
+``from_numpy`` calls it a copy. ``tensor.storage().data_ptr()`` is now ``tensor.untyped_storage().data_ptr()``. Missing:
+the ``data_ptr`` of a view differs from that of its base, so compare storages, not pointers; ``reshape`` and
+``contiguous`` share if possible; a view keeps its whole base alive, and ``torch.save`` writes all of it.
 
-Of batches: those of fastload lie in recycled memory, and are yours as long as you hold any tensor of them; see
-``test_a_batch_is_kept_over_many_epochs`` and its neighbours.
+fastload's batches are in memory that is reused, but not while you hold any tensor of them; see
+``test_a_batch_is_kept_over_many_epochs`` and the tests after it.
 
 Measured (torch 2.13): 14 of the 21 ways share, 7 copy; ``torch.save`` of one number of a million writes 4,001,577
 bytes, of its clone 1,577.
@@ -53,12 +53,12 @@ FROM_A_TENSOR: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 def shares(left: Tensor, right: Tensor) -> bool:
-    """Whether two tensors lie in the same storage."""
+    """Return whether two tensors have the same storage."""
     return left.untyped_storage().data_ptr() == right.untyped_storage().data_ptr()
 
 
 def shared_with_an_array(make: Callable[[Any], Tensor]) -> bool:
-    """Whether writing to an array changes the tensor made of it."""
+    """Return whether writing to an array changes the tensor made from it."""
     array = np.zeros(4, dtype=np.float32)
     made = make(array)
     array[:] = 1
@@ -66,7 +66,7 @@ def shared_with_an_array(make: Callable[[Any], Tensor]) -> bool:
 
 
 def shared_with_a_tensor(make: Callable[[Tensor], Tensor]) -> bool:
-    """Whether writing to a tensor changes what was made of it, and the storages say the same."""
+    """Return whether writing to a tensor changes the tensor made from it; checks that the storages agree."""
     tensor = torch.zeros(4, 4)
     made = make(tensor)
     tensor.fill_(1)

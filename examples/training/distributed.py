@@ -6,6 +6,7 @@ import contextlib
 import math
 import signal
 import sys
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from types import FrameType
@@ -169,8 +170,9 @@ def ignore_signals(worker_id: int) -> None:
 
     Otherwise it would exit before the run is saved; its loader ends it.
     """
-    for number in SIGNALS:
-        signal.signal(number, signal.SIG_IGN)
+    if threading.current_thread() is threading.main_thread():  # `fastload verify` also calls it in worker threads
+        for number in SIGNALS:
+            signal.signal(number, signal.SIG_IGN)
 
 
 def seed_rank(seed: int, step: int, rank: int) -> None:

@@ -13,18 +13,15 @@ nor on what is moved to a device, nor on the chunk. What is not known stays as i
 all after it get what they would have got.
 """
 
-from .blocks import BlockMaker, Moves
 from .dataset import FusedDataset, Loaded
 from .plan import FusedTail, Line, Part, Plan, Yields, recognise
 from .values import Values
 
 __all__ = [
-    "BlockMaker",
     "FusedDataset",
     "FusedTail",
     "Line",
     "Loaded",
-    "Moves",
     "Part",
     "Plan",
     "Values",

@@ -1,4 +1,4 @@
-"""Whether a dataset's own objects are as they were: what is fused stands in for them as they were looked at.
+"""Whether a dataset's own objects are unchanged since the plan was made from them.
 
 In: a dataset. Out: whether one of its attributes, or of those of its parts and known transforms, is another object, and
 whether a list or dict among them has other items. What is changed inside of an array or tensor is not seen.

@@ -22,21 +22,18 @@ from torchvision import tv_tensors
 
 from ..errors import ConfigError
 from ..images import Decoder
-from ..images.base import Data
 from ..images.pillow import PillowDecoder
 from ..layout import Layout, Row, TensorLeaf
 from ..on_error import name_sample
-from ..pack.dataset import PackedImages
 from ..seeding import SAMPLE, Keys, seed_global_generators
-from .blocks import BlockMaker
+from ..transforms.sample import Kind
 from .changes import Objects
 from .parameters import draws_of
 from .plan import Plan, recognise
-from .runner import Given, Runner
+from .runner import Chunk, Runner
 from .sources import Router, leaves
-from .step import Drawn, Kind, Sizes
 
-# So many files are in memory at once.
+# Number of files that are in memory at once.
 _FILES = 16
 
 
@@ -51,7 +48,7 @@ class Loaded(NamedTuple):
     """[N, C, H, W], if the plan is direct; else one of each sample."""
     targets: list[Any]
     kind: Kind | None
-    """What each image is to be, where they are one tensor."""
+    """The kind of each image, where they are one tensor."""
 
     def samples(self) -> list[tuple[Any, Any]]:
         """Return the samples as the dataset gives them: pairs of image and target."""
@@ -80,23 +77,23 @@ class FusedDataset:
         plan: what is done here: the first half of :meth:`Plan.split`.
         seed: of the samples' keys: the loader's, or its base seed.
         rows: what decodes files; None: Pillow.
-        blocks: what makes blocks of datasets in memory; None: torch.
+        native_blocks: the native library makes blocks of datasets in memory; else torch does.
 
-    It can be pickled wherever the dataset can. Threads may share it, if ``rows`` and ``blocks`` can be shared.
+    It can be pickled wherever the dataset can. Threads may share it, if they can share ``rows``.
 
     Raises:
         ConfigError: the plan is of another dataset, or fuses nothing.
     """
 
     def __init__(
-        self, dataset: Any, plan: Plan, seed: int, rows: Decoder | None = None, blocks: BlockMaker | None = None
+        self, dataset: Any, plan: Plan, seed: int, rows: Decoder | None = None, native_blocks: bool = False
     ) -> None:
         if not plan.fused:
             raise ConfigError(f"there is nothing to fuse in a {plan.dataset}: {plan.reason}")
         self.dataset = dataset
         self.seed = seed
         self.rows: Decoder = PillowDecoder() if rows is None else rows
-        self.blocks = blocks
+        self.native_blocks = native_blocks
         self._seen = -1  # the newest epoch
         self._objects = Objects(dataset)
         self._make(plan)
@@ -108,13 +105,13 @@ class FusedDataset:
             raise ConfigError(f"the plan is of {len(plan.parts)} datasets, got {len(found)}: make it of this dataset")
         self._router = Router(self.dataset)
         pairs = zip(found, plan.parts, strict=True)
-        self._runners = [Runner(leaf, self.dataset, part, self.rows, self.blocks) for leaf, part in pairs]
+        self._runners = [Runner(leaf, self.dataset, part, self.rows, self.native_blocks) for leaf, part in pairs]
         self._direct = plan.direct
         self._yields = plan.yields
         self._calls_user_code = plan.calls_user_code
 
     def __getstate__(self) -> tuple[Any, ...]:
-        return self.dataset, self.plan, self.seed, self.rows, self.blocks
+        return self.dataset, self.plan, self.seed, self.rows, self.native_blocks
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
         self.__init__(*state)  # type: ignore[misc]  # what is not pickled is made anew
@@ -179,11 +176,11 @@ class FusedDataset:
             out: rows to write images into: [N, C, H, W], contiguous, as the plan's ``yields`` says; None: new ones.
                 For direct plans only.
             seed: seeds the generators that the user's transforms draw from, given a sample's key.
-            failed: is told the row and the error of a sample for which a transform of the user's raised; True: go on,
-                this sample is void. None: raise it.
+            failed: called with the row and the error of a sample for which a transform of the user's raised; True:
+                skip this sample. None: raise the error.
 
         Raises:
-            IndexError: there is no such index.
+            IndexError: an index is out of range.
             Exception: what the dataset raises for a file that cannot be read, before any transform of the user's is
                 called; or what these raise.
         """
@@ -198,10 +195,8 @@ class FusedDataset:
             return Loaded(images, targets, kind)
         for runner, places, rows in _ahead(self._routed(indices)):
             names = _taken(indices, rows)
-            raw = runner.raw(places, names)
-            sizes = runner.sizes(raw, names)
-            drawn = runner.drawing.draw(draws.of(_at_once(rows)), sizes)
-            self._make_images((runner, places, rows), names, raw, sizes, drawn, images)
+            chunk = runner.load(places, names, draws.of(_at_once(rows)))
+            self._make_images(runner, chunk, rows, images)
             found = runner.reader.targets(places)
             if isinstance(rows, range):
                 targets[_at_once(rows)] = found
@@ -212,38 +207,18 @@ class FusedDataset:
             self._finish(indices, ids, epoch, images, targets, seed, failed)
         return Loaded(images, targets, kind)
 
-    def _make_images(
-        self,
-        part: _Part,
-        names: Sequence[Any],
-        raw: Sequence[Data] | None,
-        sizes: Sizes,
-        drawn: list[Drawn],
-        images: Any,
-    ) -> None:
-        """Make the images of samples of a leaf, and put them into their rows.
-
-        Args:
-            part: which samples.
-            names: their indices in the whole dataset.
-            raw: their files; None: they lie in memory.
-            sizes: of their images.
-            drawn: their parameters, for each step.
-            images: of all samples of the chunk.
-        """
-        runner, places, rows = part
+    def _make_images(self, runner: Runner, chunk: Chunk, rows: Sequence[int], images: Any) -> None:
+        """Make the images of samples of a leaf, and put them into their rows of ``images``."""
         if self._direct:
             together = isinstance(rows, range)
             into = images[_at_once(rows)] if together else images.new_empty((len(rows), *images.shape[1:]))
-            runner.write(places, names, raw, sizes, drawn, into)
+            runner.write(chunk, into)
             if not together:
                 images[rows] = into
         else:
-            given = runner.drawing.given(drawn, len(places))
+            given = runner.drawing.given(chunk.drawn, len(rows))
             for place, row in enumerate(rows):
-                data = None if raw is None else raw[place]
-                size = int(sizes.height[place]), int(sizes.width[place])
-                images[row] = runner.each(places[place], names[place], data, size, given[place])
+                images[row] = runner.each(chunk, place, given[place])
 
     def fits(self, layout: Layout) -> bool:
         """Whether images can be written into rows of this layout."""
@@ -254,59 +229,8 @@ class FusedDataset:
         return isinstance(image, TensorLeaf) and (image.dtype, image.shape) == (yields.dtype, yields.shape)
 
     def decoded(self) -> dict[str, int]:
-        """Return how many images were decoded since this was asked last, by what decoded them."""
+        """Return how many images were decoded since the last call, by decoder."""
         return self.rows.counted()
-
-    def parameters(self, indices: Sequence[Any], ids: Iterable[int], epoch: int) -> list[Given]:
-        """Return what each sample is given: for each of its leaf's steps the parameters, None where there are none."""
-        draws = draws_of(self.seed, epoch, ids)
-        found: list[Any] = [None] * len(indices)
-        for runner, places, rows in self._routed(indices):
-            names = _taken(indices, rows)
-            sizes = runner.sizes(runner.raw(places, names), names)
-            drawn = runner.drawing.draw(draws.of(_at_once(rows)), sizes)
-            for row, given in zip(rows, runner.drawing.given(drawn, len(rows)), strict=True):
-                found[row] = given
-        return found
-
-    def sample(self, index: Any, given: Given) -> tuple[Any, Any]:
-        """Return a sample made as :meth:`load` makes it, with these parameters.
-
-        Args:
-            index: of the sample.
-            given: as :meth:`parameters` returns them, or others that its steps could draw.
-        """
-        leaf, place = self._router.find(index)
-        runner = self._runners[leaf]
-        raw = runner.raw([place], [index])
-        sizes = runner.sizes(raw, [index])
-        image: Any
-        if self._direct and self._yields is not None:
-            rows = self._room(1, None)
-            runner.write([place], [index], raw, sizes, runner.drawing.drawn_as([given]), rows, [given])
-            image = Loaded(rows, [None], self._yields.kind).samples()[0][0]
-        else:
-            size = int(sizes.height[0]), int(sizes.width[0])
-            image = runner.each(place, index, None if raw is None else raw[0], size, given)
-        return self._finished(runner, image, runner.reader.targets([place])[0])
-
-    def reference(self, index: Any, given: Given) -> tuple[Any, Any]:
-        """Return a sample by torchvision's own functions, one after the other: what the fused one is to equal.
-
-        The user's transforms are called as well, and nothing is seeded for them. Files are opened by the dataset's own
-        loader.
-        """
-        leaf, place = self._router.find(index)
-        runner = self._runners[leaf]
-        dataset = runner.dataset
-        if runner.part.source.size is None:
-            packed = isinstance(dataset, PackedImages)
-            image = dataset.image(place) if packed else dataset.loader(dataset.samples[place][0])
-        else:
-            image = runner.image(place, None)
-        for step, values in zip(runner.steps, given, strict=True):
-            image = step.apply(image, values)
-        return self._finished(runner, image, runner.reader.targets([place])[0])
 
     def _room(self, count: int, out: Tensor | None) -> Any:
         yields = self._yields

@@ -26,11 +26,11 @@ from ..images.base import Data
 from ..layout import Layout
 from ..on_error import name_sample
 from ..transforms.resampling import resize_natively
+from ..transforms.resize import RandomResizedCrop, Resize
 from .dataset import FusedDataset, Loaded
-from .geometry_steps import RandomResizedCrop, Resize
 from .plan import FusedTail, Plan
 from .rows import cut_of, num_cut
-from .step import Drawn, Sizes
+from .runner import Chunk, Runner
 
 # What torch resizes with on a device as Pillow does, but for the last bit; and what stands where nothing is resized.
 _FILTERS = ("nearest", "bilinear", "bicubic")
@@ -53,17 +53,17 @@ def why_not(plan: Plan) -> str | None:
             return f"{part.pipeline.rest[0]} is called in the workers, where there would be no pixels"
         head = num_cut(part.steps, part.states, through=True)
         if head < len(part.steps):
-            return f"{part.steps[head]} is done in the workers, where there would be no pixels"
+            return f"{part.steps[head].shown} is done in the workers, where there would be no pixels"
         for step in part.steps:
             if isinstance(step, RandomResizedCrop | Resize) and step.interpolation not in _FILTERS[1:]:
-                return f"{step} has another filter than 'bilinear' and 'bicubic'"
+                return f"{step.shown} has another filter than 'bilinear' and 'bicubic'"
     if plan.yields is None or plan.yields.shape is None:
         return "its images have different sizes; crop or resize all of them to one"
     return None
 
 
 class EncodedDataset(FusedDataset):
-    """Gives of each sample the file and what is to be made of it, for :class:`DeviceDecoding`.
+    """Loads for each sample the file and its cut, for :class:`DeviceDecoding`.
 
     Raises:
         ConfigError: as :class:`FusedDataset`; or a device cannot decode its files.
@@ -89,23 +89,20 @@ class EncodedDataset(FusedDataset):
     def _room(self, count: int, out: Tensor | None) -> list[Any]:
         return [None] * count
 
-    def _make_images(
-        self, part: Any, names: Sequence[Any], raw: Sequence[Data] | None, sizes: Sizes, drawn: list[Drawn], images: Any
-    ) -> None:
-        assert raw is not None  # there are files
-        runner, places, rows = part
-        given = runner.drawing.given(drawn, len(places))
+    def _make_images(self, runner: Runner, chunk: Chunk, rows: Sequence[int], images: Any) -> None:
+        assert chunk.files is not None
+        given = runner.drawing.given(chunk.drawn, len(rows))
         for place, row in enumerate(rows):
-            height, width = int(sizes.height[place]), int(sizes.width[place])
+            height, width = chunk.size(place)
             cut = cut_of(runner.steps, given[place], height, width)
             if cut is None:
                 error = DatasetError(
                     f"the crop is larger than the image of ({height}, {width}), and decoder='nvjpeg' pads none; resize "
                     "before the crop, or use decoder='auto'"
                 )
-                name_sample(error, self.dataset, names[place])
+                name_sample(error, self.dataset, chunk.names[place])
                 raise error
-            images[row] = packed(cut, int(names[place]), raw[place])
+            images[row] = packed(cut, int(chunk.names[place]), chunk.files[place])
 
 
 class DeviceDecoding:
@@ -117,7 +114,7 @@ class DeviceDecoding:
         device: where.
         channels_last: how the images lie.
         tail: the dataset's steps after its crops, resizes and flips; None: there are none.
-        count: is told how many images were decoded, by what decoded them.
+        count: called with the numbers of decoded images, by decoder.
     """
 
     def __init__(

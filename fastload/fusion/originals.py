@@ -1,7 +1,7 @@
 """Whether torchvision and Pillow are as they were written: fused steps stand in for their functions.
 
-In: their modules, as they are now. Out: which function, method or hook makes them do something else, if any. Nothing is
-called. What somebody has added to Pillow's classes does not count.
+In: their modules, as they are now. Out: the function, method or hook that changes what they do, if any. Nothing is
+called. Methods that were added to Pillow's classes do not count.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The parameters of a chunk of samples, from their keys: drawn by one vectorised call a step.
 
 In: the names of samples, and the sizes of their images. Out: what each step needs for each of them, the same in
-whatever chunk, batch or worker a sample is made, by whatever executor, and on the host as on the device. Pure.
+every chunk, batch and worker, for every executor, on the host and on the device. Pure.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import numpy as np
 
 from ..seeding import BATCH, Keys
 from ..transforms.draws import Draws
+from ..transforms.sample import Drawn, SampleTransform, Sizes
 from .stages import names_of
-from .step import Drawn, Sizes, Step
 
 _LOW = (1 << 64) - 1
 
@@ -49,8 +49,9 @@ class Drawing:
         steps: of a pipeline, those included that are moved to a device, whose names come after theirs.
     """
 
-    def __init__(self, steps: Sequence[Step]) -> None:
-        self._steps = list(zip(steps, [step.twin() for step in steps], names_of(steps), strict=True))
+    def __init__(self, steps: Sequence[SampleTransform]) -> None:
+        self._steps = list(zip(steps, names_of(steps), strict=True))
+        self._kinds = [(step.is_random, step.changes_size) for step in steps]
 
     def draw(self, draws: Draws, sizes: Sizes) -> list[Drawn]:
         """Return the parameters of N samples, for each step.
@@ -63,21 +64,17 @@ class Drawing:
             ValueError: an image is too small for a step.
         """
         drawn = []
-        for step, twin, name in self._steps:
-            drawn.append(step.draw(twin, draws, name, sizes) if step.random else {})
-            sizes = sizes.after(step)
+        for (step, name), (is_random, changes_size) in zip(self._steps, self._kinds, strict=True):
+            drawn.append(step.draw_samples(draws, name, sizes) if is_random else {})
+            sizes = sizes.after(step) if changes_size else sizes
         return drawn
 
     def given(self, drawn: Sequence[Drawn], count: int) -> list[tuple[Any, ...]]:
         """Return what each of N samples is given, for each step."""
         if not self._steps:
             return [()] * count
-        each = [step.given(values, count) for (step, _, _), values in zip(self._steps, drawn, strict=True)]
+        each = [step.params_of_each(values, count) for (step, _), values in zip(self._steps, drawn, strict=True)]
         return list(zip(*each, strict=True))
-
-    def drawn_as(self, given: Sequence[Sequence[Any]]) -> list[Drawn]:
-        """Return parameters of N samples as :meth:`draw` gives them, where steps only move pixels; else none."""
-        return [step.drawn_as([values[place] for values in given]) for place, (step, _, _) in enumerate(self._steps)]
 
 
 __all__ = ["Drawing", "draws_of"]

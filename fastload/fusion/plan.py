@@ -16,22 +16,19 @@ from torch import Tensor
 from ..transforms.base import Transform
 from ..transforms.compose import Compose
 from ..transforms.gather import memory_format_of
-from .color_steps import COLORS
-from .geometry_steps import RandomResizedCrop, Resize
+from ..transforms.sample import Kind, NotRecognised, SampleTransform, State
+from ..transforms.values import Normalize
 from .originals import replaced
 from .recognition import Pipeline, recognise_transform
-from .sources import NotKnown, Source, counts, leaves, source_of
+from .sources import Source, counts, leaves, source_of
 from .stages import Stages, fits, names_of, size_after, stages_of
-from .step import Kind, State, Step
-from .value_steps import Normalize, RandomErasing
-from .values import POINTWISE
 
 # Columns that the name of a stage may take.
 _WIDEST = 60
 
 
-Tail: TypeAlias = tuple[tuple[Step, State, str], ...]
-"""Moved steps, what each gets, and their names."""
+Tail: TypeAlias = tuple[tuple[SampleTransform, State, str], ...]
+"""The steps of the device, the state before each, and the names of their streams."""
 
 
 class Yields(NamedTuple):
@@ -62,27 +59,27 @@ class Part:
     source: Source
     pipeline: Pipeline
     moved: int = 0
-    """How many of the last steps a batched transform does."""
+    """How many of the last steps a batched transform does on the device."""
 
     @property
-    def steps(self) -> tuple[Step, ...]:
-        """Those that are done sample by sample, or chunk by chunk, in the workers."""
+    def steps(self) -> tuple[SampleTransform, ...]:
+        """The steps that the workers do."""
         return self.pipeline.steps[: len(self.pipeline.steps) - self.moved]
 
     @property
     def states(self) -> tuple[State, ...]:
-        """What the image is before each of these, and after the last."""
+        """The state before each of these steps, and after the last."""
         return self.pipeline.states[: len(self.steps) + 1]
 
     @property
     def stages(self) -> Stages:
-        """Which of these are done together."""
+        """The stages of these steps."""
         whole = not self.pipeline.rest and (self.moved > 0 or self.states[-1].kind != "PIL")
         return stages_of(self.source, self.steps, self.states, whole=whole)
 
     @property
     def yields(self) -> Yields | None:
-        """What the workers give; None if an unknown transform has the last word."""
+        """What the workers make; None if an unknown transform comes last."""
         if self.pipeline.rest:
             return None
         state, size = self.states[-1], size_after(self.source, self.steps)
@@ -102,6 +99,12 @@ class FusedTail(Compose):
         super().__init__(transforms)
         self._names = list(names)
 
+    @classmethod
+    def of(cls, tail: Tail) -> FusedTail | None:
+        """Return the batched transforms of some steps; None if there are none."""
+        made = [(transform, name) for step, state, name in tail for transform in step.batched(state) or []]
+        return cls([transform for transform, _ in made], [name for _, name in made]) if made else None
+
     def transform(self, images: Tensor, params: dict[str, Any]) -> Tensor:
         """Return the transformed images, [N, C, H, W], lying as these do: contiguous or channels-last."""
         return super().transform(images, params).contiguous(memory_format=memory_format_of(images))
@@ -117,13 +120,13 @@ class Plan:
     reason: str | None
     """Why the dataset is not fused; None if it is."""
     rows: str = "Pillow"
-    """What makes rows of files."""
+    """The name of the decoder that makes rows of files."""
     blocks: str = "torch"
-    """What makes blocks of datasets in memory."""
+    """The name of what makes blocks of datasets in memory."""
 
     @property
     def fused(self) -> bool:
-        """Whether there is anything that is not done as ever."""
+        """Whether anything is fused."""
         return self.reason is None
 
     @property
@@ -138,13 +141,14 @@ class Plan:
         return self.fused and self.yields is not None and all(part.stages.direct for part in self.parts)
 
     @property
-    def tails(self) -> frozenset[Tail]:
-        """The steps of the device, of each part; empty if nothing is moved there."""
-        return frozenset(tail for part in self.parts if (tail := _tail(part)))
+    def tails(self) -> frozenset[Any]:
+        """What identifies the steps of the device, for each part; empty if nothing is moved there."""
+        tails = [_tail(part) for part in self.parts]
+        return frozenset(tuple((step.key, state, name) for step, state, name in tail) for tail in tails if tail)
 
     @property
     def calls_user_code(self) -> bool:
-        """Whether a transform or target_transform of the user's is called, for which generators are to be seeded."""
+        """Whether a transform or target_transform of the user's is called, for which generators must be seeded."""
         return any(part.pipeline.rest or part.source.target_transform for part in self.parts)
 
     def split(self, device: bool) -> tuple[Plan, FusedTail | None]:
@@ -163,16 +167,10 @@ class Plan:
             return self, None
         count = moved.pop()
         plan = replace(self, parts=tuple(replace(part, moved=count) for part in self.parts))
-        tails = plan.tails
-        if len(tails) != 1 or plan.yields is None:
+        if len(plan.tails) != 1 or plan.yields is None:
             return self, None
-        transforms: list[Transform] = []
-        names: list[str] = []
-        for step, state, name in next(iter(tails)):
-            made = step.batched(state) or []
-            transforms += made
-            names += [name] * len(made)
-        return (plan, FusedTail(transforms, names)) if transforms else (self, None)
+        tail = FusedTail.of(_tail(plan.parts[0]))
+        return (self, None) if tail is None else (plan, tail)
 
     def lines(self) -> Iterator[Line]:
         """Return the table's lines."""
@@ -202,7 +200,7 @@ class Plan:
                 runs = "values, in one pass"
             else:
                 runs = "values, in place"
-            yield Line(f"  {step}", runs, note)
+            yield Line(f"  {step.shown}", runs, note)
         for place, name in enumerate(pipeline.rest):
             note = f"{pipeline.reason}; it gets a {pipeline.state}" if not place else f"comes after {pipeline.rest[0]}"
             yield Line(f"  {name}", "as it is", note)
@@ -247,7 +245,7 @@ def recognise(dataset: Any) -> Plan:
             source = source_of(leaf)
             source = source if count is None else replace(source, count=count)
             parts.append(Part(source=source, pipeline=recognise_transform(leaf.transform, source.state)))
-    except NotKnown as why:
+    except NotRecognised as why:
         return Plan(dataset=name, parts=(), reason=str(why))
     reason = None if any(part.steps for part in parts) else "no transform of it is known"
     return Plan(dataset=name, parts=tuple(parts), reason=reason if parts else "it is made of no datasets")
@@ -261,13 +259,13 @@ def _num_moved(part: Part) -> int:
     least = part.stages.head if part.source.size is None else 0
     first = len(steps)
     while first > least and fits(steps[first - 1], states[first - 1], size_after(part.source, steps[: first - 1])):
-        if isinstance(steps[first - 1], COLORS) and _are_touchy(steps[: first - 1], states[first - 1]):
+        if steps[first - 1].role == "color" and _are_touchy(steps[: first - 1], states[first - 1]):
             break
         first -= 1
     return len(steps) - first
 
 
-def _are_touchy(before: Sequence[Step], state: State) -> bool:
+def _are_touchy(before: Sequence[SampleTransform], state: State) -> bool:
     """Return whether a rounding of these values may make any difference to colours.
 
     Beyond their range they are not continuous, and in half precision affine transforms round coordinates to pixels.
@@ -304,8 +302,8 @@ def _why_alone(part: Part, place: int) -> str:
     step, state = part.steps[place], part.states[place]
     if place == part.stages.head and part.stages.cropped:
         return "the row crops, and torch resizes the tensor"
-    arithmetic = (RandomResizedCrop, Resize, *COLORS)
-    if isinstance(step, arithmetic):
+    arithmetic = ("resize", "color")
+    if step.role in arithmetic:
         return "Pillow's own arithmetic" if state.kind == "PIL" else "torch's own arithmetic"
     if part.pipeline.rest:
         return f"so that {part.pipeline.rest[0]} gets what it would get"
@@ -313,18 +311,17 @@ def _why_alone(part: Part, place: int) -> str:
         return "the images are of different sizes"
     if part.states[-1].kind == "PIL":
         return "the samples are PIL images"
-    before = [type(one).__name__ for one in part.steps[:place] if isinstance(one, arithmetic)]
+    before = [type(one).__name__ for one in part.steps[:place] if one.role in arithmetic]
     if before:
         return f"comes after {before[-1]}"
-    moving = not isinstance(step, (*POINTWISE, RandomErasing))
-    if moving and state.dtype.is_floating_point:
+    if step.role == "move" and state.dtype.is_floating_point:
         states = zip(part.steps, part.states[1:], strict=True)
         made = next(type(one).__name__ for one, after in states if after.dtype.is_floating_point)
         return f"it gets floats, and only bytes are moved together: put it before {made}"
-    later = next((type(one).__name__ for one in part.steps[place + 1 :] if not isinstance(one, POINTWISE)), None)
-    if later is None and isinstance(step, RandomErasing):
+    later = next((type(one).__name__ for one in part.steps[place + 1 :] if one.role != "value"), None)
+    if later is None and step.role == "erase":
         later = next((type(one).__name__ for one in part.steps[place + 1 :]), None)
-    if later is not None and not moving:
+    if later is not None and step.role != "move":
         return f"{later} comes after it"
     if state.dtype.is_floating_point:
         return f"comes after {type(part.steps[place - 1]).__name__}"

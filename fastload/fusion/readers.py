@@ -19,14 +19,14 @@ from ..images.base import Data, Pixels
 from ..pack.dataset import PackedImages
 from ..pack.listing import refuse_pipe
 
-# None: the system has no such call, or no such flag of it (Linux has both).
+# None: the system does not have the call or the flag (Linux has both).
 _advise = getattr(os, "posix_fadvise", None)
 _nowait = getattr(os, "RWF_NOWAIT", None)
 
-# Nobody waits for the writer of a named pipe that lies in a file's place.
+# Opening a named pipe in a file's place must not wait for its writer.
 _NONBLOCK = getattr(os, "O_NONBLOCK", 0)
 
-# So many more files are asked for after one that was not in memory.
+# Number of files that are asked for after one that was not in memory.
 _WATCHED = 64
 
 
@@ -45,9 +45,9 @@ class FileReader:
         return path
 
     def ask_for(self, indices: Sequence[Any]) -> None:
-        """Let the kernel begin to read samples' files, all at once; wait for none of them.
+        """Ask the kernel to read samples' files ahead, without waiting.
 
-        Nothing is done where the system takes no such request, and while the files read lately were in memory.
+        Does nothing where the system has no such request, and while the files read lately were in memory.
         """
         if _advise is None or not self._to_ask:
             return
@@ -95,7 +95,7 @@ class PackReader:
         return f"{self._dataset.name(index)} in {self._dataset.root}"
 
     def ask_for(self, indices: Sequence[Any]) -> None:
-        """Let the kernel begin to read samples' files."""
+        """Ask the kernel to read samples' files ahead."""
         self._dataset.will_need(indices)
 
     def data(self, index: Any) -> Data:
@@ -141,6 +141,8 @@ class ArrayReader:
             planes = data
         self.planes: npt.NDArray[np.uint8] = planes
         """[N, C, H, W], a view of the dataset's own."""
+        self.images = torch.from_numpy(planes)
+        """The same, as a tensor."""
         # As it lies in memory, so that images are copied and not gathered pixel by pixel.
         self._together = planes.transpose(0, 2, 3, 1)
         self._is_together = self._together.flags.c_contiguous and not planes.flags.c_contiguous

@@ -10,18 +10,25 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..images.base import Box, Cut
-from .geometry_steps import CenterCrop, RandomCrop, RandomHorizontalFlip, RandomResizedCrop, RandomVerticalFlip, Resize
-from .step import State, Step
-from .value_steps import Nothing, PILToTensor, ToImage, ToPureTensor
+from ..transforms.crop import (
+    CenterCrop,
+    RandomCrop,
+    RandomHorizontalFlip,
+    RandomVerticalFlip,
+    centre_starts,
+)
+from ..transforms.resize import RandomResizedCrop, Resize
+from ..transforms.sample import SampleTransform, State, Unchanged
+from .conversions import PILToTensor, ToImage, ToPureTensor
 
 
-def num_cut(steps: Sequence[Step], states: Sequence[State], *, through: bool) -> int:
+def num_cut(steps: Sequence[SampleTransform], states: Sequence[State], *, through: bool) -> int:
     """Return how many of the first steps a :class:`Cut` can be.
 
     Args:
         steps: all.
         states: before each of them, and after the last.
-        through: go on where the image becomes a tensor, as far as pixels only move.
+        through: continue after the image has become a tensor, as long as pixels only move.
     """
     resized = flipped = False
     for place, (step, state) in enumerate(zip(steps, states, strict=False)):
@@ -33,10 +40,10 @@ def num_cut(steps: Sequence[Step], states: Sequence[State], *, through: bool) ->
                 resized = True
             case RandomHorizontalFlip() | RandomVerticalFlip():
                 flipped = True
-            case CenterCrop() | Nothing():
+            case CenterCrop() | Unchanged():
                 pass
             case RandomCrop():
-                if any(step.padding or ()):
+                if any(step.padding):
                     return place
             case PILToTensor() | ToImage() | ToPureTensor():
                 if not through:
@@ -46,7 +53,9 @@ def num_cut(steps: Sequence[Step], states: Sequence[State], *, through: bool) ->
     return len(steps)
 
 
-def cut_of(steps: Sequence[Step], given: Sequence[Any], height: int, width: int, part: Box | None = None) -> Cut | None:
+def cut_of(
+    steps: Sequence[SampleTransform], given: Sequence[Any], height: int, width: int, part: Box | None = None
+) -> Cut | None:
     """Return the cut that steps are for an image of this size; None if one of them pads it.
 
     Args:
@@ -73,7 +82,7 @@ def cut_of(steps: Sequence[Step], given: Sequence[Any], height: int, width: int,
         elif isinstance(step, (RandomCrop, CenterCrop)):
             if sides[0] < step.size[0] or sides[1] < step.size[1]:
                 return None
-            top, left = values if isinstance(step, RandomCrop) else step.place_in(*sides)
+            top, left = values if isinstance(step, RandomCrop) else centre_starts(sides, step.size)
             box = _inside(box, (top, left, *step.size), flips)
     if part is not None:
         box = _inside(box, part, flips)

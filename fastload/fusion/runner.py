@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import PIL.Image
@@ -18,21 +18,45 @@ from torch import Tensor
 from torchvision import tv_tensors
 
 from ..images.base import Cut, Data, Decoder, Pixels
+from ..native import arrays
 from ..on_error import name_sample
+from ..transforms.arguments import fill_numbers
+from ..transforms.base import BatchShape
 from ..transforms.chain import compose
-from .blocks import BlockMaker, moves_of
+from ..transforms.draws import Draws
+from ..transforms.erasing import RandomErasing
+from ..transforms.gather import steps_of
+from ..transforms.sample import Drawn, Kind, Sizes
+from .conversions import FromImage
 from .parameters import Drawing
 from .plan import Part
 from .readers import ArrayReader, FileReader, PackReader, reader_of_files
 from .recognition import members_of
 from .rows import cut_of
-from .step import Drawn, Kind, Sizes
-from .value_steps import PILToTensor, RandomErasing, ToImage, ToTensor
 from .values import Values
 
 Given = tuple[Any, ...]
 
 _JPEG = b"\xff\xd8"
+
+
+class Chunk(NamedTuple):
+    """Some samples of a leaf."""
+
+    indices: Sequence[Any]
+    """In the leaf."""
+    names: Sequence[Any]
+    """Their indices in the whole dataset, which errors name."""
+    files: Sequence[Data] | None
+    """None: the images lie in memory."""
+    sizes: Sizes
+    """Of the images."""
+    drawn: Sequence[Drawn]
+    """Their parameters, for each step."""
+
+    def size(self, place: int) -> tuple[int, int]:
+        """Return the (height, width) of an image."""
+        return int(self.sizes.height[place]), int(self.sizes.width[place])
 
 
 class Runner:
@@ -43,17 +67,16 @@ class Runner:
         whole: what it is a leaf of; errors name a sample by its index there.
         part: its plan.
         rows: what decodes files.
-        blocks: what makes blocks of arrays; None: they are gathered.
+        native_blocks: the native library makes blocks of arrays, where one pass can; else torch.
     """
 
-    def __init__(self, dataset: Any, whole: Any, part: Part, rows: Decoder, blocks: BlockMaker | None) -> None:
+    def __init__(self, dataset: Any, whole: Any, part: Part, rows: Decoder, native_blocks: bool) -> None:
         self.part = part
         self.dataset = dataset
         self._whole = whole
         self.steps, self.states, self.stages = part.steps, part.states, part.stages
         self.drawing = Drawing(self.steps)
         self._rows = rows
-        self._blocks = blocks
         self.reader: FileReader | PackReader | ArrayReader
         self.reader = reader_of_files(dataset) if part.source.size is None else ArrayReader(dataset)
         # The rest is called as the dataset calls it, one after the other.
@@ -66,69 +89,49 @@ class Runner:
         pairs = zip(self.steps[: stages.head], self.states, strict=False)
         self._moves = [(place, one) for place, pair in enumerate(pairs) for one in _batched(*pair)]
         self._chain = compose([one for _, one in self._moves]) if self._moves and part.source.size is not None else []
+        self._native_blocks = native_blocks and len(self._chain) <= 1
+        self._native: arrays.Repeated | None = None
 
     def ask_for(self, indices: Sequence[Any]) -> None:
-        """Let the kernel begin to read the samples' files, if they are files."""
+        """Ask the kernel to read the samples' files ahead, if they are files."""
         if not isinstance(self.reader, ArrayReader):
             self.reader.ask_for(indices)
 
-    def raw(self, indices: Sequence[Any], names: Sequence[Any]) -> list[Data] | None:
-        """Return the samples' files; None if they are no files.
+    def load(self, indices: Sequence[Any], names: Sequence[Any], draws: Draws) -> Chunk:
+        """Read the files of samples, if they are files, and draw their parameters.
 
         Args:
-            indices: of the samples.
-            names: their indices in the whole dataset.
+            indices: in the leaf.
+            names: in the whole dataset.
+            draws: of the samples.
 
         Raises:
-            OSError: one cannot be read.
+            OSError: a file cannot be read.
+            ValueError: an image is too small for a step.
         """
-        reader = self.reader
+        reader, source = self.reader, self.part.source
         if isinstance(reader, ArrayReader):
-            return None
-        return [self._named(name, reader.data, index) for index, name in zip(indices, names, strict=True)]
-
-    def sizes(self, raw: Sequence[Data] | None, names: Sequence[Any]) -> Sizes:
-        """Return the sizes of the images, as they are in the dataset."""
-        if raw is None:
-            assert self.part.source.size is not None
-            return Sizes.all_of(self.part.source.size, len(names))
-        sizes = [self._named(name, self._rows.size, data) for name, data in zip(names, raw, strict=True)]
-        return Sizes.of(sizes)
-
-    def write(
-        self,
-        indices: Sequence[Any],
-        names: Sequence[Any],
-        raw: Sequence[Data] | None,
-        sizes: Sizes,
-        drawn: Sequence[Drawn],
-        out: Tensor,
-        given: Sequence[Given] | None = None,
-    ) -> None:
-        """Write images into a batch.
-
-        Args:
-            indices: of the samples.
-            names: their indices in the whole dataset.
-            raw: what :meth:`raw` gave.
-            sizes: what :meth:`sizes` gave.
-            drawn: their parameters.
-            out: [N, C, H, W].
-            given: the same parameters, sample by sample; None: they are made of the others.
-        """
-        stages = self.stages
-        # Nothing is asked of a single sample where all of them go through as one block.
-        by_one = raw is not None or stages.values < len(self.steps) or stages.alone > stages.head
-        if given is None:
-            given = self.drawing.given(drawn, len(indices)) if by_one else []
-        if raw is not None:
-            for row, name in enumerate(names):
-                size = int(sizes.height[row]), int(sizes.width[row])
-                self._named(name, self._write_row, raw[row], size, given[row], out[row])
-        elif self._values is not None and stages.alone == stages.head:
-            self._write_block(indices, drawn, self._values, out)
+            assert source.size is not None
+            files, sizes = None, Sizes.all_of(source.size, len(names), source.channels)
         else:
-            for row, image in enumerate(self._block(self._places(indices), drawn).permute(0, 2, 3, 1)):
+            files = [self._named(name, reader.data, index) for index, name in zip(indices, names, strict=True)]
+            each = [self._named(name, self._rows.size, data) for name, data in zip(names, files, strict=True)]
+            sizes = Sizes.of(each, source.channels)
+        return Chunk(indices, names, files, sizes, self.drawing.draw(draws, sizes))
+
+    def write(self, chunk: Chunk, out: Tensor) -> None:
+        """Write images into a batch: ``out``, [N, C, H, W]."""
+        stages = self.stages
+        # The parameters of single samples are not needed where all of them are made as one block.
+        by_one = chunk.files is not None or stages.values < len(self.steps) or stages.alone > stages.head
+        given = self.drawing.given(chunk.drawn, len(chunk.indices)) if by_one else []
+        if chunk.files is not None:
+            for row, (name, data) in enumerate(zip(chunk.names, chunk.files, strict=True)):
+                self._named(name, self._write_row, data, chunk.size(row), given[row], out[row])
+        elif self._values is not None and stages.alone == stages.head:
+            self._write_block(chunk, self._values, out)
+        else:
+            for row, image in enumerate(self._block(chunk).permute(0, 2, 3, 1)):
                 self._write_one(np.ascontiguousarray(image.numpy()), given[row], out[row])
         if self._values is not None:
             for place in range(stages.values, len(self.steps)):
@@ -143,28 +146,36 @@ class Runner:
                 top, left, height, width, _ = box
                 out[row, :, top : top + height, left : left + width] = step.values(tuple(out.shape[1:]), box)
 
-    def _places(self, indices: Sequence[Any]) -> Any:
+    def _write_block(self, chunk: Chunk, values: Values, out: Tensor) -> None:
+        """Write the images of an array."""
+        if not self._native_blocks:
+            values.write(self._block(chunk), out)
+            return
         assert isinstance(self.reader, ArrayReader)
-        return self.reader.places(indices)
+        images, members = self.reader.images, [one for _, one in self._moves]
+        shape = BatchShape(len(chunk.indices), *images.shape[1:])
+        rows, cols, after = steps_of(members, self._params(chunk), shape, images.device)
+        known = values.table.dtype in arrays.DTYPES
+        if self._native is None:
+            fill = next((one.map_fill for one in members if one.map_fill is not None), None)
+            levels = None if fill is None else fill_numbers("fill", fill, shape.channels, torch.uint8)
+            table = values.table if known and not values.copies else None
+            self._native = arrays.Repeated(images, (after.height, after.width), levels, table)
+        pixels = out if known else torch.empty(out.shape, dtype=torch.uint8, device="cpu")
+        self._native.write(self.reader.places(chunk.indices).astype(np.int64, copy=False), rows, cols, pixels)
+        if not known:
+            values.write(pixels, out)
 
-    def _write_block(self, indices: Sequence[Any], drawn: Sequence[Drawn], values: Values, out: Tensor) -> None:
-        places, head = self._places(indices), self.stages.head
-        if self._blocks is not None:
-            assert self.part.source.size is not None
-            moves = moves_of(self.steps[:head], drawn[:head], self.part.source.size, len(places))
-            if moves is not None:
-                self._blocks.block(self.reader.planes, places, moves, values, out)  # type: ignore[union-attr]  # an array's
-                return
-        values.write(self._block(places, drawn), out)
+    def _params(self, chunk: Chunk) -> list[Any]:
+        """Return the parameters of the transforms that move pixels, as tensors."""
+        drawn = [chunk.drawn[place] for place, _ in self._moves]
+        return [{name: torch.from_numpy(values) for name, values in one.items()} for one in drawn]
 
-    def _block(self, places: Any, drawn: Sequence[Drawn]) -> Tensor:
-        """Return images after the head: [N, C, H, W], uint8."""
+    def _block(self, chunk: Chunk) -> Tensor:
+        """Return the images of an array after the head: [N, C, H, W], uint8."""
         assert isinstance(self.reader, ArrayReader)
-        images = self.reader.block(places)
-        params: list[Any] = [
-            {name: torch.as_tensor(values, device="cpu") for name, values in drawn[place].items()}
-            for place, _ in self._moves
-        ]
+        images = self.reader.block(self.reader.places(chunk.indices))
+        params = self._params(chunk)
         for stage in self._chain:
             images = stage.transform(images, params[: len(stage)])
             params = params[len(stage) :]
@@ -185,7 +196,7 @@ class Runner:
         if stages.alone > first:
             image = _as(pixels, self.states[first].kind)
             if stages.cropped:
-                image = self.steps[first].resized(image)  # type: ignore[attr-defined]  # a RandomResizedCrop
+                image = self.steps[first].resize_sample(image)  # type: ignore[attr-defined]  # a RandomResizedCrop
                 first += 1
             image = self._stepped(image, first, given, stages.alone)
         if self._values is None:
@@ -218,9 +229,10 @@ class Runner:
         pixels = self.reader.pixels(index)
         return PIL.Image.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels)
 
-    def each(self, index: Any, name: Any, data: Data | None, size: tuple[int, int], given: Given) -> Any:
+    def each(self, chunk: Chunk, place: int, given: Given) -> Any:
         """Return one image after all known steps, of the type, dtype and strides that it has without fusion."""
-        return self._named(name, self._each, index, data, size, given)
+        data = None if chunk.files is None else chunk.files[place]
+        return self._named(chunk.names[place], self._each, chunk.indices[place], data, chunk.size(place), given)
 
     def _each(self, index: Any, data: Data | None, size: tuple[int, int], given: Given) -> Any:
         head = 0 if self.stages.direct else self.stages.head
@@ -232,7 +244,7 @@ class Runner:
             return self._stepped(self.image(index, data), 0, given)
         pixels = self._rows.pixels(data, cut)
         step = self.steps[head] if head < len(self.steps) else None
-        if isinstance(step, (ToTensor, PILToTensor, ToImage)):
+        if isinstance(step, FromImage):
             return self._stepped(step.from_array(pixels), head + 1, given)
         image = _as(pixels, "PIL")
         if info:
@@ -242,7 +254,7 @@ class Runner:
 
     def _stepped(self, image: Any, first: int, given: Given, last: int | None = None) -> Any:
         for step, values in zip(self.steps[first:last], given[first:last], strict=True):
-            image = step.apply(image, values)
+            image = step.transform_sample(image, values)
         return image
 
     def _named(self, name: Any, function: Any, *args: Any) -> Any:
@@ -275,4 +287,4 @@ def _tensor(image: Any) -> Tensor:
     return torch.from_numpy(pixels).permute(2, 0, 1)
 
 
-__all__ = ["Given", "Runner"]
+__all__ = ["Chunk", "Given", "Runner"]

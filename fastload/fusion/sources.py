@@ -24,7 +24,7 @@ from torchvision.datasets import folder
 from ..images import Loader
 from ..late.origin import is_written_in
 from ..pack.dataset import PackedImages
-from .step import State
+from ..transforms.sample import NotRecognised, State
 
 _FOLDERS = (datasets.ImageFolder, datasets.DatasetFolder)
 _CIFAR = (datasets.CIFAR10, datasets.CIFAR100)
@@ -33,7 +33,7 @@ _PLANES = (datasets.SVHN, datasets.STL10)
 _NESTS = (Subset, ConcatDataset)
 KNOWN: tuple[type, ...] = (*_FOLDERS, PackedImages, *_CIFAR, *_MNIST, *_PLANES)
 
-# What a __getitem__ of theirs goes by.
+# What their __getitem__ depends on.
 _RELIED_ON = {
     *("__getitem__", "__getitems__", "__getattr__", "__getattribute__", "transform", "target_transform"),
     *("loader", "samples", "data", "targets", "labels", "compat", "dataset", "indices", "datasets"),
@@ -70,15 +70,11 @@ class Source:
         return f"{self.name}: {self.count:,} images of {sides}, {'RGB' if self.channels == 3 else 'L'}"
 
 
-class NotKnown(Exception):
-    """Why a dataset is not known."""
-
-
 def source_of(dataset: Any) -> Source:
     """Return what a leaf's images are.
 
     Raises:
-        NotKnown: they are not known.
+        NotRecognised: they are not known.
     """
     base = _base_of(dataset, KNOWN)
     own = vars(dataset)
@@ -87,9 +83,9 @@ def source_of(dataset: Any) -> Source:
         loader = own.get("loader")
         # Ours gives what torchvision's gives.
         if loader not in (folder.default_loader, folder.pil_loader) and type(loader) is not Loader:
-            raise NotKnown(f"its loader is {getattr(loader, '__qualname__', loader)!r}, not one of torchvision's")
+            raise NotRecognised(f"its loader is {getattr(loader, '__qualname__', loader)!r}, not one of torchvision's")
         if loader is folder.default_loader and torchvision.get_image_backend() != "PIL":
-            raise NotKnown(f"torchvision.get_image_backend() is {torchvision.get_image_backend()!r}, not 'PIL'")
+            raise NotRecognised(f"torchvision.get_image_backend() is {torchvision.get_image_backend()!r}, not 'PIL'")
         count = len(_has(own, "samples", list))
     elif base is PackedImages:
         files = "images, packed as pixels" if own["raw"] else "packed files"
@@ -118,7 +114,7 @@ def leaves(dataset: Any) -> Iterator[Any]:
     """Return the datasets that a dataset is made of.
 
     Raises:
-        NotKnown: a Subset or ConcatDataset does something of its own.
+        NotRecognised: a Subset or ConcatDataset overrides something.
     """
     if not isinstance(dataset, _NESTS):
         yield dataset
@@ -163,7 +159,7 @@ class Router:
         """Return the indices in the leaf, where there is only one; None if there may be more.
 
         Raises:
-            IndexError: there is no such index.
+            IndexError: an index is out of range.
         """
         if not self._parts:
             return indices
@@ -175,7 +171,7 @@ class Router:
         """Return (number of the leaf, index in it).
 
         Raises:
-            IndexError, ValueError: there is no such index.
+            IndexError, ValueError: the index is out of range.
         """
         if not self._parts:
             return self._first, index
@@ -193,26 +189,26 @@ def _base_of(dataset: Any, known: tuple[type, ...]) -> type:
     """Return the known class that a dataset is of.
 
     Raises:
-        NotKnown: it is of none, or of one that overrides what matters.
+        NotRecognised: it is of none, or of one that overrides what matters.
     """
     kind = type(dataset)
     base = next((parent for parent in kind.__mro__ if parent in known), None)
     if base is None:
-        raise NotKnown(f"{kind.__name__} is not one of the known datasets")
+        raise NotRecognised(f"{kind.__name__} is not one of the known datasets")
     known_class: Any = base
     if not is_written_in(known_class.__getitem__, base.__module__.split(".")[0]):
-        raise NotKnown(f"__getitem__ of {base.__name__} was replaced")
+        raise NotRecognised(f"__getitem__ of {base.__name__} was replaced")
     for parent in kind.__mro__[: kind.__mro__.index(base)]:
         overridden = sorted(_RELIED_ON & vars(parent).keys())
         if overridden:
-            raise NotKnown(f"{parent.__name__} overrides {', '.join(overridden)} of {base.__name__}")
+            raise NotRecognised(f"{parent.__name__} overrides {', '.join(overridden)} of {base.__name__}")
     return base
 
 
 def _has(own: dict[str, Any], name: str, kind: type) -> Any:
     value = own.get(name)
     if type(value) is not kind:
-        raise NotKnown(f"its {name} is a {type(value).__name__}, not a {kind.__name__}")
+        raise NotRecognised(f"its {name} is a {type(value).__name__}, not a {kind.__name__}")
     return value
 
 
@@ -223,10 +219,10 @@ def _pixels(own: dict[str, Any], kind: type, shape: tuple[int | None, ...]) -> A
         want in (None, side) for want, side in zip(shape, data.shape, strict=True)
     )
     if data.dtype not in (torch.uint8, np.dtype(np.uint8)) or not fits:
-        raise NotKnown(f"its data are {data.dtype} {tuple(data.shape)}, not images of uint8")
+        raise NotRecognised(f"its data are {data.dtype} {tuple(data.shape)}, not images of uint8")
     if isinstance(data, torch.Tensor) and data.device.type != "cpu":
-        raise NotKnown(f"its data are on {data.device}")
+        raise NotRecognised(f"its data are on {data.device}")
     return data
 
 
-__all__ = ["NotKnown", "Router", "Source", "counts", "leaves", "source_of"]
+__all__ = ["Router", "Source", "counts", "leaves", "source_of"]

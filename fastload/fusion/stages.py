@@ -1,4 +1,4 @@
-"""Which steps are done together, and where.
+"""The stages of a pipeline: which steps are done together.
 
 ::
 
@@ -19,47 +19,45 @@ import numpy as np
 from ..transforms.base import DTYPES, BatchShape
 from ..transforms.draws import Draws
 from ..transforms.gather import Moving
-from .geometry_steps import CenterCrop, RandomCrop, RandomResizedCrop, Resize
+from ..transforms.resize import RandomResizedCrop
+from ..transforms.sample import SampleTransform, State
 from .rows import num_cut
 from .sources import Source
-from .step import State, Step
-from .value_steps import RandomErasing
-from .values import POINTWISE
 
 
 class Stages(NamedTuple):
-    """Numbers of steps: each stage begins where the one before it ends."""
+    """Places in the list of steps where each stage ends; the next one begins there."""
 
     head: int
-    """Those of the row, or of the block."""
+    """The end of the row or block."""
     cropped: bool
-    """Whether the first one after them is a random crop of a tensor, resized, of which the row does the crop."""
+    """Whether the next step is a RandomResizedCrop of a tensor, of which the row does the crop."""
     alone: int
-    """Those that torchvision's functions do, sample by sample."""
+    """The end of the steps that torchvision's functions do, sample by sample."""
     values: int
-    """Those that are one function of a value."""
+    """The end of the steps that are one function of a value."""
     direct: bool
-    """Whether the result is written into the batch: all steps are known, and all images of one size in the end."""
+    """Whether the result is written into the batch: all steps are known, and all results have one size."""
 
 
-def stages_of(source: Source, steps: Sequence[Step], states: Sequence[State], *, whole: bool) -> Stages:
-    """Return which steps are done together.
+def stages_of(source: Source, steps: Sequence[SampleTransform], states: Sequence[State], *, whole: bool) -> Stages:
+    """Return the stages of some steps.
 
     Args:
         source: where the images come from.
-        steps: that are to be done here.
+        steps: those of the workers.
         states: before each of them, and after the last.
-        whole: no unknown transform follows, and what comes out is to be a tensor.
+        whole: no unknown transform follows, and the result is a tensor.
     """
     count = len(steps)
     if not whole or size_after(source, steps) is None:
         head = num_cut(steps, states, through=False) if source.size is None else 0
         return Stages(head, False, count, count, direct=False)
     values = count
-    while values and isinstance(steps[values - 1], RandomErasing):
+    while values and steps[values - 1].role == "erase":
         values -= 1
     alone = values
-    while alone and isinstance(steps[alone - 1], POINTWISE):
+    while alone and steps[alone - 1].role == "value":
         alone -= 1
     if states[alone].dtype.is_floating_point:  # values are a function of 256 levels
         alone = values = count
@@ -73,23 +71,23 @@ def stages_of(source: Source, steps: Sequence[Step], states: Sequence[State], *,
         and head < alone
         and isinstance(steps[head], RandomResizedCrop)
         and states[head].kind != "PIL"
-        and not any(isinstance(step, (RandomResizedCrop, Resize)) for step in steps[:head])
+        and not any(step.role == "resize" for step in steps[:head])
     )
     return Stages(head, cropped, max(alone, head), values, direct=True)
 
 
-def size_after(source: Source, steps: Sequence[Step]) -> tuple[int, int] | None:
+def size_after(source: Source, steps: Sequence[SampleTransform]) -> tuple[int, int] | None:
     """Return the size of all images after these steps; None if they may differ."""
     size = source.size
     for step in steps:
         if size is not None:
             size = step.size_after(*size)
-        elif isinstance(step, (RandomCrop, CenterCrop, RandomResizedCrop, Resize)) and isinstance(step.size, tuple):
-            size = step.size
+        elif isinstance(own := getattr(step, "size", None), tuple):
+            size = own
     return size
 
 
-def _num_gathered(source: Source, steps: Sequence[Step], states: Sequence[State]) -> int:
+def _num_gathered(source: Source, steps: Sequence[SampleTransform], states: Sequence[State]) -> int:
     """Return how many of the first steps only move pixels of the whole array."""
     size = source.size
     for place, (step, state) in enumerate(zip(steps, states, strict=False)):
@@ -99,16 +97,16 @@ def _num_gathered(source: Source, steps: Sequence[Step], states: Sequence[State]
     return len(steps)
 
 
-def moves(step: Step, state: State, size: tuple[int, int]) -> bool:
+def moves(step: SampleTransform, state: State, size: tuple[int, int]) -> bool:
     """Return whether a step only moves pixels, of images of this size, and can be batched."""
-    if isinstance(step, RandomErasing) or not fits(step, state, size):
+    if step.role == "erase" or not fits(step, state, size):
         return False
     batched = step.batched(state) or []
-    same = step.after(state)[1:] == state[1:]
+    same = step.state_after(state)[1:] == state[1:]
     return same and all(isinstance(transform, Moving) and transform.only_moves for transform in batched)
 
 
-def fits(step: Step, state: State, size: tuple[int, int] | None) -> bool:
+def fits(step: SampleTransform, state: State, size: tuple[int, int] | None) -> bool:
     """Return whether a step can be batched, for images of this size."""
     batched = step.batched(state)
     if batched is None or size is None or state.dtype not in DTYPES:
@@ -123,7 +121,7 @@ def fits(step: Step, state: State, size: tuple[int, int] | None) -> bool:
     return True
 
 
-def names_of(steps: Sequence[Step]) -> list[str]:
+def names_of(steps: Sequence[SampleTransform]) -> list[str]:
     """Return the names of the steps' streams, of which no two are the same, nor one of any other transform's."""
     count: Counter[str] = Counter()
     names = []

@@ -1,4 +1,4 @@
-"""Pixels of uint8 -> the tensor's dtype and range: whatever steps that is, in one function.
+"""Pixels of uint8 -> the tensor's dtype and range: several steps as one function.
 
 In: the steps from the decoded pixels to the values that are yielded, all of which look at one value at a time. Out: the
 256 values that there are for each channel, computed by torchvision's own functions, and a way to write them into a
@@ -16,20 +16,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .step import State, Step
-from .value_steps import (
-    ConvertImageDtype,
-    Normalize,
-    Nothing,
-    PILToTensor,
-    ToDtype,
-    ToImage,
-    ToPureTensor,
-    ToTensor,
-)
-
-POINTWISE = (ConvertImageDtype, Normalize, Nothing, PILToTensor, ToDtype, ToImage, ToPureTensor, ToTensor)
-"""Steps whose every value depends on one value, and on its channel."""
+from ..transforms.sample import SampleTransform, State
+from ..transforms.values import Normalize, ToDtype
+from .conversions import ConvertImageDtype, FromImage, ToTensor
 
 # As many values at once as fit into a second-level cache, as float32.
 _PART = 1 << 17
@@ -39,17 +28,19 @@ class Values:
     """Pointwise steps as one function.
 
     Args:
-        steps: all of :data:`POINTWISE`; none: pixels are copied.
+        steps: all of the role "value"; none: pixels are copied.
         state: what the first of them gets; of uint8.
     """
 
-    def __init__(self, steps: Sequence[Step], state: State) -> None:
+    def __init__(self, steps: Sequence[SampleTransform], state: State) -> None:
         self.table = _table(steps, state)
-        """[C, 256]: what becomes of each level."""
+        """[C, 256]: the value of each level."""
         self._operations = _operations(steps, self.table)
+        self.copies = self.table.dtype == torch.uint8 and self._operations == []
+        """Whether each level stays what it is."""
 
     def write(self, pixels: Tensor, out: Tensor) -> None:
-        """Write what becomes of pixels.
+        """Write the values of pixels.
 
         Args:
             pixels: [..., C, H, W], uint8, of any strides.
@@ -75,20 +66,20 @@ class Values:
 _Operations = list[tuple[Callable[[Tensor, Any], Tensor], Any]]
 
 
-def _table(steps: Sequence[Step], state: State) -> Tensor:
+def _table(steps: Sequence[SampleTransform], state: State) -> Tensor:
     levels: Any = torch.arange(256, dtype=torch.uint8, device="cpu").view(1, 16, 16).expand(state.channels, 16, 16)
     kind = state.kind
     for step in steps:
-        if kind == "PIL" and isinstance(step, (ToTensor, PILToTensor, ToImage)):
+        if kind == "PIL" and isinstance(step, FromImage):
             levels = step.from_array(np.ascontiguousarray(levels.permute(1, 2, 0).numpy()))
             kind = "tensor"
         else:
-            levels = step.apply(levels, None)
+            levels = step.transform_sample(levels, None)
     table: Tensor = levels.as_subclass(Tensor).reshape(state.channels, 256).contiguous()
     return table
 
 
-def _operations(steps: Sequence[Step], table: Tensor) -> _Operations | None:
+def _operations(steps: Sequence[SampleTransform], table: Tensor) -> _Operations | None:
     """Return operations in place that make the table of the levels; None if these do not.
 
     They are those that torchvision does; whether they still are is seen by the result.
@@ -113,4 +104,4 @@ def _operations(steps: Sequence[Step], table: Tensor) -> _Operations | None:
     return found if torch.equal(levels.flatten(1), table) else None
 
 
-__all__ = ["POINTWISE", "Values"]
+__all__ = ["Values"]

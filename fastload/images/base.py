@@ -1,15 +1,18 @@
-"""What a decoder is: bytes of a file in, pixels, a PIL image, or a row of a batch out.
+"""What a decoder is: it makes pixels, a PIL image, or a row of a batch from the bytes of a file.
 
-In: a file, and a :class:`Cut`. Out: the very pixels that Pillow and torchvision make of it. Which decoder does it is
-chosen by name, see :mod:`fastload.images.choice`; what one of them cannot do it leaves to Pillow, and counts.
+In: a file, and a :class:`Cut`. Out: the pixels that Pillow and torchvision make. :mod:`fastload.images.choice` chooses
+a decoder by name. A file that a decoder does not support is decoded by Pillow, and counted.
 """
 
 from __future__ import annotations
 
+import io
 import threading
 from typing import Protocol, TypeAlias
 
+import numpy as np
 import PIL.Image
+import torch
 from torch import Tensor
 
 from ..native.rows import Box, Cut, Pixels
@@ -20,6 +23,16 @@ Data: TypeAlias = bytes | memoryview
 NO_JPEG = "no JPEG file"
 """Why a decoder of JPEG files left a file to Pillow, in the counts."""
 
+_RESAMPLING = {
+    "nearest": PIL.Image.Resampling.NEAREST,
+    "nearest-exact": PIL.Image.Resampling.NEAREST,
+    "bilinear": PIL.Image.Resampling.BILINEAR,
+    "bicubic": PIL.Image.Resampling.BICUBIC,
+    "box": PIL.Image.Resampling.BOX,
+    "hamming": PIL.Image.Resampling.HAMMING,
+    "lanczos": PIL.Image.Resampling.LANCZOS,
+}
+
 
 def whole(height: int, width: int) -> Cut:
     """Return the cut that is all of an image of this size, as it is."""
@@ -28,71 +41,110 @@ def whole(height: int, width: int) -> Cut:
 
 
 class Levels(Protocol):
-    """What becomes of the levels of uint8 pixels: see :class:`fastload.fusion.Values`."""
+    """A function of the levels of uint8 pixels: see :class:`fastload.fusion.Values`."""
 
     table: Tensor
-    """[3, 256]: what becomes of each level of each channel."""
+    """[3, 256]: the value of each level of each channel."""
 
     def write(self, pixels: Tensor, out: Tensor) -> None:
-        """Write what becomes of pixels [3, H, W] to ``out``, of the same shape and the table's dtype."""
+        """Write the values of pixels [3, H, W] to ``out``, of the same shape and the table's dtype."""
 
 
-class Decoder(Protocol):
-    """Decodes files. Threads may share one."""
+class Decoder:
+    """Decodes files with Pillow; the others override what they do faster. Threads may share one."""
 
-    name: str
-    """As it is printed."""
+    name = "Pillow"
+    """As printed."""
+
+    def __init__(self) -> None:
+        self.tally = Tally()
 
     def size(self, data: Data) -> tuple[int, int]:
         """Return an image's (height, width), from its header.
 
         Raises:
-            Exception: it is no image that Pillow knows, as Pillow says it.
+            Exception: Pillow's, for a file that is no image.
         """
+        with PIL.Image.open(io.BytesIO(data)) as image:
+            return image.height, image.width
 
     def image(self, data: Data) -> PIL.Image.Image:
         """Return an image as torchvision's ``pil_loader`` gives it: converted to RGB, with the ``info`` of its file.
 
         Raises:
-            Exception: it cannot be decoded, as Pillow says it.
+            Exception: Pillow's, for a file that it cannot decode.
         """
+        image = opened(data)
+        self.tally.add("pillow")
+        return image
 
     def pixels(self, data: Data, cut: Cut) -> Pixels:
-        """Return the pixels of an image, converted to RGB: [height, width, 3] of the window.
-
-        The array is contiguous, and the caller's to change.
-
-        Args:
-            data: a file.
-            cut: what is made of it.
+        """Return what a cut makes of an image in RGB: [height, width, 3] of the window, a new contiguous array.
 
         Raises:
-            Exception: it cannot be decoded, as Pillow says it.
+            Exception: as :meth:`image`.
         """
+        return cut_out(self.image(data), cut)
 
     def row(self, data: Data, cut: Cut, values: Levels, out: Tensor) -> None:
-        """Write what becomes of the pixels.
+        """Write the values of the pixels.
 
         Args:
             data: a file.
-            cut: what is made of it.
-            values: what becomes of each level.
+            cut: the part, size and flips.
+            values: the function of levels.
             out: [3, height, width] of the window, contiguous, of the table's dtype.
 
         Raises:
-            Exception: it cannot be decoded, as Pillow says it.
+            Exception: as :meth:`image`.
         """
+        values.write(torch.from_numpy(self.pixels(data, cut)).permute(2, 0, 1), out)
 
     def counted(self) -> dict[str, int]:
-        """Return how many images were decoded since this was asked last, by what decoded them.
+        """Return how many images were decoded since the last call, by decoder.
 
-        The keys are ``"native"``, ``"torchvision"`` or ``"pillow"``; ``"pillow (...)"`` for those that were left to
-        Pillow, with the reason.
+        The keys are ``"native"``, ``"torchvision"`` or ``"pillow"``; ``"pillow (...)"`` for those left to Pillow, with
+        the reason.
         """
+        return self.tally.take()
+
+    def left_to_pillow(self, data: Data, reason: str) -> PIL.Image.Image:
+        """Return an image decoded by Pillow, and count it with the reason."""
+        image = opened(data)
+        self.tally.add(f"pillow ({reason})")
+        return image
+
+
+def opened(data: Data) -> PIL.Image.Image:
+    """Return an image as torchvision's ``pil_loader`` gives it: converted to RGB."""
+    with PIL.Image.open(io.BytesIO(data)) as image:
+        return image.convert("RGB")
+
+
+def cut_out(image: PIL.Image.Image, cut: Cut) -> Pixels:
+    """Return what a cut makes of an image: [height, width, C] of its window, the caller's to change."""
+    image = _cropped(image, cut.box)
+    if cut.size != cut.box[2:] or cut.source is not None:
+        image = image.resize(cut.size[::-1], _RESAMPLING[cut.interpolation], cut.source)
+    image = _cropped(image, cut.window)
+    for flipped, way in zip(
+        cut.flips, (PIL.Image.Transpose.FLIP_LEFT_RIGHT, PIL.Image.Transpose.FLIP_TOP_BOTTOM), strict=True
+    ):
+        if flipped:
+            image = image.transpose(way)
+    return np.array(image)
+
+
+def _cropped(image: PIL.Image.Image, box: Box) -> PIL.Image.Image:
+    """Return a part of an image; the image itself, if that is all of it."""
+    top, left, height, width = box
+    if box == (0, 0, image.height, image.width):
+        return image
+    return image.crop((left, top, left + width, top + height))
 
 
 class Tally:
-    """Counts by name, from any thread. A copy, pickled or not, begins at nothing."""
+    """Counts by name, from any thread. A copy, pickled or not, starts empty."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -113,4 +165,4 @@ class Tally:
         return counts
 
 
-__all__ = ["Box", "Cut", "Data", "Decoder", "Levels", "Pixels", "Tally", "whole"]
+__all__ = ["NO_JPEG", "Box", "Cut", "Data", "Decoder", "Levels", "Pixels", "Tally", "cut_out", "opened", "whole"]

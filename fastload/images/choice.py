@@ -1,11 +1,11 @@
-"""Which decoder: by name, or the fastest there is.
+"""Which decoder: by name, or the fastest that can be used here.
 
-In: a name. Out: a decoder; or a :class:`ConfigError` that says why there is none, and what to do about it.
+To add a decoder, write a module like :mod:`fastload.images.torchvision_io`, with ``make_decoder``, ``library``,
+``why_not`` and ``REMEDY``, import it here, and name it in :data:`DECODERS`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import PIL.Image
@@ -15,29 +15,22 @@ from ..errors import ConfigError
 from . import native_jpeg, nvjpeg, pillow, torchvision_io
 from .base import Data, Decoder, Pixels, whole
 
-NAMES = ("native", "torchvision", "pillow")
-"""Those that decode file by file, on the CPU."""
-
-_REMEDIES = {
-    "native": "install a C compiler and libjpeg-turbo's headers (Debian: apt-get install gcc libjpeg-dev), then "
-    "fastload again",
-    "torchvision": "install torchvision and Pillow from their own wheels",
-    "nvjpeg": "it needs a CUDA device, and torchvision's wheel for CUDA",
-}
+DECODERS: dict[str, Any] = {"native": native_jpeg, "torchvision": torchvision_io, "pillow": pillow}
+"""The modules of those that decode file by file, on the CPU; the fastest first."""
 
 
 class DecoderInfo(NamedTuple):
-    """What is known of a decoder here."""
+    """A decoder, and whether it can be used here."""
 
     name: str
     library: str
-    """What decodes, with its version."""
+    """The library that decodes, with its version."""
     device: str
     """``"cpu"`` or ``"cuda"``."""
     why_not: str | None
     """Why it is not available; None: it is."""
     remedy: str | None
-    """What to do about it; None: nothing is to be done."""
+    """How to make it available; None: it is."""
 
     @property
     def available(self) -> bool:
@@ -46,34 +39,30 @@ class DecoderInfo(NamedTuple):
 
 
 def decoders() -> tuple[DecoderInfo, ...]:
-    """Return what decoders there are, the fastest of the CPU first, and why some are not available.
+    """Return all decoders, the fastest of the CPU first, and why some are not available.
 
-    Looks for a CUDA device: a process that forks later should not ask.
+    Asks for a CUDA device: a process that forks later should not call it.
     """
-    return (*map(_info, NAMES), _info("nvjpeg"))
+    reason = nvjpeg.why_not()
+    remedy = None if reason is None else "it needs a CUDA device, and torchvision's wheel for CUDA"
+    library = f"nvJPEG, by torchvision {torchvision.__version__}"
+    return (*map(_info, DECODERS), DecoderInfo("nvjpeg", library, "cuda", reason, remedy))
 
 
 def _info(name: str) -> DecoderInfo:
-    # One after the other: each looks at its own library, and only at that.
-    found: dict[str, tuple[Callable[[], str], str, Callable[[], str | None]]] = {
-        "native": (lambda: "fastload's own library, with libjpeg-turbo", "cpu", native_jpeg.why_not),
-        "torchvision": (lambda: f"torchvision {torchvision.__version__}", "cpu", torchvision_io.why_not),
-        "pillow": (pillow.library, "cpu", lambda: None),
-        "nvjpeg": (lambda: f"nvJPEG, by torchvision {torchvision.__version__}", "cuda", nvjpeg.why_not),
-    }
-    library, device, why_not = found[name]
-    reason = why_not()
-    return DecoderInfo(name, library(), device, reason, None if reason is None else _REMEDIES[name])
+    module = DECODERS[name]
+    reason = module.why_not()
+    return DecoderInfo(name, module.library(), "cpu", reason, None if reason is None else module.REMEDY)
 
 
 def chosen(decoder: str) -> tuple[str, str]:
-    """Return the decoder that a name means here, and the reason in words.
+    """Return the name of the decoder that is used, and why.
 
     Args:
-        decoder: one of :data:`NAMES`, or ``"auto"``: native where it is available, else Pillow.
+        decoder: one of :data:`DECODERS`, or ``"auto"``: native where it is available, else Pillow.
 
     Raises:
-        ConfigError: there is no such decoder, or it is not available.
+        ConfigError: the decoder is unknown or not available.
     """
     if decoder == "auto":
         native = _info("native")
@@ -85,8 +74,8 @@ def chosen(decoder: str) -> tuple[str, str]:
             "decoder='nvjpeg' decodes whole batches on the device, and no single files; use "
             "fastload.images.decode_batch(files, device)"
         )
-    if decoder not in NAMES:
-        raise ConfigError(f"decoder must be 'auto' or one of {', '.join(map(repr, NAMES))}, got {decoder=}")
+    if decoder not in DECODERS:
+        raise ConfigError(f"decoder must be 'auto' or one of {', '.join(map(repr, DECODERS))}, got {decoder=}")
     info = _info(decoder)
     if not info.available:
         raise ConfigError(f"{decoder=} is not available: {info.why_not}; {info.remedy}, or use decoder='auto'")
@@ -97,12 +86,10 @@ def make_decoder(decoder: str = "auto") -> Decoder:
     """Return a new decoder.
 
     Raises:
-        ConfigError: there is no such decoder, or it is not available.
+        ConfigError: the decoder is unknown or not available.
     """
-    name, _ = chosen(decoder)
-    if name == "native":
-        return native_jpeg.NativeDecoder()
-    return torchvision_io.TorchvisionDecoder() if name == "torchvision" else pillow.PillowDecoder()
+    made: Decoder = DECODERS[chosen(decoder)[0]].make_decoder()
+    return made
 
 
 def decode(data: Data, decoder: str = "auto") -> Pixels:
@@ -117,7 +104,7 @@ def decode(data: Data, decoder: str = "auto") -> Pixels:
             Pillow.
 
     Raises:
-        ConfigError: there is no such decoder, or it is not available.
+        ConfigError: the decoder is unknown or not available.
         PIL.UnidentifiedImageError: it is no image that Pillow knows.
         OSError: it is damaged.
         Exception: what else Pillow says of it.
@@ -135,7 +122,7 @@ class Loader:
         decoder: see :func:`decode`.
 
     Raises:
-        ConfigError: there is no such decoder, or it is not available.
+        ConfigError: the decoder is unknown or not available.
 
     Can be pickled; threads may share it. A fused :class:`fastload.DataLoader` knows it, and decodes by its own
     ``decoder``.
@@ -166,4 +153,4 @@ class Loader:
         return hash((Loader, self.decoder))
 
 
-__all__ = ["NAMES", "DecoderInfo", "Loader", "chosen", "decode", "decoders", "make_decoder"]
+__all__ = ["DECODERS", "DecoderInfo", "Loader", "chosen", "decode", "decoders", "make_decoder"]

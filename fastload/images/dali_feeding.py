@@ -20,8 +20,8 @@ from ..errors import ConfigError, DatasetError
 from ..fusion.plan import recognise
 from ..fusion.readers import reader_of_files
 from ..fusion.sources import Router, leaves
-from ..fusion.step import Sizes
 from ..transforms.draws import Draws, draws_for
+from ..transforms.sample import Sizes
 from .base import Cut
 from .choice import make_decoder
 from .dali_recipe import ARRAYS, Recipe

@@ -16,16 +16,15 @@ import numpy.typing as npt
 import torch
 
 from ..errors import ConfigError
-from ..fusion.geometry_steps import CenterCrop as CenterCropStep
-from ..fusion.geometry_steps import RandomCrop, RandomResizedCrop, RandomVerticalFlip, Resize
 from ..fusion.parameters import Drawing
 from ..fusion.plan import FusedTail, Part, recognise
 from ..fusion.rows import cut_of, num_cut
 from ..fusion.stages import fits, names_of, size_after
-from ..fusion.step import Sizes, State, Step
-from ..fusion.values import POINTWISE, Values
-from ..transforms.base import Transform
+from ..fusion.values import Values
+from ..transforms.crop import CenterCrop, RandomCrop, RandomVerticalFlip
 from ..transforms.draws import Draws
+from ..transforms.resize import RandomResizedCrop, Resize
+from ..transforms.sample import SampleTransform, Sizes, State
 from .base import Cut
 
 _INTERPOLATIONS = {
@@ -59,18 +58,21 @@ class Recipe:
         ConfigError: a step can be done neither by DALI nor in batches after it.
     """
 
-    def __init__(self, steps: Sequence[Step], states: Sequence[State], head: int, size: tuple[int, int] | None) -> None:
+    def __init__(
+        self, steps: Sequence[SampleTransform], states: Sequence[State], head: int, size: tuple[int, int] | None
+    ) -> None:
         self._steps = list(steps[:head])
         self._drawing = Drawing(self._steps)
         resizes = [step for step in self._steps if isinstance(step, RandomResizedCrop | Resize)]
-        crops = [place for place, step in enumerate(self._steps) if isinstance(step, RandomCrop | CenterCropStep)]
+        crops = [place for place, step in enumerate(self._steps) if isinstance(step, RandomCrop | CenterCrop)]
         self.interpolation: str | None = None
         """DALI's name of the filter; None: nothing is resized."""
         if resizes:
             found = _INTERPOLATIONS.get(resizes[0].interpolation)
             if found is None:
                 raise ConfigError(
-                    f"DALI has no filter for {resizes[0]}; it has those for {', '.join(map(repr, _INTERPOLATIONS))}"
+                    f"DALI has no filter for {resizes[0].shown}; it has those for "
+                    f"{', '.join(map(repr, _INTERPOLATIONS))}"
                 )
             self.interpolation = found
         self.window: tuple[int, int] | None = None
@@ -83,7 +85,7 @@ class Recipe:
         """None: levels stay what they are."""
         self.tail: FusedTail | None = None
         """What is done with batches [N, 3, H, W] of uint8 after DALI."""
-        if all(isinstance(step, POINTWISE) for step in rest):
+        if all(step.role == "value" for step in rest):
             self.scaling = _scaling(Values(rest, before).table)
         if self.scaling is None:
             self.tail = _tail(steps, states, head, size)
@@ -137,7 +139,7 @@ def recipe_of(dataset: Any, *, whole: bool) -> Recipe:
         if head < len(pipeline.steps):
             raise ConfigError(
                 f"with pipeline=... the dataset's transform says how images are cropped, resized and flipped, and "
-                f"nothing else, got {pipeline.steps[head]}; leave it to the pipeline"
+                f"nothing else, got {pipeline.steps[head].shown}; leave it to the pipeline"
             )
         return Recipe(pipeline.steps, pipeline.states, head, None)
     return _whole(part, head)
@@ -149,7 +151,7 @@ def _whole(part: Part, head: int) -> Recipe:
         raise ConfigError("the dataset's transform ends with a PIL image; let it end with ToTensor, or ToImage")
     size = size_after(part.source, steps[:head])
     if size is None:
-        after = steps[head - 1] if head else "decoding"
+        after = steps[head - 1].shown if head else "decoding"
         raise ConfigError(
             f"after {after}, the last that DALI can do of the dataset's transform, images have different sizes; crop "
             "or resize all of them to one before that"
@@ -173,21 +175,17 @@ def _scaling(table: torch.Tensor) -> Scaling | None:
     return Scaling(table.dtype, (-wide[:, 0] / slope).tolist(), (1 / slope).tolist())
 
 
-def _tail(steps: Sequence[Step], states: Sequence[State], head: int, size: Any) -> FusedTail | None:
+def _tail(steps: Sequence[SampleTransform], states: Sequence[State], head: int, size: Any) -> FusedTail | None:
     """Return the steps after the head as one transform of batches."""
-    transforms: list[Transform] = []
-    names: list[str] = []
-    for step, state, name in list(zip(steps, states, names_of(steps), strict=False))[head:]:
+    tail = list(zip(steps, states, names_of(steps), strict=False))[head:]
+    for step, state, _ in tail:
         if not fits(step, state, size):
             raise ConfigError(
-                f"{step} can be done neither by DALI nor with whole batches after it; leave it out, or use "
+                f"{step.shown} can be done neither by DALI nor with whole batches after it; leave it out, or use "
                 "fastload.DataLoader(..., fuse=True)"
             )
-        made = step.batched(state) or []
-        transforms += made
-        names += [name] * len(made)
         size = step.size_after(*size)
-    return FusedTail(transforms, names) if transforms else None
+    return FusedTail.of(tuple(tail))
 
 
 __all__ = ["ARRAYS", "Recipe", "Scaling", "recipe_of"]

@@ -19,59 +19,50 @@ from torch import Tensor
 from ..native import jpeg
 from ..native.rows import DTYPES, FILTERS, MOST_SIDE, Status, pixels_of_image, row_of_image
 from ..pack.pixels import pixels_of
-from .base import NO_JPEG, Cut, Data, Levels, Pixels, Tally, whole
-from .pillow import PillowDecoder, cut_out, opened
+from .base import NO_JPEG, Cut, Data, Decoder, Levels, Pixels, cut_out, whole
 
 
-class NativeDecoder:
+class NativeDecoder(Decoder):
     """Decodes of a JPEG file what the cut needs."""
 
     name = "the native library"
 
-    def __init__(self) -> None:
-        self._tally = Tally()
-        self._pillow = PillowDecoder()
-
-    def counted(self) -> dict[str, int]:
-        """See :class:`~fastload.images.base.Decoder`."""
-        return self._tally.take()
-
     def size(self, data: Data) -> tuple[int, int]:
-        """See :class:`~fastload.images.base.Decoder`."""
+        """See :class:`Decoder`."""
         found = jpeg.read_size(data)
         if found.status == Status.DONE and not _is_bomb(found):
             return found.height, found.width
         pixels = pixels_of(data)
-        return self._pillow.size(data) if pixels is None else (pixels.shape[0], pixels.shape[1])
+        return super().size(data) if pixels is None else (pixels.shape[0], pixels.shape[1])
 
     def image(self, data: Data) -> PIL.Image.Image:
-        """See :class:`~fastload.images.base.Decoder`."""
+        """See :class:`Decoder`."""
         found = jpeg.read_size(data)
         if _is_bomb(found):
-            return self._left(data, "too large")
+            return self.left_to_pillow(data, "too large")
         if found.status != Status.DONE:
-            return self._left(data, _words(found.status))
+            return self.left_to_pillow(data, _words(found.status))
         pixels = jpeg.pixels_of_jpeg(data, whole(found.height, found.width), "RGBX")
         if isinstance(pixels, Status):
-            return self._left(data, _words(pixels))
-        self._tally.add("native")
+            return self.left_to_pillow(data, _words(pixels))
+        self.tally.add("native")
         image = PIL.Image.frombytes("RGB", (found.width, found.height), pixels.data, "raw", "RGBX")
         with PIL.Image.open(io.BytesIO(data)) as header:
             image.info = dict(header.info)
         return image
 
     def pixels(self, data: Data, cut: Cut) -> Pixels:
-        """See :class:`~fastload.images.base.Decoder`."""
+        """See :class:`Decoder`."""
         found = _made(data, cut, jpeg.pixels_of_jpeg, pixels_of_image)
         if isinstance(found, str):
-            return cut_out(self._left(data, found), cut)
-        self._tally.add("native")
+            return cut_out(self.left_to_pillow(data, found), cut)
+        self.tally.add("native")
         return found
 
     def row(self, data: Data, cut: Cut, values: Levels, out: Tensor) -> None:
-        """See :class:`~fastload.images.base.Decoder`."""
+        """See :class:`Decoder`."""
         if values.table.dtype not in DTYPES:
-            values.write(torch.from_numpy(self.pixels(data, cut)).permute(2, 0, 1), out)
+            super().row(data, cut, values, out)
             return
         table = values.table.contiguous()
         found = _made(
@@ -81,14 +72,9 @@ class NativeDecoder:
             lambda pixels, cut: row_of_image(pixels, cut, table, out),
         )
         if isinstance(found, str):
-            values.write(torch.from_numpy(cut_out(self._left(data, found), cut)).permute(2, 0, 1), out)
+            values.write(torch.from_numpy(cut_out(self.left_to_pillow(data, found), cut)).permute(2, 0, 1), out)
         else:
-            self._tally.add("native")
-
-    def _left(self, data: Data, reason: str) -> PIL.Image.Image:
-        image = opened(data)
-        self._tally.add(f"pillow ({reason})")
-        return image
+            self.tally.add("native")
 
 
 _Made = TypeVar("_Made", Pixels, Tensor)
@@ -121,6 +107,15 @@ def _words(status: Status) -> str:
     return NO_JPEG if status == Status.NOT_JPEG else status.name.lower().replace("_", " ")
 
 
-why_not = jpeg.why_not_as_pillow
+def library() -> str:
+    """Return what decodes."""
+    return "fastload's own library, with libjpeg-turbo"
 
-__all__ = ["NativeDecoder", "why_not"]
+
+make_decoder = NativeDecoder
+why_not = jpeg.why_not_as_pillow
+REMEDY = (
+    "install a C compiler and libjpeg-turbo's headers (Debian: apt-get install gcc libjpeg-dev), then fastload again"
+)
+
+__all__ = ["REMEDY", "NativeDecoder", "library", "make_decoder", "why_not"]

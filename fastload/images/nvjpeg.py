@@ -27,9 +27,8 @@ from torch import Tensor
 from torchvision.io import ImageReadMode, decode_jpeg
 
 from ..errors import ConfigError
-from .base import Data
-from .pillow import opened
-from .torchvision_io import left_to_pillow
+from .base import Data, opened
+from .torchvision_io import why_left_to_pillow
 
 _END = b"\xff\xd9"
 
@@ -118,7 +117,7 @@ def _left(data: Data) -> str | None:
         Exception: Pillow's, if the file is no image.
     """
     with PIL.Image.open(io.BytesIO(data)) as header:
-        reason = left_to_pillow(header)
+        reason = why_left_to_pillow(header)
         if reason is None and (header.info.get("adobe_transform") == 0 or _names_rgb(header)):
             return "colors"
     if reason is None and bytes(data[-2:]) != _END:

@@ -16,28 +16,25 @@ import torch
 import torchvision
 from torchvision.io import ImageReadMode, decode_jpeg
 
-from .base import NO_JPEG, Data, Pixels
-from .pillow import PillowDecoder, opened
+from .base import NO_JPEG, Data, Decoder, Pixels, opened
 
 # Sizes beyond this are Pillow's to judge.
 _MOST_PIXELS = 1 << 26
 
 
-class TorchvisionDecoder(PillowDecoder):
+class TorchvisionDecoder(Decoder):
     """Decodes grey and colour JPEG files with torchvision."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.name = "torchvision.io"
+    name = "torchvision.io"
 
     def image(self, data: Data) -> PIL.Image.Image:
-        """See :class:`~fastload.images.base.Decoder`."""
+        """See :class:`Decoder`."""
         with PIL.Image.open(io.BytesIO(data)) as header:
-            reason = left_to_pillow(header)
+            reason = why_left_to_pillow(header)
             if reason is None:
                 try:
                     image = PIL.Image.fromarray(_decoded(data))
-                except RuntimeError:  # also where Pillow bears it
+                except RuntimeError:  # also for files that Pillow accepts
                     reason = "damaged"
                 else:
                     image.info = dict(header.info)
@@ -48,7 +45,7 @@ class TorchvisionDecoder(PillowDecoder):
         return image
 
 
-def left_to_pillow(header: PIL.Image.Image) -> str | None:
+def why_left_to_pillow(header: PIL.Image.Image) -> str | None:
     """Return why a file is one that Pillow alone decodes as Pillow does; None if it is a common JPEG file.
 
     Args:
@@ -92,4 +89,12 @@ def why_not() -> str | None:
     return None
 
 
-__all__ = ["TorchvisionDecoder", "left_to_pillow", "why_not"]
+def library() -> str:
+    """Return what decodes, with its version."""
+    return f"torchvision {torchvision.__version__}"
+
+
+make_decoder = TorchvisionDecoder
+REMEDY = "install torchvision and Pillow from their own wheels"
+
+__all__ = ["REMEDY", "TorchvisionDecoder", "library", "make_decoder", "why_left_to_pillow", "why_not"]

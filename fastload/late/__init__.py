@@ -1,10 +1,10 @@
 """Late decoding: JPEG files that a sample opens through Pillow are decoded when their pixels are needed.
 
-In: nothing but the fact that a sample is being made (:class:`LateSamples`). Out: the same samples, bit for bit, sooner.
+While a sample is made (:class:`LateSamples`), the samples stay the same, bit for bit, and are made faster.
 
 ``PIL.Image.open`` gives an image whose file is read, checked and closed as Pillow does, but not decoded. ``convert``,
 ``crop``, ``resize`` and flips are recorded (:class:`~fastload.late.view.View`). When pixels are asked for, the native
-library makes only those (:class:`~fastload.late.source.Source`). Whatever else is done to an image turns it into an
+library makes only those (:class:`~fastload.late.source.Source`). Every other operation turns the image into an
 ordinary Pillow image first. ``torchvision.transforms.Compose`` makes conversion, scaling and ``Normalize`` in the same
 pass (:mod:`fastload.late.containers`).
 

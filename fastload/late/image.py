@@ -47,14 +47,14 @@ _ORIGINALS: dict[tuple[type, str], Any] = {
     )
     for name in names
 }
-"""Pillow's methods that late images stand in for, and what those call."""
+"""Pillow's methods that late images override, and those that these call."""
 
 
 _REPLACED_BEFORE = not all(is_written_in(method, "PIL") for method in _ORIGINALS.values())
 
 
 def is_patched() -> bool:
-    """Whether somebody has replaced a method of Pillow's that late images stand in for."""
+    """Whether a method of Pillow's that late images override was replaced."""
     return _REPLACED_BEFORE or any(_is_replaced(*place) for place in _ORIGINALS)
 
 
@@ -130,10 +130,10 @@ class _Late:
     info: dict[Any, Any]
 
     def _state(self, method: str) -> _State | None:
-        """Return the state if the image may stay late now; None if it is to become real.
+        """Return the state if the image may stay late; None if it must become real.
 
         Args:
-            method: of Pillow's, that is stood in for.
+            method: the overridden method of Pillow's.
         """
         scope = thread.scope
         if scope is None or _is_replaced(Image.Image, method):
@@ -150,7 +150,7 @@ class _Late:
         """Return the late image that an operation makes; None if it is not to be recorded.
 
         Args:
-            method: of Pillow's, that is stood in for.
+            method: the overridden method of Pillow's.
             change: the operation. Asked first: what Pillow refuses, it refuses before it loads the file.
             mode: of the result; None: the image's own.
         """
@@ -356,7 +356,7 @@ def is_late(found: Any) -> bool:
 
 
 def note(image: Any) -> None:
-    """Let the sample that is being made know of a late image."""
+    """Register a late image with the sample that is being made."""
     if thread.scope is not None:
         thread.scope.images.append(weakref.ref(image))
 

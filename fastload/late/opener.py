@@ -16,7 +16,7 @@ from .scope import thread
 
 
 def why_not() -> str | None:
-    """Return why no file is decoded late in this process; None where files are."""
+    """Return why late decoding is off in this process; None where it is on."""
     if "_mode" not in vars(Image.Image()):
         return "Pillow is older than 10.1"
     if is_patched():
@@ -25,10 +25,10 @@ def why_not() -> str | None:
 
 
 def prepare() -> bool:
-    """Have JPEG files opened here, within samples; called whenever a worker begins with a chunk.
+    """Register the opener of JPEG files; called whenever a worker begins a chunk.
 
     Returns:
-        Whether files are decoded late.
+        Whether late decoding is on.
     """
     if why_not() is not None:
         return False

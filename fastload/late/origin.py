@@ -1,4 +1,4 @@
-"""Whose code a function is: whether somebody has replaced it."""
+"""Where a function was written: whether it was replaced."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def original_of(function: Any) -> Any:
 
 
 def _is_ours(function: Any) -> bool:
-    """Whether a function, whatever it wraps, was written in fastload."""
+    """Whether a function was written in fastload; what it wraps does not matter."""
     return str(getattr(function, "__globals__", {}).get("__name__")).split(".")[0] == "fastload"
 
 

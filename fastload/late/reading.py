@@ -1,7 +1,7 @@
-"""How the file of a late image is read: as Pillow reads it.
+"""Reading the file of a late image, as Pillow reads it.
 
 In: an image that Pillow has opened. Out: the bytes of its file up to the end of the image, and the file closed where
-Pillow closes it; or why the image is decoded at once.
+Pillow closes it; or why the image must be decoded at once.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ def read(image: Any) -> Source | str:
     """Read and close the file of an opened image as Pillow's ``load`` does.
 
     Returns:
-        The file; or why the image is to be decoded at once: then nothing is changed but the position of the file,
+        The file; or why the image must be decoded at once: then nothing is changed but the position of the file,
         which Pillow sets to 0 before it reads.
     """
     if image.tile != [("jpeg", (0, 0, *image.size), 0, (image.mode, ""))] or image.decoderconfig:

@@ -19,12 +19,12 @@ import numpy as np
 from .. import compat
 from .scope import Scope, thread
 
-# Neither an image nor something that holds one.
+# Types that neither are images nor hold any.
 _PLAIN = frozenset((int, float, complex, bool, str, bytes, bytearray, type(None), type, slice, range))
 
 
 class LateSamples(Scope):
-    """Switches late decoding on for the calling thread while it is entered. One for each worker.
+    """A context that turns on late decoding for the calling thread. Each worker has one.
 
     Example:
         >>> with late:
@@ -57,7 +57,7 @@ class LateSamples(Scope):
         thread.scope = self._outer.pop()
 
     def settle(self, sample: Any) -> None:
-        """End a sample: make its late images real. Call it only if there are :attr:`images`, or some :attr:`outlived`.
+        """End a sample: make its late images real. Call it only if there are :attr:`images`, or if :attr:`outlived`.
 
         Images that the dataset keeps elsewhere stay late, unless their pixels take less memory than their files.
 
@@ -80,7 +80,7 @@ class LateSamples(Scope):
 
 
 def settle(sample: Any) -> Any:
-    """Return a sample after its late images were made real, for who looks at it before its maker ends it."""
+    """Return a sample with its late images made real, for callers that inspect it before its maker ends it."""
     scope = thread.scope
     if isinstance(scope, LateSamples) and (scope.images or scope.outlived):
         scope.settle(sample)
@@ -88,7 +88,7 @@ def settle(sample: Any) -> Any:
 
 
 def _objects_in(sample: Any) -> list[Any]:
-    """Return what a sample consists of: elements of containers, attributes of objects, at any depth."""
+    """Return all objects in a sample: elements of containers and attributes of objects, at any depth."""
     found: dict[int, Any] = {}
     pending = [sample]
     while pending:

@@ -1,6 +1,6 @@
-"""What late images know of the thread that uses them.
+"""The state of late decoding in a thread.
 
-In: a worker that makes a sample. Out: whether images are late, and who takes note of them. Pillow is not imported here.
+In: a worker that makes a sample. Out: whether images are late, and the list of them. Pillow is not imported here.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import Any
 
 
 class Scope:
-    """The samples of one worker, as late images see them."""
+    """The sample that a worker makes, for late images."""
 
     outlived = False
-    """Whether a late image has outlived its sample in this process: then any later sample may hold it."""
+    """Whether a late image of this process has outlived its sample: then any later sample may hold it."""
 
     def __init__(self) -> None:
         self.images: list[weakref.ref[Any]] = []
@@ -25,7 +25,7 @@ class Scope:
         self._counts: dict[str, int] = {}
 
     def count(self, outcome: str) -> None:
-        """Count an image by what became of it."""
+        """Count an image by how it was decoded."""
         self._counts[outcome] = self._counts.get(outcome, 0) + 1
 
     def take_counts(self) -> dict[str, int]:
@@ -36,7 +36,7 @@ class Scope:
 
 class _Thread(threading.local):
     scope: Scope | None = None
-    """Of the sample that the thread is making; None: it makes none, or without late decoding."""
+    """Of the sample that the thread is making; None: no sample, or late decoding is off."""
 
 
 thread = _Thread()
@@ -47,7 +47,7 @@ def _forget() -> None:
 
 
 if hasattr(os, "register_at_fork"):
-    # A process that a sample's code forks makes no sample of ours.
+    # A process that a sample's code forks makes no samples.
     os.register_at_fork(after_in_child=_forget)
 
 __all__ = ["Scope", "thread"]

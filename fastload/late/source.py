@@ -1,4 +1,4 @@
-"""The bytes of a JPEG file, until its pixels are there; and what is cut out of it.
+"""A JPEG file whose pixels are decoded when they are needed.
 
 In: a file that :class:`~fastload.native.jpeg.Waiting` has passed, and a cut. Out: pixels, equal to those of Pillow bit
 for bit. No lock is held while decoding: two threads may both decode, and get the same.
@@ -20,7 +20,7 @@ from .scope import Scope
 
 
 class _Habit:
-    """Whether the samples of late use a file's pixels more than once (two views of each image, say).
+    """Whether recent samples used a file's pixels more than once (two views of each image, say).
 
     Then one whole decode is cheaper than several partial ones. The guess changes the cost, never the pixels.
     """
@@ -66,9 +66,9 @@ class Source:
         """Return the pixels of a cut.
 
         Args:
-            cut: what is made of the image.
+            cut: the part, size and flips.
             layout: of the result: see :func:`~fastload.native.rows.pixels_of_image`.
-            scope: counts the image; None: nobody does.
+            scope: counts the image; None: it is not counted.
         """
         made = self._from_file(lambda data: jpeg.pixels_of_jpeg(data, cut, layout), cut, scope)
         return pixels_of_image(self._decoded(scope), cut, layout) if made is None else made
@@ -77,7 +77,7 @@ class Source:
         """Write what a table says of each level of a cut.
 
         Args:
-            cut: what is made of the image.
+            cut: the part, size and flips.
             table: [3, 256].
             out: [3, height, width] of the cut's window and the table's dtype, of any strides.
             scope: as in :meth:`pixels`.

@@ -1,4 +1,4 @@
-"""What was done to an image whose pixels are not there yet: pure geometry.
+"""The geometry of an image that is not decoded yet: what was done to it so far.
 
 In: the size of a decoded image, then crops, one resize, flips and quarter turns, as Pillow defines them. Out: what is
 to be made of the decoded image. An operation that cannot be recorded exactly gives None.
@@ -54,7 +54,7 @@ class View(NamedTuple):
 
     @property
     def cut(self) -> Cut:
-        """What the native library makes; the rest is to be transposed and flipped, where it is transposed."""
+        """The cut for the native library; a transposed view must be transposed and flipped after it."""
         left, upper, right, lower = self.box
         box = upper, left, lower - upper, right - left
         size = box[2:] if self.size is None else self.size[::-1]

@@ -1,7 +1,7 @@
 """The C library of the hot kernels: found, checked and loaded on first use.
 
 In: nothing but the file beside this module, which ``setup.py`` builds where there is a compiler. Out: its functions,
-by way of ctypes, which releases the GIL for the length of a call.
+called through ctypes, which releases the GIL during the call.
 
 The library is optional. Where it is missing, or ``FASTLOAD_NATIVE=0`` switches it off, :func:`why_not` says why, and
 what would have used it takes another way; nothing here decides which. It is a plain shared library, so one build

@@ -24,7 +24,7 @@ Numbers: TypeAlias = npt.NDArray[Any]
 
 # Places are computed in 32 bits.
 _LONGEST = 2**30
-_DTYPES = (torch.uint8, torch.float16, torch.bfloat16, torch.float32)
+DTYPES = (torch.uint8, torch.float16, torch.bfloat16, torch.float32)
 _LEVELS = len(native.LEVELS)
 # Bytes from which on the allocator takes memory from the system and gives it back: glibc's, and the others' are less.
 _FRESH = 1 << 25
@@ -56,12 +56,6 @@ class _Task(ctypes.Structure):
         ("steps", ctypes.c_void_p * 2),
         ("num_steps", ctypes.c_int64 * 2),
     ]
-
-
-class _Call(ctypes.Structure):
-    """A task with two steps for each axis."""
-
-    _fields_ = [("task", _Task), ("steps", _Step * 4)]
 
 
 @functools.cache
@@ -108,7 +102,6 @@ def transformed(
     indices: Tensor | None = None,
     fill: Sequence[int] | None = None,
     table: Tensor | None = None,
-    samples: tuple[int, int] | None = None,
     level: int = _LEVELS - 1,
 ) -> Tensor:
     """Write a batch.
@@ -124,15 +117,13 @@ def transformed(
         fill: the value of what comes from nowhere, in [0, 255], for each channel or one for all; None: nothing does.
         table: [C, 256], of the dtype of ``out``: what becomes of each value of each channel; None: it stays, and
             ``out`` is uint8.
-        samples: from which sample on, and up to which one; others are not written. So several threads, or processes,
-            can make a batch: the GIL is not held. None: all of them.
         level: at most this one of ``native.LEVELS`` is used; all give the same bits.
 
     Returns:
         ``out``.
 
     Raises:
-        TypeError, ValueError: these are no such tensors, or they do not belong together.
+        TypeError, ValueError: a tensor has another dtype, shape or layout, or they do not fit together.
         IndexError: an index is not one of an image, or a place not one of its pixels; samples of ``out`` may have been
             written by then.
         MemoryError: there is none left.
@@ -141,11 +132,8 @@ def transformed(
         For 32x32 images of three channels to float32, on one core with AVX-512: 0.9 µs each; 1.7 µs with AVX2.
     """
     num = len(out)
-    begin, end = (0, num) if samples is None else samples
     _check_images(images, out)
     _check_rest(images, out, indices, table)
-    if not 0 <= begin <= end <= num:
-        raise ValueError(f"samples must be in order and within the batch's {num}, got {samples=}")
     if not 0 <= level < _LEVELS:
         raise ValueError(f"level must be a place in {native.LEVELS}, got {level=}")
     # What is pointed to lives as long as the call.
@@ -156,79 +144,62 @@ def transformed(
     task.indices = None if indices is None else indices.data_ptr()
     task.steps = tuple(map(ctypes.addressof, steps))
     task.num_steps = len(rows), len(cols)
-    _check_done(_run()(task, begin, end, level), images, fill)
+    _check_done(_run()(task, 0, num, level), images, fill)
     return out
 
 
-class Crops:
-    """Batches out of one array, each image padded, cropped and flipped: :func:`transformed`, again and again.
-
-    What is the same for all of them is checked and made once. Threads may share it.
+class Repeated:
+    """:func:`transformed` again and again, out of the same array: what is the same each time is checked once.
 
     Args:
-        images: [M, C, H, W], uint8, in any strides; not to be moved.
-        kind: what the padding consists of: ``SHIFT``, of ``fill``; ``EDGE``, ``REFLECT`` or ``SYMMETRIC``.
-        before: the padding above and on the left, in pixels.
-        size: h and w of the crops.
-        fill: as for :func:`transformed`, and so the next one.
+        images: as for :func:`transformed`, and so the others; not to be moved.
+        size: height and width of the results.
+        fill: likewise.
         table: likewise.
+
+    Threads may share it.
 
     Raises:
         TypeError, ValueError: as :func:`transformed`.
     """
 
-    def __init__(
-        self,
-        images: Tensor,
-        kind: Kind,
-        before: tuple[int, int],
-        size: tuple[int, int],
-        fill: Sequence[int],
-        table: Tensor | None,
-    ) -> None:
+    def __init__(self, images: Tensor, size: tuple[int, int], fill: Sequence[int] | None, table: Tensor | None) -> None:
         dtype = torch.uint8 if table is None else table.dtype
         out = torch.empty((1, images.shape[1], *size), dtype=dtype, device="cpu")
         _check_images(images, out)
         _check_rest(images, out, torch.zeros(1, dtype=torch.int64, device="cpu"), table)
-        self._count, self._shape, self._dtype = len(images), out.shape[1:], dtype
-        self._images, self._fill = images, fill
-        self._held = table, _fill(fill, images.shape[1])
-        self._call = _Call(_task(images, out, self._held[1], table))
-        self._call.task.num_steps = 2, 2
-        sides = images.shape[2:]
-        for place, (padding, side, length) in enumerate(zip(before, sides, size, strict=True)):
-            self._call.steps[2 * place] = _Step(kind, 8, None, -padding, side)
-            self._call.steps[2 * place + 1] = _Step(Kind.FLIP, 1, None, 0, length)
+        self._images, self._shape, self._dtype = images, out.shape[1:], dtype
+        self._fill, self._held = fill, (table, None if fill is None else _fill(fill, images.shape[1]))
+        self._task = _task(images, out, self._held[1], table)
 
-    def write(self, places: Numbers, starts: Sequence[Numbers], flips: Sequence[Numbers], out: Tensor) -> None:
+    def write(self, places: Numbers, rows: Sequence[Step], cols: Sequence[Step], out: Tensor) -> None:
         """Write a batch.
 
         Args:
-            places: [N], int64: which image each sample is.
-            starts: [N] twice, int64: top and left of each crop, in the padded image.
-            flips: [N] twice, bool: whether it is turned upside down, and left to right.
+            places: [N], int64, contiguous: which image each sample is.
+            rows: as for :func:`transformed`.
+            cols: likewise.
             out: [N, C, h, w], contiguous, of the table's dtype.
 
         Raises:
-            TypeError, IndexError, MemoryError: as :func:`transformed`.
+            TypeError, ValueError, IndexError, MemoryError: as :func:`transformed`.
         """
         num = len(out)
         if out.shape[1:] != self._shape or out.dtype != self._dtype or not out.is_contiguous():
             raise TypeError(
-                f"out must be contiguous, {self._dtype} of shape (N, {', '.join(map(str, self._shape))}), got "
-                f"{out.dtype} of shape {tuple(out.shape)} and strides {out.stride()}"
+                f"out must be contiguous, {self._dtype} of shape (N, *{tuple(self._shape)}), got {out.dtype} of shape "
+                f"{tuple(out.shape)}"
             )
-        index = _address("places", places, np.int64, num)
-        if num and int(places.view(np.uint64).max()) >= self._count:  # what is below 0, too
-            raise IndexError(f"places must be in [0, {self._count}), got {places.min()} to {places.max()}")
-        call = _Call.from_buffer_copy(self._call)
-        task, steps = call.task, call.steps
-        task.indices, task.target = index, out.data_ptr()
-        first = ctypes.addressof(steps)
-        task.steps = first, first + 2 * ctypes.sizeof(_Step)
-        for place in range(2):
-            steps[2 * place].values = _address("starts", starts[place], np.int64, num)
-            steps[2 * place + 1].values = _address("flips", flips[place], np.bool_, num)
+        if places.dtype != np.int64 or places.shape != (num,) or not places.flags.c_contiguous:
+            raise TypeError(f"places must be contiguous, int64 of shape {(num,)}, got {places.dtype} {places.shape}")
+        if num and int(places.view(np.uint64).max()) >= len(self._images):  # what is below 0, too
+            raise IndexError(f"places must be in [0, {len(self._images)}), got {places.min()} to {places.max()}")
+        held: list[Any] = []  # what is pointed to lives as long as the call
+        steps = _steps(rows, num, "rows", held), _steps(cols, num, "cols", held)
+        task = _Task.from_buffer_copy(self._task)
+        task.indices, task.target = places.ctypes.data, out.data_ptr()
+        task.steps = ctypes.addressof(steps[0]), ctypes.addressof(steps[1])
+        task.num_steps = len(rows), len(cols)
         _check_done(_run()(task, 0, num, _LEVELS - 1), self._images, self._fill)
 
 
@@ -260,23 +231,13 @@ def _check_done(failed: int, images: Tensor, fill: Sequence[int] | None) -> None
         )
 
 
-def _address(name: str, numbers: Numbers, dtype: type, num: int) -> int:
-    if numbers.dtype != dtype or numbers.shape != (num,) or not numbers.flags.c_contiguous:
-        raise TypeError(
-            f"{name} must be contiguous, {np.dtype(dtype)} of shape {(num,)}, got {numbers.dtype} of shape "
-            f"{numbers.shape} and strides {numbers.strides}"
-        )
-    address: int = numbers.ctypes.data
-    return address
-
-
 def _check_images(images: Tensor, out: Tensor) -> None:
     if images.dtype != torch.uint8 or images.device.type != "cpu" or images.ndim != 4 or 0 in images.shape:
         raise TypeError(
             f"images must be [M, C, H, W], uint8, on the CPU, got {images.dtype} of shape {tuple(images.shape)} on "
             f"{images.device}"
         )
-    if out.dtype not in _DTYPES or out.device.type != "cpu" or out.ndim != 4 or out.shape[1] != images.shape[1]:
+    if out.dtype not in DTYPES or out.device.type != "cpu" or out.ndim != 4 or out.shape[1] != images.shape[1]:
         raise TypeError(
             f"out must be [N, {images.shape[1]}, h, w], of uint8 or a float dtype of at most 32 bits, on the CPU, got "
             f"{out.dtype} of shape {tuple(out.shape)} on {out.device}"
@@ -334,8 +295,9 @@ def _steps(steps: Sequence[Step], num: int, axis: str, held: list[Any]) -> Any:
             continue
         if step.values is None:
             raise TypeError(f"a step of {axis} of the kind {step.kind.name} must have values")
-        values = step.values if step.values.dtype == torch.bool else step.values.to(torch.int64)
-        values = values.contiguous()
+        values = step.values
+        if values.dtype not in (torch.bool, torch.int64) or not values.is_contiguous():
+            values = values.to(torch.int64).contiguous()
         shape = (num, step.second) if step.kind == Kind.MAP else (num,)
         if tuple(values.shape) != shape or (step.kind == Kind.MAP and values.dtype == torch.bool):
             raise ValueError(
@@ -347,4 +309,4 @@ def _steps(steps: Sequence[Step], num: int, axis: str, held: list[Any]) -> Any:
     return made
 
 
-__all__ = ["Crops", "empty", "takes", "transformed"]
+__all__ = ["DTYPES", "Repeated", "empty", "takes", "transformed"]

@@ -1,14 +1,14 @@
-"""States of ``random``, NumPy and torch for a run of samples: computed by the native library, installed by a copy.
+"""Seed ``random``, NumPy and torch quickly: the native library computes their states and copies them into place.
 
-In: three generators, and what the keys of the samples are made of. Out: at each step the generators are in the state
-that seeding them with the next sample's key gives.
+In: three generators, and the prefix and ids from which the keys of samples are hashed. Out: after each step the
+generators are in the state that seeding them with the next sample's key gives.
 
-NOTE [Where states are]: NumPy gives the address of a bit generator's state in public. That of a ``random.Random`` lies
-behind the object's header, a ``RandomState`` keeps a second Gaussian somewhere in itself, and torch's generator, whose
-``set_state`` takes 0.5 µs and displaces half of a first-level cache, has its state near its beginning.
-:func:`_offsets` looks for them in objects of its own, within their sizes. Nothing is written unless what is there is
-what ``getstate()`` and ``get_state()`` say; and :mod:`fastload.seeding`, which uses this module, compares all that is
-written with slow seeding before it touches a generator of the user's. Other versions are seeded slowly.
+NOTE [Where states are]: NumPy publishes the address of a bit generator's state. That of a ``random.Random`` follows the
+object's header, a ``RandomState`` has a second Gaussian somewhere in itself, and torch's generator, whose ``set_state``
+takes 0.5 µs and displaces half of a first-level cache, has its state near its beginning. :func:`_offsets` finds them in
+other objects, within their sizes. Nothing is written unless the memory agrees with ``getstate()`` and ``get_state()``;
+and :mod:`fastload.seeding` compares the installed states with slow seeding before it changes a generator of the user's.
+In versions where they differ, seeding is slow.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from .. import native
 # The 624 words of a Mersenne Twister, and its place among them.
 _STATE_BYTES = 2500
 _WORDS = struct.Struct("<625I")
-# Of torch's state, as set_state takes it: where 32 bits of Gaussian and a flag are.
+# In the argument of torch's set_state: the offset of a 32-bit Gaussian and its flag.
 _TORCH_FLOAT = 5048
-# In memory, the first of its two Gaussians, in bytes from the seed.
+# In memory: the offset of the first of two Gaussians from the seed.
 _TORCH_GAUSS = 2520
 _MARK = 0x9E3779B97F4A7C15
 _ENDLESS = 2**63 - 1
@@ -71,31 +71,31 @@ class _Run(ctypes.Structure):
 
 @functools.cache
 def why_not() -> str | None:
-    """Return why states cannot be installed by a copy; None if they can, as far as reading them shows."""
+    """Return why states cannot be copied into place; None if they can, as far as reading them shows."""
     found = _offsets()
     return found if isinstance(found, str) else None
 
 
 @functools.cache
 def _offsets() -> tuple[int, int, int] | str:
-    """Return where states are; or why that is not known. See NOTE [Where states are].
+    """Return where states are, or why that is not known. See NOTE [Where states are].
 
     Returns:
-        Of the state of a ``random.Random`` and the Gaussian of a ``RandomState``, in bytes from their ``id()``; and of
-        the state of a ``torch.Generator``, from its ``_cdata``.
+        The offsets of the state of a ``random.Random`` and of the Gaussian of a ``RandomState``, in bytes from their
+        ``id()``; and of the state of a ``torch.Generator``, from its ``_cdata``.
     """
     if not native.available():
         return f"the native library cannot be used: {native.why_not()}"
     if sys.implementation.name != "cpython" or not getattr(sys, "_is_gil_enabled", lambda: True)():
-        return "this Python may run several threads at once, or has its objects elsewhere than at their id()"
+        return "this Python has no GIL, or is not CPython"
     if sys.byteorder != "little":
         return "this processor is big-endian"
     try:
         offsets = _random_offset(), _gauss_offset(), _torch_offset()
-    except Exception as error:  # whatever other versions raise
-        return f"looking for the states of this Python's, NumPy's or torch's generators failed: {error!r}"
+    except Exception as error:  # other versions may raise anything
+        return f"finding the states of Python's, NumPy's or torch's generators failed: {error!r}"
     if None in offsets:
-        return "the states of this Python's, NumPy's or torch's generators are not laid out as in the versions known"
+        return "the states of Python's, NumPy's or torch's generators are not laid out as in the known versions"
     return offsets  # type: ignore[return-value]  # none is None
 
 
@@ -122,7 +122,7 @@ def _gauss_offset() -> int | None:
     found = memories[1].find(struct.pack("<d", mark)) - 8
     if found < 0 or [memory[found : found + 4] for memory in memories] != [struct.pack("<i", kept) for kept in (0, 1)]:
         return None
-    # No other byte hangs on it.
+    # No other byte depends on it.
     return found if sum(one != other for one, other in zip(*memories, strict=True)) == 1 else None
 
 
@@ -130,14 +130,14 @@ def _torch_offset() -> int | None:
     probe: Any = torch.Generator().manual_seed(_MARK)
     state = probe.get_state()
     words = state[24 : 24 + 8 * 624].view(torch.int64).to(torch.int32).numpy().tobytes()
-    # Each look is within the object, if that has 624 words: up to where they are found, no more is read than precedes.
+    # All reads are within the object, since the 624 words follow the seed.
     mark = struct.pack("<Q", _MARK)
     found = next((place for place in range(16, 256, 8) if _at(probe._cdata + place, 8) == mark), None)
     if found is None or _at(probe._cdata + found + 8, 5) != struct.pack("<i?", 1, True):
         return None
     if _at(probe._cdata + found + 16, 4 + len(words)) != bytes(4) + words:
         return None
-    torch.randn(1, generator=probe, device="cpu")  # makes two and keeps one
+    torch.randn(1, generator=probe, device="cpu")  # computes two and keeps one
     state = probe.get_state()
     state[_TORCH_FLOAT : _TORCH_FLOAT + 5] = torch.tensor(
         [*struct.pack("<f?", 0.25, True)], dtype=torch.uint8, device="cpu"
@@ -160,16 +160,15 @@ class States:
     """The states of three generators, as memory.
 
     Args:
-        for_random: exactly a ``random.Random``. The caller keeps it as long as this is used, and the others too.
+        for_random: exactly a ``random.Random``.
         for_numpy: exactly a ``RandomState``, of an ``MT19937``.
-        for_torch: of the CPU.
+        for_torch: a CPU generator.
 
     Raises:
-        TypeError: these are others.
-        RuntimeError: it cannot be done here: see :func:`why_not`.
+        TypeError: the generators are of other classes.
+        RuntimeError: the memory of states is not known: see :func:`why_not`.
 
-    Ownership: of one thread at a time. It holds no reference to the generators, since workers/routing.py replaces
-    those that it finds.
+    Ownership: of one thread at a time. The caller keeps the generators alive.
     """
 
     def __init__(self, for_random: random.Random, for_numpy: np.random.RandomState, for_torch: Any) -> None:
@@ -177,12 +176,12 @@ class States:
         if isinstance(offsets, str):
             raise RuntimeError(offsets)
         self.bits: Any = for_numpy._bit_generator
-        """Of NumPy. While the user has given ``for_numpy`` another, its state is elsewhere."""
+        """NumPy's bit generator. After ``np.random.set_bit_generator()`` the state is elsewhere."""
         kinds = type(for_random), type(for_numpy), type(self.bits)
         if kinds != (random.Random, np.random.RandomState, np.random.MT19937):
             raise TypeError(f"generators must be a random.Random and a RandomState of an MT19937, got {kinds}")
         self.lock = self.bits.lock
-        """To be held while states are read or written: NumPy draws many numbers at once without the GIL."""
+        """To be held while states are read or written: NumPy releases the GIL while it draws many numbers."""
         python = ctypes.pythonapi
         python.PyInterpreterState_Get.restype = ctypes.c_void_p
         self.places = _States(
@@ -198,7 +197,7 @@ class States:
         self._address = ctypes.byref(self.places)
 
     def read(self) -> Any:
-        """Return the states, but for the Gaussian that ``random`` keeps."""
+        """Return the states, except ``random``'s second Gaussian."""
         library = _library()
         memory = library.memory()
         with self.lock:
@@ -206,7 +205,7 @@ class States:
         return memory
 
     def write(self, memory: Any) -> None:
-        """Write what :meth:`read` has returned."""
+        """Write the states that :meth:`read` has returned."""
         with self.lock:
             _library().write(self._address, memory)
 
@@ -221,11 +220,11 @@ class Run:
     Ownership: of one thread at a time, and for one run at a time.
 
     Attributes:
-        step: a function that gives the generators the states of the next sample, but for the Gaussian that ``random``
-            keeps. To be called with :attr:`handle`. Returns 0; -1 if there is no next sample; 1, and nothing was
-            done, if other threads are there: then :attr:`step_locked` is to be called, with the states' lock held.
-        step_locked: likewise. It never returns 1.
-        handle: what they are to be called with.
+        step: a function that installs the states of the next sample, except ``random``'s second Gaussian. Its argument
+            is :attr:`handle`. It returns 0, or -1 if there is no next sample, or 1 if nothing was done because there
+            are other threads: then :attr:`step_locked` must be called, with the states' lock held.
+        step_locked: the same; it never returns 1.
+        handle: the argument of both.
     """
 
     def __init__(self, states: States, level: int = _LEVELS - 1) -> None:
@@ -243,15 +242,15 @@ class Run:
         """Begin with a first sample.
 
         Args:
-            prefix: 32 bytes, which the keys are hashes of, each with an id behind it.
-            ids: a list, or a range, whose end is not looked at.
+            prefix: 32 bytes; a key is the hash of the prefix and an id.
+            ids: a list, or a range, whose end is ignored.
 
         Returns:
-            False if an id needs more than 64 bits: it cannot be done then.
+            False if an id needs more than 64 bits; nothing can be seeded then.
         """
         run = self._run
         if type(ids) is range:
-            # States are made for some samples at once. Those left from the run before may be these samples'.
+            # States are computed for several samples at once; some may be left from the previous run.
             going_on = self._goes_on and prefix == self._prefix and ids.step == run.stride
             if going_on and ids.start == run.first + run.done * run.stride:
                 return True
@@ -272,7 +271,7 @@ class Run:
         return True
 
     def left(self, ids: Sequence[int]) -> Sequence[int]:
-        """Return those of the ids given to :meth:`begin` that no step was made for."""
+        """Return the ids, of those passed to :meth:`begin`, that were not used for a step."""
         run = self._run
         if type(ids) is range:
             return range(run.first + run.done * run.stride, _ENDLESS, run.stride)
@@ -280,11 +279,11 @@ class Run:
 
 
 class _Library:
-    """The functions of generators.c. They keep the GIL, so that no other thread draws from ``random`` meanwhile."""
+    """The functions of generators.c. They keep the GIL, so no other thread draws from ``random`` meanwhile."""
 
     def __init__(self) -> None:
         functions = ctypes.PyDLL(str(native.LIBRARY))
-        # Types of arguments are not declared: converting them would take longer than a step's call.
+        # The types of arguments are not declared: converting them would take longer than a step.
         self.prepare = functions["fastload_generators_prepare"]
         self.read, self.write = functions["fastload_generators_read"], functions["fastload_generators_write"]
         self.step, self.step_locked = (
@@ -298,6 +297,3 @@ class _Library:
 @functools.cache
 def _library() -> _Library:
     return _Library()
-
-
-__all__ = ["Run", "States", "why_not"]

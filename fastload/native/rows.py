@@ -16,7 +16,6 @@ import functools
 import struct
 import threading
 import weakref
-from collections.abc import Callable
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -213,7 +212,7 @@ def new_row(cut: Cut, table: Tensor | None, out: Tensor | None) -> tuple[Tensor,
             )
     if out.dtype != (torch.uint8 if table is None else table.dtype) or out.dtype not in DTYPES:
         wanted = "without a table torch.uint8" if table is None else f"of the table's dtype, one of {DTYPES}"
-        raise ValueError(f"rows are {wanted}, got {out.dtype}; see level_table()")
+        raise ValueError(f"rows are {wanted}, got {out.dtype}")
     channel, row, column = out.stride()
     return out, (out.data_ptr(), row * size, column * size, channel * size, place, size, 3)
 
@@ -239,27 +238,6 @@ def _check_out(out: Tensor, height: int, width: int) -> None:
     for dim, (side, stride) in enumerate(zip(out.shape, out.stride(), strict=True)):
         if side > 1 and stride == 0:
             raise ValueError(f"the row repeats itself along dimension {dim} (stride 0), it cannot be written")
-
-
-def level_table(convert: Callable[[Tensor], Tensor]) -> Tensor:
-    """Return what a function of single levels makes of each of them, to look it up instead.
-
-    Args:
-        convert: from an image [3, 1, 256] of uint8 to one of the same shape, each element a function of its level and
-            its channel alone: ``ToTensor`` with ``Normalize``, say. It is called once, here, so that the numbers are
-            those that the same code computes elsewhere, to the last bit.
-
-    Returns:
-        [3, 256], contiguous: what level v of channel c becomes.
-
-    Raises:
-        ValueError: the result has another shape or dtype.
-    """
-    levels = torch.arange(256, dtype=torch.uint8, device="cpu").expand(3, 1, 256)
-    found = convert(levels.contiguous())
-    if tuple(found.shape) != (3, 1, 256) or found.dtype not in DTYPES:
-        raise ValueError(f"levels must become [3, 1, 256] of {DTYPES}, got {tuple(found.shape)} of {found.dtype}")
-    return found.detach().reshape(3, 256).clone(memory_format=torch.contiguous_format)
 
 
 @functools.cache
@@ -300,7 +278,7 @@ def pixels_of_image(
 
     Args:
         pixels: [H, W, 3], or [H, W] of a grey image; uint8, the pixels of a row side by side.
-        cut: what is made of it.
+        cut: the part, size and flips.
         layout: of the result: one of ``LAYOUTS``. "L" has the first channel alone.
         order: None: that of the installed Pillow.
         level: the instruction set, at most; all compute the same.
@@ -337,7 +315,7 @@ def row_of_image(
 
     Args:
         pixels, cut, order, level: as in :func:`pixels_of_image`.
-        table: [3, 256], contiguous: what each level of each channel becomes; from :func:`level_table`. None: itself.
+        table: [3, 256], contiguous: what each level of each channel becomes. None: itself.
         out: [3, height, width] of the cut's window and of the table's dtype (uint8 without one), on the CPU, strided as
             it may be: what is written and returned. None: a new one, contiguous.
 
@@ -382,7 +360,6 @@ __all__ = [
     "Pixels",
     "Scratch",
     "Status",
-    "level_table",
     "pillow_order",
     "pixels_of_image",
     "row_of_image",

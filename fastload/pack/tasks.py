@@ -122,15 +122,15 @@ def make_all(tasks: Sequence[Task], workers: int, tell: Callable[[], object]) ->
                 assert isinstance(one, Connection)
                 process, task = busy[one]
                 try:
-                    told = one.recv()
+                    message = one.recv()
                 except (EOFError, OSError):
                     raise _died(process, task) from None
-                if told is None:
+                if message is None:
                     tell()
                     continue
-                if isinstance(told, BaseException):
-                    raise told
-                yield told
+                if isinstance(message, BaseException):
+                    raise message
+                yield message
                 if waiting:
                     busy[one] = process, waiting.pop()
                     _send(one, *busy[one])
@@ -180,12 +180,12 @@ def _work(connection: Connection) -> None:
         while True:
             task = connection.recv()
             try:
-                told: Any = make(task, lambda: connection.send(None))
+                message: Any = make(task, lambda: connection.send(None))
             except (BrokenPipeError, ConnectionResetError):
                 return
             except Exception as error:
-                told = error
-            connection.send(told)
+                message = error
+            connection.send(message)
     except (EOFError, OSError):
         return
 

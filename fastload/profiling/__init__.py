@@ -1,8 +1,8 @@
-"""What the data cost a training script: recorded in its processes, explained afterwards.
+"""Records what loading data costs a training script, and explains it afterwards.
 
-Data meet the modules in this order: hooks (in the script's processes) write records into rings (:mod:`.records`,
-:mod:`.ring`, :mod:`.recorder`); afterwards :mod:`.reading` makes a :class:`~.trace.Trace` of the files, and everything
-else is computed from that: what each stalled nanosecond is charged to, a verdict, predictions, reports.
+In a script's processes the hooks (:mod:`.hooks`) write records into ring files (:mod:`.ring`, :mod:`.recorder`).
+Afterwards :mod:`.reader` builds a :class:`~.trace.Trace` from the files, :mod:`.analyze` the analysis: blame for each
+stalled nanosecond, a verdict, predictions by simulation (:mod:`.whatif`). All reports are made from the analysis.
 
-Importing this package imports nothing: hooks are in processes that may never load a batch.
+Importing this package imports nothing, because hooks are in processes that may never load a batch.
 """

@@ -8,42 +8,55 @@ from dataclasses import dataclass
 from math import inf
 from statistics import median
 
-from .analysis import Analysis, Fix, Grid, Interval, PinLine, RankAnalysis, Simulation, StepLine, TaskLine
+from .analysis import Analysis, Fix, Grid, PinLine, RankAnalysis, Simulation, StepLine, TaskLine
 from .blame import BlamedStep, Clock, blamed_steps, clock_of
 from .reader import read_trace
 from .ring import CACHE_HITS
+from .text import percent
 from .trace import Rank, Span, Step, Task, Trace
-from .verdict import MODERATE, Facts, judge, ratio_interval, stall_share, summed
+from .verdict import MODERATE, Facts, judge, stall_share, step_interval, summed
 from .whatif import what_if
 from .workers import (
     UNUSUAL_WORKER,
     all_batches,
     cores_wanted,
-    interpreter_share,
-    loader_in_words,
+    gil_share,
+    loader_text,
     main_loader,
-    method_of,
     slow_samples,
     slowest_worker,
     tasks_of,
-    workers_of,
+    worker_kind,
+    worker_statistics,
 )
 
 WhatIf = Callable[[Trace, Rank], tuple[list[Fix], Simulation, Grid | None]]
 
 _MOSTLY = 2 / 3
-"""Of the time that ranks wait for each other: what one must be to blame for. Ranks that are late by turns are not."""
+"""Share of the time that ranks wait for each other which one rank must cause, to be named."""
 _APART = 0.25
-"""Of the time that they took for the same steps: ranks that meet are no further apart, at the first and the last."""
+"""Ranks that meet at each step are no further apart, at the first and last step, than this share of their time."""
 _UNEVEN = 1.3
 """A worker that makes so many times its share of the batches has more of the data."""
-MOST_LINES = 2_000
+_MOST_LINES = 2_000
 """Steps in a timeline; the first ones."""
+
+
+def analysis_of(folder: str) -> Analysis:
+    """Analyse a recording and predict what changes would bring.
+
+    Args:
+        folder: made by ``fastload profile`` or :func:`fastload.profile`.
+
+    Raises:
+        TraceError: it is not a recording, or it is damaged, or no loader was asked for a batch.
+    """
+    return analyse(read_trace(folder), what_if)
 
 
 @dataclass(slots=True)
 class _Blamed:
-    """A rank with its stalls charged."""
+    """A rank with the blame for its stalls."""
 
     rank: Rank
     clock: Clock
@@ -52,23 +65,21 @@ class _Blamed:
 
 
 def analyse(trace: Trace, whatif: WhatIf | None = None) -> Analysis:
-    """Say what a recording comes to.
+    """Analyse a recording.
 
     Args:
         trace: the recording.
-        whatif: predicts what changes would bring, for the rank that loses most; None: nothing is predicted.
+        whatif: predicts what changes would bring, for the rank that loses most; None: no predictions.
     """
     blamed = [_blamed(rank, trace.warmup) for rank in trace.ranks]
     late = _culprit(blamed)
-    overhead = overhead_of(trace)
-    total_workers = sum(_num_workers(one.rank) for one in blamed)
-    wanted = sum(cores_wanted(one.rank) for one in blamed)
-    ranks = [
-        _rank_analysis(
-            one, trace, overhead, total_workers, wanted, _in_words(late) if late not in (None, one) else None
-        )
-        for one in blamed
-    ]
+    facts = _RunFacts(
+        trace,
+        overhead_of(trace),
+        sum(_num_workers(one.rank) for one in blamed),
+        sum(cores_wanted(one.rank) for one in blamed),
+    )
+    ranks = [_rank_analysis(one, facts, _name(late) if late not in (None, one) else None) for one in blamed]
     fixes: list[Fix] = []
     simulation: Simulation | None = None
     grid: Grid | None = None
@@ -85,27 +96,20 @@ def analyse(trace: Trace, whatif: WhatIf | None = None) -> Analysis:
         simulation=simulation,
         grid=grid,
         ceiling_ms=max((rank.ceiling_ns / 1e6 for rank in trace.ranks if rank.ceiling_ns is not None), default=None),
-        overhead=overhead,
+        overhead=facts.overhead,
         missing=dict(trace.missing),
         exit_status=trace.exit_status,
     )
 
 
 def chosen_rank(trace: Trace) -> Rank:
-    """Return the rank that the report is about: the one that holds the others up, else the one that loses most."""
+    """Return the rank that the report is about: the one that delays the others, else the one that loses most."""
     blamed = [_blamed(rank, trace.warmup) for rank in trace.ranks]
     return _chosen(blamed, _culprit(blamed)).rank
 
 
 def _chosen(blamed: Sequence[_Blamed], late: _Blamed | None) -> _Blamed:
     return late or max(blamed, key=lambda one: sum(step.stall_ns for step in one.steady))
-
-
-def analyse_rank(trace: Trace, rank: Rank) -> RankAnalysis:
-    """Say what one rank of a recording comes to, as if it were alone."""
-    return _rank_analysis(
-        _blamed(rank, trace.warmup), trace, overhead_of(trace), _num_workers(rank), cores_wanted(rank), None
-    )
 
 
 def _blamed(rank: Rank, warmup: int) -> _Blamed:
@@ -118,23 +122,33 @@ def _num_workers(rank: Rank) -> int:
     return int(rank.loaders.get(main_loader(rank), {}).get("num_workers") or 0)
 
 
-def _in_words(one: _Blamed | None) -> str | None:
+def _name(one: _Blamed | None) -> str | None:
     if one is None:
         return None
     return f"process {one.rank.process}" if one.rank.rank is None else f"rank {one.rank.rank}"
 
 
-def _rank_analysis(
-    one: _Blamed, trace: Trace, overhead: float | None, total_workers: int, wanted: float, held_up_by: str | None
-) -> RankAnalysis:
+# -- one rank ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _RunFacts:
+    """What concerns all ranks."""
+
+    trace: Trace
+    overhead: float | None
+    total_workers: int
+    wanted: float
+
+
+def _rank_analysis(one: _Blamed, run: _RunFacts, held_up_by: str | None) -> RankAnalysis:
     rank, steady = one.rank, one.steady
     loader = main_loader(rank)
     settings = rank.loaders.get(loader, {})
-    interpreter = interpreter_share(rank, loader)
     within = _time_of(steady)
     tasks = [task for task in tasks_of(rank, loader) if task.ended > within.begun and task.begun < within.ended]
-    workers = workers_of(rank, loader, within, trace.versions.get("python", ""))
-    if CACHE_HITS in trace.missing:  # what --cold makes of them is no finding
+    workers = worker_statistics(rank, loader, within, run.trace.versions.get("python", ""))
+    if CACHE_HITS in run.trace.missing:  # with --cold the share of hits says nothing
         workers.cache_hit = None
     slow = slow_samples(tasks, rank.files)
     starts = _starts(rank)
@@ -146,24 +160,23 @@ def _rank_analysis(
     facts = Facts(
         clock=one.clock,
         cores=rank.cores,
-        total_workers=total_workers,
-        wanted=wanted,
-        method=method_of(settings),
-        probe_p50_ns=round(median(rank.probe_ns)) if rank.probe_ns and interpreter else None,
-        startup=_startup_of_a_pass(rank, loader, total / number),
+        total_workers=run.total_workers,
+        wanted=run.wanted,
+        method=worker_kind(settings),
+        probe_p50_ns=round(median(rank.probe_ns)) if rank.probe_ns and gil_share(rank, loader) else None,
+        startup=_startup_of_epoch(rank, loader, total / number),
         hottest_stage=_hottest(workers.stages_ms),
         slow_samples=[f"{one.file or f'index {one.index}'} ({one.ms:.1f} ms)" for one in slow[:3]],
         slow_worker=(
-            f"worker {slowest} takes {ratio:.1f} times as long a sample as the median worker"
+            f"worker {slowest} takes {ratio:.1f} times as long per sample as the median worker"
             if ratio is not None and ratio > UNUSUAL_WORKER
             else None
         ),
-        overhead=overhead,
+        overhead=run.overhead,
         held_up_by=held_up_by,
         by_loader=_by_loader(rank, steady),
         uneven=_uneven(tasks, settings),
     )
-    base = _begin(rank)
     return RankAnalysis(
         rank=rank.rank,
         process=rank.process,
@@ -171,8 +184,8 @@ def _rank_analysis(
         num_steps=len(steady),
         num_warmup=len(one.steps) - len(steady),
         clock=one.clock,
-        step_ms=_scaled(ratio_interval(steady, lambda step: step.total_ns, lambda _: 1)),
-        compute_ms=max(0, total - stall) / number / 1e6,  # a device may have idled before the first wait
+        step_ms=step_interval(steady),
+        compute_ms=max(0, total - stall) / number / 1e6,  # a device may have been idle before the first wait
         stall=stall_share(steady),
         blame_ms={state: ns / number / 1e6 for state, ns in sorted(parts.items(), key=lambda item: -item[1])},
         head_of_line=sum(step.held_ns for step in steady) / stall if stall else 0.0,
@@ -182,14 +195,10 @@ def _rank_analysis(
         workers=workers,
         verdict=judge(steady, facts),
         slow_samples=slow,
-        steps=[_step_line(step, base) for step in one.steps[:MOST_LINES]],
-        tasks=_task_lines(one, base),
-        pins=_pin_lines(one, base),
+        steps=[_step_line(step, _begin(rank)) for step in one.steps[:_MOST_LINES]],
+        tasks=_task_lines(one),
+        pins=_pin_lines(one),
     )
-
-
-def _scaled(interval: Interval) -> Interval:
-    return Interval(value=interval.value / 1e6, low=interval.low / 1e6, high=interval.high / 1e6)
 
 
 def _by_loader(rank: Rank, steady: Sequence[BlamedStep]) -> str | None:
@@ -200,14 +209,15 @@ def _by_loader(rank: Rank, steady: Sequence[BlamedStep]) -> str | None:
     if len(lost) < 2 or not any(lost.values()):
         return None
     worst = max(lost, key=lambda loader: lost[loader])
-    name = loader_in_words(rank.loaders.get(worst, {}))
-    return f"of the stall, {100 * lost[worst] / sum(lost.values()):.0f} % is waiting for the loader of {name}"
+    name = loader_text(rank.loaders.get(worst, {}))
+    return f"{percent(lost[worst] / sum(lost.values()))} of the stall is waiting for the loader of {name}"
 
 
 def _uneven(tasks: Sequence[Task], settings: Mapping[str, object]) -> str | None:
-    """Return which worker has made most of the batches by far, in words; None where any takes what comes next.
+    """Return which worker has made far more batches than the others, in words.
 
-    torch gives workers as many batches each, so that is one whose part of an IterableDataset is larger.
+    torch gives each worker equally many batches, so the other workers had less of an IterableDataset. With fastload's
+    loader, or out of order, workers take what comes next, and this says nothing.
     """
     workers = settings.get("num_workers")
     if not isinstance(workers, int) or workers < 2 or settings.get("engine") == "fastload":
@@ -218,8 +228,7 @@ def _uneven(tasks: Sequence[Task], settings: Mapping[str, object]) -> str | None
     ((worker, number),) = made.most_common(1)
     if number < _UNEVEN * len(tasks) / workers:
         return None
-    share = f"{100 * number / len(tasks):.0f} %"
-    return f"worker {worker} of {workers} has made {share} of the batches: the others had less of the data"
+    return f"worker {worker} of {workers} made {percent(number / len(tasks))} of the batches: the others had less data"
 
 
 def _hottest(stages_ms: Mapping[str, float]) -> str | None:
@@ -228,15 +237,14 @@ def _hottest(stages_ms: Mapping[str, float]) -> str | None:
     name = max(stages_ms, key=lambda stage: stages_ms[stage])
     share = stages_ms[name] / max(1e-9, sum(stages_ms.values()))
     where = {"sample": "the dataset", "collate": "collation"}.get(name, name)
-    more = "; --level 2 tells which transform" if name == "sample" and stages_ms.keys() <= {"sample", "collate"} else ""
-    return f"{where} takes {stages_ms[name]:.2f} ms a sample, {100 * share:.0f} % of the workers' time{more}"
+    more = "; --level 2 shows which transform" if name == "sample" and stages_ms.keys() <= {"sample", "collate"} else ""
+    return f"{where} takes {stages_ms[name]:.2f} ms a sample, {percent(share)} of the workers' time{more}"
 
 
 def _time_of(steps: Sequence[BlamedStep]) -> Span:
     if not steps:
         return Span(0, 0)
-    last = steps[-1].step
-    first = steps[0].step
+    first, last = steps[0].step, steps[-1].step
     return Span(first.wait.begun, last.wait.ended + (last.loop_ns or 0))
 
 
@@ -251,7 +259,7 @@ def _begin(rank: Rank) -> int:
 
 
 def _starts(rank: Rank) -> list[int]:
-    """Return for each pass, over whichever loader, the time from the making of its iterator to its first batch."""
+    """Return for each epoch, of any loader, the time from making its iterator to its first batch."""
     return [_start(step) for step in rank.steps if step.first]
 
 
@@ -260,7 +268,7 @@ def _start(step: Step) -> int:
 
 
 def _startup(rank: Rank) -> float:
-    """Return the share of the recorded time that went into starting and ending passes."""
+    """Return the share of the recorded time that was spent on starting and ending epochs."""
     if not rank.steps:
         return 0.0
     spent = sum(sum(span.ns for span in step.startup) + (step.wait.ns if step.first else 0) for step in rank.steps)
@@ -270,11 +278,11 @@ def _startup(rank: Rank) -> float:
     return min(1.0, spent / whole) if whole > 0 else 0.0
 
 
-def _startup_of_a_pass(rank: Rank, loader: int, step_ns: float) -> float:
-    """Return the share of a whole pass that its start takes; 0 if there were more passes than one.
+def _startup_of_epoch(rank: Rank, loader: int, step_ns: float) -> float:
+    """Return the share of a whole epoch that its start takes; 0 if there were several epochs.
 
-    What is recorded may end in the middle of the first pass, which a real run does not: the loader knows how many
-    batches a pass has. Where it does not, and no end was seen, the pass may be endless, and its share 0.
+    The recording may end within the first epoch, so the length comes from the loader. If that is unknown, and no end
+    was recorded, the epoch may be endless, and the share is 0.
     """
     mine = [step for step in rank.steps if step.loader == loader]
     if sum(step.first for step in mine) != 1:
@@ -289,11 +297,11 @@ def _startup_of_a_pass(rank: Rank, loader: int, step_ns: float) -> float:
 
 
 def _culprit(ranks: Sequence[_Blamed]) -> _Blamed | None:
-    """Return the rank whose late batches the others wait for, while they compute nothing.
+    """Return the rank whose late batches the others wait for; None if there is none.
 
-    Ranks meet at each step. The one with the longest stall comes last, and what it is later than the others, they wait
-    for it, within their loops. A rank is to blame if by that it costs the others a share of their time that counts,
-    and most of all that ranks wait for each other.
+    Ranks meet at each step. The one with the longest stall comes last, and the others wait for it, within their loops,
+    for as long as it is later than the second. It is the culprit if that is most of the time that ranks wait for each
+    other, and a share of the steps' time that counts.
     """
     if len(ranks) < 2:
         return None
@@ -314,10 +322,7 @@ def _culprit(ranks: Sequence[_Blamed]) -> _Blamed | None:
 
 
 def _meet(ranks: Sequence[_Blamed], common: set[int]) -> bool:
-    """Return whether processes meet at each step: then they are at the same one at the same time.
-
-    Programs that follow each other, or run beside each other, do not; nobody waits there.
-    """
+    """Return whether processes are at the same steps at the same time, as ranks of one training are."""
     spans = [
         (min(begun), max(begun))
         for begun in ([step.step.wait.ended for step in one.steady if step.step.number in common] for one in ranks)
@@ -330,7 +335,7 @@ def _meet(ranks: Sequence[_Blamed], common: set[int]) -> bool:
 
 
 def overhead_of(trace: Trace) -> float | None:
-    """Return the share of the workers' and the loops' time that hooks took; None if a hook's cost is not known."""
+    """Return the share of the workers' and the loops' time that hooks took; None if the cost of a hook is unknown."""
     if trace.seconds_per_hook is None:
         return None
     hooks = 0
@@ -364,11 +369,11 @@ def _step_line(one: BlamedStep, base: int) -> StepLine:
 
 def _until(one: _Blamed) -> int:
     """Return where the timeline ends."""
-    return max((step.step.wait.ended for step in one.steps[:MOST_LINES]), default=0)
+    return max((step.step.wait.ended for step in one.steps[:_MOST_LINES]), default=0)
 
 
-def _task_lines(one: _Blamed, base: int) -> list[TaskLine]:
-    until = _until(one)
+def _task_lines(one: _Blamed) -> list[TaskLine]:
+    base, until = _begin(one.rank), _until(one)
     found = [
         TaskLine(
             worker=task.worker,
@@ -384,8 +389,8 @@ def _task_lines(one: _Blamed, base: int) -> list[TaskLine]:
     return sorted(found, key=lambda line: (line.begun_ms, line.worker))
 
 
-def _pin_lines(one: _Blamed, base: int) -> list[PinLine]:
-    until = _until(one)
+def _pin_lines(one: _Blamed) -> list[PinLine]:
+    base, until = _begin(one.rank), _until(one)
     found = [
         PinLine(
             begun_ms=(batch.pinned.begun - base) / 1e6,
@@ -397,18 +402,3 @@ def _pin_lines(one: _Blamed, base: int) -> list[PinLine]:
         if batch.pinned is not None and base <= batch.pinned.begun < until
     ]
     return sorted(found, key=lambda line: line.begun_ms)
-
-
-def analysis_of(folder: str) -> Analysis:
-    """Explain a recording.
-
-    Args:
-        folder: as ``fastload profile`` and :func:`fastload.profile` make it.
-
-    Raises:
-        TraceError: it is none, it is damaged, or no loader was asked for a batch.
-    """
-    return analyse(read_trace(folder), what_if)
-
-
-__all__ = ["WhatIf", "analyse", "analyse_rank", "analysis_of", "chosen_rank", "overhead_of"]

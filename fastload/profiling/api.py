@@ -1,7 +1,4 @@
-"""``with fastload.profile(loader) as recorded:`` records a part of a program, from within.
-
-In: a loader, or none for all that the program has. Out: a recording in a folder, as ``fastload profile`` makes it.
-"""
+"""``with fastload.profile(loader) as recorded:`` records a part of a program, from within it."""
 
 from __future__ import annotations
 
@@ -28,11 +25,11 @@ _VARIABLE = "FASTLOAD_PROFILE"
 
 
 class Recording:
-    """What :func:`profile` gives: a context in which loading is recorded."""
+    """Returned by :func:`profile`: a context within which loading is recorded."""
 
     def __init__(self, loader: Any, folder: str | os.PathLike[str] | None, level: int, warmup: int) -> None:
         self.folder = Path(folder) if folder is not None else None
-        """Where the recording is; made at the beginning if it was not named."""
+        """The folder of the recording; if none was named, it is made on entering the context."""
         self._loader = loader
         self._level = level
         self._warmup = warmup
@@ -40,11 +37,11 @@ class Recording:
         self._environment: dict[str, str | None] = {}
 
     def __enter__(self) -> Recording:
-        """Begin to record."""
+        """Start to record."""
         if observe.listener is not None:
             raise ConfigError(
-                "profile() while this process is recorded already, by another profile() or by fastload profile; end "
-                "the first one before"
+                "profile() cannot be used while this process is already recorded, by another profile() or by fastload "
+                "profile; end that recording first"
             )
         if self.folder is None:
             self.folder = Path(tempfile.mkdtemp(prefix="fastload-profile-"))
@@ -55,7 +52,7 @@ class Recording:
         folder = str(self.folder.resolve())
         for name in (_VARIABLE, "PYTHONPATH"):
             self._environment[name] = os.environ.get(name)
-        # Workers that are started by spawn hear it by their environment, as under the command.
+        # Spawned workers are recorded because of their environment, as under the command.
         os.environ[_VARIABLE] = json.dumps({"folder": folder, "level": self._level, "stop_after": None})
         put_first(os.environ)
         self._hooks = Hooks(Recorder(folder, self._level), None, self._loader)
@@ -64,7 +61,7 @@ class Recording:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """End it; what was recorded stays."""
+        """Stop to record; the recording stays."""
         for name, value in self._environment.items():
             if value is None:
                 os.environ.pop(name, None)
@@ -75,18 +72,18 @@ class Recording:
             self._hooks = None
 
     def analysis(self) -> Analysis:
-        """Return what it comes to: verdict, blame, predictions; what ``fastload report`` shows.
+        """Return the analysis: verdict, blame, predictions; what ``fastload report`` shows.
 
         Raises:
-            TraceError: the loader was not asked for a batch.
+            TraceError: no loader was asked for a batch.
         """
         return analysis_of(str(self.folder))
 
     def trace(self) -> Trace:
-        """Return what was recorded until now.
+        """Return what was recorded so far.
 
         Raises:
-            TraceError: the loader was not asked for a batch.
+            TraceError: no loader was asked for a batch.
         """
         return read_trace(str(self.folder))
 
@@ -94,19 +91,20 @@ class Recording:
 def profile(
     loader: Any = None, *, folder: str | os.PathLike[str] | None = None, level: int = 1, warmup: int = 0
 ) -> Recording:
-    """Return a context in which loading is recorded.
+    """Return a context within which loading is recorded.
 
-    What begins within it is heard: iterators, and the workers that they start. Workers that are there already
-    (``persistent_workers``) are not, nor is a forkserver's child if the server was there before.
+    Iterators that are made within it are recorded, with the workers that they start. Workers that were started before
+    (``persistent_workers``) are not, nor are children of a forkserver that was started before.
 
     Args:
-        loader: record this one only, a loader of torch's or of fastload's; None: all of this process.
-        folder: where to; one that does not exist yet, or is empty. None: a new one among the system's temporary files.
+        loader: record only this loader, one of torch or fastload; None: all loaders of this process.
+        folder: a new or empty folder for the recording; None: a temporary one.
         level: 0: waits and tasks; 1: samples too; 2: stages within them too.
-        warmup: steps at the beginning on which no verdict is based.
+        warmup: number of first steps on which no verdict is based.
 
     Raises:
-        ConfigError: an argument is wrong; on entering: this process is recorded already, or the folder is not empty.
+        ConfigError: an argument has a value that is not supported; on entering: this process is already recorded, or
+            the folder is not empty.
 
     Example::
 
@@ -116,8 +114,8 @@ def profile(
     """
     if loader is not None and not hasattr(loader, "num_workers"):
         raise ConfigError(
-            f"loader must be a DataLoader, or None for all of this process, got a {type(loader).__name__}; of what "
-            "wraps a DataLoader, name the one within"
+            f"loader must be a DataLoader, or None for all of this process, got a {type(loader).__name__}; for an "
+            "object that wraps a DataLoader, pass the DataLoader"
         )
     if level not in (0, 1, 2):
         raise ConfigError(f"level must be 0, 1 or 2, got {level!r}")

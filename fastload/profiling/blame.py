@@ -21,16 +21,21 @@ from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Literal
 
 from .analysis import State
 from .trace import Batch, Rank, Sample, Step, Task
-from .workers import Unusual, WorkerTimes, all_batches, crowding, interpreter_share, running_max, union
+from .workers import UnusualTasks, WorkerTimes, all_batches, core_wait_share, gil_share, union
+
+Clock = Literal["host", "device"]
+
+# -- segments of a task -----------------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
 class Segment:
-    """A stretch of time."""
+    """A part of a task."""
 
     begun: int
     ended: int
@@ -40,7 +45,7 @@ class Segment:
 
 @dataclass(slots=True)
 class _Leaf:
-    """A stretch of which nothing smaller is known."""
+    """A part of a task of which nothing smaller is known."""
 
     begun: int
     ended: int
@@ -53,38 +58,20 @@ class _Leaf:
         return self.ended - self.begun
 
 
-def spread(into: dict[str, int], shares: Mapping[str, int], ns: int) -> None:
-    """Add ``ns`` to states in proportion to their shares, in whole ns that sum to ``ns``."""
-    total = sum(shares.values())
-    if not total:
-        into["other"] += ns
-        return
-    left = ns
-    largest = max(shares, key=lambda state: shares[state])
-    for state, share in shares.items():
-        if state != largest and share > 0:
-            part = ns * share // total
-            if part:
-                into[state] += part
-                left -= part
-    if left:
-        into[largest] += left
-
-
-def segments_of(task: Task, interpreter: float) -> list[Segment]:
+def segments_of(task: Task, gil: float) -> list[Segment]:
     """Cut a task into segments.
 
     Args:
         task: a worker's.
-        interpreter: share of blocked time that is waiting for the interpreter, as in threads that compute in Python.
+        gil: share of blocked time that is waiting for the interpreter, in worker threads.
 
     Returns:
         Segments in the order of time, from the task's begin to its end without gaps.
     """
     leaves = _leaves(task)
-    _give_cpu(leaves, task.cpu_ns)
-    _give_runnable(leaves, task.runnable_ns)
-    return [_segment(leaf, interpreter) for leaf in leaves]
+    _assign_cpu(leaves, task.cpu_ns)
+    _assign_run_queue(leaves, task.runnable_ns)
+    return [_segment(leaf, gil) for leaf in leaves]
 
 
 def _leaves(task: Task) -> list[_Leaf]:
@@ -132,8 +119,8 @@ def _leaves_of(sample: Sample) -> list[_Leaf]:
     return leaves + gaps
 
 
-def _give_cpu(leaves: list[_Leaf], cpu_ns: int | None) -> None:
-    """Give what is known of the whole task to those leaves of which it is not known."""
+def _assign_cpu(leaves: list[_Leaf], cpu_ns: int | None) -> None:
+    """Divide the task's remaining CPU time among the leaves whose CPU time is unknown."""
     for leaf in leaves:
         if leaf.cpu_ns is not None:
             leaf.cpu_ns = max(0.0, min(leaf.cpu_ns, leaf.ns))
@@ -145,8 +132,8 @@ def _give_cpu(leaves: list[_Leaf], cpu_ns: int | None) -> None:
         leaf.cpu_ns = leaf.ns * share
 
 
-def _give_runnable(leaves: list[_Leaf], runnable_ns: int | None) -> None:
-    """Give the time in the run queue to leaves by their time on the CPU, to none more than it was off the CPU."""
+def _assign_run_queue(leaves: list[_Leaf], runnable_ns: int | None) -> None:
+    """Divide the time in the run queue by CPU time; no leaf gets more than it was off the CPU."""
     left = float(runnable_ns or 0)
     free = [leaf for leaf in leaves if leaf.ns - (leaf.cpu_ns or 0.0) >= 1.0]
     while left >= 1.0 and free:
@@ -166,20 +153,19 @@ def _give_runnable(leaves: list[_Leaf], runnable_ns: int | None) -> None:
         free = [leaf for leaf in free if leaf.ns - (leaf.cpu_ns or 0.0) - leaf.runnable_ns >= 1.0]
 
 
-def _segment(leaf: _Leaf, interpreter: float) -> Segment:
-    """Return what a leaf is charged to."""
+def _segment(leaf: _Leaf, gil: float) -> Segment:
     on_cpu = min(leaf.ns, round(leaf.cpu_ns or 0.0))
     runnable = min(leaf.ns - on_cpu, round(leaf.runnable_ns))
     blocked = leaf.ns - on_cpu - runnable
     if leaf.state == "collate":
         parts = {"collate": on_cpu + blocked, "run-queue": runnable}
     else:
-        waiting = round(blocked * interpreter)
+        waiting = round(blocked * gil)
         parts = {leaf.state: on_cpu, "run-queue": runnable, "gil": waiting, "read": blocked - waiting}
     return Segment(leaf.begun, leaf.ended, {state: ns for state, ns in parts.items() if ns})
 
 
-Clock = Literal["host", "device"]
+# -- steps ------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
@@ -193,10 +179,10 @@ class BlamedStep:
     parts: dict[str, int]
     """State -> ns; they sum to ``stall_ns``."""
     held_ns: int
-    """Of the stall: a later batch was complete already."""
+    """Part of the stall during which a later batch was already complete."""
     unusual_ns: int
-    """Of that: a worker had nothing to do, and the awaited batch took unusually long or its worker is unusually slow.
-    Only then is it the order that costs: while every worker is at work, no other order would give more batches."""
+    """Part of that in which a worker was idle, and the awaited task or its worker was unusually slow. Only then does
+    the order cost time: while all workers are busy, no other order would give more batches."""
 
 
 def clock_of(steps: list[Step]) -> Clock:
@@ -205,53 +191,55 @@ def clock_of(steps: list[Step]) -> Clock:
 
 
 def blamed_steps(rank: Rank, clock: Clock) -> list[BlamedStep]:
-    """Charge the stalls of a rank.
+    """Attribute the stalls of a rank.
 
     Args:
         rank: of a recording.
-        clock: whose time counts. Steps for which the device's time is not known are left out if that is the clock.
+        clock: whose time counts. With the device's, steps for which it is unknown are left out.
 
     Returns:
-        The steps in their order, but the last if the loop's time after it is not known.
+        The steps in their order, without the last one if the loop's time after it is unknown.
     """
-    charger = _Charger(rank)
+    attribution = _Attribution(rank)
     return [
-        charger.charge(step, clock, last=step is rank.steps[-1])
+        attribution.blame(step, clock, last=step is rank.steps[-1])
         for step in rank.steps
         if step.loop_ns is not None and (clock == "host" or step.device_idle_ns is not None)
     ]
 
 
-class _Charger:
-    """Knows what every worker and the main thread were at, and charges stalls to it."""
+class _Attribution:
+    """Knows what every worker and the main thread were doing, and attributes stalls to it.
+
+    Methods that take ``parts`` add the time from ``begun`` to ``ended`` to its states, and return where they stopped.
+    """
 
     def __init__(self, rank: Rank) -> None:
         self._loaders = rank.loaders
-        self._batches = list(all_batches(rank))
-        self._gil = {batch.loader: 0.0 for batch in self._batches}
-        for loader in self._gil:
-            self._gil[loader] = interpreter_share(rank, loader)
-        self._crowding = {loader: crowding(rank, loader, self._batches) for loader in self._gil}
+        batches = list(all_batches(rank))
+        loaders = {batch.loader for batch in batches}
+        self._gil = {loader: gil_share(rank, loader) for loader in loaders}
+        self._core_wait = {loader: core_wait_share(rank, loader) for loader in loaders}
         self._segments: dict[int, list[Segment]] = {}
         self._loader_of: dict[int, int] = {}
         of_worker: dict[tuple[int, int], list[Task]] = defaultdict(list)
         first: dict[tuple[int, int], Task] = {}
-        for batch in self._batches:
+        for batch in batches:
             for task in batch.tasks:
                 self._loader_of[id(task)] = batch.loader
                 of_worker[batch.loader, task.worker].append(task)
-                known = first.get((batch.iterator, task.worker))
-                if known is None or task.begun < known.begun:
-                    first[batch.iterator, task.worker] = task
+                place = batch.iterator, task.worker
+                first[place] = min(first.get(place, task), task, key=lambda one: one.begun)
         firsts = {id(task) for task in first.values()}
         self._workers = {key: WorkerTimes(tasks, firsts) for key, tasks in of_worker.items()}
-        self._drawn = sorted((batch for batch in self._batches if batch.drawn is not None), key=_drawn_at)
-        self._drawn_until = running_max(_drawn_until(batch) for batch in self._drawn)
-        self._later = _first_later(self._batches)
-        self._long = {loader: Unusual(self._workers, loader) for loader in self._gil}
+        drawn = [(batch.drawn, batch.sampler_ns or 0) for batch in batches if batch.drawn is not None]
+        self._drawn = sorted(drawn, key=lambda one: one[0].begun)
+        self._drawn_until = list(accumulate((span.ended for span, _ in self._drawn), max))
+        self._later = _first_later(batches)
+        self._unusual = {loader: UnusualTasks(self._workers, loader) for loader in loaders}
 
-    def charge(self, step: Step, clock: Clock, last: bool) -> BlamedStep:
-        """Charge one step's stall; after the last one, nothing waits for the end of its pass."""
+    def blame(self, step: Step, clock: Clock, last: bool) -> BlamedStep:
+        """Attribute one step's stall. After the ``last`` one, nothing waits for the end of its epoch."""
         parts: dict[str, int] = defaultdict(int)
         begun, ended = step.wait.begun, step.wait.ended
         gaps = [*step.startup, *([step.ending] if step.ending is not None and not last else [])]
@@ -259,113 +247,87 @@ class _Charger:
         if clock == "device":
             assert step.device_idle_ns is not None
             stall = step.device_idle_ns
-            begun = ended - stall
-            at = begun
+            at = ended - stall
             for span in step.startup:  # before the wait
-                self._main(parts, at, min(span.begun, ended), "main-thread")
-                at = max(at, min(span.begun, ended))
-                self._main(parts, at, min(span.ended, ended), "startup")
-                at = max(at, min(span.ended, ended))
-            before = max(at, min(ended, step.wait.begun))
-            self._main(parts, at, before, "main-thread")
-            begun = before
+                at = self._main(parts, at, min(span.begun, ended), "main-thread")
+                at = self._main(parts, at, min(span.ended, ended), "startup")
+            begun = self._main(parts, at, min(ended, step.wait.begun), "main-thread")
         else:
             stall = step.wait.ns + sum(span.ns for span in gaps)
             for span in gaps:
                 self._main(parts, span.begun, span.ended, "startup")
-        task = _last(step.batch)
-        self._walk(parts, step, task, begun, ended)
+        task = _last_task(step.batch)
+        self._follow(parts, step, task, begun, ended)
         held, unusual = self._held(step, task, begun, ended)
         assert sum(parts.values()) == stall, (parts, stall)
         return BlamedStep(step, total, stall, dict(parts), held, unusual)
 
-    # -- the way of a batch -------------------------------------------------------------------------------------------
-
-    def _walk(self, parts: dict[str, int], step: Step, task: Task | None, begun: int, ended: int) -> None:
-        """Charge [begun, ended) to what the batch of a step was at."""
+    def _follow(self, parts: dict[str, int], step: Step, task: Task | None, begun: int, ended: int) -> None:
+        """Follow the batch of a step."""
         batch, at = step.batch, begun
-        drawn = batch.drawn
+        drawn, pinned = batch.drawn, batch.pinned
         if task is None:  # nothing is known of the work
-            until = ended if batch.pinned is None else min(ended, max(at, batch.pinned.begun))
-            self._main(parts, at, until, "other")
-            at = until
-            if batch.pinned is not None:
-                at = self._until(parts, at, batch.pinned.ended, ended, "pin")
+            at = self._main(parts, at, ended if pinned is None else min(ended, pinned.begun), "other")
         elif task.worker < 0:  # in the main thread: drawing the indices, and the work
-            until = min(ended, max(at, task.begun))
-            self._main(parts, at, until, "sampler" if drawn is None else "main-thread")
-            at = self._task(parts, task, until, ended)
-            if batch.pinned is not None:
-                until = min(ended, max(at, batch.pinned.begun))
-                self._main(parts, at, until, "main-thread")
-                at = self._until(parts, until, batch.pinned.ended, ended, "pin")
+            at = self._main(parts, at, min(ended, task.begun), "sampler" if drawn is None else "main-thread")
+            at = self._task(parts, task, at, ended)
+            if pinned is not None:
+                at = self._main(parts, at, min(ended, pinned.begun), "main-thread")
         else:
             handed = task.dispatched if task.dispatched is not None else (begun if drawn is None else drawn.ended)
-            until = min(ended, max(at, min(handed, task.begun)))
-            self._main(parts, at, until, "main-thread")
-            at = self._queue(parts, task, until, min(ended, max(until, task.begun)))
+            at = self._main(parts, at, min(ended, handed, task.begun), "main-thread")
+            at = self._queue(parts, task, at, min(ended, max(at, task.begun)))
             at = self._task(parts, task, at, ended)
             arrived = task.arrived
-            if arrived is None and batch.pinned is not None:
-                arrived = batch.pinned.begun
-            if arrived is None:  # nobody heard it come
-                self._main(parts, at, ended, "other")
-                at = ended
+            if arrived is None and pinned is not None:
+                arrived = pinned.begun
+            if arrived is None:
+                at = self._main(parts, at, ended, "other")
             else:
-                # A thread of its own may receive it; else nothing comes while the main thread is in the sampler.
-                at = self._meanwhile(parts, task, at, min(ended, max(at, arrived)), "transport", batch.pinned is None)
-            if batch.pinned is not None:
-                until = min(ended, max(at, batch.pinned.ended))
-                at = self._meanwhile(parts, task, at, until, "pin", False)
+                # A thread of its own may receive it; otherwise nothing arrives while the main thread draws indices.
+                at = self._meanwhile(parts, task, at, min(ended, max(at, arrived)), "transport", pinned is None)
+            if pinned is not None:
+                at = self._meanwhile(parts, task, at, min(ended, max(at, pinned.ended)), "pin", False)
+        if pinned is not None and (until := min(ended, pinned.ended)) > at:
+            parts["pin"] += until - at
+            at = until
         self._main_thread(parts, step, at, ended)
 
     def _main_thread(self, parts: dict[str, int], step: Step, begun: int, ended: int) -> None:
-        """Charge time in which the main thread had a complete batch before it.
+        """The main thread had the complete batch before it.
 
         Where workers are threads, what it neither computed nor waited for a core was waiting for the interpreter.
         """
         found: dict[str, int] = defaultdict(int)
         self._main(found, begun, ended, "main-thread")
         if self._loaders.get(step.loader, {}).get("worker_method") == "thread" and step.wait_cpu_ns is not None:
-            kept = max(0, found["main-thread"] - step.wait_cpu_ns - (step.wait_runnable_ns or 0))
-            found["main-thread"] -= kept
-            found["gil"] += kept
-        for state, ns in found.items():
-            if ns:
-                parts[state] += ns
+            waited = max(0, found["main-thread"] - step.wait_cpu_ns - (step.wait_runnable_ns or 0))
+            found["main-thread"] -= waited
+            found["gil"] += waited
+        _add(parts, found)
 
-    @staticmethod
-    def _until(parts: dict[str, int], at: int, until: int, ended: int, state: str) -> int:
-        until = min(ended, max(at, until))
-        if until > at:
-            parts[state] += until - at
-        return until
-
-    def _main(self, parts: dict[str, int], begun: int, ended: int, state: State) -> None:
-        """Charge [begun, ended) to a state, but to the sampler what the main thread spent in it."""
-        if ended <= begun:
-            return
-        at, place = begun, bisect_left(self._drawn_until, begun)
-        for batch in self._drawn[place:]:
-            span = batch.drawn
-            assert span is not None
+    def _main(self, parts: dict[str, int], begun: int, ended: int, state: State) -> int:
+        """The main thread was in ``state``, except for the time that it spent in the sampler."""
+        at = begun
+        for span, sampler_ns in self._drawn[bisect_left(self._drawn_until, begun) :]:
             if span.begun >= ended:
                 break
             first, last = max(at, span.begun), min(ended, span.ended)
             if last <= first:
                 continue
             parts[state] += first - at
-            in_sampler = min(batch.sampler_ns or 0, span.ns)
-            spread(parts, {"sampler": in_sampler, state: span.ns - in_sampler}, last - first)
+            in_sampler = min(sampler_ns, span.ns)
+            _spread(parts, {"sampler": in_sampler, state: span.ns - in_sampler}, last - first)
             at = last
         if ended > at:
             parts[state] += ended - at
+        return max(begun, ended)
 
     def _meanwhile(self, parts: dict[str, int], done: Task, begun: int, ended: int, state: State, in_main: bool) -> int:
-        """Charge the time in which a task's result was on its way.
+        """The result of a task was on its way; while its worker was at another task, that is what took the time.
 
-        While its worker is at another task already, that is what takes the time: with a faster way the loop would wait
-        for the worker all the same, and the way is slow because the worker has the core, or the interpreter.
+        With faster transport the loop would wait for the worker all the same, and transport is slow because the worker
+        has the core, or the interpreter.
         """
         at = begun
         if ended > begun:
@@ -373,30 +335,29 @@ class _Charger:
             for task in self._workers[loader, done.worker].after(begun):
                 if at >= ended:
                     break
-                until = min(ended, max(at, task.begun))
-                self._gap(parts, at, until, state, in_main, self._crowding[loader])
-                at = self._task(parts, task, until, ended)
-            self._gap(parts, at, ended, state, in_main, self._crowding[loader])
+                at = self._moving(parts, at, min(ended, task.begun), state, self._core_wait[loader], in_main)
+                at = self._task(parts, task, at, ended)
+            self._moving(parts, at, ended, state, self._core_wait[loader], in_main)
         return max(begun, ended)
 
-    def _gap(self, parts: dict[str, int], begun: int, ended: int, state: State, in_main: bool, crowding: float) -> None:
-        """Charge [begun, ended) to a state that takes computing, for which there may be too few cores."""
-        if ended <= begun:
-            return
-        found: dict[str, int] = defaultdict(int)
-        if in_main:
-            self._main(found, begun, ended, state)
-        else:
-            found[state] = ended - begun
-        waited = round(crowding * found[state])
-        found[state] -= waited
-        found["run-queue"] += waited
-        for name, ns in found.items():
-            if ns:
-                parts[name] += ns
+    def _moving(
+        self, parts: dict[str, int], begun: int, ended: int, state: State, core_wait: float, in_main: bool
+    ) -> int:
+        """The batch was in a ``state`` that needs a core, for which there may be too few."""
+        if ended > begun:
+            found: dict[str, int] = defaultdict(int)
+            if in_main:
+                self._main(found, begun, ended, state)
+            else:
+                found[state] = ended - begun
+            waited = round(core_wait * found[state])
+            found[state] -= waited
+            found["run-queue"] += waited
+            _add(parts, found)
+        return max(begun, ended)
 
     def _queue(self, parts: dict[str, int], awaited: Task, begun: int, ended: int) -> int:
-        """Charge the time in a worker's queue to what the worker was at instead."""
+        """A task was in its worker's queue: what the worker did instead took the time."""
         at = begun
         if ended > begun:
             worker = self._workers[self._loader_of[id(awaited)], awaited.worker]
@@ -412,7 +373,7 @@ class _Charger:
         return max(begun, ended)
 
     def _task(self, parts: dict[str, int], task: Task, begun: int, ended: int) -> int:
-        """Charge what of a task lies in [begun, ended); return where it ends."""
+        """A worker was at a task, for as much of it as lies in the time."""
         until = min(ended, max(begun, task.ended))
         begun = max(begun, task.begun)
         if until <= begun:
@@ -427,13 +388,11 @@ class _Charger:
                 break
             overlap = min(until, segment.ended) - max(begun, segment.begun)
             if overlap > 0:
-                spread(parts, segment.parts, overlap)
+                _spread(parts, segment.parts, overlap)
         return until
 
-    # -- the order of batches -----------------------------------------------------------------------------------------
-
     def _held(self, step: Step, task: Task | None, begun: int, ended: int) -> tuple[int, int]:
-        """Return for how long a later batch was complete, and for how long of that the order was to blame."""
+        """Return how long a later batch was complete, and for how much of that the order was to blame."""
         batch = step.batch
         later = self._later.get((batch.iterator, batch.number))
         if task is None or task.worker < 0 or later is None:
@@ -443,7 +402,7 @@ class _Charger:
         first, last = max(begun, later), min(ended, ended if task.arrived is None else task.arrived)
         if last <= first:
             return 0, 0
-        if not self._long[batch.loader](task):
+        if task not in self._unusual[batch.loader]:
             return last - first, 0
         free = union(
             span
@@ -454,17 +413,31 @@ class _Charger:
         return last - first, sum(span.ns for span in free)
 
 
-def _drawn_at(batch: Batch) -> int:
-    assert batch.drawn is not None
-    return batch.drawn.begun
+def _spread(into: dict[str, int], shares: Mapping[str, int], ns: int) -> None:
+    """Add ``ns`` to states in proportion to their shares, in whole ns that sum to ``ns``."""
+    total = sum(shares.values())
+    if not total:
+        into["other"] += ns
+        return
+    left = ns
+    largest = max(shares, key=lambda state: shares[state])
+    for state, share in shares.items():
+        if state != largest and share > 0:
+            part = ns * share // total
+            if part:
+                into[state] += part
+                left -= part
+    if left:
+        into[largest] += left
 
 
-def _drawn_until(batch: Batch) -> int:
-    assert batch.drawn is not None
-    return batch.drawn.ended
+def _add(into: dict[str, int], found: Mapping[str, int]) -> None:
+    for state, ns in found.items():
+        if ns:
+            into[state] += ns
 
 
-def _last(batch: Batch) -> Task | None:
+def _last_task(batch: Batch) -> Task | None:
     """Return the task that arrived last."""
     return max(
         batch.tasks, key=lambda task: (task.ended if task.arrived is None else task.arrived, task.ended), default=None
@@ -472,12 +445,12 @@ def _last(batch: Batch) -> Task | None:
 
 
 def _first_later(batches: list[Batch]) -> dict[tuple[int, int], int]:
-    """Return for each batch when the first of the later ones of its pass was complete."""
-    of_pass: dict[int, list[Batch]] = defaultdict(list)
+    """Return for each batch when the first of the later ones of its epoch was complete."""
+    of_epoch: dict[int, list[Batch]] = defaultdict(list)
     for batch in batches:
-        of_pass[batch.iterator].append(batch)
+        of_epoch[batch.iterator].append(batch)
     found: dict[tuple[int, int], int] = {}
-    for iterator, members in of_pass.items():
+    for iterator, members in of_epoch.items():
         earliest: int | None = None
         for batch in sorted(members, key=lambda one: -one.number):
             if earliest is not None:
@@ -486,6 +459,3 @@ def _first_later(batches: list[Batch]) -> dict[tuple[int, int], int]:
             if arrived is not None:
                 earliest = arrived if earliest is None else min(earliest, arrived)
     return found
-
-
-__all__ = ["BlamedStep", "Clock", "Segment", "blamed_steps", "clock_of", "segments_of", "spread"]

@@ -12,124 +12,104 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from .analysis import Simulation
-from .changes import machinery_of
+from .changes import model_of
 from .demands import Demands
-from .simulation import Machinery, Played, play
+from .simulation import LoaderModel, SimulatedRun, simulate
 
-SHARED = 0.1
-"""Share of the time that threads wait for cores which others have, from which on the machine counts as shared."""
+_SHARED = 0.1
+"""Share of the time that threads wait for cores which others have, from which the machine counts as shared."""
 _TOLERANCE, _SHARED_TOLERANCE = 0.1, 0.25
-"""The run that was seen must be reproduced so closely: on a machine of its own, and on a shared one."""
-_MOST_OF_INTERPRETER = 0.25
-"""Share of the time that workers that are threads may compute, all together."""
+"""How closely the recorded run must be reproduced: alone on a machine, and on a shared one."""
+_MOST_THREAD_CPU = 0.25
+"""Share of the time that worker threads may compute, together; more is not simulated."""
 _MOST_WANTED, _CLOSE_ENOUGH = 1_000.0, 0.02
-"""How many threads may want each core, and how closely that is told."""
+"""How many threads may want each core, and how precisely that is found."""
 
 
-class Reproduced(NamedTuple):
-    """What makes a run's batches."""
+class Calibration(NamedTuple):
+    """The models that reproduce a run."""
 
-    machineries: tuple[Machinery, ...]
-    """One; on a shared machine two. The first has so many threads of others beside those of the run: it is right where
-    the system shares the cores among threads. The second has so few cores left: it is right where the system shares
-    them among groups of processes, such as containers, jobs and sessions. A recording does not show which it does."""
-    seen: tuple[Played, ...]
-    """The run as each of them plays it."""
+    models: tuple[LoaderModel, ...]
+    """One; two on a shared machine. In the first, other programs' threads compete with those of the run: right where
+    the system shares cores among threads. In the second, fewer cores are left: right where it shares them among groups
+    of processes (containers, jobs, sessions). A recording does not show which of the two the system does."""
+    runs: tuple[SimulatedRun, ...]
+    """The run as each of them simulates it."""
     lost: float
-    """Share of the time that a worker, or without workers the main thread, waited for cores that others had."""
+    """Share of the time that a worker, or the main thread without workers, waited for cores that others had."""
 
     @property
     def is_shared(self) -> bool:
-        """Whether other programs had so much of the cores that it counts."""
-        return len(self.machineries) > 1
+        """Whether other programs used so much of the cores that it counts."""
+        return len(self.models) > 1
 
 
-def reproduce(demands: Demands) -> Reproduced:
-    """Find what makes the batches of a run."""
-    found: list[tuple[float, Machinery, Played]] = []
+def calibrate(demands: Demands) -> Calibration:
+    """Find the models that reproduce a run."""
+    found: list[tuple[float, LoaderModel, SimulatedRun]] = []
     for threads in sorted({1, demands.cores} if _loop_computes(demands) else {1}):
-        made = dataclasses.replace(machinery_of(demands), loop_threads=threads)
-        played = play(demands, made)
+        model = dataclasses.replace(model_of(demands), loop_threads=threads)
+        run = simulate(demands, model)
         if demands.queued_ns > 0:
-            made = dataclasses.replace(made, foreign=max(0.0, 1.0 - played.queued_ns / demands.queued_ns))
-            played = play(demands, made)
-        off = abs(sum(played.step_ns) - sum(demands.step_ns))
-        found.append((off + demands.queued_ns * made.foreign, made, played))
-    _, machinery, played = min(found, key=lambda one: one[0])
-    lost = machinery.foreign * demands.queued_ns / max(1, machinery.workers) / sum(demands.step_ns)
-    if lost < SHARED:
-        return Reproduced((machinery,), (played,), lost)
-    alone = dataclasses.replace(machinery, foreign=0.0)
+            model = dataclasses.replace(model, foreign=max(0.0, 1.0 - run.queued_ns / demands.queued_ns))
+            run = simulate(demands, model)
+        off = abs(sum(run.step_ns) - sum(demands.step_ns))
+        found.append((off + demands.queued_ns * model.foreign, model, run))
+    _, model, run = min(found, key=lambda one: one[0])
+    lost = model.foreign * demands.queued_ns / max(1, model.workers) / sum(demands.step_ns)
+    if lost < _SHARED:
+        return Calibration((model,), (run,), lost)
+    alone = dataclasses.replace(model, foreign=0.0)
     cores = alone.cores
-    machineries = (
+    models = (
         _fitted(demands, lambda times: dataclasses.replace(alone, others=cores * (times - 1))),
         _fitted(demands, lambda times: dataclasses.replace(alone, cores=cores / times)),
     )
-    return Reproduced(machineries, tuple(play(demands, made) for made in machineries), lost)
+    return Calibration(models, tuple(simulate(demands, one) for one in models), lost)
 
 
-def _fitted(demands: Demands, made: Callable[[float], Machinery]) -> Machinery:
-    """Return the machinery whose threads wait for a core as long as was seen.
-
-    Args:
-        demands: of the run.
-        made: how many times as many threads as there are cores want these -> the machinery.
-    """
+def _fitted(demands: Demands, make: Callable[[float], LoaderModel]) -> LoaderModel:
+    """Return the model whose threads wait for a core as long as was recorded; ``make``: threads per core -> model."""
     low, high = 1.0, _MOST_WANTED
     while high > low * (1 + _CLOSE_ENOUGH):
         middle = math.sqrt(low * high)
-        if play(demands, made(middle)).queued_ns < demands.queued_ns:
+        if simulate(demands, make(middle)).queued_ns < demands.queued_ns:
             low = middle
         else:
             high = middle
-    return made(high)
+    return make(high)
 
 
-def judged(demands: Demands, reproduced: Reproduced, reproduced_ns: float) -> Simulation:
-    """Say whether predictions may be made.
-
-    Args:
-        demands: of the run.
-        reproduced: what plays it.
-        reproduced_ns: the time of a step as it is played.
-    """
+def assess(demands: Demands, calibration: Calibration, reproduced_ns: float) -> Simulation:
+    """Decide whether predictions can be trusted; ``reproduced_ns``: the simulated time of a step."""
+    reason = _doubt(demands, calibration, reproduced_ns)
     return Simulation(
         observed_ms=demands.observed_ns / 1e6,
         reproduced_ms=reproduced_ns / 1e6,
-        trusted=not (reason := _doubt(demands, reproduced, reproduced_ns)),
+        trusted=not reason,
         reason=reason,
-        shared=reproduced.lost if reproduced.is_shared else None,
+        shared=calibration.lost if calibration.is_shared else None,
     )
 
 
-def _doubt(demands: Demands, reproduced: Reproduced, reproduced_ns: float) -> str:
-    """Return why predictions would not be trusted; empty if they are."""
-    if demands.loader.get("worker_method") == "thread" and reproduced.machineries[0].workers:
-        computing = _computed(demands) / sum(demands.step_ns)
-        if computing > _MOST_OF_INTERPRETER:
-            return (
-                f"its workers are threads that compute {computing:.0%} of the time, and take turns in the interpreter; "
-                "that is not simulated"
-            )
+def _doubt(demands: Demands, calibration: Calibration, reproduced_ns: float) -> str:
+    """Return why predictions cannot be trusted; empty if they can."""
+    if demands.loader.get("worker_method") == "thread" and calibration.models[0].workers:
+        batches = [batch for epoch in demands.epochs for batch in epoch]
+        computed = sum(batch.collate.cpu + sum(part.cpu for part in batch.samples) for batch in batches)
+        share = computed / sum(demands.step_ns)
+        if share > _MOST_THREAD_CPU:
+            return f"the workers are threads that compute {share:.0%} of the time and share the GIL; not simulated"
     off = reproduced_ns / demands.observed_ns - 1.0
-    if abs(off) <= (_SHARED_TOLERANCE if reproduced.is_shared else _TOLERANCE):
+    if abs(off) <= (_SHARED_TOLERANCE if calibration.is_shared else _TOLERANCE):
         return ""
-    shared = f", while other programs had the cores {reproduced.lost:.0%} of the time" if reproduced.is_shared else ""
+    shared = f", while other programs had the cores {calibration.lost:.0%} of the time" if calibration.is_shared else ""
     return (
-        f"the run that was seen is not reproduced: {reproduced_ns / 1e6:.3g} ms a step in place of "
+        f"the simulation does not reproduce the recorded run: {reproduced_ns / 1e6:.3g} ms a step instead of "
         f"{demands.observed_ns / 1e6:.3g} ms ({off:+.0%}){shared}"
     )
 
 
 def _loop_computes(demands: Demands) -> bool:
-    loops = sum(batch.loop.cpu for one in demands.passes for batch in one)
+    loops = sum(batch.loop.cpu for epoch in demands.epochs for batch in epoch)
     return loops > 0.3 * sum(demands.step_ns)
-
-
-def _computed(demands: Demands) -> float:
-    """Return the CPU time of all samples and their collation."""
-    batches = [batch for one in demands.passes for batch in one]
-    return sum(batch.collate.cpu + sum(part.cpu for part in batch.samples) for batch in batches)
-
-
-__all__ = ["SHARED", "Reproduced", "judged", "reproduce"]

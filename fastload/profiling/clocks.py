@@ -1,4 +1,4 @@
-"""What the system says of a thread: time on the CPU, time ready to run, bytes read. Each reading costs about 1 µs."""
+"""The clocks of a thread: CPU time, run-queue time, bytes read. Each reading costs about 1 µs."""
 
 from __future__ import annotations
 
@@ -13,59 +13,59 @@ from typing import NamedTuple
 _is_new = "resource" not in sys.modules
 import resource  # noqa: E402
 
-if _is_new:  # torch does not import it: a script may have a module of that name, which would not be found
+if _is_new:  # torch does not import it, and a script's own module of that name must be found
     del sys.modules["resource"]
 
 _SHARE = 100
-"""Of a stretch; a smaller part off the CPU is nothing to explain."""
+"""One in so many: a smaller share of time off the CPU is ignored."""
 
 
 class Readings(NamedTuple):
-    """Sums over a thread's life, in ns and bytes; -1 where the system does not say."""
+    """Sums over a thread's life, in ns and bytes; -1 where the system does not provide them."""
 
     cpu: int
     runnable: int
     """Ready to run while others had the cores."""
     asked: int
-    """Bytes asked for by read calls."""
+    """Bytes requested by read calls."""
     from_device: int
-    """Bytes that had to come from a storage device."""
+    """Bytes that came from a storage device."""
     faults: int
-    """Major page faults: pages of mapped files that had to come from a device."""
+    """Major page faults: pages of mapped files that came from a device."""
 
     def since(self, before: Readings) -> Readings:
-        """Return what was added after ``before``; -1 where either is unknown."""
+        """Return the difference to ``before``; -1 where either is unknown."""
         return Readings(*[now - then if now >= 0 <= then else -1 for now, then in zip(self, before, strict=True)])
 
 
 class ThreadClocks:
-    """Reads for the thread that made it.
+    """Reads the clocks of the thread that made it.
 
-    Linux tells run-queue waits in ``schedstat`` and bytes in ``io``; either may be missing (another kernel, a sandbox):
-    then the values are -1 and :attr:`missing` names them.
+    Linux has run-queue waits in ``schedstat`` and bytes in ``io``; if either is missing (another kernel, a sandbox),
+    its values are -1 and :attr:`missing` names it.
     """
 
     def __init__(self) -> None:
         self._thread = threading.get_native_id()
-        self._schedstat = _opened(f"/proc/self/task/{self._thread}/schedstat")
-        self._io = _opened(f"/proc/self/task/{self._thread}/io")
-        opened = [descriptor for descriptor in (self._schedstat, self._io) if descriptor is not None]
-        self._opened = {descriptor: _identity(descriptor) for descriptor in opened}
+        self._schedstat = _open(f"/proc/self/task/{self._thread}/schedstat")
+        self._io = _open(f"/proc/self/task/{self._thread}/io")
+        files = [descriptor for descriptor in (self._schedstat, self._io) if descriptor is not None]
+        self._open_files = {descriptor: _file_id(descriptor) for descriptor in files}
 
     def __del__(self) -> None:
-        for descriptor, identity in self._opened.items():
-            with contextlib.suppress(OSError):  # the script has closed it, and its number may be another file's by now
-                if _identity(descriptor) == identity:
+        for descriptor, identity in self._open_files.items():
+            with contextlib.suppress(OSError):  # the script may have closed it
+                if _file_id(descriptor) == identity:
                     os.close(descriptor)
 
     @property
     def missing(self) -> list[str]:
-        """Signals that this system does not give."""
+        """Signals that this system does not provide."""
         found = ["run-queue time (schedstat)"] if self._schedstat is None else []
         return found + (["bytes read (io)"] if self._io is None else [])
 
     def runnable(self) -> int:
-        """Return the time ready to run, in ns; -1 where unknown."""
+        """Return the run-queue time, in ns; -1 if unknown."""
         if self._schedstat is not None:
             try:
                 return int(os.pread(self._schedstat, 128, 0).split()[1])
@@ -83,17 +83,16 @@ class ThreadClocks:
             except (OSError, ValueError, IndexError):
                 self._io = None
         faults = resource.getrusage(resource.RUSAGE_THREAD).ru_majflt
-        # Not from schedstat: what that says of the time on the CPU is as old as the last tick or switch.
+        # Not from schedstat: its CPU time is as old as the last tick or switch.
         return Readings(time.thread_time_ns(), self.runnable(), asked, from_device, faults)
 
 
 class RunQueue:
-    """Time ready to run, stretch by stretch of one thread; the system is asked only where there can be any.
+    """Measures a thread's run-queue time, interval by interval, and reads the clock only if it can have changed.
 
-    Each question is a system call that finds nothing in the caches: 20 µs. A thread that was on the CPU for all but 1 %
-    of a stretch has waited for nobody. After one that was not, the next stretch's begin is asked for too. What was read
-    last may be from before a stretch; then what was added is an upper bound, and never more than the thread was off the
-    CPU.
+    A reading is a system call with cold caches: 20 µs. A thread that was on the CPU for all but 1 % of an interval did
+    not wait. After an interval in which it may have waited, the clock is also read when the next one begins. The last
+    reading may be from before an interval; then the difference is an upper bound, limited by the time off the CPU.
     """
 
     def __init__(self) -> None:
@@ -101,23 +100,23 @@ class RunQueue:
         self._known = -1
         self._has_waited = True
 
-    def know(self, clocks: ThreadClocks, runnable: int) -> None:
-        """Take what somebody else has just read."""
+    def set(self, clocks: ThreadClocks, runnable: int) -> None:
+        """Use a reading that was just made elsewhere."""
         self._clocks, self._known = clocks, runnable
 
     def begin(self, clocks: Callable[[], ThreadClocks]) -> None:
-        """A stretch begins, and it was not where the last one ended. ``clocks``: gives the thread's, if needed."""
+        """An interval begins that does not follow the last one directly. ``clocks`` returns the thread's, if needed."""
         if self._has_waited:
             now = clocks()
-            self.know(now, now.runnable())
+            self.set(now, now.runnable())
 
     def end(self, clocks: Callable[[], ThreadClocks], ns: int, cpu: int) -> int:
-        """Return for how much of a stretch the thread was ready to run, in ns; -1 where unknown.
+        """Return the run-queue time of an interval, in ns; -1 if unknown.
 
         Args:
-            clocks: gives the thread's clocks, if they are needed.
-            ns: its length.
-            cpu: its time on the CPU.
+            clocks: returns the thread's clocks, if they are needed.
+            ns: length of the interval.
+            cpu: CPU time in it.
         """
         off = ns - cpu
         self._has_waited = off * _SHARE > ns
@@ -125,18 +124,18 @@ class RunQueue:
             return min(self._known, 0)
         before = self._clocks, self._known
         now = clocks()
-        self.know(now, now.runnable())
-        if before[0] is not now or min(before[1], self._known) < 0:  # an iterator may be another thread's by now
+        self.set(now, now.runnable())
+        if before[0] is not now or min(before[1], self._known) < 0:  # another thread may have taken over the iterator
             return -1
         return min(off, self._known - before[1])
 
 
-def _identity(descriptor: int) -> tuple[int, int]:
+def _file_id(descriptor: int) -> tuple[int, int]:
     found = os.fstat(descriptor)
     return found.st_dev, found.st_ino
 
 
-def _opened(path: str) -> int | None:
+def _open(path: str) -> int | None:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -147,6 +146,3 @@ def _opened(path: str) -> int | None:
         os.close(descriptor)
         return None
     return descriptor
-
-
-__all__ = ["Readings", "RunQueue", "ThreadClocks"]

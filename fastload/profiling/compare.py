@@ -16,18 +16,30 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from .analysis import Analysis, Cause, Interval, RankAnalysis
-from .text import cause_name, chief, ms, percent, plural, rank_name, shortened, state_name, times, visible, width
+from .text import (
+    cause_name,
+    main_rank,
+    ms,
+    percent_number,
+    plural,
+    printable,
+    rank_name,
+    shortened,
+    state_name,
+    times,
+    width,
+)
 from .verdict import FEWEST_STEPS
 
 VERSION = 1
 SAME = 0.05
-"""Of a step's time: the same script, run twice on an idle machine, differs by as much."""
+"""Share of a step's time by which the same script differs when it runs twice on an idle machine."""
 _NAME = 22
 _SETTINGS = (
     *("class", "dataset", "length", "batch_size", "num_workers", "prefetch_factor", "pin_memory"),
     *("persistent_workers", "in_order", "worker_method", "context", "collate", "sampler", "drop_last"),
 )
-"""Of a loader, what makes two runs unlike."""
+"""Settings of a loader that make two runs hard to compare."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -36,7 +48,7 @@ class RankComparison:
 
     name: str
     before: Cause | None
-    """The verdict; None where it abstains."""
+    """The verdict; None without one."""
     after: Cause | None
     step_ms: tuple[Interval, Interval]
     """Before, after."""
@@ -45,18 +57,18 @@ class RankComparison:
     stall: tuple[Interval, Interval]
     stall_delta: Interval
     blame_delta_ms: Mapping[str, float]
-    """Of each state, per step; no intervals are known of these."""
+    """Of each state, per step; without intervals."""
     num_steps: tuple[int, int]
-    """Steady ones."""
+    """Steps after the warm-up."""
 
     @property
     def thin(self) -> bool:
-        """Whether there are too few steps to tell."""
+        """Whether there are too few steps to compare."""
         return min(self.num_steps) < FEWEST_STEPS
 
     @property
     def changed(self) -> bool:
-        """Whether the time of a step differs: the interval of the difference leaves zero out, and it is not small."""
+        """Whether the time of a step differs: the interval of the difference excludes zero, and it is not small."""
         delta = self.step_delta_ms
         small = abs(delta.value) < SAME * abs(self.step_ms[0].value)
         return not self.thin and not small and (delta.low > 0 or delta.high < 0)
@@ -67,11 +79,11 @@ class Comparison:
     """What has changed."""
 
     ranks: list[RankComparison]
-    """That both have; the one that counts first."""
+    """Those that both have, the slowest first."""
     only_before: list[str]
     only_after: list[str]
     notes: list[str]
-    """Why the two may not be alike."""
+    """Why the two may not be comparable."""
 
     def to_json(self) -> str:
         """Return it as JSON."""
@@ -129,37 +141,32 @@ def _differences(before: Analysis, after: Analysis) -> Iterator[str]:
         yield f"the first ran on {before.cores} cores, the second on {after.cores}"
     if len(before.ranks) != len(after.ranks):
         yield f"the first had {plural(len(before.ranks), 'rank')}, the second {len(after.ranks)}"
-    first, second = chief(before), chief(after)
+    first, second = main_rank(before), main_rank(after)
     if first is not None and second is not None:
         if first.clock != second.clock:
-            yield f"the first takes its stall from the {first.clock}'s clock, the second from the {second.clock}'s"
+            yield f"the stall of the first is measured by the {first.clock}, that of the second by the {second.clock}"
         for name in _SETTINGS:
             old, new = first.loader.get(name), second.loader.get(name)
             if old != new:
-                yield f"the loader's {name} was {visible(str(old))}, and became {visible(str(new))}"
+                yield f"{name} of the loader changed from {printable(str(old))} to {printable(str(new))}"
     for name in sorted({*before.versions} & {*after.versions}):
         if before.versions[name] != after.versions[name]:
-            old, new = visible(before.versions[name]), visible(after.versions[name])
-            yield f"{visible(name)} was {old}, and became {new}"
+            old, new = printable(before.versions[name]), printable(after.versions[name])
+            yield f"{printable(name)} changed from {old} to {new}"
     for which, analysis in (("first", before), ("second", after)):
         if analysis.exit_status:
-            yield f"the {which} ended with status {analysis.exit_status}"
+            yield f"the script of the {which} ended with status {analysis.exit_status}"
 
 
-def in_words(comparison: Comparison, columns: int = 80) -> Iterator[list[tuple[str, str]]]:
-    """Yield the comparison's lines: pieces of text, each with its style, of rich's.
-
-    Args:
-        comparison: what to tell.
-        columns: that a line takes at most; not below 72.
-    """
+def comparison_lines(comparison: Comparison, columns: int = 80) -> Iterator[list[tuple[str, str]]]:
+    """Yield the lines of the comparison: pieces of text, each with a style of rich; at least 72 columns are used."""
     columns = max(columns, 72)
     if not comparison.ranks:
-        yield [("the two have no rank in common, so there is nothing to compare", "bold")]
+        yield [("the recordings have no rank in common, so there is nothing to compare", "bold")]
     for place, rank in enumerate(comparison.ranks):
         if place:
             yield []
-        yield from _rank_in_words(rank, named=len(comparison.ranks) > 1, columns=columns)
+        yield from _rank_lines(rank, named=len(comparison.ranks) > 1, columns=columns)
     notes = [
         f"only the {which} has {', '.join(names)}"
         for which, names in (("first", comparison.only_before), ("second", comparison.only_after))
@@ -172,34 +179,30 @@ def in_words(comparison: Comparison, columns: int = 80) -> Iterator[list[tuple[s
             yield [("      " if number else "note: ", "dim"), (line, "")]
 
 
-def _rank_in_words(rank: RankComparison, *, named: bool, columns: int) -> Iterator[list[tuple[str, str]]]:
+def _rank_lines(rank: RankComparison, *, named: bool, columns: int) -> Iterator[list[tuple[str, str]]]:
     before, after = (step.value for step in rank.step_ms)
     style = "bold"
     if rank.thin:
         few = " and ".join(str(number) for number in rank.num_steps)
-        outcome = f"too few steps to tell ({few}; at least {FEWEST_STEPS} are needed)"
+        outcome = f"too few steps to compare ({few}; at least {FEWEST_STEPS} are needed)"
     elif rank.changed and before > 0 and after > 0:
         style = "bold green" if after < before else "bold red"
         outcome = f"{times(before / after)} as fast"
     else:
-        outcome = "different" if rank.changed else "no difference that can be told from chance"
+        outcome = "different" if rank.changed else "no significant difference"
     change = cause_name(rank.after)
     if rank.before != rank.after:
         change = f"{cause_name(rank.before)} → {change}"
     for line in textwrap.wrap((f"{rank.name}: " if named else "") + f"{outcome}; {change}", columns):
         yield [(line, style)]
     yield [(_line("step", ms(before), ms(after), "ms", _signed(rank.step_delta_ms, ms)), "")]
-    first, second = (_bare(stall.value) for stall in rank.stall)
-    yield [(_line("stall", first, second, "%", _signed(rank.stall_delta, _bare)), "")]
+    first, second = (percent_number(stall.value) for stall in rank.stall)
+    yield [(_line("stall", first, second, "%", _signed(rank.stall_delta, percent_number)), "")]
     for state, delta in rank.blame_delta_ms.items():
         if abs(delta) >= max(before, after) * 0.005:
             name = shortened(state_name(state), _NAME - 2)
             sign = "+" if delta >= 0 else ""
             yield [(f"    {name}{' ' * (_NAME - 2 - width(name))} {'':>21} {f'{sign}{ms(delta)}':>8} ms", "dim")]
-
-
-def _bare(share: float) -> str:
-    return percent(share).removesuffix(" %")
 
 
 def _line(name: str, before: str, after: str, unit: str, delta: str) -> str:
@@ -209,6 +212,3 @@ def _line(name: str, before: str, after: str, unit: str, delta: str) -> str:
 def _signed(delta: Interval, say: Callable[[float], str]) -> str:
     first, low, high = (("+" if value > 0 else "") + say(value) for value in (delta.value, delta.low, delta.high))
     return f"{first:>8} [{low}, {high}]"
-
-
-__all__ = ["SAME", "VERSION", "Comparison", "RankComparison", "compare", "difference", "in_words"]

@@ -1,8 +1,8 @@
-"""What a run asks of the machine: for each batch the CPU time and blocked time of its samples, and what the loop does.
+"""What a run demands of the machine: for each batch the CPU and blocked time of its samples, and what the loop does.
 
-In: a :class:`~.trace.Rank`. Out: :class:`Demands`, from which :mod:`.simulation` plays the run again, or another one.
-Time in which a thread was ready to run and others had the cores is kept apart: as far as the others were the run's own
-threads, the simulation makes it anew. Pure.
+In: a :class:`~.trace.Rank`. Out: :class:`Demands`, from which :mod:`.simulation` simulates this run or another one.
+Time in which a thread was ready to run without a core is kept apart: where the run's own threads had the cores, it is a
+result of the simulation. Pure.
 """
 
 from __future__ import annotations
@@ -16,81 +16,81 @@ from statistics import median, median_low
 from typing import Any, NamedTuple
 
 from ..errors import TraceError
-from .overheads import Costs, costs_of, mean, passes_of
+from .overheads import Overheads, mean, measure_overheads, split_epochs
 from .trace import Batch, Rank, Step, Task
 from .trials import Trials
 from .workers import UNUSUAL_WORKER, main_loader
 
 _MOST_STEPS = 1_000
-"""The last so many steps are what is played: a hundred settings are tried, and nobody waits long for a report."""
+"""Only the last so many steps are simulated: a hundred settings are tried, and the report must not take long."""
 _MOST_BROKEN = 0.1
-"""Share of steps after which another loader has its turn, as for a validation, above which nothing is predicted."""
+"""Share of steps that are followed by a step with another loader, above which there are no predictions."""
 _FEWEST_TASKS = 12
-"""Tasks, or samples where these were recorded, of each worker, to tell whether one is slow."""
+"""Tasks (or samples, if recorded) of each worker that are needed to tell whether one is slow."""
 _MOST_UNKNOWN = 0.1
-"""Share of batches of which nothing was heard, above which nothing is predicted."""
+"""Share of batches without recorded tasks, above which there are no predictions."""
 
 
 class Part(NamedTuple):
-    """A sample's demand, in ns, or that of something else that a thread does."""
+    """The demand of a sample, or of something else that a thread does, in ns."""
 
     cpu: float
     blocked: float
     queued: float = 0.0
-    """Ready to run while others had the cores: what was seen, and no demand."""
+    """Ready to run while others had the cores: recorded, not a demand."""
 
     def plus(self, other: Part) -> Part:
         """Return both together."""
         return Part(self.cpu + other.cpu, self.blocked + other.blocked, self.queued + other.queued)
 
     def times(self, factor: float) -> Part:
-        """Return it so many times."""
+        """Return it ``factor`` times."""
         return Part(self.cpu * factor, self.blocked * factor, self.queued * factor)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchDemand:
-    """What a batch asks for, in ns."""
+    """The demands of a batch, in ns."""
 
     samples: tuple[Part, ...]
-    """In the order in which they are collated; what a task spends beside samples and collation lies on its samples."""
+    """In the order in which they are collated; they include what a task spends besides samples and collation."""
     collate: Part
     stages: Mapping[str, Part]
-    """What stages take of ``samples``, over all of them."""
+    """The part of ``samples`` that each stage takes, over all of them."""
     draw_ns: float
-    """Drawing its indices and handing them out."""
+    """Drawing its indices and sending them."""
     pin_ns: float
     loop: Part
-    """What the main thread does once it has the batch."""
+    """What the main thread does with the batch."""
     device_ns: float | None
     """The device's time for it; None without a device."""
     copy_ns: float = 0.0
-    """Of the loop, time of the host in copies to a device from memory that is not page-locked."""
+    """Part of the loop in which the host copies to a device from memory that is not page-locked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Demands:
-    """What a rank asks for."""
+    """The demands of a rank."""
 
     loader: Mapping[str, Any]
-    """Settings of the loader that it is about: the one that was waited for most."""
-    passes: tuple[tuple[BatchDemand, ...], ...]
-    """The batches that were delivered, by pass."""
+    """Settings of the loader that was waited for most."""
+    epochs: tuple[tuple[BatchDemand, ...], ...]
+    """The delivered batches, by epoch."""
     cut: tuple[bool, ...]
-    """For each pass whether its loader had more batches than were asked for."""
+    """For each epoch whether its loader had more batches than were asked for."""
     steady: tuple[bool, ...]
     """For each delivered batch whether the time of its step counts."""
     step_ns: tuple[float, ...]
-    """Observed: wait and loop, for each delivered batch; beginning and end of a pass are with its first and last."""
-    costs: Costs
+    """Recorded: wait and loop of each delivered batch; its start and end belong to an epoch's first and last batch."""
+    overheads: Overheads
     trials: Trials
     """What samples cost with other settings."""
     cores: int
     queued_ns: float
-    """Observed: time ready to run while others had the cores, at tasks and in the loop, over all batches."""
+    """Recorded: time ready to run while others had the cores, at tasks and in the loop, over all batches."""
     paces: tuple[tuple[int, float], ...] = ()
-    """Worker -> how many times as long as others it takes for the same; without those that are like others. Batches ask
-    for what they would ask of the others."""
+    """Worker -> how many times as long as others it takes for the same, for unusually slow ones. The demands of batches
+    are those that they would have with other workers."""
 
     @property
     def observed_ns(self) -> float:
@@ -99,45 +99,45 @@ class Demands:
 
 
 def measure(rank: Rank, warmup: int) -> Demands:
-    """Return what a rank asked for.
+    """Return the demands of a rank.
 
     Args:
         rank: as recorded.
-        warmup: steps at its beginning that do not count.
+        warmup: number of first steps that do not count.
 
     Raises:
-        TraceError: it cannot be told; the message says why.
+        TraceError: they are not known; the message says why.
     """
     all_steps = _steps_of_one_loader(rank)
     steps = all_steps[-_MOST_STEPS:]
     loader = rank.loaders.get(steps[0].loader, {})
     if loader.get("resident"):
-        raise TraceError("the loader's data are resident: there are no workers, and nothing is read")
-    passes = passes_of(steps)
+        raise TraceError("the loader's data are resident in memory: there are no workers, and nothing is read")
+    epochs = split_epochs(steps)
     worked = [step for step in steps if _is_known(step.batch)]
     if len(worked) < (1 - _MOST_UNKNOWN) * len(steps):
-        raise TraceError(f"how batches came about was heard of {len(worked)} of {len(steps)} steps only")
+        raise TraceError(f"how batches were made was recorded for only {len(worked)} of {len(steps)} steps")
     # at the end of a short recording the whole may be warm-up
     steady = [step.number >= warmup and step.loop_ns is not None for step in steps]
-    if not steps[0].first:  # workers were ahead, which the simulation begins without
+    if not steps[0].first:  # workers were ahead, while the simulation begins without batches
         ahead = int(loader.get("num_workers") or 0) * int(loader.get("prefetch_factor") or 2)
         steady[: min(ahead, len(steps) // 2)] = [False] * min(ahead, len(steps) // 2)
     if not any(steady):
-        raise TraceError(f"of {len(steps)} steps none counts: all are warm-up")
+        raise TraceError(f"all {len(steps)} steps are warm-up; lower --warmup or record more steps")
     step_ns = tuple(_step_ns(step, last=step is rank.steps[-1]) for step in steps)
     if not any(ns for ns, counts in zip(step_ns, steady, strict=True) if counts):
-        raise TraceError("its steps took no time")
+        raise TraceError("the steps took no time")
     loops = _loops(steps)
     paces = _paces(all_steps)
     filled = _filled([_batch_demand(step, loop, paces) for step, loop in zip(steps, loops, strict=True)])
     demands = iter(filled)
     return Demands(
         loader=loader,
-        passes=tuple(tuple(next(demands) for _ in one) for one in passes),
-        cut=tuple(_is_cut(one, loader.get("batches")) for one in passes),
+        epochs=tuple(tuple(next(demands) for _ in one) for one in epochs),
+        cut=tuple(_is_cut(one, loader.get("batches")) for one in epochs),
         steady=tuple(steady),
         step_ns=step_ns,
-        costs=costs_of(rank, all_steps),
+        overheads=measure_overheads(rank, all_steps),
         trials=rank.trials.get(steps[0].loader, Trials()),
         cores=rank.cores,
         queued_ns=sum(part.queued for one in filled for part in (one.loop, one.collate, *one.samples)),
@@ -146,10 +146,10 @@ def measure(rank: Rank, warmup: int) -> Demands:
 
 
 def _paces(steps: Sequence[Step]) -> dict[int, float]:
-    """Return by how much workers are slower that are unusually slow.
+    """Return by which factor unusually slow workers are slower.
 
-    A slow worker takes longer for all of its samples. torch hands out batches in turn, so that slow samples at regular
-    places may all be one worker's: that one's quick samples are as quick as those of others, and it is not slow.
+    A slow worker takes longer for all of its samples. torch sends batches to workers in turn, so slow samples at
+    regular places may all go to one worker: its fast samples are as fast as those of others, and it is not slow.
     """
     taken: dict[int, list[float]] = defaultdict(list)
     for step in steps:
@@ -169,7 +169,7 @@ def _paces(steps: Sequence[Step]) -> dict[int, float]:
 
 
 def _steps_of_one_loader(rank: Rank) -> list[Step]:
-    """Return the steps with the loader that most is lost to; what happens with others meanwhile is of its loop."""
+    """Return the steps with the loader that most is lost to; what happens with other loaders counts as its loop."""
     chosen = main_loader(rank)
     steps = [step for step in rank.steps if step.loader == chosen]
     if not steps:
@@ -181,7 +181,7 @@ def _steps_of_one_loader(rank: Rank) -> list[Step]:
             until = min([step.wait.begun, *(span.begun for span in step.startup)])
             steps[place] = dataclasses.replace(before, loop_ns=until - before.wait.ended)
     if broken > _MOST_BROKEN * len(steps):
-        raise TraceError("several loaders take turns from step to step")
+        raise TraceError("the loop alternates between several loaders")
     return steps
 
 
@@ -199,7 +199,7 @@ def _is_known(batch: Batch) -> bool:
 
 
 def _loops(steps: Sequence[Step]) -> list[Part]:
-    """Return the loop's demand of each step; the last step's, which nobody saw the end of, is the median one."""
+    """Return the loop's demand of each step; for the last step, whose end was not recorded, the median."""
     found = [_loop(step) for step in steps]
     known = [part for part in found if part is not None]
     usual = (
@@ -251,7 +251,7 @@ def _batch_demand(step: Step, loop: Part, paces: Mapping[int, float]) -> BatchDe
 
 
 class _Split:
-    """Divides a task's time into what it asked for, and waiting for a core."""
+    """Divides a task's time into its demand and waiting for a core."""
 
     def __init__(self, task: Task) -> None:
         self._task = task
@@ -259,7 +259,7 @@ class _Split:
         cpu = task.cpu_ns
         is_known = task.collate is None or task.collate_cpu_ns is not None
         if cpu is None or (len(measured) == len(task.samples) and measured and is_known):
-            # the thread's own clock is finer than what the scheduler tells
+            # the thread's own clock is finer than the scheduler's
             cpu = sum(sample.cpu_ns * sample.weight for sample in measured if sample.cpu_ns is not None)
             cpu += task.collate_cpu_ns or 0
         cpu = min(cpu, task.ns)
@@ -268,13 +268,13 @@ class _Split:
         self._queued = min(1.0, (task.runnable_ns or 0) / off) if off else 0.0
 
     def part(self, ns: float, cpu_ns: float | None) -> Part:
-        """Return the demand of a stretch of the task."""
+        """Return the demand of a part of the task."""
         cpu = ns * self._cpu if cpu_ns is None else min(cpu_ns, ns)
         off = ns - cpu
         return Part(cpu, off * (1.0 - self._queued), off * self._queued)
 
     def samples(self) -> list[Part]:
-        """Return the demands of the task's samples, and of what it did beside them."""
+        """Return the demands of the task's samples, including what it did besides them."""
         task = self._task
         collated = 0 if task.collate is None else task.collate.ns
         inside = max(0, task.ns - collated)
@@ -294,9 +294,6 @@ class _Split:
 
 
 def _filled(found: Sequence[BatchDemand | None]) -> list[BatchDemand]:
-    """Put the demands of neighbours where none were heard."""
+    """Use the demands of a neighbour where none were recorded."""
     last = next(demand for demand in found if demand is not None)
     return [last := last if demand is None else demand for demand in found]
-
-
-__all__ = ["BatchDemand", "Demands", "Part", "measure"]

@@ -1,8 +1,8 @@
-"""The analysis as one HTML file that needs nothing else: no network, no library.
+"""The analysis as one self-contained HTML file, without network access or libraries.
 
-In: an :class:`~fastload.profiling.analysis.Analysis`. Out: the file's text. All words are written here, escaped; the
-script (``page_parts/page.js``) draws the timelines from numbers, and looks the sliders' predictions up in the grid that
-was computed before. A content security policy forbids every other script, and every request.
+All text is written here, escaped. The script (``page_parts/page.js``) draws the timelines from numbers, and looks up
+the predictions for the sliders in a grid that was computed before. A content security policy forbids all other scripts
+and all requests.
 """
 
 from __future__ import annotations
@@ -15,25 +15,24 @@ from importlib.resources import files
 from typing import Any
 
 from .analysis import Analysis, Fix, RankAnalysis
-from .page_sections import MOST_TASKS, NAMES, capital, cell, course, folded, meter, pairs, sentence, table, text
+from .page_sections import MOST_TASKS, NAMES, capital, cell, folded, meter, pairs, rank_sections, sentence, table, text
 from .text import (
     by_size,
     cause_name,
-    chief,
-    command_in_words,
+    main_rank,
     ms,
     ms_interval,
-    nothing_in_words,
+    no_fix_text,
     observed_ms,
     percent,
+    printable,
     rank_name,
     share_interval,
-    simulation_in_words,
+    simulation_text,
     state_group,
     state_meaning,
     state_name,
     times,
-    visible,
 )
 
 
@@ -44,8 +43,8 @@ def page(analysis: Analysis) -> str:
     style = (parts / "page.css").read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; img-src data:"
-    rank = chief(analysis)
-    title = "nothing recorded" if rank is None else cause_name(rank.verdict.cause)
+    rank = main_rank(analysis)
+    title = "no recording" if rank is None else cause_name(rank.verdict.cause)
     body = "\n".join(_body(analysis, rank))
     return f"""<!doctype html>
 <html lang="en">
@@ -69,13 +68,13 @@ def page(analysis: Analysis) -> str:
 
 
 def _data(analysis: Analysis) -> str:
-    """Return the numbers that the script draws; no ``<`` in it, so that nothing in it can end the element."""
+    """Return the numbers that the script draws; without ``<``, so that nothing in it can end the element."""
     states: dict[str, int] = {}
     ranks = [_rank_data(rank, states) for rank in analysis.ranks]
-    rank = chief(analysis)
+    rank = main_rank(analysis)
     value = {
         "ranks": ranks,
-        "states": [[visible(state_name(state)), state_group(state)] for state in states],
+        "states": [[printable(state_name(state)), state_group(state)] for state in states],
         "grid": None if analysis.grid is None else analysis.grid.step_ms,
         "workers": None if analysis.grid is None else analysis.grid.num_workers,
         "prefetch": None if analysis.grid is None else analysis.grid.prefetch_factor,
@@ -110,14 +109,14 @@ def _rounded(*values: float | None) -> list[float | None]:
 def _body(analysis: Analysis, rank: RankAnalysis | None) -> Iterator[str]:
     yield f"""<header>
 <p class="brand">fastload profile</p>
-<p class="command"><code>{text(command_in_words(analysis.command))}</code></p>
+<p class="command"><code>{text(" ".join(word if word.strip() else "''" for word in analysis.command))}</code></p>
 <p class="dim">{text(analysis.recorded.replace("T", " "))}</p>
 </header>
 <main>
-<noscript><p>Timelines, sliders and the choice of a rank need JavaScript.</p></noscript>"""
+<noscript><p>Timelines, sliders and the selection of a rank need JavaScript.</p></noscript>"""
     if rank is None:
         yield '<section class="verdict unknown"><h1>No verdict</h1>'
-        yield "<p>No process was recorded that waited for a batch.</p></section>"
+        yield "<p>No recorded process waited for a batch.</p></section>"
     else:
         yield from _verdict(analysis, rank)
         yield from _choice_of_rank(analysis, rank)
@@ -126,7 +125,7 @@ def _body(analysis: Analysis, rank: RankAnalysis | None) -> Iterator[str]:
         yield from _fixes(analysis, rank)
         yield from _what_if(analysis, rank)
         for place, one in enumerate(analysis.ranks):
-            yield from _of_rank(place, one is rank, course(place, one))
+            yield from _of_rank(place, one is rank, rank_sections(place, one))
     yield from _about(analysis)
     yield "</main>"
 
@@ -140,18 +139,18 @@ def _of_rank(place: int, shown: bool, inside: Iterable[str]) -> Iterator[str]:
 def _verdict(analysis: Analysis, rank: RankAnalysis) -> Iterator[str]:
     verdict = rank.verdict
     level = "unknown" if verdict.cause is None else verdict.severity
-    badge = {"none": "the data keep up", "unknown": "abstains"}.get(level, level)
+    badge = {"none": "the loader keeps up", "unknown": "not enough data"}.get(level, level)
     yield f'<section class="verdict {level}"><p class="badge">{badge}</p>'
     yield f"<h1>{text(capital(cause_name(verdict.cause)))}</h1>"
     if len(analysis.ranks) > 1:
-        holds = " holds the others up" if analysis.culprit is not None else " lost most"
+        holds = " delays the others" if analysis.culprit is not None else " lost most time"
         yield f"<p><strong>{text(capital(rank_name(rank)))}</strong>{holds}</p>"
     yield f'<p class="sentence">{text(sentence(verdict.sentence))}</p>'
     if rank.num_steps:
         lost = rank.step_ms.value * rank.stall.value
         what = "stall (idle device)" if rank.clock == "device" else "stall"
         yield '<dl class="numbers">'
-        yield _number("stall, of the time", percent(rank.stall.value), share_interval(rank.stall))
+        yield _number("stall share", percent(rank.stall.value), share_interval(rank.stall))
         yield _number("step", f"{ms(rank.step_ms.value)} ms", f"{ms_interval(rank.step_ms)} ms")
         yield _number("compute", f"{ms(rank.compute_ms)} ms", "")
         yield _number(what, f"{ms(lost)} ms", "")
@@ -172,7 +171,7 @@ def _number(name: str, value: str, interval: str) -> str:
 
 
 def _step_bar(rank: RankAnalysis) -> str:
-    """Return a bar of the mean step: what is computing, and the stall by what it was charged to."""
+    """Return a bar of the mean step: computing, and the stall by state."""
     states = by_size(rank.blame_ms)
     whole = max(rank.compute_ms, 0.0) + sum(value for _, value in states)
     if whole <= 0:
@@ -203,7 +202,7 @@ def _choice_of_rank(analysis: Analysis, rank: RankAnalysis) -> Iterator[str]:
     rows = []
     for one in analysis.ranks:
         late = analysis.culprit is not None and one.rank == analysis.culprit
-        note = '<strong class="late">holds the others up</strong>' if late else ""
+        note = '<strong class="late">delays the others</strong>' if late else ""
         rows.append(
             [
                 f'<th scope="row">{text(rank_name(one))}</th>',
@@ -219,19 +218,19 @@ def _choice_of_rank(analysis: Analysis, rank: RankAnalysis) -> Iterator[str]:
     )
     yield '<section><h2>Ranks</h2><div class="scroll">'
     yield table(("rank", "verdict", ">step, ms", ">stall", ""), rows, "ranks")
-    yield f'</div><p><label>Shown below: <select id="rank">{options}</select></label></p></section>'
+    yield f'</div><p><label>Show below: <select id="rank">{options}</select></label></p></section>'
 
 
 def _why(analysis: Analysis, rank: RankAnalysis) -> Iterator[str]:
     states = by_size(rank.blame_ms)
     yield f"<section><h2>Why{_of(analysis, rank)}</h2>"
-    if rank is not chief(analysis):
+    if rank is not main_rank(analysis):
         yield f"<p>{text(sentence(rank.verdict.sentence))}</p>{_evidence(rank)}"
     if not states:
-        yield "<p>There was no stall to explain.</p></section>"
+        yield "<p>There was no stall.</p></section>"
         return
     total = sum(value for _, value in states)
-    yield f'<p class="dim">What the awaited batch was at, in the {ms(total)} ms of a mean step that are a stall.</p>'
+    yield f'<p class="dim">What the awaited batch was doing during the stall ({ms(total)} ms of a mean step).</p>'
     rows = [
         [
             f'<th scope="row"><i class="swatch c-{state_group(state)}"></i>{text(state_name(state))}'
@@ -242,36 +241,36 @@ def _why(analysis: Analysis, rank: RankAnalysis) -> Iterator[str]:
         ]
         for state, value in states
     ]
-    # The smallest are told together, below; the parts make the sum.
+    # The smallest are folded.
     shown = len(rows) if len(rows) < 8 else max(1, sum(value >= 0.01 * total for _, value in states))
     rest = percent(sum(value for _, value in states[shown:]) / total)
     yield folded(("state", ">ms", ">share", ""), rows, "bars", shown, f"together {rest}")
     if rank.head_of_line >= 0.005:
-        yield f"<p>In {percent(rank.head_of_line)} of the stall a later batch was complete already.</p>"
+        yield f"<p>In {percent(rank.head_of_line)} of the stall a later batch was already complete.</p>"
     yield "</section>"
 
 
 def _fixes(analysis: Analysis, rank: RankAnalysis) -> Iterator[str]:
     simulation = analysis.simulation
     trusted = simulation is not None and simulation.trusted
-    told = text(sentence(simulation_in_words(analysis)))
+    note = text(sentence(simulation_text(analysis)))
     yield f"<section><h2>What to change{_of(analysis, rank)}</h2>"
     if not trusted:
-        yield f"<p>{told}</p>"
+        yield f"<p>{note}</p>"
     if analysis.fixes:
         yield f'<ol class="fixes">{"".join(_fix(fix, observed_ms(analysis, rank)) for fix in analysis.fixes)}</ol>'
     elif rank.verdict.cause == "compute":
-        yield "<p>Nothing in the loader: it keeps up.</p>"
+        yield "<p>Nothing: the loader keeps up.</p>"
     elif simulation is not None and simulation.trusted:
-        yield f"<p>{text(sentence(nothing_in_words(simulation)))}</p>"
+        yield f"<p>{text(sentence(no_fix_text(simulation)))}</p>"
     if analysis.ceiling_ms is not None:
-        words = f"{ms(analysis.ceiling_ms)} ms a step with batches from a cache (measured)."
+        words = f"{ms(analysis.ceiling_ms)} ms a step with cached batches (measured)."
         yield f"<p><strong>Ceiling:</strong> {words}</p>"
-    yield f'<p class="dim">{told}</p></section>' if trusted else "</section>"
+    yield f'<p class="dim">{note}</p></section>' if trusted else "</section>"
 
 
 def _of(analysis: Analysis, rank: RankAnalysis) -> str:
-    """Return which rank a heading is about, if there are several."""
+    """Return the rank for a heading, if there are several."""
     return f": {text(rank_name(rank))}" if len(analysis.ranks) > 1 else ""
 
 
@@ -284,13 +283,13 @@ def _fix(fix: Fix, observed: float) -> str:
     return f"""<li><h3>{text(fix.title)}</h3>
 <p class="gain"><span>{ms(observed)} → <strong>{ms(fix.step_ms.value)} ms</strong></span>
 <strong class="times">{times(fix.speedup)}</strong> {interval}</p>
-{f'<pre tabindex="0">{lines}</pre>' if fix.change else ""}<p class="dim">Then bound by {text(fix.then)}.</p></li>"""
+{f'<pre tabindex="0">{lines}</pre>' if fix.change else ""}<p class="dim">Then limited by {text(fix.then)}.</p></li>"""
 
 
 def _what_if(analysis: Analysis, rank: RankAnalysis) -> Iterator[str]:
     grid = analysis.grid
     if grid is None or not grid.num_workers or not grid.prefetch_factor:
-        yield "<section><h2>What if</h2><p>No other settings can be tried here: nothing is predicted.</p></section>"
+        yield "<section><h2>What if</h2><p>There are no predictions for this recording.</p></section>"
         return
     observed = observed_ms(analysis, rank)
     ceiling = (
@@ -345,16 +344,13 @@ def _what_if_bar(name: str, label: str, value: float, whole: float, group: str) 
 
 def _about(analysis: Analysis) -> Iterator[str]:
     facts = [("cores", str(analysis.cores)), *analysis.versions.items()]
-    overhead = "not known" if analysis.overhead is None else f"at least {percent(analysis.overhead)}"
-    facts.append(("overhead of the recording", overhead))
+    overhead = "unknown" if analysis.overhead is None else f"at least {percent(analysis.overhead)}"
+    facts.append(("overhead of recording", overhead))
     facts.append(
-        ("exit status of the script", "not known" if analysis.exit_status is None else str(analysis.exit_status))
+        ("exit status of the script", "unknown" if analysis.exit_status is None else str(analysis.exit_status))
     )
     yield "<section><h2>This recording</h2>"
     if analysis.missing:
-        yield "<h3>What could not be heard</h3>"
+        yield "<h3>Not recorded</h3>"
         yield f'<dl class="missing">{pairs(analysis.missing.items())}</dl>'
     yield f'<dl class="facts">{pairs(facts)}</dl></section>'
-
-
-__all__ = ["page"]

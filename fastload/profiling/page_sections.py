@@ -7,19 +7,19 @@ from html import escape
 from typing import Any
 
 from .analysis import RankAnalysis
-from .text import GROUPS, by_size, ms, percent, plural, state_group, state_name, times, visible, workers_in_words
+from .text import GROUPS, by_size, ms, percent, plural, printable, state_group, state_name, times, workers_text
 
 NAMES: dict[str, str] = {"compute": "compute"} | {str(group): name for group, name in GROUPS.items()}
-"""What each colour means."""
+"""Meaning of each colour."""
 
 
 def text(words: object) -> str:
-    """Return words that may be anybody's, so that they only show."""
-    return escape(visible(str(words)), quote=True)
+    """Return escaped text, which may come from outside."""
+    return escape(printable(str(words)), quote=True)
 
 
 def pairs(facts: Iterable[tuple[str, str]]) -> str:
-    """Return names and values, for a list of them."""
+    """Return names and values as items of a list."""
     return "".join(f"<div><dt>{text(name)}</dt><dd>{text(value)}</dd></div>" for name, value in facts)
 
 
@@ -27,9 +27,9 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]], kind: str = "") ->
     """Return a table.
 
     Args:
-        head: names of columns; a ``>`` before one of numbers.
-        rows: cells of each, HTML.
-        kind: the element's class.
+        head: names of columns; ``>`` before those of numbers.
+        rows: cells of each row, HTML.
+        kind: class of the element.
     """
     top = "".join(
         f'<th scope="col"{" class=n" if name[0] == ">" else ""}>{name.lstrip(">")}</th>'
@@ -42,13 +42,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]], kind: str = "") ->
 
 
 def folded(head: Sequence[str], rows: Sequence[Sequence[str]], kind: str, number: int, words: str) -> str:
-    """Return a table of the first rows, and another one, which can be unfolded, of those that are left.
-
-    Args:
-        head: as for :func:`table`; so are ``rows`` and ``kind``.
-        number: rows that are shown.
-        words: what the others are.
-    """
+    """Return a table (see :func:`table`) of the first ``number`` rows, and a folded one of the rest."""
     first = table(head, rows[:number], kind)
     if number >= len(rows):
         return first
@@ -57,18 +51,18 @@ def folded(head: Sequence[str], rows: Sequence[Sequence[str]], kind: str, number
 
 
 def cell(words: str, kind: str = "") -> str:
-    """Return a table's cell; of the kind ``n`` it holds a number."""
+    """Return a table cell; of kind ``n`` for a number."""
     return f"<td{f' class={kind}' if kind else ''}>{text(words)}</td>"
 
 
 def meter(share: float, group: str) -> str:
-    """Return a cell with a bar: a share from 0 to 1, in the colour of a group of :data:`NAMES`."""
+    """Return a cell with a bar for a share from 0 to 1, in the colour of a group of :data:`NAMES`."""
     size = min(max(share, 0.0), 1.0) * 100
     return f'<td class="meter" aria-hidden="true"><i class="c-{group}" style="width:{size:.1f}%"></i></td>'
 
 
 def capital(words: str) -> str:
-    """Return words with a capital at the beginning."""
+    """Return words with a capital first letter."""
     return words[:1].upper() + words[1:]
 
 
@@ -78,22 +72,17 @@ def sentence(words: str) -> str:
 
 
 MOST_TASKS = 20_000
-"""Of a rank, that the page holds: a browser draws as many at once."""
+"""Tasks of a rank on the page: a browser can draw so many at once."""
 
 _SAMPLES = 8
-"""Of the slowest ones, that are shown at once."""
+"""Slowest samples that are shown without unfolding."""
 
 _STAGES = {"sample": "the rest of the dataset"}
-"""Names that stages have in an analysis, in words."""
+"""Names of stages, in words."""
 
 
-def course(place: int, rank: RankAnalysis) -> Iterator[str]:
-    """Yield what happened when, as HTML.
-
-    Args:
-        place: of the rank in the analysis; it is in the names by which the script finds the rank's canvases.
-        rank: whose.
-    """
+def rank_sections(place: int, rank: RankAnalysis) -> Iterator[str]:
+    """Yield the sections about one rank, as HTML; ``place`` is part of the ids by which the script finds them."""
     yield from _steps(place, rank)
     yield from _timeline(place, rank)
     yield from _slow_samples(rank)
@@ -104,9 +93,7 @@ def _steps(place: int, rank: RankAnalysis) -> Iterator[str]:
     if not rank.steps:
         return
     slowest = sorted(enumerate(rank.steps), key=lambda one: -one[1].stall_ms)[:10]
-    words = (
-        f"{plural(len(rank.steps), 'step')}, each with its stall; the longest stall is {ms(slowest[0][1].stall_ms)} ms"
-    )
+    words = f"{plural(len(rank.steps), 'step')}, one bar each; the longest stall is {ms(slowest[0][1].stall_ms)} ms"
     legend = "".join(
         f'<li><i class="swatch c-{group}"></i>{name}</li>'
         for group, name in NAMES.items()
@@ -126,14 +113,14 @@ def _steps(place: int, rank: RankAnalysis) -> Iterator[str]:
     yield f"""<section><h2>Steps</h2><ul class="legend">{legend}</ul>
 <canvas class="strip" id="strip-{place}" tabindex="0" role="img" aria-label="{text(words)}"></canvas>
 <p class="readout" id="strip-says-{place}" aria-live="polite">
-Point at a bar, or use the arrow keys; a click shows it in the timeline.</p>
+Point at a bar or use the arrow keys; click to show the step in the timeline.</p>
 <details><summary>The ten longest stalls</summary><div class="scroll">{slowest_steps}</div></details></section>"""
 
 
 def _timeline(place: int, rank: RankAnalysis) -> Iterator[str]:
     if not rank.steps or not rank.tasks:
         return
-    words = f"the main thread and {workers_in_words(rank)}: {plural(len(rank.tasks), 'task')} over time"
+    words = f"the main thread and {workers_text(rank)}: {plural(len(rank.tasks), 'task')} over time"
     note = ""
     if len(rank.tasks) > MOST_TASKS:
         note = f'<p class="dim">The first {MOST_TASKS} of {len(rank.tasks)} tasks.</p>'
@@ -174,33 +161,33 @@ def _slow_samples(rank: RankAnalysis) -> Iterator[str]:
     ]
     yield '<section><h2>Slowest samples</h2><div class="scroll">'
     faster = f"{ms(rank.slow_samples[_SAMPLES].ms)} ms and less" if len(rows) > _SAMPLES else ""
-    yield folded((">ms", "", ">index", "file", "mostly", ">worker"), rows, "samples", _SAMPLES, faster)
+    yield folded((">ms", "", ">index", "file", "slowest stage", ">worker"), rows, "samples", _SAMPLES, faster)
     yield "</div></section>"
 
 
 def _workers(rank: RankAnalysis) -> Iterator[str]:
     workers = rank.workers
     facts: list[tuple[str, str | None]] = [
-        ("workers", workers_in_words(rank)),
+        ("workers", workers_text(rank)),
         ("busy", _known(percent, workers.busy)),
         ("task, median", _known(_ms, workers.task_p50_ms)),
         ("task, 99th percentile", _known(_ms, workers.task_p99_ms)),
-        ("at tasks: on the CPU", _known(percent, workers.on_cpu)),
-        ("at tasks: run queue", _known(percent, workers.run_queue)),
-        ("at tasks: blocked", _known(percent, workers.blocked)),
-        ("page-cache hits, of bytes read", _known(percent, workers.cache_hit)),
+        ("tasks: on the CPU", _known(percent, workers.on_cpu)),
+        ("tasks: in the run queue", _known(percent, workers.run_queue)),
+        ("tasks: blocked", _known(percent, workers.blocked)),
+        ("page-cache hits (share of bytes)", _known(percent, workers.cache_hit)),
         ("read", None if workers.read_mb_per_s is None else f"{ms(workers.read_mb_per_s)} MB/s"),
-        ("slowest worker over the median", _known(times, workers.slowest_over_median)),
+        ("slowest worker / median worker", _known(times, workers.slowest_over_median)),
         ("slowest worker", None if workers.slowest is None else str(workers.slowest)),
-        ("first batch after", _known(_ms, rank.first_batch_ms)),
+        ("time to first batch", _known(_ms, rank.first_batch_ms)),
         ("gap between epochs", _known(_ms, rank.epoch_gap_ms)),
-        ("startup, of the whole run", percent(rank.startup)),
-        ("steps", f"{rank.num_steps} after {rank.num_warmup} of warm-up"),
+        ("startup (share of the run)", percent(rank.startup)),
+        ("steps", f"{rank.num_steps}, after {rank.num_warmup} of warm-up"),
     ]
     yield "<section><h2>Workers and loader</h2>"
     yield f'<dl class="facts">{pairs((name, value) for name, value in facts if value is not None)}</dl>'
     if unknown := [name for name, value in facts if value is None]:
-        yield f'<p class="dim">Not known: {text(", ".join(unknown))}.</p>'
+        yield f'<p class="dim">Unknown: {text(", ".join(unknown))}.</p>'
     if workers.stages_ms:
         longest = max(workers.stages_ms.values())
         rows = [
@@ -213,7 +200,7 @@ def _workers(rank: RankAnalysis) -> Iterator[str]:
         ]
         yield f"<h3>Mean time per sample</h3>{table(('stage', '>ms', ''), rows, 'bars')}"
     if rank.loader:
-        settings = ((name, visible(str(value))) for name, value in rank.loader.items())
+        settings = ((name, printable(str(value))) for name, value in rank.loader.items())
         yield f'<details><summary>The loader</summary><dl class="facts">{pairs(settings)}</dl></details>'
     yield "</section>"
 
@@ -224,6 +211,3 @@ def _known(say: Any, value: float | None) -> str | None:
 
 def _ms(value: float) -> str:
     return f"{ms(value)} ms"
-
-
-__all__ = ["MOST_TASKS", "NAMES", "capital", "cell", "course", "folded", "meter", "pairs", "sentence", "table", "text"]

@@ -1,12 +1,9 @@
-"""The analysis as a trace for Perfetto (ui.perfetto.dev) and chrome://tracing: who did what when.
+"""The analysis as a trace for Perfetto (ui.perfetto.dev) and chrome://tracing.
 
-In: an :class:`~fastload.profiling.analysis.Analysis`. Out: JSON of the Trace Event Format. A rank is a process; its
-tracks are the main thread, the copies to page-locked memory, the device, and the workers. Counters tell how many
-workers are busy and how many batches are ready; an arrow leads from a worker's task to the step that took its batch.
-
-All times are microseconds since the earliest thing that is shown; ranks are aligned at their first steps.
-
-Pure.
+In the Trace Event Format: a rank is a process; its tracks are the main thread, the copies to page-locked memory, the
+device, and the workers. Counters show how many workers are busy and how many batches are ready; an arrow leads from a
+worker's task to the step that took its batch. Times are in microseconds from the first event; ranks are aligned at
+their first steps. Pure.
 """
 
 from __future__ import annotations
@@ -16,12 +13,12 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from .analysis import Analysis, RankAnalysis
-from .text import by_size, cause_name, rank_name, state_name, visible
+from .text import by_size, cause_name, printable, rank_name, state_name
 
 Event = dict[str, Any]
 
 _MAIN, _PIN, _DEVICE, _WORKERS = 1, 2, 3, 10
-"""Numbers of the tracks; worker ``i`` has ``_WORKERS + i``."""
+"""Numbers of the tracks; that of worker ``i`` is ``_WORKERS + i``."""
 
 
 def trace_json(analysis: Analysis) -> str:
@@ -35,8 +32,8 @@ def trace_json(analysis: Analysis) -> str:
         "traceEvents": events,
         "displayTimeUnit": "ms",
         "otherData": {
-            "command": visible(" ".join(analysis.command)),
-            "recorded": visible(analysis.recorded),
+            "command": printable(" ".join(analysis.command)),
+            "recorded": printable(analysis.recorded),
             "ranks": "aligned at their first steps",
         },
     }
@@ -82,7 +79,7 @@ def _names(pid: int, rank: RankAnalysis) -> Iterator[Event]:
 def _main(pid: int, rank: RankAnalysis) -> Iterator[Event]:
     for number, step in enumerate(rank.steps):
         waited = step.begun_ms + step.wait_ms
-        blame = {visible(state_name(state)): round(value, 3) for state, value in by_size(step.blame_ms)}
+        blame = {printable(state_name(state)): round(value, 3) for state, value in by_size(step.blame_ms)}
         about = {"step": number, "batch": step.batch, "stall_ms": round(step.stall_ms, 3), "blame_ms": blame}
         yield _slice(pid, _MAIN, "wait", step.begun_ms, waited, about)
         if step.stall_ms > 0 and rank.clock == "host":
@@ -93,7 +90,7 @@ def _main(pid: int, rank: RankAnalysis) -> Iterator[Event]:
 
 
 def _device(pid: int, rank: RankAnalysis) -> Iterator[Event]:
-    """Yield when the device stood still for data; the host's clock places it: the stall ends when the wait does."""
+    """Yield when the device was idle for data, on the host's clock: the stall ends when the wait does."""
     for number, step in enumerate(rank.steps):
         waited = step.begun_ms + step.wait_ms
         if step.stall_ms > 0:
@@ -109,7 +106,7 @@ def _arrows(pid: int, rank: RankAnalysis) -> Iterator[Event]:
         taken = takers.get((task.pass_number, task.batch))
         if task.worker < 0 or taken is None or taken < task.ended_ms:
             continue
-        # Both ends lie within their slices, else viewers leave the arrow out.
+        # Viewers show an arrow only if both ends lie within their slices.
         begun = task.begun_ms + (task.ended_ms - task.begun_ms) * 0.999
         flow = {"cat": "batch", "name": "batch", "id": pid * 10_000_000 + number, "pid": pid}
         yield {**flow, "ph": "s", "tid": _track(task.worker), "ts": begun * 1000}
@@ -159,6 +156,3 @@ def _slice(pid: int, tid: int, name: str, begun: float, ended: float, about: dic
 
 def _meta(pid: int, tid: int, name: str, about: dict[str, Any]) -> Event:
     return {"ph": "M", "pid": pid, "tid": tid, "name": name, "args": about}
-
-
-__all__ = ["trace_json"]

@@ -6,12 +6,11 @@
     def test_the_loader_keeps_up():
         train(steps=200)
 
-To be named in the outermost conftest.py: ``pytest_plugins = ["fastload.profiling.pytest_plugin"]``. (Of a package that
-pytest finds by itself it rewrites every module, in all its runs.)
+Enable it in the outermost conftest.py: ``pytest_plugins = ["fastload.profiling.pytest_plugin"]``. (pytest would
+rewrite all modules of a package that it finds by itself.)
 
-What the test loads in its own process, and in workers that it starts, is recorded, and the test fails, with the
-verdict, if its stall is above the limit. A test that fails by itself fails as ever; one that asks no loader for a batch
-fails as well, for nothing was measured.
+What the test loads in its own process and in workers that it starts is recorded, and the test fails with the verdict if
+its stall is above the limit. A test that asks no loader for a batch fails too, because nothing was measured.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ _MARKER = "fastload(max_stall_pct, warmup=0): fail a test whose loop waits for d
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Make the marker known."""
+    """Register the marker."""
     config.addinivalue_line("markers", _MARKER)
 
 
@@ -51,7 +50,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
 
 
 def _wanted(test: str, marker: pytest.Mark) -> tuple[float, int]:
-    """Return the limit in percent, and the steps that do not count."""
+    """Return the limit in percent, and the number of steps that do not count."""
     given = dict(marker.kwargs)
     limit, warmup = given.pop("max_stall_pct", None), given.pop("warmup", 0)
     if (
@@ -77,17 +76,17 @@ def _check(recording: Any, limit: float, warmup: int) -> None:
     try:
         ranks = recording.analysis().ranks
     except TraceError:
-        pytest.fail("fastload: the test has asked no DataLoader for a batch, so its stall is not known", pytrace=False)
+        pytest.fail("fastload: the test asked no DataLoader for a batch, so its stall is unknown", pytrace=False)
     if not any(rank.num_steps for rank in ranks):
         pytest.fail(
-            f"fastload: no step is left to measure behind warmup={warmup}; make more steps, or lower it",
+            f"fastload: no step is left to measure after warmup={warmup}; make more steps, or lower it",
             pytrace=False,
         )
     stalled = [rank for rank in ranks if 100 * rank.stall.value > limit]
     if stalled:
         worst = max(stalled, key=lambda rank: rank.stall.value)
         pytest.fail(
-            f"fastload: data were waited for in {100 * worst.stall.value:.1f} % of {worst.num_steps} steps' time, "
+            f"fastload: the stall is {100 * worst.stall.value:.1f} % of {worst.num_steps} steps' time, "
             f"above max_stall_pct={limit:g}. {worst.verdict.sentence}",
             pytrace=False,
         )

@@ -4,53 +4,59 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict, deque
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Mapping
 
 from ..errors import TraceError
-from .recorder import seconds
-from .recording import Heard, Process, processes, read_settings, since, taking_turns
+from .recorder import cost_of_hooks
+from .recording import Process, RecordIndex, complete_since, processes, read_settings, taking_turns
 from .ring import Kind, Record
 from .trace import Batch, Copy, Rank, Sample, Span, Stage, Step, Task, Trace
 from .trials import trials_of
+from .workers import union
 
 _MOST_SAMPLES = 1 << 24
 """Of a task."""
+
+_Place = tuple[int, int, int]
+"""Iterator, batch, and task within the batch."""
 
 
 def read_trace(folder: str) -> Trace:
     """Read a recording.
 
-    Args:
-        folder: that ``fastload profile`` made.
-
     Raises:
-        TraceError: it is no recording, it is damaged, or no process has waited for a batch.
+        TraceError: the folder is not a recording, or it is damaged, or no process asked a loader for a batch.
     """
     settings = read_settings(folder)
     written = processes(folder)
-    working = {pid for process in written for line in process.lines_of("workers") for pid in line["processes"]}
-    mains = [process for process in written if process.pid not in working and process.has_waited]
+    workers = {pid for process in written for note in process.notes_of("workers") for pid in note["processes"]}
+    mains = [process for process in written if process.pid not in workers and process.has_waited]
     if not mains:
         raise TraceError(
-            f"{folder}: no process has asked a DataLoader for a batch; give the script arguments that make it train "
-            "(Python that is started with -I, -E or -S, or without the environment of its parent, is not recorded)"
+            f"{folder}: no process asked a DataLoader for a batch; run the script with arguments that make it train "
+            "(Python that is started with -I, -E or -S, or without its parent's environment, is not recorded)"
         )
     missing: dict[str, str] = {}
     for process in written:
-        for line in process.lines_of("missing"):
-            missing.setdefault(line["signal"], line["why"])
-    workers = {process.pid: process for process in written}
-    readers = [_Reader(main, workers) for main in mains]
+        for note in process.notes_of("missing"):
+            missing.setdefault(note["signal"], note["why"])
+    by_pid = {process.pid: process for process in written}
+    readers = [_RankReader(main, by_pid) for main in mains]
     ranks = [reader.rank() for reader in readers]
     for reader in readers:
         missing.update(reader.missing)
-    ranks.sort(key=lambda rank: (rank.rank is None, rank.rank or 0, rank.process))
+    versions = {
+        name: str(text)
+        for process in mains
+        for note in process.notes_of("versions")
+        for name, text in note.items()
+        if name != "kind"
+    }
     return Trace(
-        ranks=ranks,
+        ranks=sorted(ranks, key=lambda rank: (rank.rank is None, rank.rank or 0, rank.process)),
         command=settings.get("command", []),
         missing=missing,
-        versions=dict(settings.get("versions", {})) | _versions(mains),
+        versions=dict(settings.get("versions", {})) | versions,
         warmup=settings.get("warmup", 0),
         num_lost=sum(ring.num_lost for process in written for ring in process.rings),
         recorded=settings.get("recorded", ""),
@@ -59,105 +65,95 @@ def read_trace(folder: str) -> Trace:
     )
 
 
-def _versions(mains: list[Process]) -> dict[str, str]:
-    lines = (line for process in mains for line in process.lines_of("versions"))
-    return {name: str(text) for line in lines for name, text in line.items() if name != "kind"}
-
-
 def _seconds_per_hook(written: list[Process]) -> float | None:
-    costs = next((line for process in written for line in process.lines_of("costs")), None)
+    costs = next((note for process in written for note in process.notes_of("costs")), None)
     if costs is None:
         return None
-    total, number = seconds((record for process in written for record in process.records()), costs)
+    total, number = cost_of_hooks((record for process in written for record in process.records()), costs)
     return total / number if number else None
 
 
-class _Reader:
-    """Puts one rank together.
+class _RankReader:
+    """Builds one rank.
 
     Args:
         main: its process.
-        others: all processes, by their numbers.
+        others: all processes by number.
     """
 
     def __init__(self, main: Process, others: dict[int, Process]) -> None:
         self._main = main
         self._others = others
         self.missing: dict[str, str] = {}
-        """Signals that could not be heard, and why."""
+        """Signals that were not recorded, and why."""
         kept, overlapping = taking_turns(main.rings)
         if overlapping:
             self.missing["waits of other threads"] = (
-                f"{overlapping + 1} threads of process {main.pid} asked for batches at the same time; what is told is "
-                "of the one that was given most"
+                f"{overlapping + 1} threads of process {main.pid} asked for batches at the same time; the report is "
+                "about the one that got most"
             )
         if kept and not any(ring.is_main for ring in kept):
             self.missing["the loop behind a thread"] = (
-                "a thread of the script's fetches batches: the waits are that thread's, and what becomes of the "
-                "batches is not seen; what a change would bring is so for that thread only"
+                "a thread of the script fetches the batches: the report is about that thread, what happens to the "
+                "batches afterwards is not recorded, and predictions are for that thread only"
             )
-        others_waits = [ring for ring in main.rings if Kind.WAIT in ring.kinds and ring not in kept]
-        records = (
+        ignored = [ring for ring in main.rings if Kind.WAIT in ring.kinds and ring not in kept]
+        self._records = RecordIndex(
             record
             for ring in main.rings
             for record in ring
-            if ring not in others_waits or record.kind not in (Kind.WAIT, Kind.LOOP, Kind.ITERATOR, Kind.PASS)
-        )
-        self._heard = Heard.from_records(records)
+            if ring not in ignored or record.kind not in (Kind.WAIT, Kind.LOOP, Kind.ITERATOR, Kind.PASS)
+        ).of
         self._waiting = kept
-        self._since = since(ring for process in self._related() for ring in process.rings)
+        self._since = complete_since(ring for process in self._related() for ring in process.rings)
         self._batches: dict[tuple[int, int], Batch] = {}
         self._loader_of = {
-            record.a: record.b for kind in (Kind.ITERATOR, Kind.PASS) for record in self._heard.of.get(kind, [])
-        }
-        self._loader_of.update(
-            {line["iterator"]: line["loader"] for line in main.lines_of("workers") if "loader" in line}
-        )
+            record.a: record.b for kind in (Kind.ITERATOR, Kind.PASS) for record in self._records[kind]
+        } | {note["iterator"]: note["loader"] for note in main.notes_of("workers") if "loader" in note}
 
     def rank(self) -> Rank:
         """Return it."""
-        identity = self._main.identity
-        for record in self._heard.of.get(Kind.DISPATCH, []):
+        for record in self._records[Kind.DISPATCH]:
             batch = self._batch(record.a, record.b)
             begun = record.begun if batch.drawn is None else min(batch.drawn.begun, record.begun)
             batch.drawn = Span(begun, record.ended)
             batch.sampler_ns = (batch.sampler_ns or 0) + record.c
         self._add_tasks()
-        for record in self._heard.of.get(Kind.PIN, []):
+        for record in self._records[Kind.PIN]:
             self._batch(record.a, record.b).pinned = Span(record.begun, record.ended)
         steps = self._steps()
-        self._look_for_workers(steps)
+        self._check_workers(steps)
         delivered = {(step.iterator, step.batch.number) for step in steps}
-        all_records = [record for found in self._heard.of.values() for record in found]
+        all_records = [record for found in self._records.values() for record in found]
         return Rank(
             rank=self._main.rank,
-            process=identity["pid"],
-            cores=identity["cores"],
-            loaders={line["number"]: line for line in self._main.lines_of("loader")},
+            process=self._main.pid,
+            cores=self._main.identity["cores"],
+            loaders={note["number"]: note for note in self._main.notes_of("loader")},
             steps=steps,
             ahead=[batch for place, batch in self._batches.items() if place not in delivered],
             begun=min(record.begun for record in all_records),
             ended=max(record.ended for record in all_records),
             ceiling_ns=self._ceiling(),
-            probe_ns=[record.ended - record.begun - record.a for record in self._heard.of.get(Kind.PROBE, [])],
-            trials={line["loader"]: trials_of(line) for line in self._main.lines_of("trials")},
-            files={line["index"]: line["path"] for process in self._related() for line in process.lines_of("file")},
+            probe_ns=[record.ended - record.begun - record.a for record in self._records[Kind.PROBE]],
+            trials={note["loader"]: trials_of(note) for note in self._main.notes_of("trials")},
+            files={note["index"]: note["path"] for process in self._related() for note in process.notes_of("file")},
         )
 
-    def _look_for_workers(self, steps: list[Step]) -> None:
-        """Say so if workers that gave batches have written nothing."""
-        gave = {step.iterator for step in steps}
-        for line in self._main.lines_of("workers"):
-            processes = line["processes"]
-            if processes and line["iterator"] in gave and not any(pid in self._others for pid in processes):
+    def _check_workers(self, steps: list[Step]) -> None:
+        """Note it as missing if workers that made batches have written nothing."""
+        iterators = {step.iterator for step in steps}
+        for note in self._main.notes_of("workers"):
+            pids = note["processes"]
+            if pids and note["iterator"] in iterators and not any(pid in self._others for pid in pids):
                 self.missing["what workers do"] = (
-                    f"{len(processes)} worker processes wrote nothing: the environment that they were started with "
-                    "lacks FASTLOAD_PROFILE or the PYTHONPATH of fastload profile"
+                    f"{len(pids)} worker processes wrote nothing: their environment lacks FASTLOAD_PROFILE or the "
+                    "PYTHONPATH of fastload profile"
                 )
 
     def _related(self) -> list[Process]:
         """Return the main process and its workers."""
-        pids = {pid for line in self._main.lines_of("workers") for pid in line["processes"]}
+        pids = {pid for note in self._main.notes_of("workers") for pid in note["processes"]}
         return [self._main, *(self._others[pid] for pid in sorted(pids) if pid in self._others)]
 
     def _batch(self, iterator: int, number: int) -> Batch:
@@ -175,65 +171,67 @@ class _Reader:
     # -- tasks --------------------------------------------------------------------------------------------------------
 
     def _add_tasks(self) -> None:
-        dispatched = {(record.a, record.b, record.d): record for record in self._heard.of.get(Kind.DISPATCH, [])}
-        arrived: dict[tuple[int, int, int], int] = {}
-        for record in self._heard.of.get(Kind.ARRIVE, []):  # read by the pinning thread first, then by the main
+        dispatched = {(record.a, record.b, record.d): record for record in self._records[Kind.DISPATCH]}
+        arrived: dict[_Place, int] = {}
+        for record in self._records[Kind.ARRIVE]:  # read by the pinning thread first, then by the main thread
             place = record.a, record.b, record.c
-            handed = dispatched.get(place)
-            if handed is None or handed.begun <= record.ended:  # else it is what a pass that was broken off has left
+            sent = dispatched.get(place)
+            if sent is None or sent.begun <= record.ended:  # otherwise it is left from an epoch that was broken off
                 arrived[place] = min(arrived.get(place, record.ended), record.ended)
         iterators: dict[int, list[int]] = defaultdict(list)
-        for line in self._main.lines_of("workers"):
-            for pid in line["processes"]:
-                iterators[pid].append(line["iterator"])
+        for note in self._main.notes_of("workers"):
+            for pid in note["processes"]:
+                iterators[pid].append(note["iterator"])
         for pid, numbers in iterators.items():
             if (worker := self._others.get(pid)) is not None:
                 self._add_tasks_of(worker, numbers, dispatched, arrived)
         self._add_tasks_of(self._main, [], dispatched, arrived)
 
-    def _add_tasks_of(self, worker: Process, iterators: list[int], dispatched: Any, arrived: Any) -> None:
-        names = {line["number"]: line["text"] for line in worker.lines_of("name")}
+    def _add_tasks_of(
+        self, worker: Process, iterators: list[int], dispatched: Mapping[_Place, Record], arrived: Mapping[_Place, int]
+    ) -> None:
+        names = {note["number"]: note["text"] for note in worker.notes_of("name")}
         here = worker is self._main
         for ring in worker.rings:
-            heard = Heard.from_records(ring)
-            for record in heard.of.get(Kind.WORK, []):
+            records = RecordIndex(ring)
+            for record in records.of[Kind.WORK]:
                 where: tuple[int, int] | None = record.a, record.b
                 if record.a < 0 and here:
                     where = self._awaited(record) if ring in self._waiting else None
                 elif record.a < 0:
-                    where = _handed(record, iterators, dispatched)
+                    where = _sent(record, iterators, dispatched)
                 if where is None:
                     continue
                 place = (*where, record.e)
-                handed = dispatched.get(place)
-                if here and Kind.WAIT in ring.kinds:  # nobody handed it over
-                    task = _task(record, heard, None, record.ended, names)
-                    task.worker = -1
+                sent = dispatched.get(place)
+                task = _task(record, records, names)
+                task.num_samples = 0 if sent is None else _number(sent.e)
+                if here and Kind.WAIT in ring.kinds:  # made by the main thread itself
+                    task.worker, task.arrived = -1, record.ended
                 else:
-                    # A worker may be at it before whoever handed it over goes on.
-                    dispatched_at = None if handed is None else min(handed.ended, record.begun)
-                    task = _task(record, heard, dispatched_at, arrived.get(place), names)
-                task.num_samples = 0 if handed is None else _number(handed.e)
+                    # A worker may begin before the main thread continues.
+                    task.dispatched = None if sent is None else min(sent.ended, record.begun)
+                    task.arrived = arrived.get(place)
                 self._batch(*where).tasks.append(task)
 
     def _awaited(self, work: Record) -> tuple[int, int] | None:
-        """Return the iterator and batch of the wait that a piece of work in the same thread lies in."""
-        waits = self._heard.of[Kind.WAIT]
+        """Return the iterator and batch of the wait in the same thread that contains a task."""
+        waits = self._records[Kind.WAIT]
         place = bisect_right(waits, work.begun, key=lambda record: record.begun) - 1
-        if place < 0 or waits[place].ended < work.ended or not waits[place].small:  # an end has no batch
+        if place < 0 or waits[place].ended < work.ended or not waits[place].small:  # the end of an epoch has no batch
             return None
         return waits[place].a, waits[place].b
 
     # -- steps --------------------------------------------------------------------------------------------------------
 
     def _steps(self) -> list[Step]:
-        making = [*self._heard.of.get(Kind.ITERATOR, []), *self._heard.of.get(Kind.PASS, [])]
+        making = [*self._records[Kind.ITERATOR], *self._records[Kind.PASS]]
         upcoming = deque(sorted(making, key=lambda record: record.begun))
         made: dict[int, int] = {}
-        passes: dict[int, int] = {}
+        epochs: dict[int, int] = {}
         steps: list[Step] = []
         after = 0
-        for wait in self._heard.of[Kind.WAIT]:
+        for wait in self._records[Kind.WAIT]:
             begun: list[Span] = []
             while upcoming and upcoming[0].begun <= wait.begun:
                 record = upcoming.popleft()
@@ -241,23 +239,23 @@ class _Reader:
                 begun.append(Span(max(after, record.begun), min(record.ended, wait.begun)))
             if wait.begun < self._since:
                 continue
-            startup = _joined(span for span in begun if span.ns > 0)
+            startup = union(span for span in begun if span.ns > 0)
             if steps:
                 last = steps[-1]
                 last.loop_ns = (startup[0].begun if startup else wait.begun) - last.wait.ended
                 if last.ending is not None:
                     last.loop_ns -= last.ending.ns
             after = wait.ended
-            if wait.small == 2:  # from here on batches come from a cache
+            if wait.small == 2:  # from here on batches come from the cache
                 break
             if not wait.small:
                 if steps and steps[-1].iterator == wait.a and steps[-1].ending is None:
                     steps[-1].ending = Span(wait.begun, wait.ended)
                 continue
             batch = self._batch(wait.a, wait.b)
-            if self._since and not steps and not batch.tasks:  # its worker's records are gone
+            if self._since and not steps and not batch.tasks:  # the records of its worker were overwritten
                 continue
-            is_first = passes.get(wait.a) != made.get(wait.a, 0) and not (self._since and wait.a not in made)
+            is_first = epochs.get(wait.a) != made.get(wait.a, 0) and not (self._since and wait.a not in made)
             steps.append(
                 Step(
                     number=len(steps),
@@ -270,51 +268,45 @@ class _Reader:
                     loop_ns=None,
                 )
             )
-            passes[wait.a] = made.get(wait.a, 0)
-        self._add_loops(steps)
-        self._add_devices(steps)
-        self._add_copies(steps)
+            epochs[wait.a] = made.get(wait.a, 0)
+        self._add_measures(steps)
         return steps
 
     def _ceiling(self) -> float | None:
-        cached = [wait.begun for wait in self._heard.of[Kind.WAIT] if wait.small == 2]
+        cached = [wait.begun for wait in self._records[Kind.WAIT] if wait.small == 2]
         return (cached[-1] - cached[0]) / (len(cached) - 1) if len(cached) > 1 else None
 
-    def _add_loops(self, steps: list[Step]) -> None:
-        by_end = {record.begun: record for record in self._heard.of.get(Kind.LOOP, [])}
+    def _add_measures(self, steps: list[Step]) -> None:
+        """Add to steps what was measured of the loop, the device, and copies to it."""
+        loops = {record.begun: record for record in self._records[Kind.LOOP]}
+        devices = {(record.a, record.b): record for record in self._records[Kind.DEVICE]}
         for step in steps:
-            if (record := by_end.get(step.wait.ended)) is not None:
+            if (record := loops.get(step.wait.ended)) is not None:
                 step.loop_cpu_ns, step.loop_runnable_ns = _known(record.a), _known(record.b)
                 step.wait_cpu_ns, step.wait_runnable_ns = _known(record.d), _known(record.e)
-
-    def _add_devices(self, steps: list[Step]) -> None:
-        by_batch = {(record.a, record.b): record for record in self._heard.of.get(Kind.DEVICE, [])}
-        for step in steps:
-            if (record := by_batch.get((step.iterator, step.batch.number))) is not None:
+            if (record := devices.get((step.iterator, step.batch.number))) is not None:
                 step.device_idle_ns, step.device_busy_ns = _known(record.c), _known(record.d)
-
-    def _add_copies(self, steps: list[Step]) -> None:
-        for record in self._heard.of.get(Kind.COPY, []):
+        for record in self._records[Kind.COPY]:
             place = bisect_right(steps, record.begun, key=lambda step: step.wait.begun) - 1
             if place >= 0:
                 copy = Copy(record.begun, record.ended, record.a, bool(record.small & 1), bool(record.small & 2))
                 steps[place].copies.append(copy)
 
 
-def _handed(work: Record, iterators: list[int], dispatched: Any) -> tuple[int, int] | None:
-    """Return the iterator and batch of a task that says its batch only, by what its worker was handed before it."""
+def _sent(work: Record, iterators: list[int], dispatched: Mapping[_Place, Record]) -> tuple[int, int] | None:
+    """Return the iterator and batch of a task that has only the batch, from what its worker was sent before."""
     if work.b < 0:
         return None
     last: tuple[int, int] | None = None
     for number in iterators:
-        handed = dispatched.get((number, work.b, work.e))
-        if handed is not None and handed.begun <= work.begun:
+        sent = dispatched.get((number, work.b, work.e))
+        if sent is not None and sent.begun <= work.begun:
             last = number, work.b
     return last or ((iterators[-1], work.b) if len(iterators) == 1 else None)
 
 
 def _number(value: int) -> int:
-    """Return a number of samples, if it can be one: as many are made of it."""
+    """Return a number of samples, after checking its range: so many are simulated."""
     if not 0 <= value <= _MOST_SAMPLES:
         raise TraceError(f"the recording is damaged: it has a task of {value} samples; record again")
     return value
@@ -324,31 +316,19 @@ def _known(value: int) -> int | None:
     return None if value < 0 else value
 
 
-def _joined(spans: Iterable[Span]) -> list[Span]:
-    """Return spans in the order of time, those that overlap as one."""
-    found: list[Span] = []
-    for span in spans:
-        if found and span.begun <= found[-1].ended:
-            found[-1].ended = max(found[-1].ended, span.ended)
-        else:
-            found.append(span)
-    return found
-
-
-def _task(
-    record: Record, heard: Heard, dispatched: int | None, arrived: int | None, names: dict[int, str] | None = None
-) -> Task:
+def _task(record: Record, records: RecordIndex, names: Mapping[int, str]) -> Task:
     begun, ended = record.begun, record.ended
-    reads = heard.within(Kind.READ, begun, ended)
-    collations = heard.within(Kind.COLLATE, begun, ended)
-    task = Task(
+    reads = records.within(Kind.READ, begun, ended)
+    collations = records.within(Kind.COLLATE, begun, ended)
+    stages = records.within(Kind.STAGE, begun, ended)
+    return Task(
         begun=begun,
         ended=ended,
         worker=record.small,
         number=record.e,
         num_samples=0,
-        dispatched=dispatched,
-        arrived=arrived,
+        dispatched=None,
+        arrived=None,
         cpu_ns=_known(record.c),
         runnable_ns=_known(record.d),
         read_bytes=_known(reads[0].a) if reads else None,
@@ -356,10 +336,7 @@ def _task(
         faults=_known(reads[0].d) if reads else None,
         collate=Span(collations[0].begun, collations[0].ended) if collations else None,
         collate_cpu_ns=_known(collations[0].a) if collations else None,
-    )
-    stages = heard.within(Kind.STAGE, begun, ended)
-    for found in heard.within(Kind.SAMPLE, begun, ended):
-        task.samples.append(
+        samples=[
             Sample(
                 begun=found.begun,
                 ended=found.ended,
@@ -368,13 +345,11 @@ def _task(
                 cpu_ns=_known(found.b),
                 weight=_number(found.c),
                 stages=[
-                    Stage(stage.begun, stage.ended, (names or {}).get(stage.name, "?"), _known(stage.a))
+                    Stage(stage.begun, stage.ended, names.get(stage.name, "?"), _known(stage.a))
                     for stage in stages
                     if found.begun <= stage.begun and stage.ended <= found.ended
                 ],
             )
-        )
-    return task
-
-
-__all__ = ["read_trace"]
+            for found in records.within(Kind.SAMPLE, begun, ended)
+        ],
+    )

@@ -21,7 +21,11 @@ from .clocks import ThreadClocks
 from .ring import HEADER_BYTES, RECORD_BYTES, Kind, Record, Ring
 
 CAPACITY = 1 << 18
-"""Records a thread keeps: 16 MiB, of which only what is written takes room."""
+"""Records that a thread keeps: 16 MiB, of which only what is written takes space."""
+
+_TURNS = 32
+
+_now = time.perf_counter_ns
 
 
 class _Thread(threading.local):
@@ -33,18 +37,18 @@ class Recorder:
 
     Args:
         folder: of the recording; it exists.
-        level: 0, 1 or 2; what to record.
-        capacity: records a thread keeps.
+        level: 0, 1 or 2: how much to record.
+        capacity: records that a thread keeps.
     """
 
     def __init__(self, folder: str, level: int = 1, capacity: int = CAPACITY) -> None:
         self.folder = folder
         self.level = level
         self._capacity = capacity
-        self._begin()
-        in_children(self._begin)
+        self._reset()
+        in_children(self._reset)
 
-    def _begin(self) -> None:
+    def _reset(self) -> None:
         self._thread = _Thread()
         self._names: dict[str, int] = {}
         self._missing: set[str] = set()
@@ -65,17 +69,17 @@ class Recorder:
                 raise OSError
             if not self._noted:
                 self._note_process()
-            self._rings += 1  # the system gives the number of a thread that has ended to another
+            self._rings += 1  # the system reuses the number of a thread that has ended
             path = f"{self._stem}-{thread}.{self._rings}.ring"
             made: Any = Ring(path, self._capacity, thread=thread, is_main=main, full=self._fail)
         except OSError as error:
             self._fail(error)
-            made = _Nowhere()
+            made = _NoRing()
         self._thread.ring = made
         return made
 
     def name(self, text: str) -> int:
-        """Return the number that stands for a name in this process's records; 0 stands for none."""
+        """Return the number that stands for a name in this process's records; 0 means no name."""
         number = self._names.get(text)
         if number is None:
             number = self._names[text] = len(self._names) + 1
@@ -83,13 +87,13 @@ class Recorder:
         return number
 
     def missing(self, signal: str, why: str) -> None:
-        """Say, once a process, that something cannot be heard: it is missing, not zero."""
+        """Note, once per process, that a signal is not recorded: it is missing, not zero."""
         if signal not in self._missing:
             self._missing.add(signal)
             self.note("missing", signal=signal, why=why)
 
     def note(self, kind: str, **what: Any) -> None:
-        """Write a line of JSON: what has no fixed size."""
+        """Write a line of JSON: data without a fixed size."""
         if self._failed:
             return
         try:
@@ -107,18 +111,11 @@ class Recorder:
 
     def _note_process(self) -> None:
         self._noted = True
-        environment = os.environ
         self.note(
             "process",
             pid=os.getpid(),
-            parent=os.getppid(),
-            rank=_number(environment.get("RANK")),
-            world_size=_number(environment.get("WORLD_SIZE")),
-            argv=sys.argv,
-            python=sys.version.split()[0],
+            rank=_number(os.environ.get("RANK")),
             cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
-            monotonic_ns=time.monotonic_ns(),
-            time_ns=time.time_ns(),
         )
 
     def _fail(self, error: OSError) -> None:
@@ -126,16 +123,23 @@ class Recorder:
             self._failed = True
             with contextlib.suppress(Exception):
                 print(
-                    f"fastload profile: process {os.getpid()} is recorded no further: {error}; "
-                    "name a folder with room with --out",
+                    f"fastload profile: process {os.getpid()} is no longer recorded: {error}; "
+                    "name a folder with free space with --out",
                     file=sys.stderr,
                 )
 
 
-def in_children(method: Callable[[], None]) -> None:
-    """Call a method in each child that is forked, as long as its object lives.
+class _NoRing:
+    """Replaces a ring that cannot be made."""
 
-    The system's own list would hold the object for ever, and with it the mapped files of a recording that has ended.
+    def write(self, *_: Any) -> None:
+        """Write nothing."""
+
+
+def in_children(method: Callable[[], None]) -> None:
+    """Call a method in each forked child, as long as its object lives.
+
+    ``os.register_at_fork`` alone would keep the object, and the mapped files of its recording, forever.
     """
     held = weakref.WeakMethod(method)
 
@@ -147,40 +151,31 @@ def in_children(method: Callable[[], None]) -> None:
     os.register_at_fork(after_in_child=call)
 
 
-class _Nowhere:
-    """Stands for a ring where there can be none."""
-
-    def write(self, *_: Any) -> None:
-        """Write nothing."""
-
-
 def _number(word: str | None) -> int | None:
     return int(word) if word is not None and word.isdigit() else None
 
 
-_TURNS = 32
-
-_now = time.perf_counter_ns
+# -- what the recording itself costs ----------------------------------------------------------------------------------
 
 
-def measured() -> dict[str, float]:
-    """Return what parts of a hook cost on this machine, in ns: a record with its two times, a CPU clock, all clocks.
+def measure_costs() -> dict[str, float]:
+    """Return what the parts of a hook cost on this machine, in ns: a record with two times, a CPU clock, all clocks.
 
-    Takes a fraction of a millisecond.
+    Measured in a tight loop, so it is the least that a hook costs. Takes a fraction of a millisecond.
     """
     ring = Ring.__new__(Ring)
     ring._map = bytearray(HEADER_BYTES + _TURNS * RECORD_BYTES)  # type: ignore[assignment] # memory is as good
     ring._capacity, ring._count, ring._room = _TURNS, 0, _TURNS
     clocks = ThreadClocks()
     return {
-        "record": _least(lambda: ring.write(Kind.SAMPLE, 0, 0, _now(), _now(), 1, 2, 3)),
-        "cpu": _least(time.thread_time_ns),
-        "clocks": _least(clocks.read),
-        "call": _least(lambda: None),
+        "record": _least_ns(lambda: ring.write(Kind.SAMPLE, 0, 0, _now(), _now(), 1, 2, 3)),
+        "cpu": _least_ns(time.thread_time_ns),
+        "clocks": _least_ns(clocks.read),
+        "call": _least_ns(lambda: None),
     }
 
 
-def _least(function: Callable[[], object]) -> float:
+def _least_ns(function: Callable[[], object]) -> float:
     best = float("inf")
     for _ in range(3):
         begun = _now()
@@ -190,12 +185,12 @@ def _least(function: Callable[[], object]) -> float:
     return best
 
 
-def seconds(records: Iterable[Record], costs: Mapping[str, float]) -> tuple[float, int]:
-    """Return what the hooks behind some records took, in seconds, and how many they were.
+def cost_of_hooks(records: Iterable[Record], costs: Mapping[str, float]) -> tuple[float, int]:
+    """Return what the hooks behind some records took, in seconds, and the number of records.
 
     Args:
         records: of any processes.
-        costs: see :func:`measured`.
+        costs: see :func:`measure_costs`.
     """
     record, cpu, clocks, call = (costs[name] for name in ("record", "cpu", "clocks", "call"))
     more = {Kind.READ: 2 * clocks, Kind.WORK: 2 * cpu, Kind.COLLATE: 2 * cpu, Kind.STAGE: 2 * cpu, Kind.LOOP: clocks}
@@ -205,8 +200,5 @@ def seconds(records: Iterable[Record], costs: Mapping[str, float]) -> tuple[floa
         number += 1
         total += record + more.get(one.kind, 0.0)  # type: ignore[call-overload] # a Kind is an int
         if one.kind == Kind.SAMPLE:
-            total += (2 * cpu if one.b >= 0 else 0.0) + max(one.c - 1, 0) * call  # and those that it stands for
+            total += (2 * cpu if one.b >= 0 else 0.0) + max(one.c - 1, 0) * call  # and the samples it stands for
     return total / 1e9, number
-
-
-__all__ = ["CAPACITY", "Recorder", "in_children", "measured", "seconds"]

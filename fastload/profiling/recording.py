@@ -17,17 +17,18 @@ from typing import Any
 from ..errors import TraceError
 from .ring import Kind, Record, RingFile
 
-SETTINGS = "recording.json"
-"""Made by ``fastload profile`` before the script starts: the command, what was asked for."""
+SETTINGS_FILE = "recording.json"
+"""Written before the script starts: the command, and what was asked for."""
 
-_SETTINGS: Mapping[str, tuple[type, ...]] = {
+_Types = Mapping[str, tuple[type, ...]]
+_SETTINGS: _Types = {
     "command": (str,),
     "recorded": (str,),
     "versions": (dict,),
     "warmup": (int,),
-    "status": (int, type(None)),
+    "status": (int, NoneType),
 }
-_FIELDS: Mapping[str, Mapping[str, tuple[type, ...]]] = {
+_NOTES: Mapping[str, _Types] = {
     "process": {"pid": (int,), "rank": (int, NoneType), "cores": (int,)},
     "rank": {"rank": (int,)},
     "workers": {"iterator": (int,), "processes": (int,)},
@@ -38,62 +39,64 @@ _FIELDS: Mapping[str, Mapping[str, tuple[type, ...]]] = {
     "name": {"number": (int,), "text": (str,)},
     "file": {"index": (int,), "path": (str,)},
 }
-"""What is read of each kind of a process's notes, and of which type it is."""
-_NUMBERS: Mapping[str, Mapping[str, int]] = {
+"""Fields that are read from each kind of note, with their types."""
+_LARGEST: Mapping[str, Mapping[str, int]] = {
     "loader": {"num_workers": 1 << 16, "prefetch_factor": 1 << 16, "batches": 1 << 62, "length": 1 << 62},
     "workers": {"loader": 1 << 62},
 }
-"""What else may be there: an integer from 0 to this, or None. With as many workers the run is played again."""
+"""Optional fields: integers from 0 to this, or None. So many workers are simulated."""
 _LISTS = ("command", "processes")
 
 
 def write_settings(folder: str | os.PathLike[str], **settings: Any) -> None:
-    """Write what is known of a recording before it is one: the command, warm-up, and what else it is to be known by.
+    """Write the settings of a new recording: the command, the warm-up and others.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: they cannot be written.
     """
     now = datetime.datetime.now().astimezone().isoformat(timespec="seconds")
     _write_settings(folder, {"recorded": now, "versions": {"python": sys.version.split()[0]}, **settings})
 
 
 def add_settings(folder: str | os.PathLike[str], **settings: Any) -> None:
-    """Add to what :func:`write_settings` has written what is known only at the end; the rest stays.
+    """Add settings that are known only at the end.
 
     Raises:
-        TraceError: it is not there, or is damaged.
+        TraceError: the file is missing or damaged.
         OSError: it cannot be written; then it stays as it was.
     """
     _write_settings(folder, {**read_settings(os.fspath(folder)), **settings})
 
 
 def _write_settings(folder: str | os.PathLike[str], settings: dict[str, Any]) -> None:
-    path, unfinished = Path(folder, SETTINGS), Path(folder, f"{SETTINGS}.new")
+    path, unfinished = Path(folder, SETTINGS_FILE), Path(folder, f"{SETTINGS_FILE}.new")
     try:
         unfinished.write_text(json.dumps(settings) + "\n", encoding="utf-8")
         unfinished.replace(path)
-    except OSError:  # as a full disk: what was there is better than half of it
+    except OSError:  # such as a full disk: the old file is better than half of the new one
         unfinished.unlink(missing_ok=True)
         raise
 
 
 def read_settings(folder: str) -> dict[str, Any]:
-    """Return what :func:`write_settings` has written.
+    """Return the settings of a recording.
 
     Raises:
-        TraceError: the folder has none, or it is damaged.
+        TraceError: the folder has none, or they are damaged.
     """
-    path = os.path.join(folder, SETTINGS)
+    path = os.path.join(folder, SETTINGS_FILE)
     try:
         settings = json.loads(Path(path).read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError):
-        raise TraceError(f"{folder} is no recording: it has no {SETTINGS}; make one with fastload profile") from None
+        raise TraceError(
+            f"{folder} is not a recording: it has no {SETTINGS_FILE}; make one with fastload profile"
+        ) from None
     except (OSError, ValueError) as error:
         raise TraceError(f"{path} cannot be read: {error}; record again") from error
-    if not isinstance(settings, dict) or not has(
+    if not isinstance(settings, dict) or not _has(
         settings, {name: kinds for name, kinds in _SETTINGS.items() if name in settings}
     ):
-        raise TraceError(f"{path} is not what fastload profile writes; record again")
+        raise TraceError(f"{path} was not written by fastload profile, or is damaged; record again")
     return settings
 
 
@@ -102,45 +105,47 @@ class Process:
     """What one process has written."""
 
     rings: list[RingFile] = field(default_factory=list)
-    lines: list[dict[str, Any]] = field(default_factory=list)
-
-    @property
-    def pid(self) -> int:
-        """Its number."""
-        return int(next(iter(self.lines_of("process")))["pid"])
+    notes: list[dict[str, Any]] = field(default_factory=list)
 
     @property
     def identity(self) -> dict[str, Any]:
-        """Return what it noted of itself."""
-        return next(iter(self.lines_of("process")))
+        """The process's note about itself."""
+        return next(self.notes_of("process"))
 
-    def lines_of(self, kind: str) -> Iterator[dict[str, Any]]:
-        """Yield its notes of a kind."""
-        return (line for line in self.lines if line["kind"] == kind)
+    @property
+    def pid(self) -> int:
+        """The process's number."""
+        return int(self.identity["pid"])
 
     @property
     def rank(self) -> int | None:
-        """Its number among the ranks, by its environment or by torch.distributed; None if it is no rank."""
-        told: list[int] = [line["rank"] for line in (self.identity, *self.lines_of("rank")) if line["rank"] is not None]
-        return told[-1] if told else None
-
-    def records(self) -> Iterator[Record]:
-        """Yield all records, thread by thread."""
-        for ring in self.rings:
-            yield from ring
+        """The process's rank, from its environment or torch.distributed; None without one."""
+        found: list[int] = [
+            note["rank"] for note in (self.identity, *self.notes_of("rank")) if note["rank"] is not None
+        ]
+        return found[-1] if found else None
 
     @property
     def has_waited(self) -> bool:
         """Whether it asked a loader for a batch."""
         return any(Kind.WAIT in ring.kinds for ring in self.rings)
 
+    def notes_of(self, kind: str) -> Iterator[dict[str, Any]]:
+        """Yield its notes of a kind."""
+        return (note for note in self.notes if note["kind"] == kind)
+
+    def records(self) -> Iterator[Record]:
+        """Yield all records, thread by thread."""
+        for ring in self.rings:
+            yield from ring
+
 
 def processes(folder: str) -> list[Process]:
-    """Read what processes have written into a folder; those without a record are left out.
+    """Read what the processes have written into a folder; processes without records are left out.
 
     Raises:
-        TraceError: a file is damaged, or not ours.
-        OSError: one cannot be read.
+        TraceError: a file is damaged, or not part of a recording.
+        OSError: a file cannot be read.
     """
     found: dict[str, Process] = defaultdict(Process)
     for name in sorted(os.listdir(folder)):
@@ -148,34 +153,34 @@ def processes(folder: str) -> list[Process]:
         if name.endswith(".ring"):
             found[name.rsplit("-", 1)[0]].rings.append(RingFile(path))
         elif name.endswith(".jsonl"):
-            found[name.removesuffix(".jsonl")].lines.extend(_lines(path))
-    return [process for process in found.values() if process.rings and any(process.lines_of("process"))]
+            found[name.removesuffix(".jsonl")].notes.extend(_read_notes(path))
+    return [process for process in found.values() if process.rings and any(process.notes_of("process"))]
 
 
-def _lines(path: str) -> Iterable[dict[str, Any]]:
+def _read_notes(path: str) -> Iterable[dict[str, Any]]:
     with open(path, encoding="utf-8", errors="replace") as file:
         text = file.read()
     for number, line in enumerate(text.splitlines(), 1):
         try:
-            value = json.loads(line, parse_constant=str)  # a loader may have a timeout without end
+            value = json.loads(line, parse_constant=str)  # a loader's timeout may be infinite
         except ValueError as error:
-            if number == text.count("\n") + 1:  # cut off by the end of the process
+            if number == text.count("\n") + 1:  # cut off when the process ended
                 return
-            raise TraceError(f"{path}, line {number}, is no JSON: {error}; record again") from error
+            raise TraceError(f"{path}, line {number}, is not JSON: {error}; record again") from error
         if not isinstance(value, dict) or not _is_note(value):
-            raise TraceError(f"{path}, line {number}, is not what fastload profile writes; record again")
+            raise TraceError(f"{path}, line {number}, was not written by fastload profile; record again")
         yield value
 
 
 def _is_note(value: Mapping[str, Any]) -> bool:
-    if not has(value, _FIELDS.get(str(value.get("kind")), {"kind": (str,)})):
+    if not _has(value, _NOTES.get(str(value.get("kind")), {"kind": (str,)})):
         return False
-    found = ((value.get(name), largest) for name, largest in _NUMBERS.get(value["kind"], {}).items())
+    found = ((value.get(name), largest) for name, largest in _LARGEST.get(value["kind"], {}).items())
     return all(number is None or (type(number) is int and 0 <= number <= largest) for number, largest in found)
 
 
-def has(value: Mapping[str, Any], fields: Mapping[str, tuple[type, ...]]) -> bool:
-    """Say whether a mapping has all of some fields, each of one of its types, or a list of such things."""
+def _has(value: Mapping[str, Any], fields: _Types) -> bool:
+    """Whether a mapping has all of some fields, each of one of its types, or a list of such values."""
     return all(
         isinstance(found := value.get(name, ...), list) is (name in _LISTS)
         and all(type(one) in types for one in (found if isinstance(found, list) else [found]))
@@ -183,24 +188,18 @@ def has(value: Mapping[str, Any], fields: Mapping[str, tuple[type, ...]]) -> boo
     )
 
 
-@dataclass
-class Heard:
-    """Records of one thread, or of all of a process's, by kind and in the order of time."""
+class RecordIndex:
+    """Records of one thread or process, by kind and in the order of time."""
 
-    of: dict[int, list[Record]]
-
-    @classmethod
-    def from_records(cls, records: Iterable[Record]) -> Heard:
-        """Sort records."""
-        of: dict[int, list[Record]] = defaultdict(list)
+    def __init__(self, records: Iterable[Record]) -> None:
+        self.of: dict[int, list[Record]] = defaultdict(list)
         for record in records:
-            of[record.kind].append(record)
-        for found in of.values():
+            self.of[record.kind].append(record)
+        for found in self.of.values():
             found.sort(key=lambda record: (record.begun, record.ended))
-        return cls(of)
 
     def within(self, kind: int, begun: int, ended: int) -> list[Record]:
-        """Return the records of a kind that lie in a stretch of time, ends included."""
+        """Return the records of a kind that lie within a time span, ends included."""
         found = self.of.get(kind, [])
         first = bisect_left(found, begun, key=lambda record: record.begun)
         last = bisect_right(found, ended, key=lambda record: record.begun)
@@ -221,20 +220,7 @@ def taking_turns(rings: Iterable[RingFile]) -> tuple[list[RingFile], int]:
     return [one[3] for one in kept], len(asked) - len(kept)
 
 
-def since(rings: Iterable[RingFile]) -> int:
-    """Return from when on nothing was overwritten of what threads waited for and worked at; 0: nothing was at all."""
+def complete_since(rings: Iterable[RingFile]) -> int:
+    """Return the time from which no record of a wait or a task was overwritten; 0: none was at all."""
     cut = [ring for ring in rings if ring.num_lost and ring.kinds & {Kind.WAIT, Kind.WORK}]
     return max((next(iter(ring)).begun for ring in cut), default=0)
-
-
-__all__ = [
-    "SETTINGS",
-    "Heard",
-    "Process",
-    "add_settings",
-    "processes",
-    "read_settings",
-    "since",
-    "taking_turns",
-    "write_settings",
-]

@@ -38,54 +38,51 @@ CACHE_HITS = "hits in the page cache"
 
 
 class Kind(IntEnum):
-    """What a record tells; each line names its ``small`` and the numbers ``a`` to ``e``; times in nanoseconds.
+    """What a record means: its ``small`` and its numbers ``a`` to ``e``; times in ns, -1 if unknown.
 
-    ``iterator`` is the number of an iterator within its process, ``batch`` that of a batch within its iterator, from 0.
-    Samples and what happens within them bear no batch: they lie within the WORK record of the same thread, by time.
+    ``iterator`` is the number of an epoch within its process, ``batch`` that of a batch within the epoch, from 0.
+    Samples and what happens within them have no batch: they lie within the WORK record of the same thread, by time.
     """
 
     WAIT = 1
-    """The loop waited in ``next()``. small: 1 if a batch came, 0 for the end or an error, 2 for a batch from the
+    """The loop waited in ``next()``. small: 1 if a batch came, 0 at the end or after an error, 2 for a batch from the
     cache (``--ceiling``). a: iterator; b: batch."""
     DISPATCH = 2
-    """Indices were drawn and handed to a worker. small: worker. a: iterator; b: batch; c: drawing the indices took;
-    d: task within the batch; e: samples."""
+    """Indices were drawn and sent to a worker. small: worker. a: iterator; b: batch; c: time in the sampler; d: task
+    within the batch; e: samples."""
     WORK = 3
-    """A worker did a task. small: worker. a: iterator, -1 where only the parent knows; b: batch; c: on the CPU;
-    d: ready to run but waiting for a core, -1 if the system does not say; e: task within the batch."""
+    """A worker did a task. small: worker. a: iterator, -1 if only the parent knows; b: batch; c: CPU time; d: run-queue
+    time; e: task within the batch."""
     SAMPLE = 4
-    """The dataset gave a sample. small: place within the task. a: index, -1 if it is no integer; b: on the CPU, -1 if
-    not measured; c: samples it stands for (not every one of many small samples is recorded)."""
+    """A sample. small: place within the task. a: index, -1 if it is not an integer; b: CPU time; c: number of samples
+    that it stands for."""
     STAGE = 5
-    """A stage within a sample. name: which. a: on the CPU, -1 if not measured."""
+    """A stage within a sample. name: which. a: CPU time."""
     COLLATE = 6
-    """Samples became a batch. a: on the CPU."""
+    """Samples were collated. a: CPU time."""
     ARRIVE = 7
-    """A worker's result was read by the parent's process. small: worker. a: iterator; b: batch; c: task; d: bytes, -1
-    if not known. It began when the worker was done with it, if that is known, else when reading did."""
+    """The parent process read a worker's result. small: worker. a: iterator; b: batch; c: task; d: bytes."""
     PIN = 8
     """A batch was copied to page-locked memory. a: iterator; b: batch."""
     COPY = 9
-    """A batch was copied to a device, as the host saw it. small: 1 page-locked, 2 non-blocking, 3 both. a: bytes."""
+    """A tensor was copied to a device, as the host saw it. small: 1 page-locked, 2 non-blocking, 3 both. a: bytes."""
     DEVICE = 10
-    """What a device did around a wait, read from its events. a: iterator; b: batch; c: idle; d: busy since the wait
-    before."""
+    """A device around a wait, from its events. a: iterator; b: batch; c: idle; d: busy since the previous wait."""
     ITERATOR = 11
     """An iterator was made. small: number of workers. a: iterator; b: loader."""
     PASS = 12
-    """A pass (epoch) over a loader began, or ended. small: 0 began, 1 ended. a: iterator; b: loader."""
+    """An epoch began. a: iterator; b: loader."""
     READ = 13
-    """A worker's reading of files within a task. a: bytes asked for; b: bytes that came from a device; c: blocked;
-    d: major page faults."""
+    """Reading of files within a task. a: bytes requested; b: bytes that came from a device; d: major page faults."""
     LOOP = 14
-    """The main thread between two waits. a: on the CPU; b: ready to run but waiting for a core; c: collecting
-    garbage; d, e: a and b of the wait before it, -1 where unknown."""
+    """The main thread between two waits. a: CPU time; b: run-queue time; c: garbage collection; d, e: CPU time and
+    run-queue time of the wait before it."""
     PROBE = 15
-    """How late a thread that slept got the interpreter again. a: how long it wanted to sleep."""
+    """How late a thread that slept got the interpreter. a: how long it wanted to sleep."""
 
 
 class Record(NamedTuple):
-    """A record; times in nanoseconds of ``CLOCK_MONOTONIC``."""
+    """A record; times in ns of ``CLOCK_MONOTONIC``."""
 
     kind: int
     name: int
@@ -101,23 +98,22 @@ class Record(NamedTuple):
 
 _COUNT = struct.Struct("<q")
 
-# Records for which room is claimed on the disk at first, 64 KiB; then as many again. Where workers are started for each
-# pass anew, there are a thousand files.
+# Records for which disk space is allocated first, 64 KiB; then twice as many each time. If workers are started for each
+# epoch, there are a thousand files.
 _FIRST = 1 << 10
 
 
 class Ring:
-    """The writing side.
+    """Writes a ring file.
 
     Args:
         path: of a file that does not exist yet.
         capacity: records that are kept; older ones are overwritten. The file has holes until they are written.
-        thread: number of the thread, as the system counts.
-        is_main: whether it is its process's main thread.
-        full: called once, with what the system says, if the disk has no room for more; nothing is written after that.
+        thread: the system's number of the thread.
+        is_main: whether it is the main thread of its process.
+        full: called once with the error if the disk is full; nothing is written after that.
 
-    Room is claimed piece by piece before it is written: writing into a mapped file for which the disk has no room ends
-    the process by SIGBUS.
+    Disk space is allocated before it is written: writing into a mapped file on a full disk ends the process by SIGBUS.
 
     Raises:
         OSError: the file cannot be made.
@@ -131,7 +127,7 @@ class Ring:
         self._capacity = capacity
         self._count = 0
         self._room = 0
-        unfinished = f"{path}.new"  # without a header it is no ring
+        unfinished = f"{path}.new"  # without a header it is not a ring
         descriptor = os.open(unfinished, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
         try:
             os.ftruncate(descriptor, HEADER_BYTES + capacity * RECORD_BYTES)
@@ -161,7 +157,7 @@ class Ring:
         _pack: object = RECORD.pack_into,
         _pack_count: object = _COUNT.pack_into,
     ) -> None:
-        """Write a record; see :class:`~fastload.profiling.records.Kind`. Times in ns."""
+        """Write a record; see :class:`Kind`. Times in ns."""
         count = self._count
         if count == self._room and count < self._capacity and not self._grow():
             return
@@ -192,13 +188,13 @@ class Ring:
 
 
 class RingFile:
-    """The reading side.
+    """Reads a ring file.
 
     Args:
         path: of the file.
 
     Raises:
-        TraceError: it is no ring, or one of another version, or cut off.
+        TraceError: it is not a ring, or one of another version, or cut off.
         OSError: it cannot be read.
     """
 
@@ -206,7 +202,7 @@ class RingFile:
         with open(path, "rb") as file:
             header = file.read(HEADER_BYTES)
             if len(header) < HEADER_BYTES or not header.startswith(MAGIC):
-                raise TraceError(f"{path} is no recording of fastload's; name the folder that fastload profile made")
+                raise TraceError(f"{path} is not a recording of fastload; name the folder that fastload profile made")
             _, version, record_bytes, capacity, count, process, thread, is_main = HEADER.unpack_from(header)
             if version != VERSION or record_bytes != RECORD_BYTES:
                 raise TraceError(
@@ -217,7 +213,7 @@ class RingFile:
             written = min(count, capacity) * RECORD_BYTES
             if capacity < 1 or count < 0 or size < HEADER_BYTES + written:
                 raise TraceError(f"{path} is damaged: {capacity} places, {count} records, {size} bytes; record again")
-            # What is behind are holes, 16 MiB for each worker that there was.
+            # The rest is holes, 16 MiB per worker.
             self._bytes = file.read(written)
         self.process: int = process
         self.thread: int = thread
@@ -243,19 +239,3 @@ class RingFile:
                 times = f"{record.begun} to {record.ended} ns"
                 raise TraceError(f"{self._path} is damaged: record {number} is from {times}; record again")
             yield record
-
-
-__all__ = [
-    "CACHE_HITS",
-    "COUNT_OFFSET",
-    "HEADER",
-    "HEADER_BYTES",
-    "MAGIC",
-    "RECORD",
-    "RECORD_BYTES",
-    "VERSION",
-    "Kind",
-    "Record",
-    "Ring",
-    "RingFile",
-]

@@ -1,9 +1,9 @@
 """Discrete-event simulation of a loader, from the measured demands of its batches.
 
-In: :class:`~.demands.Demands` and a :class:`Machinery`. Out: when the loop waited and what the workers did. Threads are
-generators that request CPU time, blocked time, or to be parked until another thread wakes them. Running threads share
-the cores equally; blocked times overlap. The cost of passing a batch was measured as elapsed time and is simulated as
-blocked time. The same input gives the same output. Pure. All times in ns.
+In: :class:`~.demands.Demands` and a :class:`LoaderModel`. Out: when the loop waited and what the workers did. Threads
+are generators that request CPU time, blocked time, or to be parked until another thread wakes them. Running threads
+share the cores equally; blocked times overlap. The cost of passing a batch was measured as elapsed time and is
+simulated as blocked time. The same input gives the same output. Pure. All times in ns.
 """
 
 from __future__ import annotations
@@ -16,31 +16,30 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from .demands import BatchDemand, Demands, Part
-from .overheads import Costs
+from .overheads import Overheads
 
 CPU, BLOCKED, PARKED = 0, 1, 2
-Wish = tuple[int, float]
-"""What a thread asks for, and for how long: a core, blocked time, or to be parked until it is woken."""
-Doing = Generator[Wish, None, None]
-"""What a thread does: its wishes, one after the other."""
+Request = tuple[int, float]
+"""What a thread requests, and for how long: a core, blocked time, or to be parked until it is woken."""
+Program = Generator[Request, None, None]
+"""What a thread does: its requests, one after the other."""
 
 
 class Thread:
-    """Something that asks for a core now and then."""
+    """A simulated thread."""
 
-    __slots__ = ("doing", "width")
+    __slots__ = ("program", "width")
 
-    def __init__(self, doing: Doing) -> None:
-        self.doing = doing
+    def __init__(self, program: Program) -> None:
+        self.program = program
         self.width = 1
         """Cores that it keeps busy when it runs."""
 
 
 class Cores:
-    """Shares cores among threads: each of n that want one, those of other programs too, gets min(1, cores / n) of one.
+    """Shares cores: each of n threads that want one, other programs' included, gets min(1, cores / n) of a core.
 
-    All that are on the cores advance alike, so how far they have come is one number (``_progress``), and who is done
-    first is told by a heap.
+    All running threads advance alike, so their progress is one number, and a heap tells which of them is done first.
     """
 
     def __init__(self, cores: float, others: float) -> None:
@@ -56,24 +55,24 @@ class Cores:
         self._ready: deque[Thread] = deque()
         self._count = 0
 
-    def start(self, doing: Doing) -> Thread:
+    def start(self, program: Program) -> Thread:
         """Start a thread."""
-        thread = Thread(doing)
+        thread = Thread(program)
         self._ready.append(thread)
         return thread
 
     def wake(self, thread: Thread) -> None:
-        """Let a parked thread go on."""
+        """Let a parked thread continue."""
         self._ready.append(thread)
 
-    def play(self, main: Thread) -> None:
-        """Go on until ``main`` ends; the others are left as they are."""
+    def run(self, main: Thread) -> None:
+        """Run until ``main`` ends; the others are left as they are."""
         ready, running, blocked = self._ready, self._running, self._blocked
         while True:
             while ready:
                 self.current = thread = ready.popleft()
                 try:
-                    kind, ns = next(thread.doing)
+                    kind, ns = next(thread.program)
                 except StopIteration:
                     if thread is main:
                         return
@@ -108,10 +107,10 @@ class Cores:
 
 
 Order = Literal["batch", "any", "sample"]
-"""``batch``: torch's; a batch is bound to a worker when it is handed out, and comes in its turn. ``any``: the same with
-``in_order=False``. ``sample``: fastload's; any idle worker takes the next chunk of samples; batches come in turn."""
+"""``batch``: torch's; a batch is bound to a worker when it is sent, and batches are delivered in order. ``any``: the
+same with ``in_order=False``. ``sample``: fastload's; any idle worker takes the next chunk of samples, in order."""
 
-# What fastload cuts batches by (see plan.py), and what a chunk costs worker and main thread.
+# How fastload cuts batches into chunks (see plan.py), and what a chunk costs the worker and the main thread.
 _SMALL_CHUNK_NS = 6e6
 _ROOMY_CHUNK_NS = 20e6
 _CHUNKS_PER_WORKER = 4
@@ -119,49 +118,47 @@ _CHUNK_IN_WORKER_NS = 40e3
 _CHUNK_IN_MAIN_NS = 75e3
 
 _PARTS_PER_TASK = 8
-"""A task is played in so many parts at most: in each it is on a core first, then blocked."""
+"""A task is simulated in so many parts at most; each is first on a core, then blocked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Machinery:
-    """What makes the batches."""
+class LoaderModel:
+    """A loader and the machine it runs on."""
 
     workers: int
     prefetch: int = 2
-    """Batches in flight for each worker."""
+    """Batches in flight per worker."""
     order: Order = "batch"
     whole: bool = False
-    """``sample`` order with whole batches in the place of chunks, for a ``collate_fn`` of the user's."""
+    """With ``sample`` order: whole batches instead of chunks, for a custom ``collate_fn``."""
     pin: bool = False
     persistent: bool = False
-    """Workers are started for the first pass only."""
+    """Workers are started for the first epoch only."""
     cores: float = 1.0
     others: float = 0.0
-    """Threads of other programs that want a core all the time."""
+    """Threads of other programs that always want a core."""
     foreign: float = 0.0
-    """Share of the observed waiting for a core that was other programs' doing, and stays; 0 to 1."""
+    """Share of the recorded waiting for a core that other programs caused, and that stays; 0 to 1."""
     loop_threads: int = 1
     """Threads that the loop's computing keeps busy."""
     paces: tuple[tuple[int, float], ...] = ()
     """Worker -> how many times as long as others it takes."""
     device_lag: int = 0
-    """With a device: so many steps may be under way there when the loop goes on; 0: it waits for each."""
+    """With a device: how many of its steps may be unfinished when the loop continues; 0: the loop waits for each."""
 
 
 @dataclass(slots=True)
-class Played:
-    """What came of it. Lists have an entry for each delivered batch, over all passes."""
+class SimulatedRun:
+    """The result. Lists have an entry for each delivered batch, over all epochs."""
 
     step_ns: list[float] = field(default_factory=list)
-    """The beginning and the end of a pass are with its first and its last step."""
+    """The start and the end of an epoch belong to its first and its last step."""
     wait_ns: list[float] = field(default_factory=list)
     loop_ns: list[float] = field(default_factory=list)
-    first: list[bool] = field(default_factory=list)
-    """Whether it was the first of its pass."""
     overtaken_ns: list[float] = field(default_factory=list)
-    """Of the wait, time in which the batch was not there but a later one was."""
+    """Part of the wait in which a later batch was there already."""
     worker_busy_ns: float = 0.0
-    """At tasks, summed over workers; of the same passes."""
+    """At tasks, summed over workers."""
     worker_blocked_ns: float = 0.0
     queued_ns: float = 0.0
     """Ready to run, at tasks or in the loop, while other threads of the run had the cores."""
@@ -170,62 +167,64 @@ class Played:
     elapsed_ns: float = 0.0
 
 
-def play(demands: Demands, machinery: Machinery) -> Played:
-    """Play all passes of a run.
-
-    Raises:
-        RuntimeError: threads wait for each other; a mistake of this module's.
-    """
-    played = Played()
-    for number, (batches, cut) in enumerate(zip(demands.passes, demands.cut, strict=True)):
-        starts = number == 0 or not machinery.persistent
-        cores = Cores(machinery.cores, machinery.others)
-        ends = not cut and not machinery.persistent and number < len(demands.passes) - 1  # nothing waits for the last
-        _Pass(cores, batches, cut, machinery, demands.costs, starts, ends, played).play()
-        played.elapsed_ns += cores.now
-        played.cpu_ns += cores.spent
-    return played
+def simulate(demands: Demands, model: LoaderModel) -> SimulatedRun:
+    """Simulate all epochs of a run."""
+    result = SimulatedRun()
+    for number, (batches, cut) in enumerate(zip(demands.epochs, demands.cut, strict=True)):
+        starts = number == 0 or not model.persistent
+        cores = Cores(model.cores, model.others)
+        ends = not cut and not model.persistent and number < len(demands.epochs) - 1  # nothing waits for the last
+        _Epoch(cores, _Batches(batches, cut, starts, ends), model, demands.overheads, result).run()
+        result.elapsed_ns += cores.now
+        result.cpu_ns += cores.spent
+    return result
 
 
-class _Task(NamedTuple):
+class _QueuedTask(NamedTuple):
     batch: int
     parts: Sequence[Part]
 
 
-class _Pass:
-    """A pass over a loader: what its threads share."""
+class _Batches(NamedTuple):
+    """The batches of an epoch."""
+
+    demands: Sequence[BatchDemand]
+    cut: bool
+    """The loader had more of them."""
+    starts: bool
+    """Its workers are started."""
+    ends: bool
+    """Its workers are ended."""
+
+
+class _Epoch:
+    """One epoch: what its threads share."""
 
     def __init__(
         self,
         cores: Cores,
-        batches: Sequence[BatchDemand],
-        cut: bool,
-        machinery: Machinery,
-        costs: Costs,
-        starts: bool,
-        ends: bool,
-        played: Played,
+        batches: _Batches,
+        model: LoaderModel,
+        overheads: Overheads,
+        result: SimulatedRun,
     ) -> None:
         self._cores = cores
-        self._batches = batches
-        self._cut = cut
-        self._machinery = machinery
-        self._costs = costs
-        self._starts = starts
-        self._ends = ends
-        self._played = played
-        workers = machinery.workers
-        self._shared = machinery.order == "sample"
-        common: deque[_Task] = deque()
-        self._queues: list[deque[_Task]] = [common if self._shared else deque() for _ in range(workers)]
+        self._batches, self._cut, self._starts, self._ends = batches
+        self._model = model
+        self._overheads = overheads
+        self._result = result
+        workers = model.workers
+        self._shared = model.order == "sample"
+        common: deque[_QueuedTask] = deque()
+        self._queues: list[deque[_QueuedTask]] = [common if self._shared else deque() for _ in range(workers)]
         self._idle: dict[int, Thread] = {}
         self._held = [0] * workers
-        """Batches that each worker has been handed and that were not delivered."""
+        """Batches that each worker was sent and that were not delivered."""
         self._turn = 0
         self._handed = 0
         self._worker_of: dict[int, int] = {}
         self._unmade: dict[int, int] = {}
-        """Tasks of each batch that workers have not done."""
+        """Tasks of each batch that workers have not finished."""
         self._untaken: dict[int, int] = {}
         """Tasks of each batch that the main thread has not taken."""
         self._complete: dict[int, float] = {}
@@ -234,74 +233,73 @@ class _Pass:
         self._parked_main: Thread | None = None
         self._to_pin: deque[int] = deque()
         self._parked_pinning: Thread | None = None
-        self._mean_sample_ns = _mean_sample_ns(batches)
+        self._mean_sample_ns = _mean_sample_ns(self._batches)
 
-    def play(self) -> None:
-        """Play it to the end of its loop."""
-        self._cores.play(self._cores.start(self._main()))
+    def run(self) -> None:
+        """Simulate it to the end of its loop."""
+        self._cores.run(self._cores.start(self._main()))
 
     # -- the main thread ----------------------------------------------------------------------------------------------
 
-    def _main(self) -> Doing:
-        machinery, cores, played = self._machinery, self._cores, self._played
+    def _main(self) -> Program:
+        model, cores, result = self._model, self._cores, self._result
         me = cores.current
         before = 0.0
-        device: deque[float] = deque()  # when the steps that the device has yet to do are done
-        if machinery.workers:
+        device: deque[float] = deque()  # when its unfinished steps will be done
+        if model.workers:
             yield from self._begin()
         for number, batch in enumerate(self._batches):
             begun = cores.now
-            if machinery.workers:
-                played.overtaken_ns.append(0.0)
+            if model.workers:
+                result.overtaken_ns.append(0.0)
                 delivered = yield from self._take(number)
                 del self._complete[delivered]
                 self._held[self._worker_of.pop(delivered)] -= 1
                 yield from self._hand_out()
             else:
-                played.overtaken_ns.append(0.0)
+                result.overtaken_ns.append(0.0)
                 yield from self._fetch(batch)
             ended = cores.now
-            played.wait_ns.append(ended - begun)
-            played.first.append(number == 0)
-            me.width = machinery.loop_threads
+            result.wait_ns.append(ended - begun)
+            me.width = model.loop_threads
             yield from self._compute(batch.loop)
             me.width = 1
             if batch.device_ns is None:
                 yield BLOCKED, self._blocked(batch.loop)
-            else:  # what the loop was blocked for was mostly the device, which is played anew
+            else:  # the loop was mostly blocked by the device, which is simulated
                 yield BLOCKED, max(0.0, self._blocked(batch.loop) - batch.device_ns)
                 device.append(max(ended, device[-1] if device else 0.0) + batch.device_ns)
-                while len(device) > machinery.device_lag:
+                while len(device) > model.device_lag:
                     yield BLOCKED, max(0.0, device.popleft() - cores.now)
-            played.loop_ns.append(cores.now - ended)
+            result.loop_ns.append(cores.now - ended)
             if self._ends and number == len(self._batches) - 1:
-                yield BLOCKED, self._costs.ending_ns * machinery.workers
-            played.step_ns.append(cores.now - before)
+                yield BLOCKED, self._overheads.ending_ns * model.workers
+            result.step_ns.append(cores.now - before)
             before = cores.now
 
-    def _begin(self) -> Doing:
-        machinery = self._machinery
-        if machinery.pin:
+    def _begin(self) -> Program:
+        model = self._model
+        if model.pin:
             self._cores.start(self._pinning())
-        for worker in range(machinery.workers):
+        for worker in range(model.workers):
             if self._starts:
-                yield BLOCKED, self._costs.forking_ns
+                yield BLOCKED, self._overheads.forking_ns
             self._cores.start(self._worker(worker))
-        for _ in range(machinery.prefetch * machinery.workers):
+        for _ in range(model.prefetch * model.workers):
             yield from self._hand_out()
 
-    def _fetch(self, batch: BatchDemand) -> Doing:
+    def _fetch(self, batch: BatchDemand) -> Program:
         """Make a batch in the main thread."""
-        yield BLOCKED, batch.draw_ns + self._costs.inline_ns
+        yield BLOCKED, batch.draw_ns + self._overheads.inline_ns
         for part in _joined(batch.samples, batch.collate, _PARTS_PER_TASK):
             yield from self._compute(part)
             yield BLOCKED, self._blocked(part)
-        if self._machinery.pin:
+        if self._model.pin:
             yield BLOCKED, batch.pin_ns
 
-    def _take(self, number: int) -> Generator[Wish, None, int]:
-        """Take results until the batch that is due is complete; return which one it is."""
-        receiving = _CHUNK_IN_MAIN_NS if self._shared else self._costs.receiving_ns
+    def _take(self, number: int) -> Generator[Request, None, int]:
+        """Take results until the batch that is due is complete; returns its number."""
+        receiving = _CHUNK_IN_MAIN_NS if self._shared else self._overheads.receiving_ns
         while self._untaken.get(number, 1):
             if not self._came:
                 self._parked_main = self._cores.current
@@ -309,21 +307,21 @@ class _Pass:
                 yield PARKED, 0.0
                 ended = self._cores.now
                 later = min((at for one, at in self._complete.items() if one != number), default=ended)
-                self._played.overtaken_ns[-1] += ended - max(begun, later)
+                self._result.overtaken_ns[-1] += ended - max(begun, later)
                 continue
             batch = self._came.popleft()
             self._cores.start(_computing(2 * receiving))
             yield BLOCKED, receiving
             self._untaken[batch] -= 1
-            if self._machinery.order == "any":
+            if self._model.order == "any":
                 number = batch
         del self._untaken[number]
         if self._shared:
-            yield BLOCKED, self._costs.receiving_ns
+            yield BLOCKED, self._overheads.receiving_ns
         return number
 
-    def _hand_out(self) -> Doing:
-        """Draw the next batch and hand it to a worker."""
+    def _hand_out(self) -> Program:
+        """Draw the next batch and send it to a worker."""
         number = self._handed
         if number >= len(self._batches) and not self._cut:
             return
@@ -342,45 +340,46 @@ class _Pass:
                 self._cores.wake(thread)
 
     def _next_worker(self) -> int:
-        workers = self._machinery.workers
+        workers = self._model.workers
         for _ in range(workers):
             worker = self._turn
             self._turn = (worker + 1) % workers
-            if self._machinery.order != "any" or self._held[worker] < self._machinery.prefetch:
+            if self._model.order != "any" or self._held[worker] < self._model.prefetch:
                 break
         return worker
 
-    def _tasks(self, number: int, batch: BatchDemand) -> list[_Task]:
-        if not self._shared or self._machinery.whole:
-            return [_Task(number, _joined(batch.samples, batch.collate, _PARTS_PER_TASK))]
-        size = _chunk_size(len(batch.samples), self._machinery.workers, self._mean_sample_ns)
+    def _tasks(self, number: int, batch: BatchDemand) -> list[_QueuedTask]:
+        if not self._shared or self._model.whole:
+            return [_QueuedTask(number, _joined(batch.samples, batch.collate, _PARTS_PER_TASK))]
+        size = _chunk_size(len(batch.samples), self._model.workers, self._mean_sample_ns)
         num_chunks = -(-len(batch.samples) // size)
         edges = [len(batch.samples) * place // num_chunks for place in range(num_chunks + 1)]
         share = batch.collate.times(1 / num_chunks)
         return [
-            _Task(number, _joined(batch.samples[first:last], share, 2)) for first, last in itertools.pairwise(edges)
+            _QueuedTask(number, _joined(batch.samples[first:last], share, 2))
+            for first, last in itertools.pairwise(edges)
         ]
 
-    def _compute(self, part: Part) -> Doing:
+    def _compute(self, part: Part) -> Program:
         begun = self._cores.now
         yield CPU, part.cpu
-        self._played.queued_ns += max(0.0, self._cores.now - begun - part.cpu)
+        self._result.queued_ns += max(0.0, self._cores.now - begun - part.cpu)
 
     def _blocked(self, part: Part) -> float:
-        return part.blocked + self._machinery.foreign * part.queued
+        return part.blocked + self._model.foreign * part.queued
 
     # -- the others ---------------------------------------------------------------------------------------------------
 
-    def _worker(self, worker: int) -> Doing:
-        costs, cores, played, queue = self._costs, self._cores, self._played, self._queues[worker]
-        me, pace = cores.current, dict(self._machinery.paces).get(worker, 1.0)
+    def _worker(self, worker: int) -> Program:
+        overheads, cores, result, queue = self._overheads, self._cores, self._result, self._queues[worker]
+        me, pace = cores.current, dict(self._model.paces).get(worker, 1.0)
         if self._starts:
-            yield BLOCKED, costs.booting_ns
+            yield BLOCKED, overheads.booting_ns
         while True:
             if not queue:
                 self._idle[worker] = me
                 yield PARKED, 0.0
-                yield BLOCKED, costs.waking_ns
+                yield BLOCKED, overheads.waking_ns
                 continue
             task = queue.popleft()
             begun = cores.now
@@ -388,30 +387,30 @@ class _Pass:
                 yield from self._compute(part)
                 if blocked := self._blocked(part):
                     yield BLOCKED, blocked
-                    played.worker_blocked_ns += blocked
-            played.worker_busy_ns += cores.now - begun
+                    result.worker_blocked_ns += blocked
+            result.worker_busy_ns += cores.now - begun
             cores.start(self._send(task.batch, queue[0] if queue else None))
-            yield BLOCKED, _CHUNK_IN_WORKER_NS if self._shared else costs.turning_ns
+            yield BLOCKED, _CHUNK_IN_WORKER_NS if self._shared else overheads.turning_ns
 
-    def _send(self, batch: int, following: _Task | None) -> Doing:
-        """Bring a result to the main process; its worker is at another task meanwhile, or at none."""
-        taking = self._costs.sending_ns
-        if following is not None:  # at the latest when that is done, nobody else wants the interpreter
+    def _send(self, batch: int, following: _QueuedTask | None) -> Program:
+        """Bring a result to the main process, while the worker may run another task."""
+        taking = self._overheads.sending_ns
+        if following is not None:  # when that is done, nothing else wants the interpreter
             own = sum(part.cpu + part.blocked for part in following.parts)
-            taking = max(taking, min(self._costs.sending_meanwhile_ns, own + taking))
+            taking = max(taking, min(self._overheads.sending_meanwhile_ns, own + taking))
         yield BLOCKED, 0.0 if self._shared else taking
         self._unmade[batch] -= 1
         if self._unmade[batch] == 0:
             del self._unmade[batch]
-            if self._machinery.pin:
+            if self._model.pin:
                 self._to_pin.append(batch)
                 if self._parked_pinning is not None:
                     self._cores.wake(self._parked_pinning)
                     self._parked_pinning = None
                 return
             self._complete[batch] = self._cores.now
-        elif self._machinery.pin:
-            self._untaken[batch] -= 1  # what is pinned is the whole
+        elif self._model.pin:
+            self._untaken[batch] -= 1  # the whole batch is pinned
             return
         self._arrive(batch)
 
@@ -421,7 +420,7 @@ class _Pass:
             self._cores.wake(self._parked_main)
             self._parked_main = None
 
-    def _pinning(self) -> Doing:
+    def _pinning(self) -> Program:
         me = self._cores.current
         while True:
             if not self._to_pin:
@@ -434,13 +433,13 @@ class _Pass:
             self._arrive(batch)
 
 
-def _computing(ns: float) -> Doing:
-    """Keep a core busy: passing a batch takes computing on both sides, for which others make room."""
+def _computing(ns: float) -> Program:
+    """Keep a core busy: passing a batch needs computing on both sides."""
     yield CPU, ns
 
 
 def _joined(samples: Sequence[Part], collate: Part, most: int) -> list[Part]:
-    """Return the demands of a task in at most ``most`` parts of neighbouring samples, and collation."""
+    """Return the demands of a task: neighbouring samples in at most ``most`` parts, and collation."""
     size = max(1, -(-len(samples) // most))
     groups = [samples[place : place + size] for place in range(0, len(samples), size)]
     parts = [Part(*map(sum, zip(*group, strict=True))) for group in groups]
@@ -457,6 +456,3 @@ def _chunk_size(num_samples: int, workers: int, sample_ns: float) -> int:
     sample_ns = max(sample_ns, 1.0)
     small = max(1, min(num_samples, int(_SMALL_CHUNK_NS / sample_ns)))
     return max(small, min(int(_ROOMY_CHUNK_NS / sample_ns), num_samples // (_CHUNKS_PER_WORKER * workers)))
-
-
-__all__ = ["BLOCKED", "CPU", "PARKED", "Cores", "Doing", "Machinery", "Order", "Played", "Thread", "Wish", "play"]

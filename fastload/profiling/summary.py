@@ -16,23 +16,23 @@ from .text import (
     Group,
     by_size,
     cause_name,
-    chief,
+    main_rank,
     ms,
     ms_interval,
-    nothing_in_words,
+    no_fix_text,
     observed_ms,
     percent,
     plural,
+    printable,
     rank_name,
     share_interval,
     shortened,
-    simulation_in_words,
+    simulation_text,
     state_group,
     state_name,
     times,
-    visible,
     width,
-    workers_in_words,
+    workers_text,
 )
 
 Piece = tuple[str, str]
@@ -58,23 +58,18 @@ _EIGHTHS = " ▏▎▍▌▋▊▉"
 _ASCII = str.maketrans({"█": "#", "░": ".", "·": ",", "…": "~", "→": ">"} | dict.fromkeys(_EIGHTHS[1:], "#"))
 
 
-def print_card(analysis: Analysis, file: TextIO | None = None) -> None:
-    """Print the card.
-
-    Args:
-        analysis: what to tell.
-        file: where to; standard error if None. Colours and the terminal's width are used if it is one.
-    """
+def print_summary(analysis: Analysis, file: TextIO | None = None) -> None:
+    """Print the summary to ``file`` (None: standard error); with colours if that is a terminal."""
     file = sys.stderr if file is None else file
-    write_lines(file, lambda columns: card(analysis, columns))
+    write_lines(file, lambda columns: summary(analysis, columns))
 
 
 def write_lines(file: TextIO, lines: Callable[[int], Iterable[Sequence[Piece]]]) -> None:
-    """Write lines: with rich on a terminal, else plain, and in letters that the file can take.
+    """Write lines, with rich on a terminal, else as plain text in characters that the file supports.
 
     Args:
         file: where to.
-        lines: (columns) -> pieces of each line.
+        lines: number of columns -> the pieces of each line.
     """
     if not file.isatty():
         for line in lines(_WIDEST):
@@ -85,7 +80,7 @@ def write_lines(file: TextIO, lines: Callable[[int], Iterable[Sequence[Piece]]])
 
     try:
         columns = os.get_terminal_size(file.fileno()).columns
-    except (OSError, ValueError):  # no file of the system's behind it
+    except (OSError, ValueError):  # not a file of the system
         columns = 80
     console = Console(file=file, width=max(columns, _NARROWEST), highlight=False, soft_wrap=True)
     for line in lines(min(max(columns, _NARROWEST), _WIDEST)):
@@ -101,18 +96,18 @@ def _encodable(text: str, file: TextIO) -> str:
     return text
 
 
-def card(analysis: Analysis, columns: int) -> Iterator[list[Piece]]:
-    """Yield the card's lines.
+def summary(analysis: Analysis, columns: int) -> Iterator[list[Piece]]:
+    """Yield the lines of the summary.
 
     Args:
-        analysis: what to tell.
-        columns: that a line may take; commands and changes of code are never wrapped, so that they can be copied.
+        analysis: what to show.
+        columns: maximum width of a line; commands and changes of code are not wrapped, so that they can be copied.
     """
     columns = max(columns, _NARROWEST)
-    rank = chief(analysis)
+    rank = main_rank(analysis)
     if rank is None:
         yield [("fastload profile", "bold")]
-        yield from _row("VERDICT", "no verdict: no process was recorded that waited for a batch", columns, "bold")
+        yield from _row("VERDICT", "no verdict: no recorded process waited for a batch", columns, "bold")
         return
     yield from _head(analysis, rank, columns)
     yield []
@@ -131,14 +126,14 @@ def card(analysis: Analysis, columns: int) -> Iterator[list[Piece]]:
     yield []
     yield from _fixes(analysis, rank, columns)
     for signal, why in analysis.missing.items():
-        yield from _row("missing", f"{visible(signal)}: {visible(why)}", columns, "dim")
+        yield from _row("missing", f"{printable(signal)}: {printable(why)}", columns, "dim")
     if analysis.exit_status:
-        yield from _row("script", f"it ended with status {analysis.exit_status}", columns)
+        yield from _row("script", f"exit status {analysis.exit_status}", columns)
 
 
 def _head(analysis: Analysis, rank: RankAnalysis, columns: int) -> Iterator[list[Piece]]:
     name = "fastload profile"
-    facts = [plural(rank.num_steps, "step"), plural(analysis.cores, "core"), workers_in_words(rank)]
+    facts = [plural(rank.num_steps, "step"), plural(analysis.cores, "core"), workers_text(rank)]
     if len(analysis.ranks) > 1:
         facts.insert(1, plural(len(analysis.ranks), "rank"))
     overhead = "" if analysis.overhead is None else f"overhead at least {percent(analysis.overhead)}"
@@ -156,16 +151,16 @@ def _verdict(analysis: Analysis, rank: RankAnalysis, columns: int) -> Iterator[l
     style = "bold" if verdict.cause is None else _SEVERITY[verdict.severity]
     where = ""
     if len(analysis.ranks) > 1:
-        where = f"  {rank_name(rank)}" + (" holds the others up" if analysis.culprit is not None else "")
+        where = f"  {rank_name(rank)}" + (" delays the others" if analysis.culprit is not None else "")
     title = cause_name(verdict.cause) + ("" if verdict.severity == "none" else f" ({verdict.severity})")
     beside = _LABEL + len(title) + len(where) <= columns
     yield [(f"{'VERDICT':<{_LABEL}}", "bold"), (title, style), (where if beside else "", "bold")]
     if not beside:
         yield [(" " * _LABEL + where.strip(), "bold")]
-    for line in textwrap.wrap(visible(verdict.sentence), columns - _LABEL):
+    for line in textwrap.wrap(printable(verdict.sentence), columns - _LABEL):
         yield [(" " * _LABEL + line, "")]
     for evidence in verdict.evidence:
-        first, *rest = textwrap.wrap(visible(evidence), columns - _LABEL - 2) or [""]
+        first, *rest = textwrap.wrap(printable(evidence), columns - _LABEL - 2) or [""]
         yield [(" " * _LABEL + "· " + first, "dim")]
         yield from ([(" " * (_LABEL + 2) + line, "dim")] for line in rest)
 
@@ -207,7 +202,7 @@ def _why(rank: RankAnalysis, columns: int) -> Iterator[list[Piece]]:
             (_bar(value / total, room), style),
         ]
     if rank.head_of_line >= 0.005:
-        words = f"in {percent(rank.head_of_line)} of the stall a later batch was complete already"
+        words = f"in {percent(rank.head_of_line)} of the stall a later batch was already complete"
         yield from _row("", words, columns, "dim")
 
 
@@ -225,7 +220,7 @@ def _ranks(analysis: Analysis, columns: int) -> Iterator[list[Piece]]:
             (f"{name:<8} {f'{ms(rank.step_ms.value):>6} ms, stall ' if columns >= 60 else ''}", ""),
             (f"{percent(rank.stall.value):>5}  ", ""),
             (cause_name(rank.verdict.cause), _SEVERITY[rank.verdict.severity] if rank.verdict.cause else ""),
-            (" <- holds the others up" if late and columns >= 90 else " <-" if late else "", "bold"),
+            (" <- delays the others" if late and columns >= 90 else " <-" if late else "", "bold"),
         ]
     if len(analysis.ranks) > _RANKS_SHOWN:
         yield from _row("", f"{len(analysis.ranks) - _RANKS_SHOWN} more", columns, "dim")
@@ -263,7 +258,7 @@ def _slow(rank: RankAnalysis, columns: int) -> Iterator[list[Piece]]:
         where = f"sample {sample.index}" if sample.index is not None else "a sample"
         stage = "" if sample.stage is None else f", mostly {state_name('stage:' + sample.stage)}"
         words = f"{ms(sample.ms):>5} ms  {where}{shortened(stage, 30)}"
-        file = "" if sample.file is None else visible(sample.file)
+        file = "" if sample.file is None else printable(sample.file)
         beside = columns - _LABEL - width(words) - 2
         if file and beside >= min(width(file), 24):
             words += f"  {shortened(file, beside)}"
@@ -278,25 +273,25 @@ def _fixes(analysis: Analysis, rank: RankAnalysis, columns: int) -> Iterator[lis
     trusted = simulation is not None and simulation.trusted
     if not analysis.fixes:
         if simulation is None or not simulation.trusted:
-            reason = simulation_in_words(analysis)
+            reason = simulation_text(analysis)
         else:
-            reason = "nothing to change" if rank.verdict.cause == "compute" else nothing_in_words(simulation)
+            reason = "nothing to change" if rank.verdict.cause == "compute" else no_fix_text(simulation)
         yield from _row("FIX", reason, columns)
     for number, fix in enumerate(analysis.fixes[:_FIXES_SHOWN]):
         yield from _fix(number, fix, observed_ms(analysis, rank), columns)
     if len(analysis.fixes) > _FIXES_SHOWN:
-        yield from _row("", f"{len(analysis.fixes) - _FIXES_SHOWN} more in the page", columns, "dim")
+        yield from _row("", f"{len(analysis.fixes) - _FIXES_SHOWN} more in profile.html", columns, "dim")
     if analysis.ceiling_ms is not None:
-        words = f"{ms(analysis.ceiling_ms)} ms a step with batches from a cache (measured)"
+        words = f"{ms(analysis.ceiling_ms)} ms a step with cached batches (measured)"
         yield from _row("ceiling", words, columns)
     if trusted:
-        yield from _row("", simulation_in_words(analysis), columns, "dim")
+        yield from _row("", simulation_text(analysis), columns, "dim")
 
 
 def _fix(number: int, fix: Fix, observed: float, columns: int) -> Iterator[list[Piece]]:
     gain = f"{ms(observed)} → {ms(fix.step_ms.value)} ms [{ms_interval(fix.step_ms)}], {times(fix.speedup)}"
     label = f"{'FIX' if number == 0 else '':<{_LABEL - 3}}"
-    title = visible(fix.title)
+    title = printable(fix.title)
     room = columns - _LABEL
     if width(title) + 2 + width(gain) <= room:
         gap = " " * (room - width(title) - width(gain))
@@ -305,10 +300,10 @@ def _fix(number: int, fix: Fix, observed: float, columns: int) -> Iterator[list[
         for place, line in enumerate(textwrap.wrap(title, room)):
             yield [(" " * _LABEL if place else f"{label}{number + 1}  ", "bold"), (line, "bold")]
         yield [(" " * _LABEL, ""), (gain, "bold green")]
-    yield from _row("", f"then bound by {visible(fix.then)}", columns, "dim")
+    yield from _row("", f"then limited by {printable(fix.then)}", columns, "dim")
     for line in fix.change.split("\n"):
         style = {"-": "red", "+": "green"}.get(line[:1], "dim")
-        yield [(" " * _LABEL, ""), (visible(line), style)]
+        yield [(" " * _LABEL, ""), (printable(line), style)]
     yield []
 
 
@@ -318,7 +313,7 @@ def _facts(label: str, facts: Sequence[str], columns: int) -> Iterator[list[Piec
 
 
 def _wrapped(facts: Sequence[str], room: int) -> Iterator[str]:
-    """Yield facts put together on lines, none of them broken that fits on one."""
+    """Yield lines of facts; a fact that fits on one line is not broken."""
     line = ""
     for fact in facts:
         if line and width(line) + 3 + width(fact) > room:
@@ -332,6 +327,3 @@ def _wrapped(facts: Sequence[str], room: int) -> Iterator[str]:
 def _row(label: str, words: str, columns: int, style: str = "") -> Iterator[list[Piece]]:
     for number, line in enumerate(textwrap.wrap(words, columns - _LABEL)):
         yield [(f"{'' if number else label:<{_LABEL}}", "bold"), (line, style)]
-
-
-__all__ = ["Piece", "card", "print_card", "write_lines"]

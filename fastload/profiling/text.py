@@ -9,80 +9,73 @@ from typing import Literal
 from .analysis import Analysis, Cause, Interval, RankAnalysis, Simulation
 
 Group = Literal["storage", "cpu", "cores", "order", "moving", "main"]
-"""What a state is about; a colour each."""
+"""Groups of states; each has a colour."""
 
 GROUPS: dict[Group, str] = {
     "storage": "waiting for storage",
     "cpu": "computing in workers",
     "cores": "waiting for a core",
-    "order": "held up by order",
+    "order": "waiting for an earlier batch",
     "moving": "moving the batch",
     "main": "main thread",
 }
 
 _STATES: dict[str, tuple[str, Group, str]] = {
-    "startup": ("startup", "main", "making iterators, starting workers, the first batch"),
-    "sampler": ("sampler", "main", "drawing the batch's indices"),
-    "queued": ("queued", "main", "no worker was at it yet"),
-    "read": ("read", "storage", "blocked in the dataset, as in waiting for a disk"),
+    "startup": ("startup", "main", "making iterators, starting workers, waiting for the first batch"),
+    "sampler": ("sampler", "main", "drawing the indices of the batch"),
+    "queued": ("queued", "main", "no worker had started it"),
+    "read": ("read", "storage", "blocked in the dataset, for example on a disk"),
     "sample": ("sample", "cpu", "on the CPU in the dataset, outside of any known stage"),
-    "collate": ("collate", "cpu", "making one batch of samples"),
+    "collate": ("collate", "cpu", "collating samples into a batch"),
     "run-queue": ("run queue", "cores", "ready to run, but no core was free"),
-    "gil": ("GIL", "cores", "in a worker thread that waited for its turn in the interpreter"),
-    "transport": ("transport", "moving", "from the worker to the main process"),
+    "gil": ("GIL", "cores", "in a worker thread that waited for the interpreter lock"),
+    "transport": ("transport", "moving", "on the way from the worker to the main process"),
     "reorder": ("reorder", "order", "complete, but an earlier batch was not"),
-    "pin": ("pin", "moving", "into page-locked memory"),
-    "copy": ("copy", "moving", "to the device"),
-    "main-thread": ("main thread", "main", "complete, but the main thread had not got to it"),
-    "other": ("other", "main", "not known"),
+    "pin": ("pin", "moving", "copying to page-locked memory"),
+    "copy": ("copy", "moving", "copying to the device"),
+    "main-thread": ("main thread", "main", "complete, but the main thread had not taken it yet"),
+    "other": ("other", "main", "unknown"),
 }
 
 _CAUSES: dict[Cause, str] = {
-    "compute": "compute-bound",
-    "read": "read-bound",
+    **{cause: f"{cause}-bound" for cause in Cause.__args__},  # type: ignore[attr-defined]
     "cpu": "CPU-bound",
-    "head-of-line": "head-of-line-bound",
-    "transport": "transport-bound",
-    "pin": "pin-bound",
-    "copy": "copy-bound",
-    "sampler": "sampler-bound",
-    "startup": "startup-bound",
+    "gil": "GIL-bound",
     "oversubscribed": "oversubscribed",
     "launch-starved": "launch-starved",
-    "gil": "GIL-bound",
 }
 
 
 def state_name(state: str) -> str:
-    """Return what a state is called: a stage by its own name."""
+    """Return the name of a state; a stage has its own."""
     if state.startswith("stage:"):
-        return visible(state.removeprefix("stage:")) or "stage"
-    return _STATES[state][0] if state in _STATES else visible(state)
+        return printable(state.removeprefix("stage:")) or "stage"
+    return _STATES[state][0] if state in _STATES else printable(state)
 
 
 def state_group(state: str) -> Group:
-    """Return what a state is about."""
+    """Return the group of a state."""
     if state.partition(":")[0] == "stage":
         return "cpu"
     return _STATES[state][1] if state in _STATES else "main"
 
 
 def state_meaning(state: str) -> str:
-    """Return what a batch in this state is at."""
+    """Return what happens to a batch in this state."""
     if state.partition(":")[0] == "stage":
         return "on the CPU in this stage of the dataset"
-    return _STATES[state][2] if state in _STATES else "not known"
+    return _STATES[state][2] if state in _STATES else "unknown"
 
 
 def cause_name(cause: Cause | None) -> str:
-    """Return the verdict in a word."""
+    """Return a verdict in one word."""
     return "no verdict" if cause is None else _CAUSES[cause]
 
 
-def visible(text: str) -> str:
-    """Return text that others wrote so that it only shows: controls, marks of direction and lone surrogates escaped.
+def printable(text: str) -> str:
+    """Return text from outside with control characters, direction marks and lone surrogates escaped.
 
-    A file's name may hold what moves a terminal's cursor, or turns the words behind it around.
+    The name of a file may contain characters that move the terminal's cursor or reverse the text after it.
     """
     return "".join(
         character
@@ -93,14 +86,13 @@ def visible(text: str) -> str:
 
 
 def shortened(text: str, columns: int) -> str:
-    """Return text in at most so many columns (at least 1), the middle left out: a file's name ends in what tells it."""
+    """Return text in at most ``columns`` columns (at least 1); its middle is left out."""
     if width(text) <= columns:
         return text
     kept = columns - 1
-    tail = kept - kept // 3
     front, back = "", ""
     for character in text:
-        if width(front + character) > kept - tail:
+        if width(front + character) > kept // 3:
             break
         front += character
     for character in reversed(text):
@@ -118,7 +110,7 @@ def width(text: str) -> int:
 
 
 def ms(value: float | None) -> str:
-    """Return a time in milliseconds, without its unit; ``-`` if it is not known."""
+    """Return a time in milliseconds, without its unit; ``-`` if it is None."""
     if value is None:
         return "-"
     size = abs(value)
@@ -128,24 +120,23 @@ def ms(value: float | None) -> str:
 
 
 def percent(share: float | None) -> str:
-    """Return a share in percent; ``-`` if it is not known."""
-    if share is None:
-        return "-"
+    """Return a share in percent; ``-`` if it is None."""
+    return "-" if share is None else f"{percent_number(share)} %"
+
+
+def percent_number(share: float) -> str:
+    """Return a share in percent, without the sign."""
     value = share * 100
-    return f"{value:.0f} %" if abs(value) >= 9.95 or value == 0 else f"{value:.1f} %"
+    return f"{value:.0f}" if abs(value) >= 9.95 or value == 0 else f"{value:.1f}"
 
 
 def share_interval(share: Interval) -> str:
-    """Return the interval of a share."""
-    return f"{_bare(share.low)}-{_bare(share.high)} %"
-
-
-def _bare(share: float) -> str:
-    return percent(share).removesuffix(" %")
+    """Return the limits of a share."""
+    return f"{percent_number(share.low)}-{percent_number(share.high)} %"
 
 
 def ms_interval(time: Interval) -> str:
-    """Return the interval of a time, in ms, without its unit."""
+    """Return the limits of a time in ms, without the unit."""
     return f"{ms(time.low)}-{ms(time.high)}"
 
 
@@ -160,12 +151,12 @@ def plural(number: int, noun: str) -> str:
 
 
 def rank_name(rank: RankAnalysis) -> str:
-    """Return what a rank is called."""
+    """Return the name of a rank."""
     return f"process {rank.process}" if rank.rank is None else f"rank {rank.rank}"
 
 
-def chief(analysis: Analysis) -> RankAnalysis | None:
-    """Return the rank that the report is about: the culprit, else the one that lost most time; None without any."""
+def main_rank(analysis: Analysis) -> RankAnalysis | None:
+    """Return the rank that the report is about: the one that delays the others, else the one that lost most time."""
     for rank in analysis.ranks:
         if analysis.culprit is not None and rank.rank == analysis.culprit:
             return rank
@@ -174,90 +165,54 @@ def chief(analysis: Analysis) -> RankAnalysis | None:
 
 
 def observed_ms(analysis: Analysis, rank: RankAnalysis) -> float:
-    """Return the time of a step that predictions are to be held against.
-
-    With several loaders in turns it is that of the steps with the loader that they are about.
-    """
+    """Return the time of a step that predictions are compared with: of the steps with the loader they are about."""
     return rank.step_ms.value if analysis.simulation is None else analysis.simulation.observed_ms
 
 
 def by_size(blame: Mapping[str, float]) -> list[tuple[str, float]]:
-    """Return states and their times, the largest first, without those that are nothing."""
+    """Return states with their times, the largest first, without those that are zero."""
     return sorted(((state, value) for state, value in blame.items() if value > 0), key=lambda one: (-one[1], one[0]))
 
 
-def workers_in_words(rank: RankAnalysis) -> str:
-    """Return how many workers of which kind."""
+def workers_text(rank: RankAnalysis) -> str:
+    """Return the number and the kind of workers."""
     if rank.workers.method == "inline" or rank.workers.number == 0:
         return "no workers"
-    return f"{plural(rank.workers.number, 'worker')} ({visible(rank.workers.method)})"
+    return f"{plural(rank.workers.number, 'worker')} ({printable(rank.workers.method)})"
 
 
-def command_in_words(command: list[str]) -> str:
-    """Return a command on one line."""
-    return " ".join(visible(word) if word and not word.isspace() else "''" for word in command)
-
-
-def simulation_in_words(analysis: Analysis) -> str:
-    """Return whether the predictions can be believed, in a sentence."""
+def simulation_text(analysis: Analysis) -> str:
+    """Return whether the predictions can be trusted, in a sentence."""
     simulation = analysis.simulation
     if simulation is None:
-        return "no simulation was made, so nothing is predicted"
+        return "no predictions: nothing was simulated"
     if not simulation.trusted:
-        return f"nothing is predicted: {visible(simulation.reason)}"
+        return f"no predictions: {printable(simulation.reason)}"
     error = simulation.reproduced_ms / simulation.observed_ms - 1.0 if simulation.observed_ms else 0.0
     found = (
-        f"the simulation gives {ms(simulation.reproduced_ms)} ms for the {ms(simulation.observed_ms)} ms that were "
-        f"observed ({error:+.1%})"
+        f"the simulation of the recorded run gives {ms(simulation.reproduced_ms)} ms a step, observed were "
+        f"{ms(simulation.observed_ms)} ms ({error:+.1%})"
     )
-    return found if simulation.shared is None else f"{found}; {shared_in_words(simulation.shared)}"
+    return found if simulation.shared is None else f"{found}; {shared_text(simulation.shared)}"
 
 
-def shared_in_words(shared: float) -> str:
+def shared_text(shared: float) -> str:
     """Return what predictions mean on a machine that other programs use too.
 
     Args:
-        shared: share of the time that a worker waited for cores that these had.
+        shared: share of the time that a worker waited for cores that other programs used.
     """
     return (
-        f"workers waited {percent(shared)} of the time for cores that other programs had: predicted from processor "
-        "time, for as long as these take as much; intervals reach over what is not known of how the cores are shared"
+        f"workers waited {percent(shared)} of the time for cores that other programs used; predictions assume that "
+        "these programs keep using as much, and the intervals cover both ways in which a system may share its cores"
     )
 
 
-def nothing_in_words(simulation: Simulation) -> str:
+def no_fix_text(simulation: Simulation) -> str:
     """Return that no change helps."""
     if simulation.shared is None:
-        return "no change that was simulated brings 3 % or more"
+        return "no simulated change makes a step 3 % faster or more"
     return (
-        "no change is sure to bring 3 % or more while other programs have the cores; fastload whatif DIR "
-        "--num-workers N gives the range for other workers"
+        "no change is certain to make a step 3 % faster while other programs use the cores; fastload whatif DIR "
+        "--num-workers N gives the interval for other numbers of workers"
     )
-
-
-__all__ = [
-    "GROUPS",
-    "Group",
-    "by_size",
-    "cause_name",
-    "chief",
-    "command_in_words",
-    "ms",
-    "ms_interval",
-    "nothing_in_words",
-    "observed_ms",
-    "percent",
-    "plural",
-    "rank_name",
-    "share_interval",
-    "shared_in_words",
-    "shortened",
-    "simulation_in_words",
-    "state_group",
-    "state_meaning",
-    "state_name",
-    "times",
-    "visible",
-    "width",
-    "workers_in_words",
-]

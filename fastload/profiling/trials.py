@@ -1,21 +1,18 @@
-"""What samples took with other settings, as it was tried while the script ended -> how many times as much. Pure."""
+"""What samples cost with other settings, from the trials at the end of the script (hooks/trials.py). Pure."""
 
 from __future__ import annotations
 
-import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from ..errors import ConfigError, TraceError
+from .stats import middle_90, resamples
 
-_T = TypeVar("_T")
-
-_RESAMPLINGS = 200
-_UNTRIED = (
-    "what samples cost with other settings was not tried: fastload profile does so as it ends a script, if the loader "
-    "is still there then; keep it in a variable, and record again"
+_NOT_TRIED = (
+    "what samples cost with other settings was not measured: fastload profile does so when the script ends, if the "
+    "loader still exists; keep it in a variable, and record again"
 )
 
 
@@ -29,8 +26,7 @@ class Choice(NamedTuple):
     threads: int = 0
     """Worker threads that make samples at the same time; 0: worker processes, or no workers."""
 
-    def in_words(self) -> str:
-        """Return it as a user would write it."""
+    def __str__(self) -> str:
         threads = f", worker_method=thread, num_workers={self.threads}" if self.threads else ""
         return f"engine={self.engine}, fuse={self.fuse}, seeding={self.seeding}{threads}"
 
@@ -42,21 +38,21 @@ TRIED = (
     Choice("fastload", "auto", "torch"),
     Choice("fastload", False, "sample"),
 )
-"""What is tried beside torch's loader, and what a loader was set to."""
+"""What is tried besides torch's loader and the recorded loader's settings."""
 
 
 class Cost(NamedTuple):
-    """What samples take, in multiples of the processor time that they took before."""
+    """What samples cost, in multiples of the processor time that they took before."""
 
     cpu: float = 1.0
     waiting: float = 0.0
-    """Blocked beside what they were blocked before: threads wait for the interpreter. Below 0 where they did before."""
+    """Additional blocked time: threads wait for the interpreter. Negative if they did so before."""
     loop: float = 0.0
-    """The same of the loop, in multiples of the loop's processor time: it waits for worker threads."""
+    """The loop waits for worker threads: in multiples of the loop's processor time."""
 
 
-class Ratio(NamedTuple):
-    """A cost, and the ends of its 90 % interval."""
+class CostRatio(NamedTuple):
+    """A cost with the limits of its 90 % interval."""
 
     value: Cost
     low: Cost
@@ -67,7 +63,7 @@ class Round(NamedTuple):
     """What a sample took in threads, in ns, and in as many processes just before or after."""
 
     inline_blocked: int
-    """Without workers: what it waits for is no interpreter."""
+    """Blocked without workers: not by the interpreter."""
     process_cpu: int
     cpu: int
     blocked: int
@@ -75,79 +71,78 @@ class Round(NamedTuple):
     """Ready to run while others had the cores."""
 
 
-AS_BEFORE = Ratio(Cost(), Cost(), Cost())
-"""Nothing changes."""
+AS_BEFORE = CostRatio(Cost(), Cost(), Cost())
 
 
 @dataclass(frozen=True, slots=True)
 class Trials:
-    """What was found with one loader."""
+    """The results for one loader."""
 
     cpu_ns: Mapping[Choice, tuple[int, ...]] = field(default_factory=dict)
-    """Processor time of some batches, made without workers; at the same place the same samples."""
+    """Processor time of some batches, made without workers; the same samples at the same position."""
     rounds: Mapping[Choice, tuple[Round, ...]] = field(default_factory=dict)
     """With worker threads."""
     reasons: Mapping[Choice, str] = field(default_factory=dict)
-    """Why there is nothing."""
-    reason: str = _UNTRIED
-    """Why there is nothing for any other choice."""
+    """Why there is no result."""
+    reason: str = _NOT_TRIED
+    """Why there is no result for any other choice."""
 
-    def ratio(self, before: Choice, after: Choice) -> Ratio:
+    def ratio(self, before: Choice, after: Choice) -> CostRatio:
         """Return what samples cost after a change.
 
         Raises:
-            ConfigError: that is not known; the message says why.
+            ConfigError: it is not known; the message says why.
         """
-        made = self._without_workers(before._replace(threads=0), after._replace(threads=0))
+        alone = self._without_workers(before._replace(threads=0), after._replace(threads=0))
         seen, wanted = AS_BEFORE, AS_BEFORE
         if bool(before.threads) != bool(after.threads):
             seen, wanted = self._in_threads(before), self._in_threads(after)
 
-        def end(times: float, cost: Cost) -> Cost:
+        def combined(times: float, cost: Cost) -> Cost:
             was = seen.value
             waiting = (times * cost.waiting - was.waiting) / was.cpu
             return Cost(times * cost.cpu / was.cpu, waiting, max(0.0, cost.loop - was.loop))
 
-        return Ratio(*(end(*both) for both in zip(made, wanted, strict=True)))
+        return CostRatio(*(combined(*both) for both in zip(alone, wanted, strict=True)))
 
-    def numbers(self, choice: Choice) -> list[int]:
+    def threads_tried(self, choice: Choice) -> list[int]:
         """Return the numbers of threads that were tried with a choice."""
         return sorted(one.threads for one in self.rounds if one._replace(threads=0) == choice)
 
     def _without_workers(self, before: Choice, after: Choice) -> tuple[float, float, float]:
-        """Return how many times the processor time a batch takes, and the interval of that."""
+        """Return the ratio of the processor times of a batch, and its interval."""
         for choice in (before, after):
             if choice not in self.cpu_ns:
-                raise ConfigError(f"{choice.in_words()}: {self.reasons.get(choice, self.reason)}")
+                raise ConfigError(f"{choice}: {self.reasons.get(choice, self.reason)}")
         pairs = list(zip(self.cpu_ns[after], self.cpu_ns[before], strict=True))
-        low, high = _interval([_quotient(found) for found in _resampled(pairs)])
+        low, high = middle_90([_quotient(found) for found in resamples(pairs)])
         value = _quotient(pairs)
         return value, min(low, value), max(high, value)
 
-    def _in_threads(self, choice: Choice) -> Ratio:
-        """Return what samples cost in threads, against the same in processes."""
+    def _in_threads(self, choice: Choice) -> CostRatio:
+        """Return what samples cost in threads, compared with processes."""
         if not choice.threads:
             return AS_BEFORE
         rounds = self.rounds.get(choice)
         if rounds is None:
-            tried = " and ".join(map(str, self.numbers(choice._replace(threads=0))))
-            reason = f"{tried} threads were tried, and not {choice.threads}" if tried else self.reason
-            raise ConfigError(f"{choice.in_words()}: {self.reasons.get(choice, reason)}")
+            tried = ", ".join(map(str, self.threads_tried(choice._replace(threads=0))))
+            reason = f"{tried} threads were tried, not {choice.threads}" if tried else self.reason
+            raise ConfigError(f"{choice}: {self.reasons.get(choice, reason)}")
         low, value, high = (
-            [_threads_cost(some, choice.threads, unknown) for some in [rounds, *_resampled(rounds)]]
+            [_threads_cost(some, choice.threads, unknown) for some in [rounds, *resamples(rounds)]]
             for unknown in (0.0, 0.5, 1.0)
         )
-        ends = [_interval(list(each)) for each in (*zip(*low, strict=True), *zip(*high, strict=True))]
-        return Ratio(value[0], Cost(*(end[0] for end in ends[:3])), Cost(*(end[1] for end in ends[3:])))
+        ends = [middle_90(list(each)) for each in (*zip(*low, strict=True), *zip(*high, strict=True))]
+        return CostRatio(value[0], Cost(*(end[0] for end in ends[:3])), Cost(*(end[1] for end in ends[3:])))
 
 
 def _threads_cost(rounds: Sequence[Round], threads: int, unknown: float) -> Cost:
     """Return the cost of samples in threads: medians of rounds.
 
-    Two things are not known, and ``unknown`` is the share of them that is taken to be so. A thread that waits for the
-    interpreter wakes up now and then, and while other programs have the cores it looks most of the time as if it waited
-    for one of these; but it never waits for the interpreter for longer than all other threads compute. And of the
-    loop's computing nobody has seen how much needs the interpreter; what does waits as samples do.
+    ``unknown`` is the assumed share of two unknown quantities. A thread that waits for the interpreter wakes up now and
+    then, and while other programs have the cores it mostly looks as if it waited for a core; but it never waits for
+    the interpreter longer than all other threads compute. And it is unknown how much of the loop's computing needs the
+    interpreter, for which it waits as samples do.
     """
     cpu, waiting = [], []
     for one in rounds:
@@ -155,18 +150,8 @@ def _threads_cost(rounds: Sequence[Round], threads: int, unknown: float) -> Cost
         seen += unknown * min(one.queued, max(0, (threads - 1) * one.cpu - seen))
         cpu.append(one.cpu / one.process_cpu)
         waiting.append(seen / one.process_cpu)
-    # one thread waits for no other, but the loop for it
+    # a single thread waits for no other, but the loop waits for it
     return Cost(median(cpu), median(waiting), unknown * (median(waiting) if threads > 1 else 1.0))
-
-
-def _resampled(values: Sequence[_T]) -> list[list[_T]]:
-    draw = random.Random(0)
-    return [draw.choices(values, k=len(values)) for _ in range(_RESAMPLINGS)]
-
-
-def _interval(values: list[float]) -> tuple[float, float]:
-    values.sort()
-    return values[_RESAMPLINGS // 20], values[-1 - _RESAMPLINGS // 20]
 
 
 def _quotient(pairs: Sequence[tuple[int, int]]) -> float:
@@ -174,10 +159,10 @@ def _quotient(pairs: Sequence[tuple[int, int]]) -> float:
 
 
 def trials_of(note: Mapping[str, Any]) -> Trials:
-    """Return what a process has noted.
+    """Return the results that a process has noted.
 
     Raises:
-        TraceError: it is damaged.
+        TraceError: the note is damaged.
     """
     try:
         cpu_ns = {_choice(one): tuple(map(int, one["cpu_ns"])) for one in note.get("found", [])}
@@ -190,11 +175,11 @@ def trials_of(note: Mapping[str, Any]) -> Trials:
             "the recording is damaged: its trials are not what fastload profile writes; record again"
         ) from None
     if len({len(times) for times in cpu_ns.values()}) > 1 or not all(cpu_ns.values()):
-        raise TraceError("the recording is damaged: its trials are of different lengths; record again")
+        raise TraceError("the recording is damaged: its trials have different lengths; record again")
     if not all(
         found and all(min(one.process_cpu, one.cpu) > 0 and min(one) >= 0 for one in found) for found in rounds.values()
     ):
-        raise TraceError("the recording is damaged: its trials of threads took no time; record again")
+        raise TraceError("the recording is damaged: its trials with threads took no time; record again")
     return Trials(cpu_ns, rounds, reasons, str(note.get("reason", "it was not tried")))
 
 
@@ -203,21 +188,21 @@ def _choice(one: Mapping[str, Any]) -> Choice:
 
 
 def chosen(loader: Mapping[str, Any], settings: Mapping[str, Any]) -> tuple[Choice, Choice]:
-    """Return what a loader was set to, and what it is with changed settings.
+    """Return a loader's choice as it was, and with changed settings.
 
     Raises:
-        ConfigError: they cannot be set so.
+        ConfigError: the settings contradict each other, or have values that are not supported.
     """
-    ours = loader.get("engine") == "fastload"
+    is_fastload = loader.get("engine") == "fastload"
     workers, method = int(loader.get("num_workers") or 0), loader.get("worker_method") or "multiprocessing"
     seen = workers if method == "thread" else 0
-    before = Choice("fastload", loader.get("fuse"), loader.get("seeding"), seen) if ours else TORCH
-    named = [knob for knob in ("fuse", "seeding", "worker_method") if knob in settings]
+    before = Choice("fastload", loader.get("fuse"), loader.get("seeding"), seen) if is_fastload else TORCH
+    named = [name for name in ("fuse", "seeding", "worker_method") if name in settings]
     if settings.get("engine", before.engine) != "fastload":
         if named:
-            raise ConfigError(f"{named[0]} is an argument of fastload's loader; set the engine to fastload too")
+            raise ConfigError(f"{named[0]} is an argument of fastload's loader; set engine=fastload too")
         return before, TORCH
-    defaults = before if ours else Choice("fastload", "auto", "sample")
+    defaults = before if is_fastload else Choice("fastload", "auto", "sample")
     workers, method = settings.get("num_workers", workers), settings.get("worker_method", method)
     if method not in ("multiprocessing", "thread"):
         raise ConfigError(f"worker_method must be multiprocessing or thread, got {method!r}")
@@ -232,10 +217,5 @@ def chosen(loader: Mapping[str, Any], settings: Mapping[str, Any]) -> tuple[Choi
     if after.seeding not in ("sample", "torch"):
         raise ConfigError(f"seeding must be sample or torch, got {after.seeding!r}")
     if after.fuse is True and after.seeding == "torch":
-        raise ConfigError(
-            "fuse=True draws parameters from each sample's key, and seeding='torch' has none; set fuse too"
-        )
+        raise ConfigError("fuse=True needs seeding='sample', got seeding='torch'; set fuse to 'auto' or False")
     return before, after
-
-
-__all__ = ["AS_BEFORE", "TORCH", "TRIED", "Choice", "Cost", "Ratio", "Round", "Trials", "chosen", "trials_of"]

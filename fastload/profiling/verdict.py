@@ -5,36 +5,32 @@ The rules are ordered, and each verdict carries its evidence in numbers. With to
 
 from __future__ import annotations
 
-import random
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
-from typing import Literal
 
 from .analysis import Cause, Interval, Verdict
 from .blame import BlamedStep, Clock
-from .text import state_name
+from .stats import ratio_interval
+from .text import percent, plural, state_name
 from .workers import CROWDED, LATE_NS
 
 MODERATE, SEVERE = 0.05, 0.20
-"""Stalls, as shares of the time, from which on a run is bound by its input, and severely."""
+"""Stalls, as shares of the time, from which a run is limited by its input, moderately and severely."""
 FEWEST_STEPS = 30
-MOST_OVERHEAD = 0.02
-MOST_UNKNOWN = 0.50
-"""Share of a stall of which nothing is known, above which there is no verdict."""
-HEAD_OF_LINE = 0.30
-RUN_QUEUE_OF_CPU = 0.40
-"""Share of the time in which workers wanted a core that they did not get it: two of three threads per core."""
-LAUNCH_RUN_QUEUE = 0.03
-EXPOSED_COPY = 0.05
-OTHERS = 0.50
-"""A main thread that waits for a core for such a share of the time in which it wants one shares it with others."""
-LONE_START = 0.30
-"""Share of a pass that its start takes, from which on it is to blame if only one pass was seen. Of more passes the
-starts are among the stalls."""
-_RESAMPLES = 400
-_BLOCKS = 40
+_MOST_OVERHEAD = 0.02
+_MOST_UNKNOWN = 0.50
+"""Share of a stall with unknown cause, above which there is no verdict."""
+_HEAD_OF_LINE = 0.30
+_RUN_QUEUE_OF_CPU = 0.40
+"""Share of the time for which workers wanted a core and waited for it: two of three threads per core."""
+_LAUNCH_RUN_QUEUE = 0.03
+_EXPOSED_COPY = 0.05
+_SHARED_CORES = 0.50
+"""A main thread that waits for a core for such a share of the time for which it wants one shares it with others."""
+_LONE_START = 0.30
+"""Share of an epoch that its start takes, from which it is the cause if only one epoch was recorded. With more epochs
+the starts are part of the stalls."""
 
 _GROUPS: Mapping[str, Cause] = {
     "startup": "startup",
@@ -50,40 +46,41 @@ _GROUPS: Mapping[str, Cause] = {
     "pin": "pin",
     "copy": "copy",
 }
-"""State -> the cause that it speaks for. ``main-thread``: what that thread itself does with a batch that has come."""
+"""State -> the cause that it is evidence for. ``main-thread``: what that thread does with a batch that has arrived."""
 
 _SENTENCES: Mapping[Cause, str] = {
-    "read": "reading: workers are blocked within the dataset, waiting for a disk, a network or a sleep",
-    "cpu": "the CPU: samples cost more computing than the workers can do",
-    "head-of-line": "the order: slow batches hold up later ones that are complete, and workers have nothing to do",
-    "transport": "transport: batches are made, but take long on their way from the worker to the loop",
+    "read": "reading: workers are blocked in the dataset, waiting for a disk, the network or a sleep",
+    "cpu": "the CPU: samples need more computation than the workers can do",
+    "head-of-line": "batch order: slow batches delay later ones that are complete, while other workers are idle",
+    "transport": "transport: complete batches take long on their way from the workers to the loop",
     "pin": "pinning: copying batches to page-locked memory takes longer than a step",
     "copy": "copying batches to the device",
     "sampler": "the sampler: drawing indices in the main process takes long",
-    "startup": "starting: making iterators, starting workers and waiting for first batches",
-    "oversubscribed": "too few cores: workers are ready to run but wait for one; more workers will not help",
+    "startup": "startup: making iterators, starting workers and waiting for first batches",
+    "oversubscribed": "too few cores: workers are ready to run but wait for a core; more workers will not help",
     "launch-starved": "the main thread: loader workers take the core that launches the device's work",
-    "gil": "the interpreter: threads compute in Python and wait for each other",
+    "gil": "the GIL: worker threads execute Python code and wait for each other",
     "compute": "computing",
 }
+_COLLATION = "collation: making a batch from its samples needs more computation than the workers can do"
 
 
 @dataclass(slots=True, kw_only=True)
 class Facts:
-    """What a verdict rests on, besides the steps."""
+    """What a verdict is based on, besides the steps."""
 
     clock: Clock
     cores: int
     total_workers: int
     """Of all ranks on the machine."""
     wanted: float
-    """Cores that threads of all ranks wanted, on average: see :func:`~.worker_times.cores_wanted`."""
+    """Cores that threads of all ranks wanted, on average: see :func:`~.workers.cores_wanted`."""
     method: str
     probe_p50_ns: int | None
-    """How late a thread of the workers' process got the interpreter, in the median; None if nobody held it long."""
+    """How late a thread of the workers' process got the interpreter, median; None if nothing held it for long."""
     startup: float
-    """Share of the time that a whole pass, as long as the loader says it is, would spend on its start; 0 if there were
-    more passes than one: then the starts are among the stalls."""
+    """Share of an epoch of full length that its start takes; 0 if several epochs were recorded: then the starts are
+    part of the stalls."""
     hottest_stage: str | None
     slow_samples: Sequence[str]
     """The slowest ones, in words."""
@@ -95,47 +92,25 @@ class Facts:
     by_loader: str | None = None
     """Of several loaders the one that most is lost to, in words."""
     uneven: str | None = None
-    """The worker that has made most of the batches by far, in words."""
+    """A worker that has made most of the batches, in words."""
 
     @property
     def is_crowded(self) -> bool:
-        """Whether there are too many threads for the cores, and these wanted them."""
+        """Whether there are more busy workers than cores."""
         return self.total_workers > self.cores and self.wanted >= CROWDED * self.cores
 
 
-def ratio_interval(
-    steps: Sequence[BlamedStep],
-    above: Callable[[BlamedStep], int],
-    below: Callable[[BlamedStep], int],
-    *,
-    seed: int = 0,
-) -> Interval:
-    """Return sum(above) / sum(below) with its 90 % interval, by resampling blocks of steps that follow each other.
-
-    Neighbours depend on each other (a worker's slow batch delays the next ones), single steps would promise too much.
-    """
-    upper = [0, *accumulate(above(step) for step in steps)]
-    lower = [0, *accumulate(below(step) for step in steps)]
-    value = upper[-1] / lower[-1] if lower[-1] else 0.0
-    length = max(1, len(steps) // _BLOCKS, round(len(steps) ** (1 / 3)))
-    if len(steps) < 2 * length:
-        return Interval(value=value, low=value, high=value)
-    draw = random.Random(seed)
-    blocks = -(-len(steps) // length)
-    found = []
-    for _ in range(_RESAMPLES):
-        begun = [draw.randrange(len(steps) - length + 1) for _ in range(blocks)]
-        total = sum(lower[at + length] - lower[at] for at in begun)
-        found.append(sum(upper[at + length] - upper[at] for at in begun) / total if total else 0.0)
-    found.sort()
-    low, high = found[_RESAMPLES // 20], found[-1 - _RESAMPLES // 20]
-    return Interval(value=value, low=min(low, value), high=max(high, value))
+def step_interval(steps: Sequence[BlamedStep]) -> Interval:
+    """Return the mean time of a step, in ms."""
+    value, low, high = ratio_interval([step.total_ns / 1e6 for step in steps], [1] * len(steps))
+    return Interval(value=value, low=low, high=high)
 
 
 def stall_share(steps: Sequence[BlamedStep]) -> Interval:
     """Return the share of the time that was lost."""
-    found = ratio_interval(steps, lambda step: step.stall_ns, lambda step: step.total_ns)
-    return Interval(value=min(1.0, found.value), low=min(1.0, found.low), high=min(1.0, found.high))
+    found = ratio_interval([step.stall_ns for step in steps], [step.total_ns for step in steps])
+    value, low, high = (min(1.0, one) for one in found)
+    return Interval(value=value, low=low, high=high)
 
 
 def summed(steps: Iterable[BlamedStep]) -> dict[str, int]:
@@ -147,10 +122,10 @@ def summed(steps: Iterable[BlamedStep]) -> dict[str, int]:
     return dict(found)
 
 
-def by_cause(steps: Sequence[BlamedStep], facts: Facts) -> dict[Cause, float]:
-    """Return for each cause the share of the stall that speaks for it; what speaks for none is left out.
+def _by_cause(steps: Sequence[BlamedStep], facts: Facts) -> dict[Cause, float]:
+    """Return for each cause the share of the stall that is evidence for it.
 
-    A first wait, with workers that have nothing done yet, speaks for the start whatever the workers were at.
+    The first wait of an epoch is evidence for the startup, whatever the workers were doing.
     """
     found: dict[Cause, int] = defaultdict(int)
     for step in steps:
@@ -166,74 +141,72 @@ def by_cause(steps: Sequence[BlamedStep], facts: Facts) -> dict[Cause, float]:
 
 
 def judge(steps: Sequence[BlamedStep], facts: Facts) -> Verdict:
-    """Say what bounds a rank.
+    """Decide what limits a rank.
 
     Args:
-        steps: its steady ones.
+        steps: those after the warm-up.
         facts: what else is known.
     """
     stall = stall_share(steps)
-    thin = _too_thin(steps, stall, facts)
-    if thin:
-        return Verdict(cause=None, severity="none", sentence=f"No verdict: {thin}", evidence=[])
-    shares = by_cause(steps, facts)
-    alone = min(_without_others(steps, facts), stall.value * (1 - _foreign(shares)))
+    if reason := _too_little_data(steps, stall, facts):
+        return _no_verdict(reason)
+    shares = _by_cause(steps, facts)
+    alone = min(_without_other_programs(steps, facts), stall.value * (1 - _other_programs_share(shares)))
     if stall.value < MODERATE or (stall.value < SEVERE and alone < MODERATE):
         return _not_input_bound(steps, stall, facts)
-    if facts.startup >= LONE_START and facts.startup > stall.value:
+    if facts.startup >= _LONE_START and facts.startup > stall.value:
         shares = {"startup": 1.0}  # the steps themselves lose less
     unknown = 1 - sum(shares.values())
-    if unknown > MOST_UNKNOWN:
-        return Verdict(cause=None, severity="none", sentence=f"No verdict: {_unknown(unknown)}", evidence=[])
+    if unknown > _MOST_UNKNOWN:
+        return _no_verdict(
+            f"the cause of {percent(unknown)} of the stall is unknown, because how the batches were made was not "
+            "recorded; see what is listed as missing"
+        )
     cause = _cause(steps, shares, facts)
-    severity: Literal["moderate", "severe"] = "severe" if stall.value >= SEVERE else "moderate"
-    what = _SENTENCES[cause]
-    if cause == "cpu" and _is_collation(steps):
-        what = "collation: making a batch of samples costs more computing than the workers can do"
-    sentence = f"Bound by {what}; the stall is {_percent(stall.value)} of the time"
+    what = _COLLATION if cause == "cpu" and _is_collation(steps) else _SENTENCES[cause]
     return Verdict(
-        cause=cause, severity=severity, sentence=sentence, evidence=_evidence(cause, steps, stall, shares, facts)
+        cause=cause,
+        severity="severe" if stall.value >= SEVERE else "moderate",
+        sentence=f"Limited by {what}; the stall is {percent(stall.value)} of the time",
+        evidence=_evidence(cause, steps, stall, shares, facts),
     )
 
 
-def _unknown(share: float) -> str:
-    return (
-        f"of {_percent(share)} of the stall nothing is known: how the batches came about was not heard; see what is "
-        "named as missing"
-    )
+def _no_verdict(reason: str) -> Verdict:
+    return Verdict(cause=None, severity="none", sentence=f"No verdict: {reason}", evidence=[])
 
 
-def _kept_waiting(steps: Sequence[BlamedStep]) -> float:
-    """Return the share of the time in which the main thread, within the loop, wanted a core that it did not get it."""
+def _core_wait_of_loop(steps: Sequence[BlamedStep]) -> float:
+    """Return the share of the time for which the loop wanted a core and waited for it."""
     known = [one.step for one in steps if one.step.loop_cpu_ns is not None and one.step.loop_runnable_ns is not None]
     waited = sum(step.loop_runnable_ns or 0 for step in known)
     return waited / max(1, waited + sum(step.loop_cpu_ns or 0 for step in known))
 
 
-def _without_others(steps: Sequence[BlamedStep], facts: Facts) -> float:
-    """Return the share of the time that would be lost if other programs left the cores alone.
+def _without_other_programs(steps: Sequence[BlamedStep], facts: Facts) -> float:
+    """Return the share of the time that would be lost if other programs did not use the cores.
 
-    Fetching a batch that is complete takes the main thread next to nothing, unless it has to wait for a core. Where
-    the run's own threads do not want all cores, and it mostly waits within its own loop too, others have them.
+    Taking a complete batch costs the main thread next to nothing, unless it waits for a core. If the run's own threads
+    do not want all cores, and the loop mostly waits for one too, other programs have them.
     """
     stall, total = sum(step.stall_ns for step in steps), sum(step.total_ns for step in steps)
-    waiting = _kept_waiting(steps)
-    if facts.is_crowded or waiting < OTHERS:
+    waiting = _core_wait_of_loop(steps)
+    if facts.is_crowded or waiting < _SHARED_CORES:
         return stall / max(1, total)
     parts = summed(steps)
     foreign = waiting * (parts.get("transport", 0) + parts.get("main-thread", 0))
     return (stall - foreign) / max(1.0, total - foreign)
 
 
-def _others(steps: Sequence[BlamedStep]) -> str:
+def _other_programs_text(steps: Sequence[BlamedStep]) -> str:
     return (
-        f"other programs have the cores: {_percent(_kept_waiting(steps))} of the time that the main thread wants "
-        "one it waits for it; record again on a quiet machine"
+        f"other programs use the cores: {percent(_core_wait_of_loop(steps))} of the time that the main thread is ready "
+        "to run, it waits for a core; record again on a quiet machine"
     )
 
 
-def _foreign(shares: Mapping[Cause, float]) -> float:
-    """Return the share of the stall in which other programs had the cores: the workers' own computing is none."""
+def _other_programs_share(shares: Mapping[Cause, float]) -> float:
+    """Return the share of the stall in which other programs had the cores: the workers themselves hardly compute."""
     waited = shares.get("oversubscribed", 0.0)
     return waited if shares.get("cpu", 0.0) < 0.1 * waited else 0.0
 
@@ -248,54 +221,55 @@ def _kind(state: str) -> str:
     return state.partition(":")[0]
 
 
-def _too_thin(steps: Sequence[BlamedStep], stall: Interval, facts: Facts) -> str | None:
+def _too_little_data(steps: Sequence[BlamedStep], stall: Interval, facts: Facts) -> str | None:
     if len(steps) < FEWEST_STEPS:
         return (
-            f"{len(steps)} steady steps were recorded, and at least {FEWEST_STEPS} are needed; let the script make "
-            "more, or lower --warmup"
+            f"{len(steps)} steady steps were recorded, and at least {FEWEST_STEPS} are needed; let the script run "
+            "longer, or lower --warmup"
         )
     if stall.low < MODERATE / 2 and stall.high >= SEVERE:
         return (
-            f"the stall is anything from {_percent(stall.low)} to {_percent(stall.high)} of the time; record more "
-            "steps with --steps"
+            f"the stall is between {percent(stall.low)} and {percent(stall.high)} of the time; record more steps with "
+            "--steps"
         )
-    if facts.overhead is not None and facts.overhead > MOST_OVERHEAD:
-        return f"the recording itself took {_percent(facts.overhead)} of the time at least; record less with --level 0"
+    if facts.overhead is not None and facts.overhead > _MOST_OVERHEAD:
+        return f"the recording itself took at least {percent(facts.overhead)} of the time; record less with --level 0"
     return None
 
 
 def _not_input_bound(steps: Sequence[BlamedStep], stall: Interval, facts: Facts) -> Verdict:
-    evidence = [_lost(stall, facts)]
     loop = sum(step.step.loop_ns or 0 for step in steps)
     known = [step.step for step in steps if step.step.loop_runnable_ns is not None]
     waited = sum(step.loop_runnable_ns or 0 for step in known) / max(1, sum(step.loop_ns or 0 for step in known))
     copied = sum(copy.ns for step in steps for copy in step.step.copies if not (copy.pinned and copy.non_blocking))
     total = sum(step.total_ns for step in steps)
+    evidence = [_stall_text(stall, facts)]
     if facts.held_up_by is not None:
         evidence.append(f"{facts.held_up_by} gets its batches late, and the ranks wait for each other")
-    if facts.startup >= LONE_START:
-        evidence.append(f"of a whole epoch, its start takes {_percent(facts.startup)}")
-        sentence = f"Bound by {_SENTENCES['startup']}; once started, the loader keeps up"
-        return Verdict(cause="startup", severity="moderate", sentence=sentence, evidence=evidence)
-    if facts.clock == "device" and copied >= EXPOSED_COPY * total:
-        evidence.append(f"copies to the device that the loop waits for take {_percent(copied / total)} of the time")
-        sentence = f"Bound by {_SENTENCES['copy']}; the loader itself keeps up"
-        return Verdict(cause="copy", severity="moderate", sentence=sentence, evidence=evidence)
-    if facts.clock == "device" and waited >= LAUNCH_RUN_QUEUE:
-        evidence.append(f"the main thread waits for a core {_percent(waited)} of the loop's time")
-        sentence = f"Bound by {_SENTENCES['launch-starved']}"
-        return Verdict(cause="launch-starved", severity="moderate", sentence=sentence, evidence=evidence)
+    cause: Cause = "compute"
+    if facts.startup >= _LONE_START:
+        cause, rest = "startup", "; once started, the loader keeps up"
+        evidence.append(f"the start takes {percent(facts.startup)} of a whole epoch")
+    elif facts.clock == "device" and copied >= _EXPOSED_COPY * total:
+        cause, rest = "copy", "; the loader itself keeps up"
+        evidence.append(f"copies to the device that the loop waits for take {percent(copied / total)} of the time")
+    elif facts.clock == "device" and waited >= _LAUNCH_RUN_QUEUE:
+        cause, rest = "launch-starved", ""
+        evidence.append(f"the main thread waits for a core for {percent(waited)} of the loop's time")
+    if cause != "compute":
+        sentence = f"Limited by {_SENTENCES[cause]}{rest}"
+        return Verdict(cause=cause, severity="moderate", sentence=sentence, evidence=evidence)
     if stall.value >= MODERATE:
-        evidence.append(_others(steps))
+        evidence.append(_other_programs_text(steps))
     evidence.append(f"the loop takes {loop / len(steps) / 1e6:.1f} ms of a step of {total / len(steps) / 1e6:.1f} ms")
-    sentence = f"Not bound by its input: {_percent(1 - stall.value)} of the time goes into computing"
+    sentence = f"Not limited by its input: {percent(1 - stall.value)} of the time is spent computing"
     return Verdict(cause="compute", severity="none", sentence=sentence, evidence=evidence)
 
 
 def _cause(steps: Sequence[BlamedStep], shares: Mapping[Cause, float], facts: Facts) -> Cause:
-    """Return the cause; the stall is at least moderate."""
+    """Return the cause of a stall that is at least moderate."""
     stall = sum(step.stall_ns for step in steps)
-    if sum(step.unusual_ns for step in steps) >= HEAD_OF_LINE * stall and shares.get("startup", 0.0) < 0.5:
+    if sum(step.unusual_ns for step in steps) >= _HEAD_OF_LINE * stall and shares.get("startup", 0.0) < 0.5:
         return "head-of-line"
     computing = shares.get("cpu", 0.0) + shares.get("oversubscribed", 0.0)
     if (
@@ -308,34 +282,30 @@ def _cause(steps: Sequence[BlamedStep], shares: Mapping[Cause, float], facts: Fa
         return "gil"
     merged = dict(shares)
     if shares.get("cpu", 0.0) < shares.get("read", 0.0) / 2:
-        # They hardly compute: what waited for a core had been blocked, and woke late.
+        # They hardly compute: what waited for a core had been blocked, and woke up late.
         merged["read"] += merged.pop("oversubscribed", 0.0)
     elif computing:
-        # Fewer workers than cores, and still waiting for one: others use the machine, and the samples' cost stays what
-        # can be changed.
+        # With fewer workers than cores that still wait for one, others use the machine, and the cost of the samples is
+        # what can be changed.
         waiting = shares.get("oversubscribed", 0.0) / computing
-        merged.pop("oversubscribed", None)
-        merged["oversubscribed" if facts.is_crowded and waiting >= RUN_QUEUE_OF_CPU else "cpu"] = computing
-        if merged.get("oversubscribed"):
-            merged.pop("cpu", None)
+        for cause in ("oversubscribed", "cpu"):
+            merged.pop(cause, None)
+        merged["oversubscribed" if facts.is_crowded and waiting >= _RUN_QUEUE_OF_CPU else "cpu"] = computing
     return max(merged, key=lambda cause: merged[cause])
 
 
 def _evidence(
     cause: Cause, steps: Sequence[BlamedStep], stall: Interval, shares: Mapping[Cause, float], facts: Facts
 ) -> list[str]:
-    found = [_lost(stall, facts)]
+    found = [_stall_text(stall, facts)]
     ranked = sorted(summed(steps).items(), key=lambda item: -item[1])
     whole = max(1, sum(step.stall_ns for step in steps))
-    named = [f"{state_name(state)} {_percent(ns / whole)}" for state, ns in ranked[:4] if ns >= 0.01 * whole]
+    named = [f"{state_name(state)} {percent(ns / whole)}" for state, ns in ranked[:4] if ns >= 0.01 * whole]
     found.append("of the stall: " + ", ".join(named))
-    if facts.by_loader is not None:
-        found.append(facts.by_loader)
-    if facts.uneven is not None:
-        found.append(facts.uneven)
+    found += [line for line in (facts.by_loader, facts.uneven) if line is not None]
     if cause == "head-of-line":
         held = sum(step.held_ns for step in steps) / whole
-        found.append(f"a later batch was complete during {_percent(held)} of the stall")
+        found.append(f"a later batch was already complete during {percent(held)} of the stall")
         if facts.slow_worker is not None:
             found.append(facts.slow_worker)
         if facts.slow_samples:
@@ -343,35 +313,24 @@ def _evidence(
     if cause == "cpu" and facts.hottest_stage is not None:
         found.append(facts.hottest_stage)
     if cause in ("oversubscribed", "cpu"):
-        found.append(f"{_count(facts.total_workers, 'worker')} on {_count(facts.cores, 'core')}")
-    if cause == "cpu" and shares.get("oversubscribed", 0.0) >= RUN_QUEUE_OF_CPU:
+        found.append(f"{plural(facts.total_workers, 'worker')} on {plural(facts.cores, 'core')}")
+    if cause == "cpu" and shares.get("oversubscribed", 0.0) >= _RUN_QUEUE_OF_CPU:
         found.append(
-            "workers wait for a core though there are enough of them: the loop's threads have them, threads that the "
-            "dataset started, or other programs"
+            "workers wait for a core although there are enough: threads of the loop, threads that the dataset "
+            "started, or other programs use them"
         )
-    if not facts.is_crowded and _kept_waiting(steps) >= OTHERS:
-        found.append(_others(steps))
+    if not facts.is_crowded and _core_wait_of_loop(steps) >= _SHARED_CORES:
+        found.append(_other_programs_text(steps))
     if cause == "gil" and facts.probe_p50_ns is not None:
         found.append(f"a thread that slept got the interpreter {facts.probe_p50_ns / 1e6:.1f} ms late (median)")
     if cause == "startup":
-        found.append(f"of the stall, starts and first batches are {_percent(shares.get('startup', 0.0))}")
+        found.append(f"starts and first batches are {percent(shares.get('startup', 0.0))} of the stall")
     return found
 
 
-def _lost(stall: Interval, facts: Facts) -> str:
-    what = "the device had nothing to do" if facts.clock == "device" else "the loop waited for data"
+def _stall_text(stall: Interval, facts: Facts) -> str:
+    what = "the device was idle" if facts.clock == "device" else "the loop waited for data"
     return (
-        f"stall: {what} {_percent(stall.value)} of the time "
-        f"(90 % interval: {_percent(stall.low)} to {_percent(stall.high)})"
+        f"stall: {what} {percent(stall.value)} of the time "
+        f"(90 % interval: {percent(stall.low)} to {percent(stall.high)})"
     )
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.0f} %" if share >= 0.095 else f"{100 * share:.1f} %"
-
-
-__all__ = ["Facts", "by_cause", "judge", "ratio_interval", "stall_share", "summed"]

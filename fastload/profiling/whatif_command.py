@@ -1,4 +1,4 @@
-"""``fastload whatif``: its options, and what it does. Nothing that takes time is imported before it is needed."""
+"""``fastload whatif``: its options and what it does. Slow imports happen only where they are needed."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import os
 import sys
 from collections.abc import Callable, MutableMapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import ConfigError, TraceError
 from .command import record_script
 from .hooks.rerun import SETTABLE, VARIABLE
 from .reader import read_trace
 from .recording import read_settings
-from .text import nothing_in_words, shared_in_words
+from .text import ms, no_fix_text, shared_text
 
 if TYPE_CHECKING:
     from .analysis import Fix, Simulation
@@ -33,33 +33,33 @@ status:    0; 1 if nothing can be predicted; 2 if the command was not understood
 """
 
 VERSION = 1
-"""Of what ``--json`` prints."""
+"""Of the output of ``--json``."""
 _RERUN = (*SETTABLE, "engine")
-_BY_HAND = "make the change in the script, record it again, and see fastload compare"
+_BY_HAND = "make the change in the script, record it again, and use fastload compare"
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Give a parser the options of ``fastload whatif``."""
+    """Add the options of ``fastload whatif`` to a parser."""
     parser.add_argument("folder", metavar="DIR", help="a recording of fastload profile")
-    knobs = parser.add_argument_group("what to change (without any: look for what helps)")
-    knobs.add_argument("--num-workers", type=int, metavar="N", help="workers; 0: none")
-    knobs.add_argument("--prefetch-factor", type=int, metavar="N", help="batches in flight for each worker")
+    settings = parser.add_argument_group("what to change (without any: search for what helps)")
+    settings.add_argument("--num-workers", type=int, metavar="N", help="number of workers; 0: none")
+    settings.add_argument("--prefetch-factor", type=int, metavar="N", help="batches in flight per worker")
     flag = argparse.BooleanOptionalAction
-    knobs.add_argument("--in-order", action=flag, default=None, help="or batches as they are ready")
-    knobs.add_argument("--persistent-workers", action=flag, default=None, help="workers stay from epoch to epoch")
-    knobs.add_argument("--pin-memory", action="store_true", default=None, help="and copy with non_blocking=True")
-    knobs.add_argument("--uint8", action="store_true", default=None, help="copy bytes to the device, not float32")
-    knobs.add_argument("--engine", choices=("torch", "fastload"), help="whose loader")
-    knobs.add_argument("--fuse", type=_fuse, metavar="auto|true|false", help="of fastload's loader")
-    knobs.add_argument("--seeding", choices=("sample", "torch"), help="of fastload's loader")
-    knobs.add_argument("--worker-method", choices=("multiprocessing", "thread"), help="of fastload's loader")
-    knobs.add_argument("--cache", choices=("encoded", "decoded"), help="keep files, or decoded images, in memory")
-    knobs.add_argument("--decoder-speedup", type=float, metavar="X", help="decoding is X times as fast")
-    knobs.add_argument(
-        "--on-device", action="append", metavar="TRANSFORM", help="workers no longer do this (may be repeated)"
+    settings.add_argument("--in-order", action=flag, default=None, help="or deliver batches as they are ready")
+    settings.add_argument("--persistent-workers", action=flag, default=None, help="keep workers between epochs")
+    settings.add_argument("--pin-memory", action="store_true", default=None, help="and copy with non_blocking=True")
+    settings.add_argument("--uint8", action="store_true", default=None, help="copy uint8 to the device, not float32")
+    settings.add_argument("--engine", choices=("torch", "fastload"), help="torch's or fastload's loader")
+    settings.add_argument("--fuse", type=_fuse, metavar="auto|true|false", help="of fastload's loader")
+    settings.add_argument("--seeding", choices=("sample", "torch"), help="of fastload's loader")
+    settings.add_argument("--worker-method", choices=("multiprocessing", "thread"), help="of fastload's loader")
+    settings.add_argument("--cache", choices=("encoded", "decoded"), help="keep files, or decoded images, in memory")
+    settings.add_argument("--decoder-speedup", type=float, metavar="X", help="decoding is X times as fast")
+    settings.add_argument(
+        "--on-device", action="append", metavar="TRANSFORM", help="move it from workers to the device (may be repeated)"
     )
-    parser.add_argument("--rank", type=int, metavar="N", help="of several ranks, this one (the card's)")
-    parser.add_argument("--json", action="store_true", help="print JSON, for machines")
+    parser.add_argument("--rank", type=int, metavar="N", help="the rank to predict for (that of the summary)")
+    parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument(
         "--rerun", action="store_true", help="run the script again with the change, and compare (in this folder)"
     )
@@ -73,52 +73,47 @@ def _fuse(word: str) -> bool | str:
     return known[word.lower()]
 
 
-def what_if(
-    options: argparse.Namespace,
-    program: Callable[[list[str]], list[str]],
-    recorded: Callable[[MutableMapping[str, str]], None],
-    installed: Callable[[MutableMapping[str, str]], None],
-) -> int:
-    """Predict, and with ``--rerun`` compare with what happens.
+class Launcher(NamedTuple):
+    """How scripts are started."""
 
-    Args:
-        options: the parsed options.
-        program: returns the words that start a command of the user's.
-        recorded: changes an environment so that our ``sitecustomize`` is executed first.
-        installed: the same, with fastload's loader in the place of torch's.
+    program: Callable[[list[str]], list[str]]
+    """The user's command -> the command that starts it."""
+    recorded: Callable[[MutableMapping[str, str]], None]
+    """Changes an environment so that fastload's ``sitecustomize`` is executed first."""
+    installed: Callable[[MutableMapping[str, str]], None]
+    """The same, with fastload's loader in place of torch's."""
 
-    Returns:
-        The exit status.
+
+def what_if(options: argparse.Namespace, launcher: Launcher) -> int:
+    """Predict, and with ``--rerun`` compare with the run; returns the exit status.
 
     Raises:
-        ConfigError: a knob cannot be set so.
+        ConfigError: a setting has a value that is not supported.
         FolderError: a folder for the second recording cannot be made.
     """
-    from .changes import KNOBS
+    from .changes import SETTINGS
     from .whatif import WhatIf
 
-    settings = {knob: value for knob in KNOBS if (value := getattr(options, knob)) is not None}
+    settings = {name: value for name in SETTINGS if (value := getattr(options, name)) is not None}
     if options.out is not None and not options.rerun:
-        raise ConfigError("--out is the folder of the second recording; give --rerun too")
+        raise ConfigError("--out is the folder of the second recording; add --rerun")
     try:
         if options.rerun:
-            _require_rerun(settings, read_settings(options.folder))
+            _check_rerun(settings, read_settings(options.folder))
         trace = read_trace(options.folder)
         rank = _rank(trace, options.rank)
         whatif = WhatIf(rank, trace.warmup)
-        _require_workers(settings, whatif.settings)
+        _check_workers(settings, whatif.settings)
         if options.rerun and settings.get("engine", "fastload") != whatif.settings["engine"] == "fastload":
-            raise ConfigError(f"--rerun cannot take fastload's loader out of a script: {_BY_HAND}")
-        fixes = [whatif.fix(_title(settings), settings)] if settings else whatif.fixes()
+            raise ConfigError(f"--rerun cannot replace fastload's loader by torch's: {_BY_HAND}")
+        title = ", ".join(f"{name}={value}" for name, value in settings.items())
+        fixes = [whatif.fix(title, settings)] if settings else whatif.fixes()
     except (TraceError, OSError) as error:
         print(f"fastload whatif: {error}", file=sys.stderr)
         return 1
     number = options.rank if options.rank is not None else rank.rank
-    observed = _rerun(options, number, trace, whatif, settings, program, recorded, installed) if options.rerun else None
-    if options.json:
-        print(_json(rank, whatif.simulation, fixes, observed))
-    else:
-        print(_text(rank, whatif.simulation, fixes, observed))
+    observed = _rerun(options, launcher, number, trace, whatif, settings) if options.rerun else None
+    print((_json if options.json else _text)(rank, whatif.simulation, fixes, observed))
     return 0
 
 
@@ -131,76 +126,66 @@ def _rank(trace: Trace, number: int | None) -> Rank:
         if (rank.rank or 0) == number:
             return rank
     known = ", ".join(str(rank.rank or 0) for rank in trace.ranks)
-    raise ConfigError(f"--rank must be one of those recorded ({known}), got {number}")
+    raise ConfigError(f"--rank must be one of the recorded ranks ({known}), got {number}")
 
 
-def _require_workers(settings: dict[str, Any], before: dict[str, Any]) -> None:
-    """Require that arguments of workers are not set where there are none, which torch refuses."""
-    for knob in ("prefetch_factor", "persistent_workers", "worker_method"):
-        if settings.get(knob) and not settings.get("num_workers", before["num_workers"]):
-            raise ConfigError(f"{knob}={settings[knob]} is for workers, and there are none; set --num-workers too")
-
-
-def _title(settings: dict[str, Any]) -> str:
-    return ", ".join(f"{knob}={value}" for knob, value in settings.items())
+def _check_workers(settings: dict[str, Any], before: dict[str, Any]) -> None:
+    """Refuse arguments about workers without workers, as torch does."""
+    for name in ("prefetch_factor", "persistent_workers", "worker_method"):
+        if settings.get(name) and not settings.get("num_workers", before["num_workers"]):
+            raise ConfigError(f"{name}={settings[name]} needs workers, and there are none; set --num-workers too")
 
 
 # -- running again ----------------------------------------------------------------------------------------------------
 
 
-def _require_rerun(settings: dict[str, Any], recorded: dict[str, Any]) -> None:
-    """Require that a recording can be made again with settings, without an edit of the script."""
+def _check_rerun(settings: dict[str, Any], recorded: dict[str, Any]) -> None:
+    """Require that a run can be repeated with settings without editing the script."""
     if recorded.get("within") or not recorded.get("command"):
         raise ConfigError(
-            "--rerun runs the command of fastload profile again, and this recording was made within a program, by "
-            f"fastload.profile(); {_BY_HAND}"
+            "--rerun repeats the command of fastload profile, but this recording was made by fastload.profile() "
+            f"inside a program; {_BY_HAND}"
         )
     if not settings:
-        raise ConfigError(f"--rerun runs the script again with a change; set one of {', '.join(_RERUN)}")
-    if beyond := [knob for knob in settings if knob not in _RERUN]:
-        raise ConfigError(
-            f"--rerun changes {', '.join(_RERUN)} from outside, and {' and '.join(beyond)} "
-            f"{'takes an edit' if len(beyond) == 1 else 'take edits'}: {_BY_HAND}"
-        )
+        raise ConfigError(f"--rerun needs a change; set one of {', '.join(_RERUN)}")
+    if beyond := [name for name in settings if name not in _RERUN]:
+        raise ConfigError(f"--rerun cannot set {', '.join(beyond)}, only {', '.join(_RERUN)}; {_BY_HAND}")
 
 
 def _rerun(
     options: argparse.Namespace,
+    launcher: Launcher,
     number: int | None,
     trace: Trace,
     whatif: WhatIf,
     settings: dict[str, Any],
-    program: Callable[[list[str]], list[str]],
-    recorded: Callable[[MutableMapping[str, str]], None],
-    installed: Callable[[MutableMapping[str, str]], None],
 ) -> float | None:
-    """Run the recorded command with the change; return the observed time of a step in ms, None if there was none."""
+    """Run the recorded command with the change; returns the observed time of a step in ms, None without one."""
     from .demands import measure
 
     before = read_settings(options.folder)
     change = {
-        "settings": {knob: value for knob, value in settings.items() if knob in SETTABLE},
+        "settings": {name: value for name, value in settings.items() if name in SETTABLE},
         "match": {name: whatif.loader.get(name) for name in ("dataset", "num_workers", "batch_size")},
     }
 
-    def prepared(environment: MutableMapping[str, str]) -> None:
-        recorded(environment)
+    def prepare(environment: MutableMapping[str, str]) -> None:
+        launcher.recorded(environment)
         if settings.get("engine") == "fastload":
-            installed(environment)
+            launcher.installed(environment)
         environment[VARIABLE] = json.dumps(change)
 
-    steps = max(1, max(len(rank.steps) for rank in trace.ranks) - trace.warmup)
-    folder = options.out or _free(options.folder)
+    folder = options.out or _free_folder(options.folder)
     again = argparse.Namespace(
         out=folder,
         level=1,
         full=before.get("full", False),
         cold=before.get("cold", False),
-        steps=steps,
+        steps=max(1, max(len(rank.steps) for rank in trace.ranks) - trace.warmup),
         warmup=trace.warmup,
         ceiling=None,
     )
-    record_script(again, program(trace.command), trace.command, prepared)
+    record_script(again, launcher.program(trace.command), trace.command, prepare)
     if status := read_settings(str(folder)).get("status"):
         print(f"fastload whatif: the script ended with status {status}", file=sys.stderr)
     try:
@@ -210,50 +195,43 @@ def _rerun(
         print(f"fastload whatif: {error}", file=sys.stderr)
         return None
     asked = {**change["settings"], **({"engine": settings["engine"]} if "engine" in settings else {})}
-    other = {name: observed.loader.get(name) for name in asked if not _is_set(observed.loader.get(name), asked[name])}
+    found = {name: observed.loader.get(name) for name in asked}
+    other = {name: is_ for name, is_ in found.items() if is_ != asked[name] and not (is_ is None and not asked[name])}
     if other:
         print(f"fastload whatif: the change did not reach the script's DataLoader: it has {other}", file=sys.stderr)
         return None
     return observed.observed_ns / 1e6
 
 
-def _is_set(found: Any, wanted: Any) -> bool:
-    return bool(found == wanted) or (found is None and not wanted)
-
-
-def _free(folder: str) -> Path:
-    """Return a folder beside another one that does not exist yet."""
+def _free_folder(folder: str) -> Path:
+    """Return the path of a new folder beside another one."""
     stem = f"{os.path.normpath(folder)}-rerun"
     return next(path for number in itertools.count(1) if not (path := Path(f"{stem}-{number}")).exists())
 
 
-# -- what is printed --------------------------------------------------------------------------------------------------
+# -- output -----------------------------------------------------------------------------------------------------------
 
 
 def _text(rank: Rank, simulation: Simulation, fixes: list[Fix], observed: float | None) -> str:
     off = simulation.reproduced_ms / simulation.observed_ms - 1
     name = "" if rank.rank is None else f"rank {rank.rank}: "
     lines = [
-        f"{name}observed {_ms(simulation.observed_ms)} a step; the simulation of the same run: "
-        f"{_ms(simulation.reproduced_ms)} ({off:+.1%})"
+        f"{name}observed {ms(simulation.observed_ms)} ms a step; simulation of the same run: "
+        f"{ms(simulation.reproduced_ms)} ms ({off:+.1%})"
     ]
     if simulation.shared is not None:
-        lines[0] += f"; {shared_in_words(simulation.shared)}"
+        lines[0] += f"; {shared_text(simulation.shared)}"
     for fix in fixes:
-        interval = f"{_ms(fix.step_ms.low)} to {_ms(fix.step_ms.high)}"
-        lines += ["", f"{fix.title}: {_ms(fix.step_ms.value)} a step ({interval}), {fix.speedup:.2f}x as fast"]
+        interval = f"{ms(fix.step_ms.low)} to {ms(fix.step_ms.high)} ms"
+        lines += ["", f"{fix.title}: {ms(fix.step_ms.value)} ms a step ({interval}), {fix.speedup:.2f}x as fast"]
         lines += [f"    {line}" for line in fix.change.splitlines()]
-        lines.append(f"    then bound by {fix.then}")
+        lines.append(f"    then limited by {fix.then}")
     if not fixes:
-        lines.append(nothing_in_words(simulation))
+        lines.append(no_fix_text(simulation))
     if observed is not None:
         off = fixes[0].step_ms.value / observed - 1
-        lines += ["", f"run again: {_ms(observed)} a step; the prediction was off by {off:+.1%}"]
+        lines += ["", f"run again: {ms(observed)} ms a step; the prediction was off by {off:+.1%}"]
     return "\n".join(lines)
-
-
-def _ms(value: float) -> str:
-    return f"{value:.3g} ms" if value < 100 else f"{value:.0f} ms"
 
 
 def _json(rank: Rank, simulation: Simulation, fixes: list[Fix], observed: float | None) -> str:
@@ -265,6 +243,3 @@ def _json(rank: Rank, simulation: Simulation, fixes: list[Fix], observed: float 
         "rerun_ms": observed,
     }
     return json.dumps(found, indent=1, allow_nan=False)
-
-
-__all__ = ["EPILOG", "VERSION", "add_options", "what_if"]

@@ -6,27 +6,29 @@ import heapq
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import accumulate
 from statistics import fmean, median_low, quantiles
 from typing import Any
 
 from .analysis import SlowSample, Workers
 from .trace import Batch, Rank, Sample, Span, Task
 
-UNUSUAL_TASK = 1.5
-"""A task that takes so many times the median one is unusually long."""
+_UNUSUAL_TASK = 1.5
+"""A task that takes so many times the median one is unusually slow."""
 UNUSUAL_WORKER = 1.3
 """A worker whose samples take so many times those of the median worker is unusually slow."""
 CROWDED = 0.8
-"""Share of the cores that a run's threads want on average, from which on it is they who keep each other waiting."""
-WAITS_COUNT = 0.05
-"""Share of the time from which on waits say which loader a recording is about."""
+"""Share of the cores that a run's threads want on average, from which they keep each other waiting."""
+_WAITS_COUNT = 0.05
+"""Share of the time from which the waits decide which loader a recording is about."""
 LATE_NS = 1_000_000
 """A thread that gets the interpreter so late had to wait for another one that computes."""
-PARALLEL, TAKING_TURNS = 1.25, 0.8
-"""Cores that thread workers use together: more than they could if they computed in Python, and about one."""
+_PARALLEL, _TAKING_TURNS = 1.25, 0.8
+"""Cores that worker threads use together: more than they could if they computed in Python, and about one."""
+_NUM_SLOW = 20
 
 
-def method_of(loader: Mapping[str, object]) -> str:
+def worker_kind(loader: Mapping[str, object]) -> str:
     """Return how a loader's workers run: ``inline``, ``thread``, or ``process``."""
     if not loader.get("num_workers"):
         return "inline"
@@ -34,55 +36,60 @@ def method_of(loader: Mapping[str, object]) -> str:
 
 
 def main_loader(rank: Rank) -> int:
-    """Return the number of the loader that a rank waited for most; if waits hardly count, that it worked for most."""
+    """Return the number of the loader that a rank waited for most; if it hardly waited, computed for most."""
     waited: dict[int, int] = defaultdict(int)
     worked: dict[int, int] = defaultdict(int)
     for step in rank.steps:
         waited[step.loader] += step.wait.ns + sum(span.ns for span in step.startup)
         worked[step.loader] += step.loop_ns or 0
-    by = waited if sum(waited.values()) >= WAITS_COUNT * sum([*waited.values(), *worked.values()]) else worked
+    by = waited if sum(waited.values()) >= _WAITS_COUNT * sum([*waited.values(), *worked.values()]) else worked
     return max(by, key=lambda loader: by[loader], default=min(rank.loaders, default=-1))
 
 
-def loader_in_words(loader: Mapping[str, object]) -> str:
-    """Return what a loader goes over: its dataset's class, and how long that is."""
+def loader_text(loader: Mapping[str, object]) -> str:
+    """Return a loader's dataset: its class and length."""
     name = str(loader.get("dataset") or "a dataset").rpartition(".")[2]
     return name if loader.get("length") is None else f"{name} with {loader['length']} samples"
 
 
 def all_batches(rank: Rank) -> Iterable[Batch]:
-    """Yield all batches that were worked at, delivered or not."""
+    """Yield all batches that were worked on, delivered or not."""
     yield from (step.batch for step in rank.steps)
     yield from rank.ahead
 
 
-def interpreter_share(rank: Rank, loader: int) -> float:
-    """Return the share of blocked time, within thread workers, that was spent on waiting for the interpreter.
-
-    That is how often a thread that had slept got it late, as far as there was somebody who could hold it: threads that
-    computed. Workers that together use clearly more than one core do not hold it while they compute.
-    """
-    if method_of(rank.loaders.get(loader, {})) != "thread":
-        return 0.0
+def tasks_of(rank: Rank, loader: int) -> list[Task]:
+    """Return all tasks of a loader's workers, in the order of time."""
     tasks = [task for batch in all_batches(rank) if batch.loader == loader for task in batch.tasks]
-    known = [task for task in tasks if task.cpu_ns is not None]
+    return sorted(tasks, key=lambda task: task.begun)
+
+
+# -- waiting for the interpreter, and for cores -----------------------------------------------------------------------
+
+
+def gil_share(rank: Rank, loader: int) -> float:
+    """Return the share of worker threads' blocked time that was spent waiting for the interpreter.
+
+    It is how often a thread that had slept got the interpreter late, if there were threads that computed and could hold
+    it. Workers that together use clearly more than one core do not hold it while they compute.
+    """
+    if worker_kind(rank.loaders.get(loader, {})) != "thread":
+        return 0.0
+    known = [task for task in tasks_of(rank, loader) if task.cpu_ns is not None]
     if len({task.worker for task in known}) < 2:
         return 0.0
     span = max(1, max(task.ended for task in known) - min(task.begun for task in known))
     computed = sum(task.cpu_ns or 0 for task in known) / span
-    if computed > PARALLEL:
+    if computed > _PARALLEL:
         return 0.0
     if not rank.probe_ns:
-        return float(computed >= TAKING_TURNS)
+        return float(computed >= _TAKING_TURNS)
     late = sum(ns > LATE_NS for ns in rank.probe_ns) / len(rank.probe_ns)
     return late * min(1.0, computed)
 
 
 def cores_wanted(rank: Rank) -> float:
-    """Return how many cores workers and the loop wanted on average: what they were on, and what they waited for.
-
-    Many workers that sleep leave the cores to others, and if they wait for one, others have it.
-    """
+    """Return how many cores workers and the loop wanted on average: those they had, and those they waited for."""
     tasks = (task for batch in all_batches(rank) for task in batch.tasks)
     wanted = sum((task.cpu_ns or 0) + (task.runnable_ns or 0) for task in tasks)
     wanted += sum((step.loop_cpu_ns or 0) + (step.loop_runnable_ns or 0) for step in rank.steps)
@@ -90,27 +97,33 @@ def cores_wanted(rank: Rank) -> float:
     return wanted / max(1, spent)
 
 
-def crowding(rank: Rank, loader: int, batches: Iterable[Batch]) -> float:
-    """Return the share of the time in which a loader's workers wanted a core that they did not get it.
+def core_wait_share(rank: Rank, loader: int) -> float:
+    """Return the share of the time for which a loader's workers wanted a core and waited for it; 0 with enough cores.
 
-    What brings batches from them to the loop wants a core too. With as many cores as workers it is taken to get one.
+    What brings batches from the workers to the loop wants a core too, and waits as long.
     """
-    if (rank.loaders.get(loader, {}).get("num_workers") or 0) <= rank.cores or cores_wanted(
-        rank
-    ) < CROWDED * rank.cores:
+    workers = rank.loaders.get(loader, {}).get("num_workers") or 0
+    if workers <= rank.cores or cores_wanted(rank) < CROWDED * rank.cores:
         return 0.0
-    tasks = [task for batch in batches if batch.loader == loader for task in batch.tasks]
-    known = [task for task in tasks if task.cpu_ns is not None and task.runnable_ns is not None]
+    known = [task for task in tasks_of(rank, loader) if task.cpu_ns is not None and task.runnable_ns is not None]
     waited = sum(task.runnable_ns or 0 for task in known)
     return waited / max(1, waited + sum(task.cpu_ns or 0 for task in known))
 
 
+# -- one worker over time ---------------------------------------------------------------------------------------------
+
+
 class WorkerTimes:
-    """What a worker was at."""
+    """When one worker was busy, and with what.
+
+    Args:
+        tasks: the worker's.
+        first: ids of the tasks that were a worker's first of an epoch.
+    """
 
     def __init__(self, tasks: list[Task], first: set[int]) -> None:
         self.tasks = sorted(tasks, key=lambda task: (task.begun, task.ended))
-        self._ended = running_max(task.ended for task in self.tasks)
+        self._ended = list(accumulate((task.ended for task in self.tasks), max))
         self._first = first
         self._occupied = union(
             Span(task.begun if task.dispatched is None else min(task.dispatched, task.begun), task.ended)
@@ -118,7 +131,7 @@ class WorkerTimes:
         )
 
     def is_first(self, task: Task) -> bool:
-        """Say whether it is the first that the worker did in a pass."""
+        """Whether it is the worker's first task of an epoch."""
         return id(task) in self._first
 
     def after(self, at: int) -> Iterable[Task]:
@@ -126,7 +139,7 @@ class WorkerTimes:
         yield from self.tasks[bisect_right(self._ended, at) :]
 
     def free(self, begun: int, ended: int) -> Iterable[Span]:
-        """Yield when it had no task, neither begun nor queued, within a stretch of time."""
+        """Yield when it had no task, neither running nor queued, within a time span."""
         place = max(0, bisect_right(self._occupied, begun, key=lambda span: span.begun) - 1)
         at = begun
         for span in self._occupied[place:]:
@@ -137,14 +150,6 @@ class WorkerTimes:
             at = max(at, span.ended)
         if at < ended:
             yield Span(at, ended)
-
-
-def running_max(values: Iterable[int]) -> list[int]:
-    """Return for each value the largest so far."""
-    found: list[int] = []
-    for value in values:
-        found.append(max(value, found[-1]) if found else value)
-    return found
 
 
 def union(spans: Iterable[Span]) -> list[Span]:
@@ -158,22 +163,21 @@ def union(spans: Iterable[Span]) -> list[Span]:
     return found
 
 
-class Unusual:
-    """Says whether a task of a loader took unusually long, or its worker is unusually slow.
+class UnusualTasks:
+    """Tells whether a task of a loader is unusually slow, or its worker is.
 
-    What it waited for a core does not count: where cores are short, chance says whose task is the longest.
+    Time in the run queue does not count: with too few cores it is chance which task takes longest.
     """
 
     def __init__(self, workers: Mapping[tuple[int, int], WorkerTimes], loader: int) -> None:
         mine = {number: worker.tasks for (of, number), worker in workers.items() if of == loader}
         durations = [_without_run_queue(task) for tasks in mine.values() for task in tasks]
-        self._limit = UNUSUAL_TASK * median_low(durations) if durations else 0.0
+        self._limit = _UNUSUAL_TASK * median_low(durations) if durations else 0.0
         medians = {number: median_low(map(_without_run_queue, tasks)) for number, tasks in mine.items()}
         middle = median_low(medians.values()) if medians else 0
         self._slow = {number for number, value in medians.items() if value > UNUSUAL_WORKER * middle}
 
-    def __call__(self, task: Task) -> bool:
-        """Say so of one."""
+    def __contains__(self, task: Task) -> bool:
         return _without_run_queue(task) > self._limit or task.worker in self._slow
 
 
@@ -181,44 +185,38 @@ def _without_run_queue(task: Task) -> int:
     return max(0, task.ns - (task.runnable_ns or 0))
 
 
-NUM_SLOW = 20
+# -- all workers of a loader ------------------------------------------------------------------------------------------
 
 
-def tasks_of(rank: Rank, loader: int) -> list[Task]:
-    """Return all that the workers of a loader did, in the order of time."""
-    tasks = [task for batch in all_batches(rank) if batch.loader == loader for task in batch.tasks]
-    return sorted(tasks, key=lambda task: task.begun)
-
-
-def workers_of(rank: Rank, loader: int, within: Span, python: str) -> Workers:
-    """Return how a loader's workers fared.
+def worker_statistics(rank: Rank, loader: int, within: Span, python: str) -> Workers:
+    """Return the statistics of a loader's workers.
 
     Args:
         rank: of a recording.
         loader: its number.
-        within: the time to look at: that of the steady steps. Tasks count with what of them lies in it.
-        python: the script's version of Python, which says how processes start by default.
+        within: the time that counts: that of the steady steps. Tasks count with their part of it.
+        python: the script's version of Python, which determines how processes start by default.
     """
     settings = rank.loaders.get(loader, {})
     tasks = [task for task in tasks_of(rank, loader) if task.ended > within.begun and task.begun < within.ended]
     number = settings.get("num_workers") or 0
     worked = sum(min(task.ended, within.ended) - max(task.begun, within.begun) for task in tasks)
-    seats = max(1, number, len({task.worker for task in tasks}))
+    workers = max(1, number, len({task.worker for task in tasks}))
     durations = [task.ns / 1e6 for task in tasks]
     cuts = quantiles(durations, n=100, method="inclusive") if len(durations) > 1 else durations * 99
-    shares = _shares(tasks)
+    on_cpu, run_queue, blocked = _shares(tasks)
     asked = _sum_known(task.read_bytes for task in tasks)
     from_device = _sum_known(task.device_bytes for task in tasks)
     slowest, ratio = slowest_worker(tasks)
     return Workers(
         number=number,
-        method=_method(settings, python),
-        busy=worked / (seats * within.ns) if tasks and within.ns else None,
+        method=_start_method(settings, python),
+        busy=worked / (workers * within.ns) if tasks and within.ns else None,
         task_p50_ms=cuts[49] if cuts else None,
         task_p99_ms=cuts[98] if cuts else None,
-        on_cpu=shares[0],
-        run_queue=shares[1],
-        blocked=shares[2],
+        on_cpu=on_cpu,
+        run_queue=run_queue,
+        blocked=blocked,
         cache_hit=None if not asked or from_device is None else max(0.0, 1 - from_device / asked),
         read_mb_per_s=None if asked is None or not within.ns else asked / 1e6 / (within.ns / 1e9),
         slowest_over_median=ratio,
@@ -227,10 +225,10 @@ def workers_of(rank: Rank, loader: int, within: Span, python: str) -> Workers:
     )
 
 
-def _method(settings: Mapping[str, Any], python: str) -> str:
-    method = method_of(settings)
-    if method != "process":
-        return method
+def _start_method(settings: Mapping[str, Any], python: str) -> str:
+    kind = worker_kind(settings)
+    if kind != "process":
+        return kind
     context = str(settings.get("context") or "default")
     if context != "default":
         return context
@@ -256,16 +254,16 @@ def _sum_known(values: Iterable[int | None]) -> int | None:
     return sum(known) if known else None
 
 
-def samples_in(task: Task) -> int:
-    """Return the number of samples in a task; 0 if it is not known."""
+def _samples_in(task: Task) -> int:
+    """Return the number of samples in a task; 0 if it is unknown."""
     return task.num_samples or sum(sample.weight for sample in task.samples)
 
 
 def slowest_worker(tasks: Sequence[Task]) -> tuple[int | None, float | None]:
-    """Return the worker whose samples take longest, and how many times those of the median worker; None without two."""
+    """Return the worker whose samples take longest, and the ratio to the median worker; None with fewer than two."""
     times: dict[int, list[float]] = defaultdict(list)
     for task in tasks:
-        times[task.worker].append(task.ns / max(1, samples_in(task)))
+        times[task.worker].append(task.ns / max(1, _samples_in(task)))
     if len(times) < 2:
         return None, None
     means = {worker: fmean(found) for worker, found in times.items()}
@@ -279,7 +277,7 @@ def _stages_ms(tasks: Sequence[Task]) -> dict[str, float]:
     total: dict[str, int] = defaultdict(int)
     count = 0
     for task in tasks:
-        number = samples_in(task)
+        number = _samples_in(task)
         if not number:
             continue
         count += number
@@ -296,14 +294,9 @@ def _stages_ms(tasks: Sequence[Task]) -> dict[str, float]:
 
 
 def slow_samples(tasks: Iterable[Task], files: Mapping[int, str]) -> list[SlowSample]:
-    """Return the samples that took longest, the slowest first.
-
-    Args:
-        tasks: of workers.
-        files: names of files, by the samples' index.
-    """
+    """Return the samples that took longest, the slowest first; ``files``: names of files by the samples' index."""
     single = ((task, sample) for task in tasks for sample in task.samples if sample.index is not None)
-    slowest = heapq.nlargest(NUM_SLOW, single, key=lambda pair: pair[1].ns)
+    slowest = heapq.nlargest(_NUM_SLOW, single, key=lambda pair: pair[1].ns)
     return [
         SlowSample(
             index=sample.index,
@@ -321,27 +314,3 @@ def _longest_stage(sample: Sample) -> str | None:
     for stage in sample.stages:
         total[stage.name] += stage.ns
     return max(total, key=lambda name: total[name], default=None)
-
-
-__all__ = [
-    "CROWDED",
-    "LATE_NS",
-    "NUM_SLOW",
-    "UNUSUAL_WORKER",
-    "Unusual",
-    "WorkerTimes",
-    "all_batches",
-    "cores_wanted",
-    "crowding",
-    "interpreter_share",
-    "loader_in_words",
-    "main_loader",
-    "method_of",
-    "running_max",
-    "samples_in",
-    "slow_samples",
-    "slowest_worker",
-    "tasks_of",
-    "union",
-    "workers_of",
-]

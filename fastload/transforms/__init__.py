@@ -15,106 +15,74 @@ on the device. Alone they come from torch's global generator of the CPU, or from
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .affine import RandomAffine, RandomRotation
-    from .auto import AugMix, RandAugment, TrivialAugmentWide
-    from .base import BatchShape, Transform
-    from .compose import Compose
-    from .crop import AlternatingFlip, CenterCrop, RandomCrop, RandomHorizontalFlip, RandomVerticalFlip
-    from .draws import Draws
-    from .erasing import Cutout, RandomErasing
-    from .jitter import (
-        ColorJitter,
-        GaussianBlur,
-        RandomAdjustSharpness,
-        RandomAutocontrast,
-        RandomEqualize,
-        RandomGrayscale,
-        RandomInvert,
-        RandomPosterize,
-        RandomSolarize,
-    )
-    from .mix import CutMix, MixUp, MixUpOrCutMix
-    from .preview import preview
-    from .resize import RandomResizedCrop, Resize
-    from .values import Normalize, ToDtype, ToNormalized
+    from .affine import RandomAffine as RandomAffine
+    from .affine import RandomRotation as RandomRotation
+    from .auto import AugMix as AugMix
+    from .auto import RandAugment as RandAugment
+    from .auto import TrivialAugmentWide as TrivialAugmentWide
+    from .base import BatchShape as BatchShape
+    from .base import Transform as Transform
+    from .compose import Compose as Compose
+    from .crop import AlternatingFlip as AlternatingFlip
+    from .crop import CenterCrop as CenterCrop
+    from .crop import RandomCrop as RandomCrop
+    from .crop import RandomHorizontalFlip as RandomHorizontalFlip
+    from .crop import RandomVerticalFlip as RandomVerticalFlip
+    from .draws import Draws as Draws
+    from .erasing import Cutout as Cutout
+    from .erasing import RandomErasing as RandomErasing
+    from .jitter import ColorJitter as ColorJitter
+    from .jitter import GaussianBlur as GaussianBlur
+    from .jitter import RandomAdjustSharpness as RandomAdjustSharpness
+    from .jitter import RandomAutocontrast as RandomAutocontrast
+    from .jitter import RandomEqualize as RandomEqualize
+    from .jitter import RandomGrayscale as RandomGrayscale
+    from .jitter import RandomInvert as RandomInvert
+    from .jitter import RandomPosterize as RandomPosterize
+    from .jitter import RandomSolarize as RandomSolarize
+    from .mix import CutMix as CutMix
+    from .mix import MixUp as MixUp
+    from .mix import MixUpOrCutMix as MixUpOrCutMix
+    from .preview import preview as preview
+    from .resize import RandomResizedCrop as RandomResizedCrop
+    from .resize import Resize as Resize
+    from .values import Normalize as Normalize
+    from .values import ToDtype as ToDtype
+    from .values import ToNormalized as ToNormalized
 
-__all__ = [
-    "AlternatingFlip",
-    "AugMix",
-    "BatchShape",
-    "CenterCrop",
-    "ColorJitter",
-    "Compose",
-    "CutMix",
-    "Cutout",
-    "Draws",
-    "GaussianBlur",
-    "MixUp",
-    "MixUpOrCutMix",
-    "Normalize",
-    "RandAugment",
-    "RandomAdjustSharpness",
-    "RandomAffine",
-    "RandomAutocontrast",
-    "RandomCrop",
-    "RandomEqualize",
-    "RandomErasing",
-    "RandomGrayscale",
-    "RandomHorizontalFlip",
-    "RandomInvert",
-    "RandomPosterize",
-    "RandomResizedCrop",
-    "RandomRotation",
-    "RandomSolarize",
-    "RandomVerticalFlip",
-    "Resize",
-    "ToDtype",
-    "ToNormalized",
-    "Transform",
-    "TrivialAugmentWide",
-    "preview",
-]
-
-_MODULE_OF = {
-    "AlternatingFlip": "crop",
-    "AugMix": "auto",
-    "BatchShape": "base",
-    "CenterCrop": "crop",
-    "ColorJitter": "jitter",
-    "Compose": "compose",
-    "CutMix": "mix",
-    "Cutout": "erasing",
-    "Draws": "draws",
-    "GaussianBlur": "jitter",
-    "MixUp": "mix",
-    "MixUpOrCutMix": "mix",
-    "Normalize": "values",
-    "RandAugment": "auto",
-    "RandomAdjustSharpness": "jitter",
-    "RandomAffine": "affine",
-    "RandomAutocontrast": "jitter",
-    "RandomCrop": "crop",
-    "RandomEqualize": "jitter",
-    "RandomErasing": "erasing",
-    "RandomGrayscale": "jitter",
-    "RandomHorizontalFlip": "crop",
-    "RandomInvert": "jitter",
-    "RandomPosterize": "jitter",
-    "RandomResizedCrop": "resize",
-    "RandomRotation": "affine",
-    "RandomSolarize": "jitter",
-    "RandomVerticalFlip": "crop",
-    "Resize": "resize",
-    "ToDtype": "values",
-    "ToNormalized": "values",
-    "Transform": "base",
-    "TrivialAugmentWide": "auto",
-    "preview": "preview",
+_NAMES = {
+    "affine": ("RandomAffine", "RandomRotation"),
+    "auto": ("AugMix", "RandAugment", "TrivialAugmentWide"),
+    "base": ("BatchShape", "Transform"),
+    "compose": ("Compose",),
+    "crop": ("AlternatingFlip", "CenterCrop", "RandomCrop", "RandomHorizontalFlip", "RandomVerticalFlip"),
+    "draws": ("Draws",),
+    "erasing": ("Cutout", "RandomErasing"),
+    "jitter": (
+        "ColorJitter",
+        "GaussianBlur",
+        "RandomAdjustSharpness",
+        "RandomAutocontrast",
+        "RandomEqualize",
+        "RandomGrayscale",
+        "RandomInvert",
+        "RandomPosterize",
+        "RandomSolarize",
+    ),
+    "mix": ("CutMix", "MixUp", "MixUpOrCutMix"),
+    "preview": ("preview",),
+    "resize": ("RandomResizedCrop", "Resize"),
+    "values": ("Normalize", "ToDtype", "ToNormalized"),
 }
+"""What each module provides. To add a transform, name it here and above."""
+
+_MODULE_OF = {name: module for module, names in _NAMES.items() for name in names}
+
+__all__ = sorted(_MODULE_OF)
 
 
 def __getattr__(name: str) -> object:
-    # When they are first used: a loader without a batch_transform imports none of them.
+    # Imported when first used: a loader without a batch_transform imports none of them.
     if name not in _MODULE_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module

@@ -85,7 +85,7 @@ class RandomRotation(Resampled):
     tolerance of :class:`Resampled`.
 
     Raises:
-        ConfigError: one of the arguments is none of these.
+        ConfigError: an argument is out of its range, or of another type.
     """
 
     def __init__(
@@ -137,7 +137,7 @@ class RandomAffine(Resampled):
     tolerance of :class:`Resampled`.
 
     Raises:
-        ConfigError: one of the arguments is none of these.
+        ConfigError: an argument is out of its range, or of another type.
     """
 
     def __init__(

@@ -68,7 +68,7 @@ def check_interpolation(value: Any, allowed: tuple[str, ...]) -> str:
     """Return the name of an interpolation, from a name, torchvision's enum or Pillow's number.
 
     Raises:
-        ConfigError: it is none of those allowed.
+        ConfigError: it is not one of those allowed.
     """
     name = getattr(value, "value", value)
     if not isinstance(value, bool) and isinstance(name, int):

@@ -11,6 +11,9 @@ see :mod:`fastload.transforms.color` and :mod:`fastload.transforms.auto_geometry
 
 from __future__ import annotations
 
+import functools
+import inspect
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -24,8 +27,18 @@ from .affine import warp
 from .arguments import Fill, check_fill, check_interpolation, fill_numbers
 from .auto_geometry import ROTATE, SHEAR_X, matrices_of
 from .base import BatchShape, Layout, Params, Transform, check_flag, check_number, tensor_of
-from .draws import Floats, Integers, Stream
+from .draws import Draws, Floats, Integers, Stream
 from .parts import change_rows, slices
+from .sample import (
+    Drawn,
+    SampleTransform,
+    Sizes,
+    State,
+    Version,
+    fill_argument,
+    interpolation_argument,
+    torchvision_mode,
+)
 from .steps import eager_on_cpu, narrowed
 
 OPERATIONS = (
@@ -132,7 +145,70 @@ class _Policy(Transform):
             fill_numbers("fill", self.fill, images.shape[1], images.dtype)
 
 
-class RandAugment(_Policy):
+class _SamplePolicy(_Policy, SampleTransform):
+    """A policy of torchvision's. The parameters of one sample are ((operation, bin, sign), ...) in their order.
+
+    On PIL images torchvision uses Pillow's arithmetic, which rounds differently, so that only tensors can be batched.
+    """
+
+    role = "color"
+    torchvision_fill: Any = None
+    """In the type that torchvision's functions take."""
+
+    @classmethod
+    def from_torchvision(cls, given: Any, state: State, version: Version) -> _SamplePolicy:
+        """See :class:`SampleTransform`."""
+        name, fill = interpolation_argument(given.interpolation, state), fill_argument(given.fill, state, version)
+        known = inspect.signature(cls).parameters
+        numbers = {key: getattr(given, key) for key in ("num_ops", "magnitude", "num_magnitude_bins") if key in known}
+        made = cls(**numbers, interpolation=name if name == "bilinear" else "nearest", fill=fill)
+        made.interpolation, made.torchvision_fill = name, fill
+        return made
+
+    def choices(self, stream: Stream) -> list[Choice]:
+        """Return what each step does, which does not depend on the size of the images."""
+        raise NotImplementedError
+
+    def magnitudes(self, height: int, width: int, version: Version = "v2") -> Floats:
+        """Return the magnitudes for images of this size: [number of operations, number of bins]; not to be changed."""
+        raise NotImplementedError
+
+    def draw_samples(self, draws: Draws, name: str, sizes: Sizes) -> Drawn:
+        """Return ``steps``: see :meth:`choices`."""
+        return {"steps": self.choices(draws.stream(name))}
+
+    def params_of_each(self, drawn: Drawn, count: int) -> list[Any]:
+        """See the class."""
+        steps = []
+        for choice in drawn["steps"]:
+            operations = [OPERATIONS[operation] for operation in choice.operation.tolist()]
+            steps.append(zip(operations, choice.bin.tolist(), choice.sign.tolist(), strict=True))
+        return list(zip(*steps, strict=True)) if steps else [()] * count
+
+    def transform_sample(self, image: Any, params: Any) -> Any:
+        """See :class:`SampleTransform`."""
+        tensor = isinstance(image, Tensor)
+        channels, height, width = self.functional.get_dimensions(image)
+        fill: Any = self.torchvision_fill
+        fill = list(fill) if isinstance(fill, tuple) else fill
+        if self.version == "v1" and tensor and fill is not None and not isinstance(fill, list):
+            fill = [float(fill)] * channels
+        table = self.magnitudes(height, width, self.version)
+        mode = torchvision_mode(self.interpolation)
+        for operation, bin_, sign in params:
+            magnitude = sign * float(table[OPERATIONS.index(operation), bin_])
+            if operation == "Solarize" and self.version == "v2" and not (tensor and image.is_floating_point()):
+                magnitude *= 255.0
+            image = _operate(self.functional, image, operation, magnitude, mode, fill)
+        return image
+
+    def batched(self, before: State) -> list[Transform] | None:
+        """See :class:`SampleTransform`."""
+        known = self.interpolation in ("nearest", "bilinear") and self.version == "v2"  # v1 rounds in other places
+        return super().batched(before) if known else None
+
+
+class RandAugment(_SamplePolicy):
     """A number of operations after each other, all of one magnitude.
 
     Args:
@@ -169,18 +245,20 @@ class RandAugment(_Policy):
 
     def draw(self, stream: Stream, shape: BatchShape) -> Params:
         """Return the steps."""
-        share = 150.0 / 331.0
-        table = _magnitudes(
-            self.num_magnitude_bins, 0.3, (share * shape.width, share * shape.height), 30.0, 0.9, bits=(8, 4)
-        )
+        table = self.magnitudes(shape.height, shape.width)
         steps = [
             self._step(operations, signs * table[operations, bins], shape)
             for operations, bins, signs in self.choices(stream)
         ]
         return {"steps": steps}  # type: ignore[dict-item]  # nested, as params_to takes them
 
+    def magnitudes(self, height: int, width: int, version: Version = "v2") -> Floats:
+        """See :class:`_SamplePolicy`."""
+        shift = 150.0 / 331.0 * width, 150.0 / 331.0 * height
+        return _magnitudes(self.num_magnitude_bins, 0.3, shift, 30.0, 0.9, bits=(8, 4), version=version)
+
     def choices(self, stream: Stream) -> list[Choice]:
-        """Return what is done in each step, whatever the size of the images."""
+        """See :class:`_SamplePolicy`."""
         choices = []
         for _ in range(self.num_ops):
             operations = stream.integers(len(OPERATIONS))
@@ -197,7 +275,7 @@ class RandAugment(_Policy):
         return changed
 
 
-class TrivialAugmentWide(_Policy):
+class TrivialAugmentWide(_SamplePolicy):
     """One operation, of any magnitude.
 
     Args:
@@ -228,15 +306,20 @@ class TrivialAugmentWide(_Policy):
 
     def draw(self, stream: Stream, shape: BatchShape) -> Params:
         """Return the step."""
-        table = _magnitudes(self.num_magnitude_bins, 0.99, (32.0, 32.0), 135.0, 0.99, bits=(8, 2))
-        operations, bins, signs = self.choice(stream)
+        table = self.magnitudes(shape.height, shape.width)
+        [(operations, bins, signs)] = self.choices(stream)
         return self._step(operations, signs * table[operations, bins], shape)
 
-    def choice(self, stream: Stream) -> Choice:
-        """Return what is done, whatever the size of the images."""
+    def magnitudes(self, height: int, width: int, version: Version = "v2") -> Floats:
+        """See :class:`_SamplePolicy`."""
+        bins = self.num_magnitude_bins
+        return _magnitudes(bins, 0.99, (32.0, 32.0), 135.0, 0.99, bits=(8, 2), version=version)
+
+    def choices(self, stream: Stream) -> list[Choice]:
+        """See :class:`_SamplePolicy`."""
         operations = stream.integers(len(OPERATIONS))
         bins = stream.integers(self.num_magnitude_bins)
-        return Choice(operations, bins, _signs(stream, operations))
+        return [Choice(operations, bins, _signs(stream, operations))]
 
     def transform(self, images: Tensor, params: Params) -> Tensor:
         """Return the images after the step."""
@@ -330,8 +413,42 @@ def _add_weighted(mixed: Tensor, images: Tensor, weight: Tensor) -> None:
         mixed[rows].add_(images[rows] * weight[rows].view(-1, 1, 1, 1))
 
 
+def _operate(functional: Any, image: Any, operation: str, magnitude: float, mode: Any, fill: Any) -> Any:
+    """Return torchvision's result of an operation on one image."""
+    if operation.startswith(("Shear", "Translate")):
+        along = operation.endswith("Y")
+        shear, shift, centre = [0.0, 0.0], [0, 0], None
+        if operation.startswith("Shear"):
+            shear[along], centre = math.degrees(math.atan(magnitude)), [0, 0]
+        else:
+            shift[along] = int(magnitude)
+        return functional.affine(image, 0.0, shift, 1.0, shear, mode, fill, centre)
+    match operation:
+        case "Rotate":
+            return functional.rotate(image, magnitude, mode, fill=fill)
+        case "Brightness" | "Contrast" | "Sharpness":
+            return getattr(functional, f"adjust_{operation.lower()}")(image, 1.0 + magnitude)
+        case "Color":
+            return functional.adjust_saturation(image, 1.0 + magnitude)
+        case "Posterize":
+            return functional.posterize(image, int(magnitude))
+        case "Solarize":
+            return functional.solarize(image, magnitude)
+        case "AutoContrast" | "Equalize":
+            return getattr(functional, operation.lower())(image)
+    return image  # Identity
+
+
+@functools.lru_cache(maxsize=64)
 def _magnitudes(
-    num_bins: int, shear: float, translate: tuple[float, float], rotate: float, enhance: float, *, bits: tuple[int, int]
+    num_bins: int,
+    shear: float,
+    translate: tuple[float, float],
+    rotate: float,
+    enhance: float,
+    *,
+    bits: tuple[int, int],
+    version: Version = "v2",
 ) -> Floats:
     """Return the magnitudes of all operations: [number of operations, num_bins], without a sign."""
     table = np.zeros((len(OPERATIONS), num_bins))
@@ -340,8 +457,10 @@ def _magnitudes(
         table[operation] = _line(0.0, last, num_bins)
     most, fewest = bits
     bins = torch.arange(num_bins, dtype=torch.float32, device="cpu")
-    table[_POSTERIZE] = (most - bins / ((num_bins - 1) / (most - fewest))).round().numpy()
-    table[_SOLARIZE] = _line(1.0, 0.0, num_bins)
+    lost = bins / ((num_bins - 1) / (most - fewest))
+    table[_POSTERIZE] = (most - lost.round() if version == "v1" else (most - lost).round()).numpy()
+    table[_SOLARIZE] = _line(255.0, 0.0, num_bins) if version == "v1" else _line(1.0, 0.0, num_bins)
+    table.flags.writeable = False
     return table
 
 

@@ -34,7 +34,7 @@ _ANY_KEY = bytes(16)
 
 
 class BatchShape(NamedTuple):
-    """The shape of a batch of images, in whatever layout they lie."""
+    """The shape of a batch of images, in either layout."""
 
     num: int
     channels: int
@@ -52,7 +52,7 @@ class Transform(nn.Module):
     """
 
     mixes: bool = False
-    """Whether samples are mixed, and their labels with them: then ``forward`` takes (images, labels)."""
+    """Whether samples are mixed, and their labels with them: then ``forward`` needs (images, labels)."""
 
     def __init__(self, *, layout: Layout = "NCHW") -> None:
         super().__init__()
@@ -128,6 +128,7 @@ class Transform(nn.Module):
     def forward(
         self,
         images: Tensor,
+        labels: Tensor | None = None,
         *,
         generator: torch.Generator | None = None,
         draws: Draws | None = None,
@@ -138,23 +139,47 @@ class Transform(nn.Module):
 
         Args:
             images: see the class.
+            labels: [N] classes or [N, num_classes] probabilities. Transforms that mix samples need them; others return
+                them unchanged.
             generator: parameters are drawn from this generator of the CPU's; None: from torch's global one.
             draws: the draws of these samples, which :class:`fastload.DataLoader` gives; in a generator's place.
             params: parameters that were drawn before, for as many images of this shape.
-            return_params: return (images, parameters) and not the images alone; they are tensors of the CPU, or as
-                they were given.
+            return_params: return the parameters, too; they are tensors of the CPU, or as they were given.
+
+        Returns:
+            The images; with labels (images, labels). The parameters come last.
 
         Raises:
-            TypeError, ValueError: these are no such images, or no such parameters: see
+            TypeError, ValueError: the images, labels or parameters are not as described: see
                 :func:`fastload.transforms.params.check_params`.
         """
         check_images(images, self, self.layout)
+        if labels is not None or self.mixes:
+            self.check_labels(labels, len(images))
         params = self.params_for(images, generator, draws, params)
-        changed = self.applied(images, params_to(params, images.device))
-        return (changed, params) if return_params else changed
+        moved = params_to(params, images.device)
+        results = [self.applied(images, moved)]
+        if labels is not None:
+            if self.mixes and labels.device != images.device:
+                moved = params_to(params, labels.device)
+            results.append(self.transform_labels(labels, moved))
+        if return_params:
+            results.append(params)
+        return results[0] if len(results) == 1 else tuple(results)
+
+    def check_labels(self, labels: object, num_images: int) -> None:
+        """Check the labels of a call.
+
+        Raises:
+            TypeError, ValueError: they are not what the transform takes.
+        """
+
+    def transform_labels(self, labels: Tensor, params: Any) -> Tensor:
+        """Return the labels, mixed as the images are, given the parameters on their device."""
+        return labels
 
     def applied(self, images: Tensor, params: Any) -> Tensor:
-        """Return the transformed images, in whatever layout they lie, given parameters on their device.
+        """Return the transformed images, in either layout, given parameters on their device.
 
         Not in the caller's ``torch.autocast``: a transform says itself in which dtypes it computes.
         """
@@ -172,7 +197,7 @@ def without_autocast(device: torch.device) -> contextlib.AbstractContextManager[
 
 
 def shape_of(images: Tensor, layout: Layout) -> BatchShape:
-    """Return the shape of a batch, in whatever layout it lies."""
+    """Return the shape of a batch in either layout."""
     if layout == "NHWC":
         num, height, width, channels = images.shape
         return BatchShape(num, channels, height, width)
@@ -212,7 +237,7 @@ def check_probability(name: str, value: object) -> float:
     """Return a probability.
 
     Raises:
-        ConfigError: it is no number in [0, 1].
+        ConfigError: it is not a number in [0, 1].
     """
     number = check_number(name, value)
     if not 0 <= number <= 1:
@@ -224,7 +249,7 @@ def check_number(name: str, value: object) -> float:
     """Return a finite number.
 
     Raises:
-        ConfigError: it is none.
+        ConfigError: it is not.
     """
     if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
         raise ConfigError(f"{name} must be a number, got {name}={value!r}")
@@ -234,7 +259,7 @@ def check_number(name: str, value: object) -> float:
 
 
 def check_flag(name: str, value: object) -> bool:
-    """Return whether.
+    """Return the value as a bool.
 
     Raises:
         ConfigError: it is neither True nor False.

@@ -1,4 +1,4 @@
-"""A batched transform on a loader's batches, whatever else is in them.
+"""A batched transform on a loader's batches, which may hold more than images.
 
 In: a batch with images somewhere, and the draws of its samples. Out: the same batch with the images transformed, and
 the labels where the transform mixes them.
@@ -24,7 +24,7 @@ _LABELS = ("label", "labels", "target", "targets", "y")
 def on_batches(transform: Callable[[Any], Any]) -> Callable[[Any, Draws | None], Any]:
     """Return a function of (batch, draws) that applies a transform to the images of a batch.
 
-    A transform that is none of ours gets the batch as it is, under the caller's ``torch.autocast``; those of ours that
+    A transform from elsewhere gets the batch as it is, under the caller's ``torch.autocast``; those of ours that
     it calls draw from the batch's draws.
     """
     if not isinstance(transform, Transform):
@@ -68,7 +68,7 @@ def params_of(transform: Callable[[Any], Any] | None, draws: Draws | None) -> An
     """Return the parameters that a transform drew for a batch: what it would draw from the same draws again.
 
     Raises:
-        ConfigError: it is none of ours, or there is no such batch.
+        ConfigError: the transform is from elsewhere, or there is no such batch.
     """
     if not isinstance(transform, Transform):
         raise ConfigError(

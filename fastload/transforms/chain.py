@@ -22,7 +22,7 @@ from .arguments import Fill
 from .base import BatchShape, Transform, shape_of
 from .crop import Flip, RandomHorizontalFlip
 from .draws import Draws
-from .gather import Moving, compose_maps, gather_map
+from .gather import Moving, gather_map, map_of, steps_of
 from .resize import RandomResizedCrop
 
 
@@ -36,7 +36,7 @@ class Stage(Transform):
     """
 
     where = ""
-    """How several stages are one, for ``print``."""
+    """Where several stages become one, for ``print``."""
 
     def __init__(self, members: Sequence[Transform]) -> None:
         super().__init__(layout=members[0].layout)
@@ -80,16 +80,12 @@ class Stage(Transform):
 
 
 class Gathered(Stage):
-    """Members that only move pixels: their maps are composed, and the pixels gathered once; equal bit for bit."""
+    """Members that only move pixels: their steps make one map, and the pixels are gathered once; equal bit for bit."""
 
     def transform(self, images: Tensor, params: Any) -> Tensor:
         """See :class:`Stage`."""
-        composed = None
-        for (member, shape), its_params in zip(self._with_shapes(shape_of(images, "NCHW")), params, strict=True):
-            index_map = member.index_map(its_params, shape, images.device)
-            composed = index_map if composed is None else compose_maps(composed, index_map)
-        assert composed is not None
-        return gather_map(images, composed, next(iter(_fills(self)), None))
+        steps = steps_of(self, params, shape_of(images, "NCHW"), images.device)
+        return gather_map(images, map_of(*steps, images.device), next(iter(_fills(self)), None))
 
 
 class Warped(Stage):

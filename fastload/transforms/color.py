@@ -27,52 +27,12 @@ _TINY = torch.finfo(torch.float32).tiny
 
 
 @in_parts
-def adjust_brightness(images: Tensor, factors: Tensor) -> Tensor:
-    """Multiply by a factor.
-
-    Args:
-        images: C is 1 or 3.
-        factors: [N], at least 0; 0 is black, 1 the image itself.
-    """
-    _check_channels(images, "adjust_brightness")
-    return _blend(images, _widened(images), None, factors)
-
-
-@in_parts
-def adjust_contrast(images: Tensor, factors: Tensor) -> Tensor:
-    """Blend with the mean of the image's grey levels.
-
-    uint8 images of more than 65,000 pixels: at most 1 apart from torchvision, whose sum of so many is rounded.
-
-    Args:
-        images: C is 1 or 3.
-        factors: [N], at least 0; 0 is a uniform grey, 1 the image itself.
-    """
-    _check_channels(images, "adjust_contrast")
-    wide = _widened(images)
-    grey = _grey_of(images, wide)
-    # As a whole plane: with two factors that are the same for a sample, the CPU's kernel would not be vectorised.
-    return _blend(images, wide, (grey * 0.0).add_(_mean_of(grey)), factors)
-
-
-@in_parts
-def adjust_saturation(images: Tensor, factors: Tensor) -> Tensor:
-    """Blend with the image's grey levels.
-
-    Args:
-        images: C is 3; with 1 channel they are returned as they are.
-        factors: [N], at least 0; 0 is grey, 1 the image itself.
-    """
-    _check_channels(images, "adjust_saturation")
-    if images.shape[1] == 1:
-        return images
-    wide = _widened(images)
-    return _blend(images, wide, _grey_of(images, wide), factors)
-
-
-@in_parts
 def blend(images: Tensor, kinds: Tensor, factors: Tensor) -> Tensor:
     """Adjust brightness, contrast or saturation, another of them for each sample; or several, one after the other.
+
+    Brightness is a product, contrast a blend with the mean of the grey levels, saturation one with the grey levels; a
+    factor of 1 leaves the image as it is. Contrast of uint8 images of more than 65,000 pixels: at most 1 apart from
+    torchvision, whose sum of so many is rounded.
 
     Args:
         images: C is 1 or 3.
@@ -337,26 +297,16 @@ def _mean_of(grey: Tensor) -> Tensor:
     return total.sum(2, keepdim=True).to(grey.dtype) / num
 
 
-def _blend(images: Tensor, wide: Tensor, other: Tensor | None, factors: Tensor) -> Tensor:
-    """Return factor * image + (1 - factor) * other, in the dtype of the images; changes ``wide``, if not theirs."""
-    return narrowed(_mixed(images, wide, other, factors, ours=wide is not images), images.dtype)
-
-
-def _mixed(images: Tensor, wide: Tensor, other: Tensor | None, factors: Tensor, *, ours: bool) -> Tensor:
+def _mixed(images: Tensor, wide: Tensor, other: Tensor, factors: Tensor, *, ours: bool) -> Tensor:
     """Return factor * wide + (1 - factor) * other, in the range of the images; changes ``wide``, if it is ours."""
     factor = _column(factors, wide)
     mixed = wide.mul_(factor) if ours else wide * factor
-    if other is not None:
-        # One rounding for product and sum, as with a number in place of the tensor.
-        mixed = mixed.addcmul_(other, _column(1 - factors, wide))
-    return mixed.clamp_(0, _bound(images))
+    # One rounding for product and sum, as with a number in place of the tensor.
+    return mixed.addcmul_(other, _column(1 - factors, wide)).clamp_(0, _bound(images))
 
 
 __all__ = [
-    "adjust_brightness",
-    "adjust_contrast",
     "adjust_hue",
-    "adjust_saturation",
     "adjust_sharpness",
     "autocontrast",
     "blend",

@@ -7,13 +7,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from ..errors import ConfigError
-from .base import BatchShape, Layout, Transform, check_images
+from .base import BatchShape, Layout, Transform
 from .draws import Draws
-from .params import params_to
 from .stages import parts_of, stages_of
 
 
@@ -87,54 +85,22 @@ class Compose(Transform):
             images = stage.transform(images, [params[name] for name in islice(names, len(stage))])
         return images
 
-    def transform_labels(self, labels: Tensor, params: dict[str, Any]) -> Tensor:
-        """Return the labels, mixed as the images are."""
+    def transform_labels(self, labels: Tensor, params: Any) -> Tensor:
+        """See :class:`Transform`."""
         for name, member in zip(self._names, self._members(), strict=True):
             if member.mixes:
                 labels = member.transform_labels(labels, params[name])
         return labels
 
-    def forward(
-        self,
-        images: Tensor,
-        labels: Tensor | None = None,
-        *,
-        generator: torch.Generator | None = None,
-        draws: Draws | None = None,
-        params: Any = None,
-        return_params: bool = False,
-    ) -> Any:
-        """Transform a batch.
-
-        Args:
-            images: as :class:`Transform` says.
-            labels: [N] classes or [N, num_classes] probabilities, where there are mixing transforms; else they are
-                given back as they are.
-            generator: as in :meth:`Transform.forward`, and so the others.
-            draws: likewise.
-            params: likewise.
-            return_params: likewise; they come last.
-
-        Returns:
-            The images; (images, labels) if there are labels.
+    def check_labels(self, labels: object, num_images: int) -> None:
+        """Check that there are labels where a member mixes them.
 
         Raises:
-            TypeError, ValueError: these are no such images, or labels are missing.
+            TypeError: there are none.
         """
-        check_images(images, self, self.layout)
         if self.mixes and labels is None:
             names = [name for name, member in zip(self._names, self._members(), strict=True) if member.mixes]
             raise TypeError(f"{', '.join(names)} mixes labels as it mixes images: call with (images, labels)")
-        params = self.params_for(images, generator, draws, params)
-        moved = params_to(params, images.device)
-        changed = self.applied(images, moved)
-        if labels is None:
-            return (changed, params) if return_params else changed
-        if self.mixes:
-            if labels.device != images.device:
-                moved = params_to(params, labels.device)
-            labels = self.transform_labels(labels, moved)
-        return (changed, labels, params) if return_params else (changed, labels)
 
     def _members(self) -> Iterator[Any]:
         return iter(self.transforms)

@@ -17,10 +17,20 @@ from torch.nn import functional
 
 from ..errors import ConfigError
 from .arguments import check_fill, in_float32
-from .base import BatchShape, Layout, Params, check_flag, check_probability, check_size, tensor_of
-from .draws import Stream, to_integers
-from .gather import IndexMap, Moving, matrix_dtype, on_host
+from .base import BatchShape, Layout, Params, Transform, check_flag, check_probability, check_size, tensor_of
+from .draws import Draws, Stream, to_integers
+from .gather import Moving, matrix_dtype, on_host
 from .recipe import Kind, Step
+from .sample import (
+    Drawn,
+    NotRecognised,
+    SampleTransform,
+    Sizes,
+    State,
+    Version,
+    fill_argument,
+    size_argument,
+)
 
 PaddingMode = Literal["constant", "edge", "reflect", "symmetric"]
 
@@ -34,7 +44,7 @@ class _Padding(NamedTuple):
     bottom: int
 
 
-class RandomCrop(Moving):
+class RandomCrop(Moving, SampleTransform):
     """Crop each image at its own random place, after padding it.
 
     Args:
@@ -51,7 +61,7 @@ class RandomCrop(Moving):
     ``crop(pad(image))`` of torchvision bit for bit.
 
     Raises:
-        ConfigError: one of the arguments is none of these.
+        ConfigError: an argument is out of its range, or of another type.
         ValueError: at the call: the image, padded, is smaller than ``size``, or too small for its padding.
 
     Source:
@@ -82,27 +92,25 @@ class RandomCrop(Moving):
         self.padding_mode = padding_mode
         if padding_mode == "constant" and (any(self.padding) or self.pad_if_needed):
             self.map_fill = self.fill
+        self.torchvision_fill = fill
+        """In the type that torchvision's functions take."""
 
     def draw(self, stream: Stream, shape: BatchShape) -> Params:
         """Return the places of the crops."""
-        padding = self._padding_of(shape)
+        self._check_mirrored(shape)
+        return self._starts(stream, shape)
+
+    def _starts(self, stream: Stream, shape: BatchShape) -> Params:
+        padding = self.padding_of(shape.height, shape.width)
         rows = shape.height + padding.top + padding.bottom - self.size[0] + 1
         cols = shape.width + padding.left + padding.right - self.size[1] + 1
         units = stream.uniform(count=2)
         top, left = to_integers(units[:, 0], rows), to_integers(units[:, 1], cols)
         return {"top": tensor_of(top, torch.int64), "left": tensor_of(left, torch.int64)}
 
-    def index_map(self, params: Params, shape: BatchShape, device: torch.device) -> IndexMap:
-        """Return where the result's pixels come from."""
-        padding = self._padding_of(shape)
-        return IndexMap(
-            self._places(params["top"], self.size[0], padding.top, shape.height),
-            self._places(params["left"], self.size[1], padding.left, shape.width),
-        )
-
     def steps(self, params: Params, shape: BatchShape, device: torch.device) -> tuple[list[Step], list[Step]]:
         """See :class:`Moving`."""
-        padding = self._padding_of(shape)
+        padding = self.padding_of(shape.height, shape.width)
         kind = _STEPS[self.padding_mode]
         return (
             [Step(kind, params["top"], -padding.top, shape.height)],
@@ -113,39 +121,88 @@ class RandomCrop(Moving):
         """Return the shape of the crops."""
         return BatchShape(shape.num, shape.channels, *self.size)
 
-    def _places(self, starts: Tensor, length: int, before: int, side: int) -> Tensor:
-        places = starts[:, None] + (torch.arange(length, device=starts.device) - before)
-        if self.padding_mode == "edge":
-            return places.clamp(0, side - 1)
-        if self.padding_mode == "reflect":
-            return side - 1 - (side - 1 - places.abs()).abs()
-        if self.padding_mode == "symmetric":
-            places = torch.where(places < 0, -1 - places, places)
-            return torch.where(places >= side, 2 * side - 1 - places, places)
-        return _no_further(places, side)
+    def padding_of(self, height: int, width: int) -> _Padding:
+        """Return how far an image of this size is padded.
 
-    def _padding_of(self, shape: BatchShape) -> _Padding:
+        Raises:
+            ValueError: the padded image is smaller than the crop.
+        """
         left, top, right, bottom = self.padding
         if self.pad_if_needed:
-            rows = max(self.size[0] - shape.height - top - bottom, 0)
-            cols = max(self.size[1] - shape.width - left - right, 0)
+            rows = max(self.size[0] - height - top - bottom, 0)
+            cols = max(self.size[1] - width - left - right, 0)
             left, top, right, bottom = left + cols, top + rows, right + cols, bottom + rows
-        padded = shape.height + top + bottom, shape.width + left + right
+        padded = height + top + bottom, width + left + right
         if padded[0] < self.size[0] or padded[1] < self.size[1]:
             raise ValueError(
-                f"RandomCrop crops to {self.size}, got images of {(shape.height, shape.width)}, padded {padded}; give "
-                "a larger padding, or pad_if_needed=True"
-            )
-        most = {"reflect": 1, "symmetric": 0}.get(self.padding_mode)
-        if most is not None and (max(left, right) > shape.width - most or max(top, bottom) > shape.height - most):
-            raise ValueError(
-                f"padding_mode={self.padding_mode!r} has no more pixels to mirror than the image has, got padding "
-                f"{(left, top, right, bottom)} for images of {(shape.height, shape.width)}; 'edge' has no such limit"
+                f"RandomCrop crops to {self.size}, got images of {(height, width)}, padded {padded}; give a larger "
+                "padding, or pad_if_needed=True"
             )
         return _Padding(left, top, right, bottom)
 
+    def _check_mirrored(self, shape: BatchShape) -> None:
+        most = {"reflect": 1, "symmetric": 0}.get(self.padding_mode)
+        if most is None:
+            return
+        left, top, right, bottom = padding = self.padding_of(shape.height, shape.width)
+        if max(left, right) > shape.width - most or max(top, bottom) > shape.height - most:
+            raise ValueError(
+                f"padding_mode={self.padding_mode!r} has no more pixels to mirror than the image has, got padding "
+                f"{tuple(padding)} for images of {(shape.height, shape.width)}; 'edge' has no such limit"
+            )
 
-class CenterCrop(Moving):
+    @classmethod
+    def from_torchvision(cls, given: Any, state: State, version: Version) -> RandomCrop:
+        """See :class:`SampleTransform`."""
+        padding = given.padding
+        if padding is not None and version == "v2":  # which has brought it into the order left, right, top, bottom
+            left, right, top, bottom = padding
+            padding = (left, top, right, bottom)
+        fill, mode = fill_argument(given.fill, state, version) or 0, given.padding_mode
+        made = cls(size_argument(given.size), padding, bool(given.pad_if_needed), 0, mode)
+        if isinstance(fill, tuple) and len(fill) not in (1, state.channels):
+            raise NotRecognised(f"fill for {len(fill)} channels, and the image has {state.channels}")
+        if mode == "constant":
+            return cls(made.size, padding, made.pad_if_needed, fill, mode)
+        if isinstance(fill, tuple) and state.kind != "PIL":
+            raise NotRecognised(f"fill for each channel, and padding_mode={mode!r}")
+        return made
+
+    def draw_samples(self, draws: Draws, name: str, sizes: Sizes) -> Drawn:
+        """See :class:`SampleTransform`."""
+        return self._draw_by_size(draws, name, sizes, self._starts)  # Pillow mirrors any number of pixels
+
+    def transform_sample(self, image: Any, params: Any) -> Any:
+        """See :class:`SampleTransform`."""
+        functional, mode, fill = self.functional, self.padding_mode, self.torchvision_fill
+        height, width = functional.get_dimensions(image)[1:]
+        if self.version == "v2":
+            padding = self.padding_of(height, width)
+            if any(padding):
+                fill = list(fill) if isinstance(fill, tuple) else fill
+                image = functional.pad(image, padding=list(padding), fill=fill, padding_mode=mode)
+            if tuple(functional.get_dimensions(image)[1:]) == self.size:
+                return image
+            return functional.crop(image, *params, *self.size)
+        # One after the other: pixels mirrored twice are not those mirrored once.
+        if any(self.padding):
+            image = functional.pad(image, list(self.padding), fill, mode)
+            height, width = functional.get_dimensions(image)[1:]
+        if self.pad_if_needed and width < self.size[1]:
+            image = functional.pad(image, [self.size[1] - width, 0], fill, mode)
+        if self.pad_if_needed and height < self.size[0]:
+            image = functional.pad(image, [0, self.size[0] - height], fill, mode)
+        return functional.crop(image, *params, *self.size)
+
+    def batched(self, before: State) -> list[Transform] | None:
+        """See :class:`SampleTransform`."""
+        if self.version == "v1" and self.pad_if_needed and self.padding_mode in ("reflect", "symmetric"):
+            return None
+        fits = before.dtype.is_floating_point or all(0 <= level < 256 for level in self.fill)
+        return [self] if fits else None
+
+
+class CenterCrop(Moving, SampleTransform):
     """Crop the centre of each image; where it is smaller, pad with zeros first.
 
     Args:
@@ -161,37 +218,32 @@ class CenterCrop(Moving):
         super().__init__(layout=layout)
         self.size = check_size("size", size)
 
-    def index_map(self, params: Params, shape: BatchShape, device: torch.device) -> IndexMap:
-        """Return where the result's pixels come from."""
-        sides = shape.height, shape.width
-        rows, cols = (
-            _no_further(torch.arange(start, start + length, device=device), side).expand(shape.num, -1)
-            for start, length, side in zip(_centre_starts(sides, self.size), self.size, sides, strict=True)
-        )
-        return IndexMap(rows, cols)
-
     def steps(self, params: Params, shape: BatchShape, device: torch.device) -> tuple[list[Step], list[Step]]:
         """See :class:`Moving`."""
         sides = shape.height, shape.width
         rows, cols = (
             [Step(Kind.STILL, None, start, side)]
-            for start, side in zip(_centre_starts(sides, self.size), sides, strict=True)
+            for start, side in zip(centre_starts(sides, self.size), sides, strict=True)
         )
         return rows, cols
 
     def transform(self, images: Tensor, params: Params) -> Tensor:
         """Return the centres, in memory of their own."""
         height, width = images.shape[2:]
-        top, left = _centre_starts((height, width), self.size)
+        top, left = centre_starts((height, width), self.size)
         # Padding by less than nothing crops.
         return functional.pad(images, (-left, left + self.size[1] - width, -top, top + self.size[0] - height))
+
+    def transform_sample(self, image: Any, params: Any) -> Any:
+        """See :class:`SampleTransform`."""
+        return self.functional.center_crop(image, list(self.size))
 
     def shape_after(self, shape: BatchShape) -> BatchShape:
         """Return the shape of the crops."""
         return BatchShape(shape.num, shape.channels, *self.size)
 
 
-class Flip(Moving):
+class Flip(Moving, SampleTransform):
     """Either flip, of each image or not; parameters: ``flip``, [N], bool."""
 
     dim: int
@@ -203,12 +255,6 @@ class Flip(Moving):
     def draw(self, stream: Stream, shape: BatchShape) -> Params:
         """Return which images are flipped."""
         return {"flip": tensor_of(stream.chance(self.p), torch.bool)}
-
-    def index_map(self, params: Params, shape: BatchShape, device: torch.device) -> IndexMap:
-        """Return where the result's pixels come from."""
-        places = [torch.arange(side, device=device).expand(shape.num, -1) for side in (shape.height, shape.width)]
-        places[self.dim] = torch.where(params["flip"][:, None], places[self.dim].flip(-1), places[self.dim])
-        return IndexMap(*places)
 
     def steps(self, params: Params, shape: BatchShape, device: torch.device) -> tuple[list[Step], list[Step]]:
         """See :class:`Moving`."""
@@ -227,6 +273,11 @@ class Flip(Moving):
         if on_host(images):
             return super().transform(images, params)
         return torch.where(params["flip"][:, None, None, None], images.flip(self.dim - 2), images)
+
+    def transform_sample(self, image: Any, params: Any) -> Any:
+        """See :class:`SampleTransform`."""
+        flip = self.functional.hflip if self.dim else self.functional.vflip
+        return flip(image) if params else image
 
 
 class RandomHorizontalFlip(Flip):
@@ -290,11 +341,7 @@ class RandomVerticalFlip(Flip):
     dim = 0
 
 
-def _no_further(places: Tensor, side: int) -> Tensor:
-    return torch.where((places < 0) | (places >= side), -1, places)
-
-
-def _centre_starts(sides: tuple[int, int], size: tuple[int, int]) -> tuple[int, int]:
+def centre_starts(sides: tuple[int, int], size: tuple[int, int]) -> tuple[int, int]:
     """Return where the crop begins, above 0 or, where padding is needed, below; rounded as torchvision does."""
     top, left = (
         round((side - length) / 2) if side >= length else -((length - side) // 2)
@@ -326,4 +373,5 @@ __all__ = [
     "RandomCrop",
     "RandomHorizontalFlip",
     "RandomVerticalFlip",
+    "centre_starts",
 ]

@@ -1,4 +1,4 @@
-"""Random parameters of a batch: each sample's depend on its own key, whatever batch it is in.
+"""Random parameters of a batch: each sample's depend on its own key alone, not on the batch.
 
 In: the key of an epoch and the ids of a batch's samples, or a ``torch.Generator``. Out: arrays of N draws, made on the
 host by one vectorised call each. Pure; no device is touched.
@@ -119,7 +119,7 @@ _given: ContextVar[list[Draws] | None] = ContextVar("_given", default=None)
 
 @contextmanager
 def draws_at_hand(draws: Draws | None) -> Iterator[None]:
-    """Let the transforms that are called inside, by whatever function, draw from these."""
+    """Let the transforms that are called in this context draw from these."""
     token = _given.set(None if draws is None else [draws])
     try:
         yield
@@ -192,12 +192,6 @@ class Stream:
     def permutation(self, length: int) -> Integers:
         """Return [N, length]: for each sample an order of 0 to length - 1, all equally likely."""
         return np.argsort(self.uniform(count=length), axis=1, kind="stable")
-
-    def normal(self) -> Floats:
-        """Return [N] standard normal numbers, by Box and Muller."""
-        both = self.uniform(count=2)
-        radius = np.sqrt(-2.0 * np.log1p(-both[:, 0]))
-        return np.asarray(radius * np.cos(2.0 * np.pi * both[:, 1]))
 
     def beta(self, alpha: float) -> Floats:
         """Return [N] numbers of the distribution Beta(alpha, alpha), by rejection.

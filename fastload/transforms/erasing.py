@@ -16,9 +16,10 @@ from torch import Tensor
 
 from ..errors import ConfigError
 from .arguments import Fill, check_fill, check_range, fill_values, in_float32
-from .base import BatchShape, Layout, Params, Transform, check_probability, check_size, tensor_of
-from .draws import Integers, Stream
+from .base import DTYPES, BatchShape, Layout, Params, Transform, check_probability, check_size, tensor_of
+from .draws import Draws, Integers, Stream
 from .gather import check_box, memory_format_of, on_host
+from .sample import Drawn, NotRecognised, SampleTransform, Sizes, State, Version, numbers_argument, range_argument
 
 _ATTEMPTS = 10
 _LOW = 0xFFFFFFFF
@@ -40,6 +41,12 @@ class _Erasing(Transform):
         else:
             self.value = in_float32(check_fill("value", value))
 
+    def _boxes(self, stream: Stream, top: Integers, left: Integers, height: Integers, width: Integers) -> Params:
+        drawn = {"top": top, "left": left, "height": height, "width": width}
+        if self.value is None:
+            drawn["noise"] = stream.words(2).astype(np.int64)
+        return {name: tensor_of(values, torch.int64) for name, values in drawn.items()}
+
     def transform(self, images: Tensor, params: Params) -> Tensor:
         """Return the images with the boxes erased."""
         if self.value is None and not images.is_floating_point():
@@ -51,7 +58,7 @@ class _Erasing(Transform):
         return _erase_each(images, params, values) if on_host(images) else _erase_all(images, params, values)
 
 
-class RandomErasing(_Erasing):
+class RandomErasing(_Erasing, SampleTransform):
     """Erase a random rectangle of each image, or none.
 
     Args:
@@ -69,12 +76,16 @@ class RandomErasing(_Erasing):
     noise.
 
     Raises:
-        ConfigError: one of the arguments is none of these.
+        ConfigError: an argument is out of its range, or of another type.
         TypeError: at the call: noise for integers.
 
     Source:
         Zhong et al., "Random erasing data augmentation" (2020).
     """
+
+    role = "erase"
+    torchvision_value: Any = None
+    """The value of torchvision's transform, not rounded to float32."""
 
     def __init__(
         self,
@@ -108,15 +119,58 @@ class RandomErasing(_Erasing):
             np.where(erased, np.take_along_axis(lengths, first, axis=1)[:, 0], 0).astype(np.int64)
             for lengths in (heights, widths)
         )
-        params = _boxes(
+        return self._boxes(
+            stream,
             np.where(erased, stream.integers(sides[0] - height + 1), 0),
             np.where(erased, stream.integers(sides[1] - width + 1), 0),
             height,
             width,
         )
-        if self.value is None:
-            params["noise"] = tensor_of(stream.words(2).astype(np.int64), torch.int64)
-        return params
+
+    @classmethod
+    def from_torchvision(cls, given: Any, state: State, version: Version) -> RandomErasing:
+        """See :class:`SampleTransform`."""
+        if state.kind == "PIL":
+            raise NotRecognised("RandomErasing of a PIL image")
+        value: Any = "random"
+        if given.value is not None and not isinstance(given.value, str):
+            value = numbers_argument(given.value)
+            if len(value) not in (1, state.channels):
+                raise NotRecognised(f"values for {len(value)} channels, and the image has {state.channels}")
+        elif not state.dtype.is_floating_point:
+            raise NotRecognised("RandomErasing with noise, of integers")
+        made = cls(float(given.p), range_argument(given.scale), range_argument(given.ratio), value)
+        made.torchvision_value = value
+        return made
+
+    def draw_samples(self, draws: Draws, name: str, sizes: Sizes) -> Drawn:
+        """See :class:`SampleTransform`."""
+        return self._draw_by_size(draws, name, sizes, self.draw)
+
+    def params_of_each(self, drawn: Drawn, count: int) -> list[Any]:
+        """Return (top, left, height, width, words of the noise or None) of each sample; None if nothing is erased."""
+        boxes = zip(*(drawn[name].tolist() for name in ("top", "left", "height", "width")), strict=True)
+        words = drawn["noise"].tolist() if "noise" in drawn else [None] * count
+        return [
+            (*box, None if noise is None else tuple(noise)) if box[2] and box[3] else None
+            for box, noise in zip(boxes, words, strict=True)
+        ]
+
+    def transform_sample(self, image: Any, params: Any) -> Any:
+        """Return what torchvision's function makes of the image; noise is that of the batched form."""
+        return image if params is None else self.functional.erase(image, *params[:4], self.values(image.shape, params))
+
+    def values(self, shape: tuple[int, ...], params: Any) -> Tensor:
+        """Return what the box of a sample is filled with: [C, 1, 1] or [C, height, width]."""
+        if self.value is not None:
+            return torch.tensor(self.torchvision_value, device="cpu")[:, None, None]
+        top, left, height, width, words = params
+        places = torch.arange(shape[0] * shape[1] * shape[2], device="cpu").view(shape)
+        return normal_noise(torch.tensor(words, device="cpu"), places[:, top : top + height, left : left + width])
+
+    def batched(self, before: State) -> list[Transform] | None:
+        """See :class:`SampleTransform`."""
+        return [self] if before.dtype in DTYPES else None
 
 
 class Cutout(_Erasing):
@@ -132,7 +186,7 @@ class Cutout(_Erasing):
     erased.
 
     Raises:
-        ConfigError: one of the arguments is none of these.
+        ConfigError: an argument is out of its range, or of another type.
 
     Source:
         DeVries and Taylor, "Improved regularization of convolutional neural networks with cutout" (2017), whose code
@@ -154,15 +208,7 @@ class Cutout(_Erasing):
             start = np.maximum(begin, 0)
             starts.append(np.where(erased, start, 0))
             lengths.append(np.where(erased, np.minimum(begin + self.size, side) - start, 0))
-        params = _boxes(*starts, *lengths)
-        if self.value is None:
-            params["noise"] = tensor_of(stream.words(2).astype(np.int64), torch.int64)
-        return params
-
-
-def _boxes(top: Integers, left: Integers, height: Integers, width: Integers) -> Params:
-    boxes = {"top": top, "left": left, "height": height, "width": width}
-    return {name: tensor_of(values, torch.int64) for name, values in boxes.items()}
+        return self._boxes(stream, *starts, *lengths)
 
 
 def _erase_each(images: Tensor, params: Params, values: Tensor | None) -> Tensor:

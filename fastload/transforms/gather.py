@@ -2,16 +2,18 @@
 
 ::
 
-    params, shape ─> index_map ─rows [N, h], cols [N, w]─> compose_maps ─> gather_map ─> images [N, C, h, w]
+    params, shape ─> steps of all ─> map_of ─rows [N, h], cols [N, w]─> gather_map ─> images [N, C, h, w]
 
 A map says for each row of the result which row of the source it is, and the same for columns; -1 says none: the pixel
-is filled. What has such a map, in this package: crops, flips, and resizing to the nearest pixel.
+is filled. Crops, flips, and resizing to the nearest pixel are such transforms. The kernels of
+:mod:`fastload.transforms.fused` and :mod:`fastload.native.arrays` follow the steps and need no map.
 """
 
 # N samples, C channels, H and W of the source, h and w of the result.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -43,40 +45,80 @@ class IndexMap(NamedTuple):
 
 
 class Moving(Transform):
-    """A transform that only moves pixels: ``index_map`` is all of it."""
+    """A transform that only moves pixels: :meth:`steps` is all of it."""
 
     only_moves = True
     """Whether this one does; a subclass may depend on its arguments."""
     map_fill: Fill | None = None
-    """The value of pixels from nowhere; None: there are none such."""
-
-    def __init_subclass__(cls, **options: Any) -> None:
-        super().__init_subclass__(**options)
-        if "index_map" in vars(cls) and "steps" not in vars(cls):  # inherited steps would say something else
-            cls.steps = Moving.steps  # type: ignore[method-assign]
-
-    def index_map(self, params: Params, shape: BatchShape, device: torch.device) -> IndexMap:
-        """Return where the result's pixels come from, for images of this shape; params and map are on the device."""
-        raise NotImplementedError
+    """The value of pixels from outside of the image; None: there are none."""
 
     def steps(self, params: Params, shape: BatchShape, device: torch.device) -> tuple[list[Step], list[Step]]:
-        """Return what :meth:`index_map` says, as steps along the rows and along the columns."""
-        rows, cols = (places.contiguous() for places in self.index_map(params, shape, device))
-        height, width = rows.shape[1], cols.shape[1]
-        return [Step(Kind.MAP, rows, height, height)], [Step(Kind.MAP, cols, width, width)]
+        """Return where the result's pixels come from, as steps along the rows and along the columns.
+
+        Args:
+            params: on the device.
+            shape: of the images.
+            device: of the images.
+        """
+        raise NotImplementedError
+
+    def index_map(self, params: Params, shape: BatchShape, device: torch.device) -> IndexMap:
+        """Return what :meth:`steps` says, as a map."""
+        return map_of(*steps_of([self], [params], shape, device), device)
 
     def transform(self, images: Tensor, params: Params) -> Tensor:
         """Return the transformed images: the source's values, or the fill value, bit for bit."""
         return gather_map(images, self.index_map(params, shape_of(images, "NCHW"), images.device), self.map_fill)
 
 
-def compose_maps(first: IndexMap, second: IndexMap) -> IndexMap:
-    """Return the map of applying the first and then the second."""
-    return IndexMap(_compose(first.rows, second.rows), _compose(first.cols, second.cols))
+def steps_of(
+    transforms: Iterable[Moving], params: Iterable[Params], shape: BatchShape, device: torch.device
+) -> tuple[list[Step], list[Step], BatchShape]:
+    """Return the steps of several transforms along the rows and along the columns, and the shape after them."""
+    rows: list[Step] = []
+    cols: list[Step] = []
+    for transform, its_params in zip(transforms, params, strict=True):
+        more_rows, more_cols = transform.steps(its_params, shape, device)
+        rows += more_rows
+        cols += more_cols
+        shape = transform.shape_after(shape)
+    return rows, cols, shape
 
 
-def _compose(first: Tensor, second: Tensor) -> Tensor:
-    return torch.where(second < 0, -1, first.gather(1, second.clamp(min=0)))
+def map_of(rows: Sequence[Step], cols: Sequence[Step], after: BatchShape, device: torch.device) -> IndexMap:
+    """Return the map of steps along the rows and along the columns. ``after``: the shape of the result."""
+    return IndexMap(_places(rows, after.num, after.height, device), _places(cols, after.num, after.width, device))
+
+
+def _places(steps: Sequence[Step], num: int, length: int, device: torch.device) -> Tensor:
+    """Return [N, length]: the source of each place of the result, or -1. The last step is undone first."""
+    places = torch.arange(length, device=device).expand(num, -1)
+    inside = True
+    for step in reversed(steps):
+        found = _sources(step, places)
+        places = found if inside else torch.where(places < 0, -1, found)
+        inside &= step.kind in (Kind.FLIP, Kind.EDGE, Kind.REFLECT, Kind.SYMMETRIC)
+    return places
+
+
+def _sources(step: Step, places: Tensor) -> Tensor:
+    """Return where one step takes each place from: see :class:`~fastload.transforms.recipe.Kind`."""
+    kind, values, first, side = step
+    if kind == Kind.MAP:
+        assert values is not None
+        return values.gather(1, places.clamp(min=0))
+    if kind == Kind.FLIP:
+        assert values is not None
+        return torch.where(values[:, None] != 0, side - 1 - places, places)
+    moved = places + first if values is None else values[:, None] + (places + first)
+    if kind == Kind.EDGE:
+        return moved.clamp(0, side - 1)
+    if kind == Kind.REFLECT:
+        return side - 1 - (side - 1 - moved.abs()).abs()
+    if kind == Kind.SYMMETRIC:
+        moved = torch.where(moved < 0, -1 - moved, moved)
+        return torch.where(moved >= side, 2 * side - 1 - moved, moved)
+    return torch.where((moved < 0) | (moved >= side), -1, moved)
 
 
 def on_host(images: Tensor) -> bool:
@@ -224,9 +266,10 @@ __all__ = [
     "IndexMap",
     "Moving",
     "check_box",
-    "compose_maps",
     "gather_map",
+    "map_of",
     "matrix_dtype",
     "memory_format_of",
     "on_host",
+    "steps_of",
 ]

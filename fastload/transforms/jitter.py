@@ -15,13 +15,14 @@ from .base import BatchShape, Layout, Params, Transform, check_number, check_pro
 from .blur import gaussian_blur
 from .draws import Flags, Stream
 from .parts import choose
+from .sample import Drawn, SampleTransform
 
 Range = float | Sequence[float] | None
 
 _BLENDS = ("brightness", "contrast", "saturation")
 
 
-class ColorJitter(Transform):
+class ColorJitter(Transform, SampleTransform):
     """Change brightness, contrast, saturation and hue, in an order of its own for each sample.
 
     The result is what torchvision's functions make of each sample, given the parameters: see
@@ -43,6 +44,8 @@ class ColorJitter(Transform):
     Raises:
         ConfigError: a range that is negative, reversed, not finite, or beyond its bounds.
     """
+
+    role = "color"
 
     def __init__(
         self,
@@ -87,6 +90,23 @@ class ColorJitter(Transform):
         changed = self._blended(images, params, "rows_before", order, factors)
         changed = color.adjust_hue(changed, params["hue"])
         return self._blended(changed, params, "rows_after", order, factors)
+
+    def params_of_each(self, drawn: Drawn, count: int) -> list[Any]:
+        """Return ((name, factor), ...) in the order in which they are applied."""
+        factors = {name: drawn[name].tolist() for name in (*_BLENDS, "hue") if name in drawn}
+        found = []
+        for row, (order, place) in enumerate(zip(drawn["order"].tolist(), drawn["before_hue"].tolist(), strict=True)):
+            names = [_BLENDS[kind] for kind in order]
+            if "hue" in factors:
+                names.insert(place, "hue")
+            found.append(tuple((name, factors[name][row]) for name in names))
+        return found
+
+    def transform_sample(self, image: Any, params: Any) -> Any:
+        """See :class:`SampleTransform`."""
+        for name, factor in params:
+            image = getattr(self.functional, f"adjust_{name}")(image, factor)
+        return image
 
     def _blended(
         self, images: Tensor, params: Any, side: Literal["rows_before", "rows_after"], order: Tensor, factors: Tensor
@@ -147,7 +167,7 @@ class _Sometimes(Transform):
     Parameters: ``chosen`` [N], bool: to which samples; ``rows`` [K], int64: the same samples as indices.
     """
 
-    def __init__(self, p: float, layout: Layout) -> None:
+    def __init__(self, p: float = 0.5, *, layout: Layout = "NCHW") -> None:
         super().__init__(layout=layout)
         self.p = check_probability("p", p)
 
@@ -165,7 +185,7 @@ class _Sometimes(Transform):
         raise NotImplementedError
 
 
-class RandomGrayscale(_Sometimes):
+class RandomGrayscale(_Sometimes, SampleTransform):
     """Make a sample grey with probability p, with as many channels as before.
 
     Args:
@@ -178,19 +198,25 @@ class RandomGrayscale(_Sometimes):
         ConfigError: p is no probability.
     """
 
+    role = "color"
+
     def __init__(self, p: float = 0.1, *, layout: Layout = "NCHW") -> None:
-        super().__init__(p, layout)
+        super().__init__(p, layout=layout)
 
     def change(self, images: Tensor) -> Tensor:
         """Return the grey images."""
         return color.rgb_to_grayscale(images, num_output_channels=images.shape[1])
 
+    def transform_sample(self, image: Any, params: Any) -> Any:
+        """See :class:`SampleTransform`."""
+        if not params:
+            return image
+        channels = self.functional.get_dimensions(image)[0]
+        return self.functional.rgb_to_grayscale(image, num_output_channels=channels)
+
 
 class RandomInvert(_Sometimes):
     """Invert the values of a sample with probability p. Arguments, parameters, errors: as :class:`RandomGrayscale`."""
-
-    def __init__(self, p: float = 0.5, *, layout: Layout = "NCHW") -> None:
-        super().__init__(p, layout)
 
     def change(self, images: Tensor) -> Tensor:
         """Return the inverted images."""
@@ -200,9 +226,6 @@ class RandomInvert(_Sometimes):
 class RandomEqualize(_Sometimes):
     """Equalise the histograms of a sample with probability p. For the rest, as :class:`RandomGrayscale`."""
 
-    def __init__(self, p: float = 0.5, *, layout: Layout = "NCHW") -> None:
-        super().__init__(p, layout)
-
     def change(self, images: Tensor) -> Tensor:
         """Return the equalised images."""
         return color.equalize(images)
@@ -210,9 +233,6 @@ class RandomEqualize(_Sometimes):
 
 class RandomAutocontrast(_Sometimes):
     """Stretch a sample's values to the whole range with probability p. For the rest, as :class:`RandomGrayscale`."""
-
-    def __init__(self, p: float = 0.5, *, layout: Layout = "NCHW") -> None:
-        super().__init__(p, layout)
 
     def change(self, images: Tensor) -> Tensor:
         """Return the stretched images."""
@@ -233,7 +253,7 @@ class RandomSolarize(_Sometimes):
     """
 
     def __init__(self, threshold: float, p: float = 0.5, *, layout: Layout = "NCHW") -> None:
-        super().__init__(p, layout)
+        super().__init__(p, layout=layout)
         self.threshold = check_number("threshold", threshold)
         if self.threshold > 255:
             raise ConfigError(f"threshold must be at most 255, the highest value of uint8, got {threshold=}")
@@ -258,7 +278,7 @@ class RandomPosterize(_Sometimes):
     """
 
     def __init__(self, bits: int, p: float = 0.5, *, layout: Layout = "NCHW") -> None:
-        super().__init__(p, layout)
+        super().__init__(p, layout=layout)
         if isinstance(bits, bool) or not isinstance(bits, (int, np.integer)) or not 0 <= bits <= 8:
             raise ConfigError(f"bits must be an integer in [0, 8], got {bits=}")
         self.bits = int(bits)
@@ -281,7 +301,7 @@ class RandomAdjustSharpness(_Sometimes):
     """
 
     def __init__(self, sharpness_factor: float, p: float = 0.5, *, layout: Layout = "NCHW") -> None:
-        super().__init__(p, layout)
+        super().__init__(p, layout=layout)
         self.sharpness_factor = check_number("sharpness_factor", sharpness_factor)
         if self.sharpness_factor < 0:
             raise ConfigError(f"sharpness_factor must be at least 0, got {sharpness_factor=}")

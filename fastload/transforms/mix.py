@@ -19,20 +19,23 @@ from .base import (
     Layout,
     Params,
     Transform,
-    check_images,
     check_number,
     check_probability,
     tensor_of,
 )
-from .draws import Draws, Floats, Integers, Stream
+from .draws import Floats, Integers, Stream
 from .gather import INTEGERS, on_host
-from .params import params_to
 from .parts import check_arguments, in_parts
 from .steps import narrowed, pick
 
 
 class Mix(Transform):
     """What MixUp and CutMix share: labels, and pairs.
+
+    Images are mixed in their dtype if it is float32 or float64, the lower ones in float32; uint8, which torchvision's
+    MixUp refuses, likewise, and rounded to the nearest. Labels are [N], integers: the classes; or [N, num_classes],
+    floats: probabilities of them. The result has labels [N, num_classes], float32 or the dtype given. A class not below
+    ``num_classes`` is an IndexError or RuntimeError of torch's.
 
     Whoever applies transforms to images alone, with :meth:`transform`, must apply :meth:`transform_labels` to the
     labels with the same parameters.
@@ -48,46 +51,8 @@ class Mix(Transform):
             raise ConfigError(f"num_classes must be an integer above 0, got {num_classes=}")
         self.num_classes = None if num_classes is None else int(num_classes)
 
-    def forward(  # type: ignore[override]  # there are labels besides the images
-        self,
-        images: Tensor,
-        labels: Tensor,
-        *,
-        generator: torch.Generator | None = None,
-        draws: Draws | None = None,
-        params: Any = None,
-        return_params: bool = False,
-    ) -> Any:
-        """Mix a batch.
-
-        Args:
-            images: [N, C, H, W], see :class:`Transform`. float32 and float64 are mixed in their dtype, the lower ones
-                in float32; uint8, which torchvision's MixUp refuses, likewise, and rounded to the nearest.
-            labels: [N], integers: the classes; or [N, num_classes], floats: probabilities of them.
-            generator: as in :meth:`Transform.forward`, and so the others.
-            draws: likewise.
-            params: likewise.
-            return_params: return (images, labels, parameters).
-
-        Returns:
-            (images, labels); labels are [N, num_classes], float32 or the dtype given.
-
-        Raises:
-            TypeError, ValueError: these are no such images or labels. A class that is not below ``num_classes`` is an
-            IndexError or RuntimeError of torch's.
-        """
-        check_images(images, self, self.layout)
-        self._check_labels(labels, len(images))
-        params = self.params_for(images, generator, draws, params)
-        moved = params_to(params, images.device)
-        mixed = self.applied(images, moved)
-        if labels.device != images.device:
-            moved = params_to(params, labels.device)
-        soft = self.transform_labels(labels, moved)
-        return (mixed, soft, params) if return_params else (mixed, soft)
-
     def transform_labels(self, labels: Tensor, params: Params) -> Tensor:
-        """Return the mixed labels, [N, num_classes], given the parameters on their device."""
+        """See :class:`Transform`."""
         if labels.ndim == 1:
             assert self.num_classes is not None  # checked
             soft = torch.zeros((len(labels), self.num_classes), dtype=torch.float32, device=labels.device)
@@ -97,7 +62,8 @@ class Mix(Transform):
         own = params["label_weight"].to(soft.dtype)[:, None]
         return soft.index_select(0, _partners(soft)).mul_(1 - own).add_(soft * own)
 
-    def _check_labels(self, labels: object, num_images: int) -> None:
+    def check_labels(self, labels: object, num_images: int) -> None:
+        """See :class:`Transform`."""
         name = type(self).__name__
         if not isinstance(labels, Tensor):
             raise TypeError(f"{name} takes the labels as a tensor, got {type(labels).__name__}")

@@ -99,7 +99,7 @@ def unpack(buffer: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
 
 
 def check_params(owner: str, given: Any, wanted: Any, num: int) -> None:
-    """Check parameters that somebody gives: their names, nesting, kinds of dtypes and shapes. Waits for no device.
+    """Check parameters that the caller gives: names, nesting, kinds of dtypes and shapes. Does not synchronise.
 
     Of those on the CPU also that floats are finite, and that indices of samples, under a name that begins with "rows",
     are of samples that there are. How many such indices there are depends on the draws, and is not compared.
@@ -107,11 +107,11 @@ def check_params(owner: str, given: Any, wanted: Any, num: int) -> None:
     Args:
         owner: the transform's name, for the error.
         given: the parameters.
-        wanted: what the transform draws for as many images, whatever the values.
+        wanted: what the transform draws for as many images; the values do not matter.
         num: of images.
 
     Raises:
-        TypeError: no such nest, or tensors of another kind of dtype.
+        TypeError: another nesting, or tensors of another kind of dtype.
         ValueError: other names, shapes, or values as said above.
     """
     _check(f"{owner} got params", given, wanted, num, False)

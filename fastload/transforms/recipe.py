@@ -2,7 +2,7 @@
 
 In: nothing; these are names. Out: steps along an axis, made by transforms that only move pixels, and the arithmetic of
 those that change values; :mod:`fastload.transforms.fused` carries them out. An index for each row and column
-(:class:`fastload.transforms.gather.IndexMap`) says the same as steps do, and takes a dozen small kernels to make.
+(:class:`fastload.transforms.gather.IndexMap`), which follows from the steps, takes a dozen small kernels to make.
 """
 
 from __future__ import annotations

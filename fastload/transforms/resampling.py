@@ -53,7 +53,7 @@ def nearest_places(lengths: Tensor, size: int, exact: bool) -> Tensor:
 
 
 def resize_natively(images: Tensor, size: tuple[int, int], interpolation: str, antialias: bool) -> Tensor:
-    """Return the images resized by torch's kernel; float16 and bfloat16 by way of float32, as in torchvision."""
+    """Return the images resized by torch's kernel; float16 and bfloat16 are converted to float32, as in torchvision."""
     if images.shape[2:] == size:
         return images
     if 1 in (images.shape[3], size[1]):

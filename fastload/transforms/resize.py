@@ -8,7 +8,8 @@ In: images, or the parameters drawn for them. Out: images of one size. How value
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -17,22 +18,37 @@ from torch import Tensor
 from ..errors import ConfigError
 from . import fused
 from .arguments import check_interpolation, check_range
-from .base import BatchShape, Layout, Params, check_flag, check_size, shape_of, tensor_of
-from .draws import Floats, Integers, Stream, to_integers
-from .gather import IndexMap, Moving, on_host
-from .recipe import Arithmetic
+from .base import BatchShape, Layout, Params, Transform, check_flag, check_size, shape_of, tensor_of
+from .draws import Draws, Floats, Integers, Stream, to_integers
+from .gather import Moving, on_host
+from .recipe import Arithmetic, Kind, Step
 from .resampling import Boxes, nearest_places, resample, resize_boxes, resize_natively, whole_box
+from .sample import (
+    Drawn,
+    SampleTransform,
+    Sizes,
+    State,
+    Version,
+    interpolation_argument,
+    range_argument,
+    size_argument,
+    torchvision_mode,
+)
 
 _NEAREST = ("nearest", "nearest-exact")
+_BATCHED = (*_NEAREST, "bilinear", "bicubic")
 _ATTEMPTS = 10
 
 
-class _Resizing(Moving):
+class _Resizing(Moving, SampleTransform):
     """What both have in common: boxes, and an interpolation. They only move pixels if it is to the nearest."""
+
+    role = "resize"
+    size: Any
 
     def __init__(self, interpolation: Any, antialias: bool | None, layout: Layout) -> None:
         super().__init__(layout=layout)
-        self.interpolation = check_interpolation(interpolation, (*_NEAREST, "bilinear", "bicubic"))
+        self.interpolation = check_interpolation(interpolation, _BATCHED)
         self.only_moves = self.interpolation in _NEAREST
         # torchvision's None means False, for tensors.
         self.antialias = antialias is not None and check_flag("antialias", antialias) and not self.only_moves
@@ -52,13 +68,42 @@ class _Resizing(Moving):
         boxes, size = self._boxes(params, shape, images.device), self.shape_after(shape)[2:]
         return fused.resized(images, boxes, size, self.interpolation, flip, arithmetic)
 
-    def index_map(self, params: Params, shape: BatchShape, device: torch.device) -> IndexMap:
-        """Return where the result's pixels come from; for an interpolation to the nearest."""
+    def steps(self, params: Params, shape: BatchShape, device: torch.device) -> tuple[list[Step], list[Step]]:
+        """See :class:`Moving`; for an interpolation to the nearest."""
         boxes, after = self._boxes(params, shape, device), self.shape_after(shape)
         exact = self.interpolation == "nearest-exact"
-        rows = boxes.top[:, None] + nearest_places(boxes.height, after.height, exact)
-        cols = boxes.left[:, None] + nearest_places(boxes.width, after.width, exact)
-        return IndexMap(rows.expand(shape.num, -1), cols.expand(shape.num, -1))
+        rows, cols = (
+            [Step(Kind.MAP, _nearest(start, length, size, exact, shape.num), size, size)]
+            for start, length, size in (
+                (boxes.top, boxes.height, after.height),
+                (boxes.left, boxes.width, after.width),
+            )
+        )
+        return rows, cols
+
+    def with_interpolation(self, name: str) -> Self:
+        """Return this, for samples, with an interpolation that only PIL images have."""
+        self.interpolation = name
+        return self
+
+    def resize_sample(self, image: Any, max_size: int | None = None) -> Any:
+        """Return an image resized by torchvision's function."""
+        size = list(self.size) if isinstance(self.size, tuple) else self.size
+        if self.version == "v2" and isinstance(size, int):
+            size = [size]
+        options = self._options(image)
+        return self.functional.resize(image, size, torchvision_mode(self.interpolation), max_size=max_size, **options)
+
+    def _options(self, image: Any) -> dict[str, Any]:
+        return {"antialias": self.antialias if isinstance(image, Tensor) else None}  # Pillow always does it
+
+    def batched(self, before: State) -> list[Transform] | None:
+        """See :class:`SampleTransform`."""
+        if before.kind == "PIL" or self.interpolation not in _BATCHED:
+            return None
+        # Of bytes, values beyond the range are cut off between the two passes, as v2 does, and not v1.
+        cut_off = self.version == "v1" and self.interpolation == "bicubic" and before.dtype == torch.uint8
+        return None if cut_off else [self]
 
 
 class Resize(_Resizing):
@@ -77,7 +122,7 @@ class Resize(_Resizing):
     :func:`fastload.transforms.resampling.resample`.
 
     Raises:
-        ConfigError: one of the arguments is none of these.
+        ConfigError: an argument is out of its range, or of another type.
         ValueError: at the call: a side of the result would be 0.
     """
 
@@ -138,9 +183,28 @@ class Resize(_Resizing):
     def _boxes(self, params: Params, shape: BatchShape, device: torch.device) -> Boxes:
         return whole_box(shape.height, shape.width, device)
 
+    @classmethod
+    def from_torchvision(cls, given: Any, state: State, version: Version) -> Resize:
+        """See :class:`SampleTransform`."""
+        size: Any = given.size
+        if isinstance(size, Sequence):
+            size = tuple(map(int, size)) if len(size) == 2 else int(size[0])
+        name = interpolation_argument(given.interpolation, state)
+        made = cls(size, name if name in _BATCHED else "bilinear", given.max_size, bool(given.antialias))
+        made.size_after(100, 100)  # raises if torchvision would
+        return made.with_interpolation(name)
+
+    def transform_sample(self, image: Any, params: Any) -> Any:
+        """See :class:`SampleTransform`."""
+        return self.resize_sample(image, self.max_size)
+
+
+def _nearest(start: Tensor, length: Tensor, size: int, exact: bool, num: int) -> Tensor:
+    return (start[:, None] + nearest_places(length, size, exact)).expand(num, -1).contiguous()
+
 
 class Attempts(NamedTuple):
-    """What a :class:`RandomResizedCrop` draws for N samples, whatever the sizes of their images."""
+    """What a :class:`RandomResizedCrop` draws for N samples before the sizes of their images are known."""
 
     share: Floats
     """[N, 10]: areas, in proportion to the image's."""
@@ -168,7 +232,7 @@ class RandomResizedCrop(_Resizing):
     the result equals torchvision's as it does for :class:`Resize`.
 
     Raises:
-        ConfigError: one of the arguments is none of these.
+        ConfigError: an argument is out of its range, or of another type.
 
     Source:
         Szegedy et al., "Going deeper with convolutions" (2015), section 6; as torchvision has it.
@@ -266,6 +330,24 @@ class RandomResizedCrop(_Resizing):
 
     def _boxes(self, params: Params, shape: BatchShape, device: torch.device) -> Boxes:
         return Boxes(params["top"], params["left"], params["height"], params["width"])
+
+    @classmethod
+    def from_torchvision(cls, given: Any, state: State, version: Version) -> RandomResizedCrop:
+        """See :class:`SampleTransform`."""
+        size, scale, ratio = size_argument(given.size), range_argument(given.scale), range_argument(given.ratio)
+        name = interpolation_argument(given.interpolation, state)
+        made = cls(size, scale, ratio, name if name in _BATCHED else "bilinear", bool(given.antialias))
+        return made.with_interpolation(name)
+
+    def draw_samples(self, draws: Draws, name: str, sizes: Sizes) -> Drawn:
+        """See :class:`SampleTransform`."""
+        parts = self.parts(self.attempts(draws.stream(name)), sizes.height, sizes.width)
+        return {side: parts[side] for side in ("top", "left", "height", "width")}
+
+    def transform_sample(self, image: Any, params: Any) -> Any:
+        """See :class:`SampleTransform`."""
+        mode = torchvision_mode(self.interpolation)
+        return self.functional.resized_crop(image, *params, list(self.size), mode, **self._options(image))
 
 
 __all__ = ["Attempts", "RandomResizedCrop", "Resize"]

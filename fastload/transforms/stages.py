@@ -22,7 +22,7 @@ from . import fused
 from .arguments import fill_numbers
 from .base import Transform, shape_of
 from .chain import FlippedResizedCrop, Gathered, Stage, compose
-from .gather import Moving, memory_format_of
+from .gather import Moving, memory_format_of, steps_of
 from .recipe import Arithmetic, Operation
 from .resize import RandomResizedCrop, Resize
 from .values import Normalize, ToDtype, ToNormalized
@@ -79,13 +79,9 @@ class OnePass(Stage):
                 images = stage.transform(images, its_params)
             return images
         shape = shape_of(images, "NCHW")
-        rows, cols = [], []
-        for (member, its_shape), its_params in zip(self._with_shapes(shape), params, strict=True):
-            if isinstance(member, Moving):
-                its_rows, its_cols = member.steps(its_params, its_shape, images.device)
-                rows += its_rows
-                cols += its_cols
-        size = self.shape_after(shape)[2:]
+        moving = self._moving
+        rows, cols, after = steps_of(moving, params[: len(moving)], shape, images.device)
+        size = after[2:]
         if on_device:
             return fused.transformed(images, rows, cols, size, self._fill, arithmetic)
         out = arrays.empty((*images.shape[:2], *size), arithmetic.dtype, memory_format_of(images))

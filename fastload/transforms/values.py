@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -11,13 +12,14 @@ from ..errors import ConfigError
 from .base import DTYPES, Layout, Params, Transform, check_flag, check_number
 from .gather import memory_format_of
 from .parts import in_parts, slices
+from .sample import NotRecognised, SampleTransform, State, Unchanged, Version, numbers_argument, of_state
 from .steps import eager_on_cpu, narrowed
 
 # torchvision's: floats of [0, 1] are cut off to 256 steps of equal width, and 1.0 belongs to the last.
 _TO_UINT8 = 256 - 1e-3
 
 
-class ToDtype(Transform):
+class ToDtype(Transform, SampleTransform):
     """Convert images to a dtype, as ``torchvision.transforms.v2.ToDtype`` does.
 
     Equal to torchvision's for uint8, float32 and float64. float16 and bfloat16 are scaled in float32 and rounded once,
@@ -32,6 +34,8 @@ class ToDtype(Transform):
         ConfigError: another dtype.
     """
 
+    role = "value"
+
     def __init__(self, dtype: torch.dtype, scale: bool = False, *, layout: Layout = "NCHW") -> None:
         super().__init__(layout=layout)
         self.dtype = _check_dtype(dtype, DTYPES)
@@ -43,8 +47,35 @@ class ToDtype(Transform):
             return images.to(self.dtype)
         return _scaled(images, dtype=self.dtype)
 
+    @classmethod
+    def from_torchvision(cls, given: Any, state: State, version: Version) -> SampleTransform:
+        """See :class:`SampleTransform`."""
+        dtype = given.dtype
+        if isinstance(dtype, dict) and state.kind != "PIL":
+            try:
+                dtype = of_state(dtype, state)
+            except KeyError:
+                raise NotRecognised(f"no dtype is given for {'Image' if state.kind == 'Image' else 'Tensor'}") from None
+        if state.kind == "PIL" or dtype is None:
+            return Unchanged.of(given, state, version)
+        made = cls(torch.float32, bool(given.scale))
+        made.dtype = dtype  # torchvision converts to others, too
+        return made
 
-class Normalize(Transform):
+    def state_after(self, state: State) -> State:
+        """See :class:`SampleTransform`."""
+        return State(state.kind, self.dtype, state.channels)
+
+    def transform_sample(self, image: Any, params: Any) -> Any:
+        """See :class:`SampleTransform`."""
+        return self.functional.to_dtype(image, self.dtype, scale=self.scale)
+
+    def batched(self, before: State) -> list[Transform] | None:
+        """See :class:`SampleTransform`."""
+        return [self] if {self.dtype, before.dtype} <= set(DTYPES) else None
+
+
+class Normalize(Transform, SampleTransform):
     """Subtract a mean and divide by a standard deviation, for each channel.
 
     float32 and float64: equal to ``torchvision.transforms.v2.functional.normalize``. float16 and bfloat16: computed in
@@ -62,6 +93,8 @@ class Normalize(Transform):
         ValueError: at the call: another number of channels.
     """
 
+    role = "value"
+
     def __init__(
         self, mean: Sequence[float], std: Sequence[float], inplace: bool = False, *, layout: Layout = "NCHW"
     ) -> None:
@@ -77,6 +110,22 @@ class Normalize(Transform):
             )
         _check_channels(self, images, self.mean)
         return _normalized(images, mean=self.mean, std=self.std)
+
+    @classmethod
+    def from_torchvision(cls, given: Any, state: State, version: Version) -> Normalize:
+        """See :class:`SampleTransform`."""
+        if state.kind == "PIL":
+            raise NotRecognised("Normalize takes a tensor, and gets a PIL image")
+        if not state.dtype.is_floating_point:
+            raise NotRecognised(f"Normalize takes floats, and gets {str(state.dtype).removeprefix('torch.')}")
+        made = cls(numbers_argument(given.mean), numbers_argument(given.std))
+        if len(made.mean) not in (1, state.channels):
+            raise NotRecognised(f"mean and std for {len(made.mean)} channels, and the image has {state.channels}")
+        return made
+
+    def transform_sample(self, image: Any, params: Any) -> Any:
+        """See :class:`SampleTransform`."""
+        return self.functional.normalize(image, list(self.mean), list(self.std))
 
 
 class ToNormalized(Transform):

@@ -113,9 +113,10 @@ class TuneReport:
             left = f"{self.outcome.not_tried} settings were not tried; " if self.outcome.not_tried else ""
             made.append(f"{left}more time may help: --seconds {_more(self.seconds)}")
         best = self.outcome.best or self.outcome.present
+        faster_still = "faster still" if self.outcome.best is not None else "faster"
         faster = [trial for trial in self.outcome.trials if trial.differs and trial.speedup > 1.05 * best.speedup]
         made += [
-            f"{trial.setting.in_words(self.outcome.present.setting)} is faster still, but gives other batches "
+            f"{trial.setting.in_words(self.outcome.present.setting)} is {faster_still}, but gives other batches "
             f"({trial.differs}), because it draws other random numbers; use it if that is acceptable"
             for trial in sorted(faster, key=lambda trial: -trial.speedup)[:2]
         ]

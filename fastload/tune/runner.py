@@ -126,7 +126,7 @@ class Runner:
                 raise ConfigError("the loader returns no batch")
             prints = self._printed(itertools.chain([batch], iterator), _COMPARED, _COMPARING * self._slice_s)
             differs = self._compare(prints)
-            rows = self._loader.batch_size or sum(one.num_rows for one in prints) / len(prints)
+            rows = self._loader.batch_size or sum(one.num_samples for one in prints) / len(prints)
             timed = self._timed(twin, iterator)
             held = memory()
         number = timed.batches * rows

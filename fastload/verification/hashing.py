@@ -38,25 +38,18 @@ class Leaf:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Column:
-    """One leaf of a batch: of each of its samples, where they can be told apart."""
-
-    path: str
-    kinds: tuple[str, ...]
-    """Of each row; a single one for all rows of a tensor."""
-    rows: tuple[bytes, ...]
-    """Digests; a single one where the samples cannot be told apart."""
-    by_sample: bool
-    """Whether rows are samples."""
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
 class BatchPrint:
     """The hashes of a batch."""
 
-    num_rows: int
-    """Samples; 1 where they cannot be told apart."""
-    columns: tuple[Column, ...]
+    samples: tuple[tuple[Leaf, ...], ...]
+    """The leaves of each sample; empty where samples cannot be told apart."""
+    whole: tuple[Leaf, ...] = ()
+    """The leaves that do not belong to single samples; all of them, where samples cannot be told apart."""
+
+    @property
+    def num_samples(self) -> int:
+        """Number of samples; 1 where they cannot be told apart."""
+        return len(self.samples) or 1
 
 
 def leaves(value: object, path: str = "") -> Iterator[Leaf]:
@@ -82,29 +75,14 @@ def print_batch(batch: object, *, by_sample: bool) -> BatchPrint:
         by_sample: torch's ``default_collate`` made it, so its samples can be told apart.
     """
     num_rows = _num_rows(batch) if by_sample else None
-    columns = []
+    whole, columns = [], []
     for path, value in _leaves(batch, "", (), num_rows):
-        rows = None if num_rows is None else _rows(value, num_rows)
-        if rows is None:
-            kind, digest = _of_leaf(value)
-            columns.append(Column(path, (kind,), (digest,), by_sample=False))
+        column = None if num_rows is None else _rows(path, value, num_rows)
+        if column is None:
+            whole.append(Leaf(path, *_of_leaf(value)))
         else:
-            columns.append(Column(path, rows[0], rows[1], by_sample=True))
-    return BatchPrint(num_rows or 1, tuple(columns))
-
-
-def print_samples(samples: Sequence[Sequence[Leaf]]) -> BatchPrint:
-    """Return the same for a batch of which the leaves of each sample are known; samples may have different ones."""
-    paths = list(dict.fromkeys(leaf.path for sample in samples for leaf in sample))
-    by_path = [{leaf.path: leaf for leaf in sample} for sample in samples]
-    missing = Leaf("", "missing", b"")
-    columns = []
-    for path in paths:
-        found = [sample.get(path, missing) for sample in by_path]
-        columns.append(
-            Column(path, tuple(leaf.kind for leaf in found), tuple(leaf.digest for leaf in found), by_sample=True)
-        )
-    return BatchPrint(len(samples), tuple(columns))
+            columns.append(column)
+    return BatchPrint(tuple(zip(*columns, strict=True)), tuple(whole))
 
 
 def _leaves(
@@ -138,25 +116,23 @@ def _leaves(
 
 
 def _num_rows(batch: object) -> int | None:
-    strings: int | None = None
     for _, value in _leaves(batch, "", ()):
         if isinstance(value, torch.Tensor) and value.ndim:
             return int(value.shape[0])
     if isinstance(batch, (list, tuple)) and batch and all(isinstance(one, (str, bytes)) for one in batch):
-        strings = len(batch)
-    return strings
+        return len(batch)
+    return None
 
 
-def _rows(value: object, num_rows: int) -> tuple[tuple[str, ...], tuple[bytes, ...]] | None:
-    """Return kinds and digests of the rows of a batch's leaf; None if it has no rows."""
+def _rows(path: str, value: object, num_rows: int) -> list[Leaf] | None:
+    """Return the leaf of each sample in a leaf of a batch; None if it has no rows."""
     if isinstance(value, (list, tuple)) and len(value) == num_rows:
-        made = [_of_leaf(one) for one in value]
-        return tuple(kind for kind, _ in made), tuple(digest for _, digest in made)
+        return [Leaf(path, *_of_leaf(one)) for one in value]
     if not _is_plain_tensor(value) or not value.ndim or value.shape[0] != num_rows:
         return None
     rows = _bytes_of(value).reshape(num_rows, -1) if value.numel() else np.empty((num_rows, 0), np.uint8)
     kind = _kind_of_tensor(value, value.shape[1:])
-    return (kind,), tuple(hashlib.blake2b(row.tobytes(), digest_size=16).digest() for row in rows)
+    return [Leaf(path, kind, hashlib.blake2b(row.tobytes(), digest_size=16).digest()) for row in rows]
 
 
 def _is_plain_tensor(value: object) -> TypeGuard[torch.Tensor]:
@@ -211,4 +187,4 @@ def _content_of(value: object) -> tuple[str, Any]:
         return f"{PICKLED}{name} (pickling failed: {error}; its repr was compared)", repr(value).encode()
 
 
-__all__ = ["PICKLED", "BatchPrint", "Column", "Leaf", "digest_of", "leaves", "print_batch", "print_samples"]
+__all__ = ["PICKLED", "BatchPrint", "Leaf", "digest_of", "leaves", "print_batch"]

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from ..seeding import ORDER, Keys, preserved_global_generators, seed_global_generators
-from .hashing import PICKLED, BatchPrint, Column, Leaf, leaves, print_batch, print_samples
+from .hashing import PICKLED, BatchPrint, Leaf, leaves, print_batch
 from .plan import Setting
 from .subject import Edit, Subject
 
@@ -105,12 +105,12 @@ def _pass(
 
 def _print(subject: Subject, setting: Setting, batch: Any, by_samples: bool) -> BatchPrint:
     if setting.indices_only:
-        batch = [list(leaves(index)) for index in (batch if subject.auto_collation else [batch])]
-    elif by_samples and isinstance(batch, torch.Tensor):
-        batch = [[Leaf("", "sample", bytes(row))] for row in batch.tolist()]
-    if setting.indices_only or by_samples:
-        return print_samples(batch)
-    return print_batch(batch, by_sample=subject.collates_by_default)
+        return BatchPrint(tuple(tuple(leaves(index)) for index in (batch if subject.auto_collation else [batch])))
+    if not by_samples:
+        return print_batch(batch, by_sample=subject.collates_by_default)
+    if isinstance(batch, torch.Tensor):  # of HashedSamples
+        return BatchPrint(tuple((Leaf("", "sample", bytes(row)),) for row in batch.tolist()))
+    return BatchPrint(tuple(map(tuple, batch)))
 
 
 def _resumed(
@@ -137,27 +137,8 @@ def _joined(
         loader = subject.loader(setting, edit=edit, by_samples=by_samples, rank=rank)
         with _closing(loader):
             ranks.append(list(_pass(subject, setting, loader, 0, num_steps, by_samples)))
-    return [_concatenated([batch for batch in step if batch is not None]) for step in itertools.zip_longest(*ranks)]
-
-
-def _concatenated(batches: Sequence[BatchPrint]) -> BatchPrint:
-    """Join batches whose samples can be told apart."""
-    paths = dict.fromkeys(column.path for batch in batches for column in batch.columns if column.by_sample)
-    columns = []
-    for path in paths:
-        kinds: list[str] = []
-        rows: list[bytes] = []
-        for batch in batches:
-            found = next((column for column in batch.columns if column.path == path), None)
-            num_rows = batch.num_rows
-            kinds += _kinds(found, num_rows) if found is not None else ["missing"] * num_rows
-            rows += found.rows if found is not None else [b""] * num_rows
-        columns.append(Column(path, tuple(kinds), tuple(rows), by_sample=True))
-    return BatchPrint(sum(batch.num_rows for batch in batches), tuple(columns))
-
-
-def _kinds(column: Column, num_rows: int) -> list[str]:
-    return list(column.kinds) * num_rows if len(column.kinds) == 1 else list(column.kinds)
+    steps = itertools.zip_longest(*ranks, fillvalue=BatchPrint(()))
+    return [BatchPrint(tuple(sample for batch in step for sample in batch.samples)) for step in steps]
 
 
 def first_difference(expected: Record, actual: Record, *, regrouped: bool = False) -> Place | None:
@@ -188,64 +169,55 @@ def _in_pass(epoch: int, expected: list[BatchPrint], actual: list[BatchPrint]) -
 
 
 def _in_regrouped(epoch: int, expected: list[BatchPrint], actual: list[BatchPrint]) -> Place | None:
-    before, after = _concatenated(expected), _concatenated(actual)
-    num_rows = min(before.num_rows, after.num_rows)
-    found = _in_batch(_first_rows(before, num_rows), _first_rows(after, num_rows))
-    if found is None:
-        return None
-    row, path, what = found
-    batch = 0
-    while row is not None and batch < len(expected) - 1 and row >= expected[batch].num_rows:
-        row -= expected[batch].num_rows
-        batch += 1
-    return Place(what, epoch, batch, row, path)
-
-
-def _first_rows(batch: BatchPrint, num_rows: int) -> BatchPrint:
-    columns = (
-        Column(column.path, column.kinds[:num_rows], column.rows[:num_rows], by_sample=True) for column in batch.columns
-    )
-    return BatchPrint(num_rows, tuple(columns))
+    places = [(batch, row) for batch, one in enumerate(expected) for row in range(len(one.samples))]
+    before = (sample for batch in expected for sample in batch.samples)
+    after = (sample for batch in actual for sample in batch.samples)
+    for (batch, row), one, other in zip(places, before, after, strict=False):
+        found = _in_leaves(one, other)
+        if found is not None:
+            path, what = found
+            return Place(what, epoch, batch, row, path)
+    return None
 
 
 def _in_batch(before: BatchPrint, after: BatchPrint) -> tuple[int | None, str, str] | None:
     """Return row, path and description of the first difference of two batches."""
     if before == after:
         return None
-    if before.num_rows != after.num_rows:
-        return None, "", f"the number of samples differs, {after.num_rows} instead of {before.num_rows}"
-    found: list[tuple[int, int, str, str]] = []
-    others = {column.path: column for column in after.columns}
-    for place, column in enumerate(before.columns):
-        other = others.pop(column.path, None)
-        if other is None or len(other.rows) != len(column.rows):
-            found.append((-1, place, column.path, "a leaf is missing"))
-            continue
-        kinds = zip(_kinds(column, len(column.rows)), _kinds(other, len(other.rows)), strict=True)
-        for row, ((kind, other_kind), one, two) in enumerate(zip(kinds, column.rows, other.rows, strict=True)):
-            if kind != other_kind or one != two:
-                what = (
-                    "the values differ" if kind == other_kind else f"the types differ, {other_kind} instead of {kind}"
-                )
-                found.append((row if column.by_sample else -1, place, column.path, what))
-                break
-    found += [(-1, len(before.columns), path, "a leaf was added") for path in others]
-    if not found:
+    found = _in_leaves(before.whole, after.whole)
+    if found is not None:
+        return None, *found
+    if len(before.samples) != len(after.samples):
+        return None, "", f"the number of samples differs, {len(after.samples)} instead of {len(before.samples)}"
+    for row, (one, other) in enumerate(zip(before.samples, after.samples, strict=True)):
+        found = _in_leaves(one, other)
+        if found is not None:
+            return row, *found
+    return None
+
+
+def _in_leaves(before: Sequence[Leaf], after: Sequence[Leaf]) -> tuple[str, str] | None:
+    """Return path and description of the first leaf that differs."""
+    if before == after:
         return None
-    first, _, path, what = min(found)
-    return (first if first >= 0 else None), path.removesuffix(" type"), what
+    others = {leaf.path: leaf for leaf in after}
+    for leaf in before:
+        other = others.pop(leaf.path, None)
+        path = leaf.path.removesuffix(" type")
+        if other is None:
+            return path, "a leaf is missing"
+        if other.kind != leaf.kind:
+            return path, f"the types differ, {other.kind} instead of {leaf.kind}"
+        if other.digest != leaf.digest:
+            return path, "the values differ"
+    return next(((path.removesuffix(" type"), "a leaf was added") for path in others), None)
 
 
 def pickled_kinds(made: Record) -> set[str]:
     """Return the types of leaves that were hashed by their pickles."""
-    return {
-        kind.removeprefix(PICKLED)
-        for batches in made
-        for batch in batches
-        for column in batch.columns
-        for kind in column.kinds
-        if kind.startswith(PICKLED)
-    }
+    batches = [batch for batches in made for batch in batches]
+    found = (leaf.kind for batch in batches for sample in (batch.whole, *batch.samples) for leaf in sample)
+    return {kind.removeprefix(PICKLED) for kind in found if kind.startswith(PICKLED)}
 
 
 def index_of(subject: Subject, setting: Setting, place: Place) -> tuple[int | None, str | None]:

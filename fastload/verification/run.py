@@ -14,9 +14,9 @@ import numpy as np
 import torch
 
 from ..errors import ConfigError, one_line
+from ..terminal_bar import TerminalBar
 from .culprit import find_culprit
 from .plan import METHODS, REFERENCE, Method, PlannedCheck, Setting, plan_checks, plan_iterable_checks
-from .progress import Progress
 from .record import Place, Record, first_difference, index_of, pickled_kinds, record
 from .report import Check, Difference, VerifyReport
 from .subject import Subject, take_apart
@@ -86,23 +86,40 @@ def verify_subject(subject: Subject, *, batches: int, methods: Sequence[Method],
         },
     )
     begun = time.perf_counter()
-    with Progress(progress) as shown:
-        _Run(subject, batches, methods, report, shown).run()
+    with TerminalBar(shown=progress is not False) as bar:
+        _Run(subject, batches, methods, report, bar, lines=bool(progress) and not sys.stderr.isatty()).run()
     report.seconds = time.perf_counter() - begun
     return report
 
 
 class _Run:
-    """One verification."""
+    """One verification.
+
+    Args:
+        subject: what is verified.
+        num_batches: batches of an epoch.
+        methods: kinds of workers.
+        report: gets the checks and notes.
+        bar: shows the progress.
+        lines: print a line for each check.
+    """
 
     def __init__(
-        self, subject: Subject, num_batches: int, methods: Sequence[Method], report: VerifyReport, progress: Progress
+        self,
+        subject: Subject,
+        num_batches: int,
+        methods: Sequence[Method],
+        report: VerifyReport,
+        bar: TerminalBar,
+        *,
+        lines: bool,
     ) -> None:
         self._subject = subject
         self._num_batches = num_batches
         self._methods = methods
         self._report = report
-        self._progress = progress
+        self._bar = bar
+        self._lines = lines
         self._records: dict[tuple[Setting, bool], Record] = {}
         self._pickled: set[str] = set()
         # Names and families of checks that were analysed; families of which the stage is known.
@@ -124,12 +141,15 @@ class _Run:
             )
         else:
             planned = plan_checks(self._methods, num_batches=len(first[0]), seed=self._subject.seed)
-        self._progress.begin(len(planned))
-        for one in planned:
-            self._progress.describe(f"{one.name}: {one.setting.in_words()}")
+        self._bar.begin(len(planned))
+        for number, one in enumerate(planned, 1):
+            self._bar.describe(f"{one.name}: {one.setting.in_words()}")
             check = self._made(one)
             self._report.checks.append(check)
-            self._progress.end(f"{check.name}: {check.setting}", check.verdict, check.seconds)
+            self._bar.advance()
+            if self._lines:
+                words = f"[{number}/{len(planned)}] {check.name}: {check.setting}: {check.verdict}"
+                print(f"fastload verify: {words} ({check.seconds:.1f} s)", file=sys.stderr, flush=True)
         if self._pickled:
             self._report.notes.append(
                 "compared by their pickles, which may differ though the values are equal: "

@@ -247,7 +247,7 @@ class Subject:
                 global_batch_size=self.global_batch_size,
                 tail="short",
             )
-            sampler.sampler._begin(order, share)
+            sampler.sampler.set_order(order, share)
         return sampler
 
     def ranks_share_this_order(self) -> bool:

@@ -7,7 +7,8 @@ NOTE [Patching in place]: ``from random import randint`` copies a reference to a
 module does not change that copy, and a search for all copies misses those in objects that cannot be changed. So the
 bound method itself is changed: the function that it calls is a pointer at a fixed place of the object. Python gives no
 way to set it, so it is written with ctypes. Before that, the memory is compared with what Python says about the object;
-an unknown layout is a :class:`~fastload.errors.ConfigError`, and nothing is written.
+an unknown layout is a :class:`~fastload.errors.ConfigError`, and nothing is written. While a method is patched its hash
+is another, so it is not found as the key of a dict or in a set.
 
 Ownership: patched objects are kept alive for ever, since their memory is written.
 """
@@ -15,10 +16,11 @@ Ownership: patched objects are kept alive for ever, since their memory is writte
 from __future__ import annotations
 
 import ctypes
+import functools
 import gc
 import struct
 import types
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from ..errors import ConfigError
@@ -60,21 +62,14 @@ class Patch(NamedTuple):
         _write(self.address, self.original)
 
 
-class _BoundMethod:
-    """What a method written in C calls after it was patched.
+class _BoundMethod(functools.partial[Any]):
+    """A function and its first argument. A patched method of C calls it.
 
     Pickling a bound method pickles its object, so this pickles as the object.
     """
 
-    def __init__(self, function: Any, owner: Any) -> None:
-        self._function = function
-        self._owner = owner
-
-    def __call__(self, *args: Any) -> Any:
-        return self._function(self._owner, *args)
-
     def __reduce__(self) -> Any:
-        return self._owner.__reduce__()
+        return self.args[0].__reduce__()
 
 
 def bound_methods(owner: object, modules: Sequence[types.ModuleType]) -> list[Any]:
@@ -92,24 +87,23 @@ def bound_methods(owner: object, modules: Sequence[types.ModuleType]) -> list[An
     return list({id(method): method for method in methods}.values())
 
 
-def patch_method(method: Any, base: type, functions: Mapping[str, Any]) -> Patch | None:
-    """Return a patch that lets a bound method call another function, with the object as its first argument.
+def patch_method(method: Any, subclass: type) -> Patch | None:
+    """Return a patch that lets a bound method call a subclass's method of the same name.
 
     Args:
-        method: of Python or of C.
-        base: the class whose methods the functions stand for.
-        functions: by name of the method.
+        method: written in Python or in C, of an object of the class from which ``subclass`` is derived.
+        subclass: its methods are functions of Python.
 
     Returns:
-        None: this is not a method of ``base``, or there is no function for it.
+        None: this is not a method of that class, or the subclass does not override it.
 
     Raises:
         ConfigError: the layout of methods is not known for this Python.
     """
     name, owner = method.__name__, method.__self__
-    function = functions.get(name)
+    function = vars(subclass).get(name)
     if isinstance(method, types.MethodType):
-        if function is None or method.__func__ is not vars(base).get(name):
+        if function is None or method.__func__ is not vars(subclass.__base__).get(name):
             return None
         pointers = _read_pointers(method, method.__func__, owner)
         return Patch(id(method) + _HEADER, pointers, struct.pack("PP", id(_immortal(function)), id(owner)), (method,))
@@ -165,6 +159,3 @@ def _immortal(thing: Any) -> Any:
 def _write(address: int, data: bytes) -> None:
     """Write memory in one step: ctypes keeps the GIL, so no other thread sees half of it."""
     (ctypes.c_char * len(data)).from_address(address).raw = data
-
-
-__all__ = ["Patch", "bound_methods", "patch_method", "patch_type"]

@@ -125,7 +125,7 @@ def calls_torchscript(*roots: object) -> bool:
     return bool(reachable.find(list(roots), lambda thing: isinstance(thing, scripted), inside=False))
 
 
-def _routed_methods(base: type, active: ActiveGenerator) -> dict[str, Any]:
+def _routed_methods(base: Any, active: ActiveGenerator) -> dict[str, Any]:
     """Return a function for each public method of a class: it calls that of the thread's generator, if there is one."""
 
     def routed_method(name: str, original: Any) -> Any:
@@ -139,12 +139,21 @@ def _routed_methods(base: type, active: ActiveGenerator) -> dict[str, Any]:
     return {name: routed_method(name, getattr(base, name)) for name in public if callable(getattr(base, name))}
 
 
-_random_methods = _routed_methods(random.Random, _active_random)
-_numpy_methods = _routed_methods(np.random.RandomState, _active_numpy)
+_draw_float, _draw_bits = random.Random.random, random.Random.getrandbits
 
 
 class _RoutedRandom(random.Random):
     """The class of ``random._inst`` while worker threads run. Copies and pickles are plain, with the current state."""
+
+    # The base class's methods call these two for each number, so they take less time than _routed_methods().
+
+    def random(self) -> float:
+        own = _active_random.generator
+        return _draw_float(self) if own is None else own.random()
+
+    def getrandbits(self, k: int, /) -> int:
+        own = _active_random.generator
+        return _draw_bits(self, k) if own is None else own.getrandbits(k)
 
     @property
     def gauss_next(self) -> Any:  # an attribute of the base class's instances
@@ -164,7 +173,7 @@ class _RoutedRandomState(np.random.RandomState):
     __slots__ = ()
 
     @property
-    def _bit_generator(self) -> Any:  # type: ignore[override]  # nobody sets it
+    def _bit_generator(self) -> Any:  # type: ignore[override]  # read-only here
         return _process_bits(self) if _active_numpy.generator is None else _active_numpy.generator._bit_generator
 
     def __reduce__(self) -> Any:
@@ -172,13 +181,19 @@ class _RoutedRandomState(np.random.RandomState):
         return super().__reduce__() if own is None else own.__reduce__()
 
 
-for _kind, _methods in ((_RoutedRandom, _random_methods), (_RoutedRandomState, _numpy_methods)):
-    for _name, _method in _methods.items():
-        setattr(_kind, _name, _method)
+# The hidden objects, and their classes while worker threads run.
+_ROUTED: list[tuple[Any, type, ActiveGenerator]] = [
+    (_inst, _RoutedRandom, _active_random),
+    (_rand, _RoutedRandomState, _active_numpy),
+]
+for _, _kind, _active in _ROUTED:
+    for _name, _method in _routed_methods(_kind.__base__, _active).items():
+        if _name not in vars(_kind):
+            setattr(_kind, _name, _method)
 
 
 class _Routing:
-    """Whether the process is routed, and for how many threads."""
+    """Counts the threads that need the routing, and applies or undoes it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -218,6 +233,8 @@ class _Routing:
         seeding.global_states()  # found while the classes are the usual ones
         if self._references != self._count_references():
             self._find_methods()
+            # Patched methods live for ever: more references than now mean that there are more methods.
+            self._references = self._count_references()
         for patch in self._patches.values():
             patch.apply()
         _inst.__class__ = _RoutedRandom
@@ -226,17 +243,12 @@ class _Routing:
     def _find_methods(self) -> None:
         """Prepare patches for all bound methods, and for the class of ``_rand``."""
         found = {id(_rand): patch_type(_rand, _RoutedRandomState)}
-        for base, owner, functions in (
-            (random.Random, _inst, _random_methods),
-            (np.random.RandomState, _rand, _numpy_methods),
-        ):
+        for owner, kind, _ in _ROUTED:
             for method in bound_methods(owner, [random, np.random, np.random.mtrand]):
-                patch = patch_method(method, base, functions)
+                patch = patch_method(method, kind)
                 if patch is not None:
                     found[patch.address] = patch
         self._patches = found | self._patches
-        # Patched methods live for ever: more references than now mean that there are more methods.
-        self._references = self._count_references()
 
     def _count_references(self) -> tuple[int, int]:
         return sys.getrefcount(_inst), sys.getrefcount(_rand)
@@ -258,7 +270,8 @@ class _Routing:
 
 
 _routing = _Routing()
-os.register_at_fork(after_in_child=_routing.after_fork)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_routing.after_fork)
 
 
 def install() -> None:
@@ -278,6 +291,3 @@ def install() -> None:
 def uninstall() -> None:
     """Undo the routing, if this was the last thread."""
     _routing.uninstall()
-
-
-__all__ = ["ThreadGenerators", "calls_torchscript", "install", "uninstall"]

@@ -324,6 +324,3 @@ def restore_torch_random() -> None:
     """Give ``torch.manual_seed`` and related functions their own code back."""
     for name, original in _originals.items():
         inspect.unwrap(getattr(torch.random, name)).__code__ = original.__code__
-
-
-__all__ = ["ActiveGenerator", "OperatorRouting", "TorchRouting", "active", "restore_torch_random", "route_torch_random"]

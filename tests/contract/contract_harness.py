@@ -74,10 +74,11 @@ def with_workers(*settings: Workers) -> pytest.MarkDecorator:
     """Run a test once for each setting; without those with threads where torch's class is under test.
 
     To be the uppermost of several ``parametrize``: so the settings of one case follow each other. Where there are two
-    worker processes, one and three are slow tests.
+    worker processes, one and three are slow tests; and two that end with the epoch, where there are two that are kept.
     """
     chosen = [setting for setting in settings if not (setting.threads and SUBJECT_IS_TORCH)]
     more = {ONE, THREE} if {TWO, TWO_PERSISTENT} & set(chosen) else set()
+    more |= {TWO} if TWO_PERSISTENT in chosen else set()
     cases = [pytest.param(one, marks=pytest.mark.slow) if one in more else one for one in chosen]
     return pytest.mark.parametrize("workers", cases, ids=str)
 

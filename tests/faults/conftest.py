@@ -25,13 +25,6 @@ os.register_at_fork(after_in_child=faulthandler.disable)
 _failed = pytest.StashKey[bool]()
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Say of a hang soon: nothing here takes long."""
-    for item in items:
-        if Path(_HERE) in item.path.parents and item.get_closest_marker("timeout") is None:
-            item.add_marker(pytest.mark.timeout(40))
-
-
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
     report = yield

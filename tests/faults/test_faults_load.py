@@ -57,15 +57,15 @@ class Counted(Numbers):
 @draws(2)
 def test_a_consumer_that_asks_for_nothing_for_long_gets_everything_in_order_afterwards(kind: Kind, draw: Draw) -> None:
     """Workers stop when the window is full, and thousands of results wait in a queue of some hundreds."""
-    options = kind.options(draw.randint(1, 3)) | {"prefetch_factor": 8, "batch_size": 500, "chunk_size": 1}
-    dataset = Counted(12_000)
+    options = kind.options(draw.randint(1, 3)) | {"prefetch_factor": 8, "batch_size": 200, "chunk_size": 1}
+    dataset = Counted(5000)
     loader = loader_of(dataset, **options)
     iterator = iter(loader)
-    expected = batches_of(12_000, 500)
+    expected = batches_of(5000, 200)
     found = []
     while True:
         made = dataset.wait_still()
-        assert made <= 500 * (len(found) + 8 * options["num_workers"])
+        assert made <= 200 * (len(found) + 8 * options["num_workers"])
         for _ in range(draw.randint(1, 20)):
             batch = next(iterator, None)
             if batch is None:
@@ -77,9 +77,9 @@ def test_a_consumer_that_asks_for_nothing_for_long_gets_everything_in_order_afte
 @with_workers
 @pytest.mark.parametrize("chunk_size", [1, None])
 def test_a_batch_of_more_chunks_than_any_buffer_holds_is_right(kind: Kind, chunk_size: int | None) -> None:
-    loader = loader_of(Numbers(8000, "dict"), batch_size=2000, chunk_size=chunk_size, **kind.options(3))
+    loader = loader_of(Numbers(2000, "dict"), batch_size=1000, chunk_size=chunk_size, **kind.options(3))
     for _ in range(2):
-        assert outcomes(iter(loader)) == batches_of(8000, 2000)
+        assert outcomes(iter(loader)) == batches_of(2000, 1000)
 
 
 class Wide(int):

@@ -8,6 +8,7 @@ import warnings
 import numpy as np
 import pytest
 import torch
+from fused_samples import params_of, reference_of, sample_with
 from fusion_tools import MEAN, PIPELINES, STD, cifar, files, folder, forced, fused, mnist, planes, same, unfused
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -30,11 +31,11 @@ def compared(dataset, *, epoch=0, leaf=None):
     one = fused(dataset)
     indices = list(range(len(dataset)))
     samples = one.load(indices, indices, epoch).samples()
-    parameters = one.parameters(indices, indices, epoch)
+    parameters = params_of(one, indices, indices, epoch)
     for index, ((image, target), values) in enumerate(zip(samples, parameters, strict=True)):
         expected = unfused(dataset, dataset if leaf is None else leaf, index, values)
         assert same(image, expected), (index, values)
-        by_functions, its_target = one.reference(index, values)
+        by_functions, its_target = reference_of(one, index, values)
         assert same(by_functions, expected), (index, values)
         assert target == its_target
     return len(indices)
@@ -77,9 +78,9 @@ def test_one_sample_with_its_parameters_is_that_of_a_chunk(name, root):
     transform = v1.Compose(PIPELINES[name])
     for dataset in (folder(root, transform), cifar(transform, size=(33, 35))):
         one = fused(dataset)
-        values = one.parameters([7, 2], [7, 2], 5)
+        values = params_of(one, [7, 2], [7, 2], 5)
         for (image, target), index, its in zip(one.load([7, 2], [7, 2], 5).samples(), [7, 2], values, strict=True):
-            alone, its_target = one.sample(index, its)
+            alone, its_target = sample_with(one, index, its)
             assert same(alone, image)
             assert its_target == target
 
@@ -102,7 +103,7 @@ def test_any_part_of_any_photo_resized_to_any_size_equals_torchvisions(root, dat
     top, left = data.draw(st.integers(0, height - 1)), data.draw(st.integers(0, width - 1))
     box = top, left, data.draw(st.integers(1, height - top)), data.draw(st.integers(1, width - left))
     values = ((None, box) if tensors else (box, None)) + flips
-    assert same(fused(dataset).sample(index, values)[0], unfused(dataset, dataset, index, values))
+    assert same(sample_with(fused(dataset), index, values)[0], unfused(dataset, dataset, index, values))
 
 
 @given(
@@ -159,7 +160,7 @@ def test_nested_datasets_give_the_leaves_samples(name, root):
     one = fused(dataset)
     indices = [17, 3, *range(17), -1, -18]
     samples = one.load(indices, range(19 + 2), 2).samples()
-    parameters = one.parameters(indices, range(19 + 2), 2)
+    parameters = params_of(one, indices, range(19 + 2), 2)
     for index, (image, target), values in zip(indices, samples, parameters, strict=True):
         leaf, place = leaves[index]
         assert same(image, unfused(dataset, leaf, place, values))
@@ -178,7 +179,7 @@ def test_row_and_tensor_have_the_layout_of_the_unfused_sample(root):
     for steps in PIPELINES.values():
         dataset = folder(root, v1.Compose([*steps, v2.Lambda(lambda image: image)]))
         one = fused(dataset)
-        values = one.parameters([4], [4], 0)[0]
+        values = params_of(one, [4], [4], 0)[0]
         image = one[4][0]
         expected = dataset.loader(dataset.samples[4][0])
         for transform, given_ in zip(steps, values, strict=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from unittest.mock import Mock
 
 import numpy as np
 import PIL.Image
@@ -16,40 +17,8 @@ from torchvision.transforms import v2
 
 from fastload import native
 from fastload.fusion import FusedDataset, recognise
-from fastload.fusion.native_makers import NativeBlocks
 from fastload.images.native_jpeg import NativeDecoder
-
-_NUMPY_MODES = {"edge": "edge", "reflect": "reflect", "symmetric": "symmetric"}
-
-
-class PlainBlocks:
-    """Follows the words of BlockMaker, pixel by pixel."""
-
-    name = "plain"
-
-    def __init__(self):
-        self.calls = 0
-
-    def block(self, planes, places, moves, values, out):
-        self.calls += 1
-        assert out.is_contiguous()
-        left, top, right, bottom = moves.padding
-        for row, place in enumerate(places.tolist()):
-            around = ((0, 0), (top, bottom), (left, right))
-            if moves.padding_mode == "constant":
-                fill = [int(level) for level in moves.fill] * (len(planes[0]) // len(moves.fill))
-                channels = zip(planes[place], fill, strict=True)
-                padded = np.stack([np.pad(one, around[1:], constant_values=level) for one, level in channels])
-            else:
-                padded = np.pad(planes[place], around, mode=_NUMPY_MODES[moves.padding_mode])
-            down, across = int(moves.top[row]), int(moves.left[row])
-            image = padded[:, down : down + moves.size[0], across : across + moves.size[1]]
-            if moves.flip_horizontally[row]:
-                image = image[:, :, ::-1]
-            if moves.flip_vertically[row]:
-                image = image[:, ::-1]
-            for channel, levels in enumerate(values.table):
-                out[row, channel] = levels[torch.from_numpy(image[channel].astype(np.int64))]
+from fastload.native import arrays
 
 
 class PlainRows:
@@ -118,37 +87,39 @@ def moving(module):
     values=st.sampled_from([[v1.PILToTensor()], [v1.ToTensor(), v1.Normalize(MEAN, STD)]]),
 )
 @settings(max_examples=200)
-def test_blocks_are_asked_for_in_one_form(steps, values):
+@pytest.mark.skipif(not native.available("arrays"), reason="the native library is not built")
+def test_the_library_makes_the_blocks_that_torch_makes(steps, values):
     dataset = cifar(v1.Compose([*steps, *values]), size=(9, 10))
-    plan, plain = recognise(dataset), PlainBlocks()
+    plan = recognise(dataset)
     indices = [3, 0, 11, 3, -1]
     try:
         expected = FusedDataset(dataset, plan, 7).load(indices, range(5), 1).images
     except ValueError:  # too small for a crop
         return
-    assert torch.equal(FusedDataset(dataset, plan, 7, blocks=plain).load(indices, range(5), 1).images, expected)
+    found = FusedDataset(dataset, plan, 7, native_blocks=True).load(indices, range(5), 1).images
+    assert torch.equal(found, expected)
 
 
+@pytest.mark.skipif(not native.available("arrays"), reason="the native library is not built")
 @pytest.mark.parametrize(
     ("steps", "calls"),
     [
         ([], 1),
         ([v1.RandomCrop(9, padding=4), v1.RandomHorizontalFlip()], 1),
-        ([v1.RandomHorizontalFlip(), v1.RandomCrop(9, padding=4, padding_mode="reflect")], 1),
-        ([v1.RandomCrop(9, padding=4), v1.CenterCrop(5), v1.RandomVerticalFlip(), v1.RandomCrop(3)], 1),
+        ([v1.RandomCrop(9, padding=4), v1.RandomCrop(9, padding=1)], 1),
         ([v2.ToImage(), v2.RandomCrop(9, padding=4, fill=(1, 2, 3)), v2.RandomHorizontalFlip()], 1),
-        # Padded twice; padded more on one side after a flip.
-        ([v1.RandomCrop(9, padding=4), v1.RandomCrop(9, padding=1)], 0),
-        ([v1.RandomHorizontalFlip(1.0), v1.RandomCrop(9, padding=(1, 2, 3, 4))], 0),
-        # Not moved alone.
+        ([v2.ToImage(), v2.Resize(9, v1.InterpolationMode.NEAREST), v2.RandomHorizontalFlip()], 1),
+        # Two fill values; not moved alone.
+        ([v2.ToImage(), v2.RandomCrop(9, padding=4, fill=1), v2.RandomCrop(9, padding=1, fill=2)], 0),
         ([v1.RandomCrop(9, padding=4), v1.ColorJitter(0.2)], 0),
     ],
 )
-def test_an_executor_makes_blocks_where_that_is_all(steps, calls):
+def test_the_library_makes_blocks_in_one_call_where_pixels_only_move(steps, calls, monkeypatch):
     dataset = cifar(v1.Compose([*steps, v2.PILToTensor()]), size=(9, 10))
-    plain = PlainBlocks()
-    FusedDataset(dataset, recognise(dataset), 7, blocks=plain).load([3, 0], [3, 0], 1)
-    assert plain.calls == calls
+    counted = Mock(side_effect=arrays.Repeated.write, autospec=True)
+    monkeypatch.setattr(arrays.Repeated, "write", lambda *args: counted(*args))
+    FusedDataset(dataset, recognise(dataset), 7, native_blocks=True).load([3, 0], [3, 0], 1)
+    assert counted.call_count == calls
 
 
 @pytest.mark.parametrize("name", [name for name in PIPELINES if "crop" in name or "flip" in name or "eval" in name])
@@ -191,7 +162,7 @@ def test_dtypes_that_the_library_does_not_write_are_made_of_what_it_does(dtype, 
     for dataset in (folder(tmp_path, transform), cifar(transform)):
         one, other = (
             FusedDataset(dataset, recognise(dataset), 3, **makers)
-            for makers in ({}, {"rows": NativeDecoder(), "blocks": NativeBlocks()})
+            for makers in ({}, {"rows": NativeDecoder(), "native_blocks": True})
         )
         expected, found = (made.load(range(12), range(12), 0).images for made in (one, other))
         assert found.dtype == dtype

@@ -12,7 +12,6 @@ from torchvision.transforms import v2
 
 from fastload import native
 from fastload.fusion import FusedDataset, recognise
-from fastload.fusion.native_makers import NativeBlocks
 from fastload.images.native_jpeg import NativeDecoder
 
 NEAREST, EXACT = v1.InterpolationMode.NEAREST, v1.InterpolationMode.NEAREST_EXACT
@@ -63,4 +62,4 @@ def test_images_that_pillow_refuses_for_their_size_are_refused(tmp_path, monkeyp
 
 
 def _makers():
-    return {"rows": NativeDecoder(), "blocks": NativeBlocks()}
+    return {"rows": NativeDecoder(), "native_blocks": True}

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from fused_samples import params_of
 from fusion_tools import MEAN, STD, same, unfused
 from PIL import Image
 from torchvision import datasets
@@ -151,9 +152,9 @@ def compare(root: Path, num_samples: int, seed: int) -> tuple[Counter[str], Coun
         fused = FusedDataset(dataset, recognise(dataset), seed, decoder)
         loaded = fused.load(indices, ids, 0).samples()
         decoded.update(decoder.counted())
-        given = fused.parameters(indices, ids, 0)
+        given = params_of(fused, indices, ids, 0)
         assert not decoder.counted(), "drawing must make no rows"
-        assert given == FusedDataset(dataset, recognise(dataset), seed).parameters(indices, ids, 0)
+        assert given == params_of(FusedDataset(dataset, recognise(dataset), seed), indices, ids, 0)
         for index, (image, target), values in zip(indices, loaded, given, strict=True):
             expected = unfused(dataset, dataset, index, values)
             assert same(image, expected), (dataset.samples[index], dataset.transform, values)
@@ -192,11 +193,12 @@ def test_a_build_without_the_library_draws_and_makes_the_same(made):
         "import fastload\n"
         "from fastload import native\n"
         "from fastload.fusion import FusedDataset, recognise\n"
+        "from fused_samples import params_of\n"
         "crop, flip = v1.RandomResizedCrop(40), v1.RandomHorizontalFlip()\n"
         "chain = v1.Compose([crop, flip, v1.ColorJitter(0.2), v1.ToTensor()])\n"
         "dataset = datasets.ImageFolder(sys.argv[1], chain)\n"
         "every = list(range(len(dataset)))\n"
-        "print(FusedDataset(dataset, recognise(dataset), 5).parameters(every, every, 3))\n"
+        "print(params_of(FusedDataset(dataset, recognise(dataset), 5), every, every, 3))\n"
         "loader = fastload.DataLoader(dataset, 8, shuffle=True, seed=5, fuse=True)\n"
         "for images, targets in loader:\n"
         "    print(hashlib.sha256(images.numpy().tobytes()).hexdigest(), targets.tolist())\n"
@@ -208,7 +210,7 @@ def test_a_build_without_the_library_draws_and_makes_the_same(made):
             capture_output=True,
             text=True,
             check=True,
-            env={**os.environ, "FASTLOAD_NATIVE": wish},
+            env={**os.environ, "FASTLOAD_NATIVE": wish, "PYTHONPATH": str(Path(__file__).parents[1])},
         )
         for wish in ("1", "0")
     ]

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from fused_samples import params_of, reference_of
 from fusion_tools import MEAN, PIPELINES, STD, folder, fused, same
 from torch.utils.data import ConcatDataset, Subset
 from torchvision import transforms as v1
@@ -35,7 +36,7 @@ def made(tmp_path_factory):
 
 def check(one, other, indices, epoch=2):
     """Check that two fused datasets give the same samples, and draw the same parameters."""
-    assert one.parameters(indices, indices, epoch) == other.parameters(indices, indices, epoch)
+    assert params_of(one, indices, indices, epoch) == params_of(other, indices, indices, epoch)
     pairs = zip(one.load(indices, indices, epoch).samples(), other.load(indices, indices, epoch).samples(), strict=True)
     for (image, target), (expected, expected_target) in pairs:
         assert same(image, expected)
@@ -81,9 +82,9 @@ def test_the_library_makes_the_same_rows_of_a_packs_files_as_of_the_files(made):
 @pytest.mark.parametrize("kind", ["files", "pixels"])
 def test_fused_samples_are_what_torchvision_makes_of_them_with_the_same_parameters(made, kind):
     one = fused(PackedImages(getattr(made, kind), v1.Compose(USUAL), lambda label: label + 5))
-    given = one.parameters(range(25), range(25), 4)
+    given = params_of(one, range(25), range(25), 4)
     for index, (image, target) in enumerate(one.load(range(25), range(25), 4).samples()):
-        expected, expected_target = one.reference(index, given[index])
+        expected, expected_target = reference_of(one, index, given[index])
         assert same(image, expected)
         assert target == expected_target >= 5
 

@@ -9,6 +9,7 @@ import pickle
 import numpy as np
 import pytest
 import torch
+from fused_samples import params_of, reference_of
 from fusion_tools import MEAN, PIPELINES, STD, cifar, folder, fused, same
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -18,11 +19,11 @@ from torchvision.transforms import v2
 
 from fastload.batch_keys import BatchKeys, Origin
 from fastload.fusion import FusedDataset, recognise
-from fastload.fusion.step import Sizes
 from fastload.seeding import sample_id
 from fastload.transforms.base import BatchShape
 from fastload.transforms.draws import Draws
 from fastload.transforms.resize import RandomResizedCrop
+from fastload.transforms.sample import Sizes
 
 NAMES = ["v1, resized crop, flip", "v2, pad if needed", "tensors, rand augment", "v1, erase by noise", "v2, jitter"]
 
@@ -48,7 +49,7 @@ def test_a_sample_is_the_same_in_whatever_chunk(name, indices, cuts, epoch):
 def test_epochs_seeds_ids_and_repeats_give_other_parameters():
     dataset = cifar(v1.Compose([v1.RandomResizedCrop(9), v1.ToTensor()]))
     drawn = {
-        fused(dataset, seed).parameters([3], [identity], epoch)[0][0]
+        params_of(fused(dataset, seed), [3], [identity], epoch)[0][0]
         for seed in (0, 1)
         for epoch in (0, 1)
         for identity in (3, 4, sample_id(3, 20, 12))
@@ -58,7 +59,7 @@ def test_epochs_seeds_ids_and_repeats_give_other_parameters():
 
 def test_two_steps_of_a_kind_draw_independently():
     dataset = cifar(v1.Compose([v1.RandomHorizontalFlip(), v1.RandomHorizontalFlip(), v1.ToTensor()]))
-    given_ = fused(dataset).parameters([0] * 400, range(400), 0)
+    given_ = params_of(fused(dataset), [0] * 400, range(400), 0)
     first, second = (np.array([values[place] for values in given_]) for place in (0, 1))
     assert 140 < (first == second).sum() < 260
 
@@ -163,8 +164,8 @@ def test_it_can_be_pickled_to_another_process(arrays, tmp_path):
 def test_a_drawn_sample_can_be_looked_at_again(tmp_path):
     dataset = folder(tmp_path, v1.Compose(PIPELINES["v2, jitter"]))
     one = fused(dataset)
-    given_ = one.parameters([8], [8], 4)[0]
-    assert same(one.reference(8, given_)[0], one.load([8], [8], 4).samples()[0][0])
+    given_ = params_of(one, [8], [8], 4)[0]
+    assert same(reference_of(one, 8, given_)[0], one.load([8], [8], 4).samples()[0][0])
 
 
 def distance(one, other):
@@ -182,7 +183,7 @@ LIMIT = 2.7 * np.sqrt(2 / COUNT)
 def drawn_by_fusion(step, size=(60, 83)):
     state = [v1.ToTensor()] if isinstance(step, v1.RandomErasing) else []
     dataset = cifar(v1.Compose([*state, step, v1.PILToTensor()]), size=size, count=1)
-    return [values[len(state)] for values in fused(dataset).parameters([0] * COUNT, range(COUNT), 0)]
+    return [values[len(state)] for values in params_of(fused(dataset), [0] * COUNT, range(COUNT), 0)]
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from torchvision.transforms import v2
 
 from fastload.fusion import recognise
 from fastload.fusion.recognition import recognise_transform
-from fastload.fusion.step import State
+from fastload.transforms.sample import State
 
 PIL_RGB = State("PIL", torch.uint8, 3)
 UINT8 = State("tensor", torch.uint8, 3)
@@ -45,7 +45,7 @@ BOTH = [
     ("PILToTensor", (), PIL_RGB, "PILToTensor()"),
     ("ConvertImageDtype", (torch.float64,), UINT8, "ConvertImageDtype(dtype=float64)"),
     ("Normalize", (MEAN, STD), FLOAT, "Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))"),
-    ("Normalize", ([0.5], [0.25]), FLOAT, "Normalize((0.5), (0.25))"),
+    ("Normalize", ([0.5], [0.25]), FLOAT, "Normalize(0.5, 0.25)"),
     ("ColorJitter", (0.5, (0.1, 0.2)), PIL_RGB, "ColorJitter(brightness=(0.5, 1.5), contrast=(0.1, 0.2))"),
     ("RandomGrayscale", (0.3,), UINT8, "RandomGrayscale(p=0.3)"),
     ("RandAugment", (3, 5), PIL_RGB, "RandAugment(num_ops=3, magnitude=5)"),
@@ -82,22 +82,24 @@ def test_transforms_of_both_versions_are_known(module, name, args, state, shown)
         state = UINT8
     found = recognise_transform(getattr(module, name)(*args), state)
     assert (found.reason, found.rest) == (None, ())
-    assert [str(step) for step in found.steps] == [shown]
+    assert [step.shown for step in found.steps] == [shown]
     assert found.steps[0].version == ("v1" if module is v1 else "v2")
-    assert hash(found.steps) == hash(recognise_transform(getattr(module, name)(*args), state).steps)
+    again = recognise_transform(getattr(module, name)(*args), state)
+    assert found == again
+    assert hash(found) == hash(again)
 
 
 @pytest.mark.parametrize(("transform", "state", "shown"), ONE)
 def test_transforms_of_one_version_are_known(transform, state, shown):
     found = recognise_transform(transform, state)
-    assert [str(step) for step in found.steps] == [shown]
+    assert [step.shown for step in found.steps] == [shown]
 
 
 def test_the_deprecated_to_tensor_of_v2_is_known():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         transform = v2.ToTensor()
-    assert str(recognise_transform(transform, PIL_RGB).steps[0]) == "ToTensor()"
+    assert recognise_transform(transform, PIL_RGB).steps[0].shown == "ToTensor()"
 
 
 def test_containers_are_opened():
@@ -113,7 +115,7 @@ def test_containers_are_opened():
 def test_the_preset_of_torchvisions_weights_is_known():
     found = recognise_transform(ResNet18_Weights.DEFAULT.transforms(), PIL_RGB)
     assert (found.reason, found.rest) == (None, ())
-    assert [str(step) for step in found.steps] == [
+    assert [step.shown for step in found.steps] == [
         *("Resize(256)", "CenterCrop(224)", "PILToTensor()", "ConvertImageDtype()"),
         "Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))",
     ]
@@ -123,7 +125,7 @@ def test_a_preset_that_is_known_in_part_stays_whole():
     preset = ResNet18_Weights.DEFAULT.transforms()
     preset.std = [1.0, 0.0, 1.0]
     found = recognise_transform(v1.Compose([v1.RandomHorizontalFlip(), preset, v1.Resize(9)]), PIL_RGB)
-    assert [str(step) for step in found.steps] == ["RandomHorizontalFlip()"]
+    assert [step.shown for step in found.steps] == ["RandomHorizontalFlip()"]
     assert found.rest == ("ImageClassification", "Resize")
     assert len(found.states) == 2
     preset.forward = abs

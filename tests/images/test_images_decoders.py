@@ -22,12 +22,12 @@ from torchvision.datasets.folder import pil_loader
 from fastload import images, native
 from fastload.images import Cut, Decoder, decode, make_decoder, pillow, torchvision_io, whole
 from fastload.images.base import Tally
-from fastload.images.choice import NAMES
+from fastload.images.choice import DECODERS
 
 FILES = files()
 
 
-@pytest.fixture(params=NAMES)
+@pytest.fixture(params=DECODERS)
 def name(request: pytest.FixtureRequest) -> str:
     """Each decoder's name."""
     reason = {info.name: info.why_not for info in images.decoders()}[request.param]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -256,30 +255,6 @@ def test_a_table_of_torchvisions_steps_gives_what_torchvision_gives_for_each_ima
         assert torch.equal(out[sample], values(v1.functional.hflip(image) if flip[sample] else image))
 
 
-def test_several_threads_make_a_batch_together():
-    images = torch.randint(0, 256, (64, 3, 40, 33), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
-    flips = [Step(Kind.FLIP, torch.arange(64) % 2 == 0, 0, 33)]
-    table = table_of(3, torch.float32, 1)
-    whole = arrays.transformed(images, [], flips, torch.zeros(64, 3, 40, 33), table=table)
-    shared = torch.zeros(64, 3, 40, 33)
-    ranges = [(0, 20), (20, 20), (20, 63), (63, 64)]
-    threads = [
-        threading.Thread(
-            target=arrays.transformed, args=(images, [], flips, shared), kwargs={"table": table, "samples": samples}
-        )
-        for samples in ranges
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert torch.equal(bits(shared), bits(whole))
-    alone = arrays.transformed(images, [], flips, torch.zeros(64, 3, 40, 33), table=table, samples=(3, 5))
-    assert torch.equal(bits(alone[3:5]), bits(whole[3:5]))
-    assert not bits(alone[:3]).any()
-    assert not bits(alone[5:]).any()
-
-
 def test_large_images_are_made_in_strips():
     images = torch.randint(0, 256, (2, 3, 301, 257), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
     table = table_of(3, torch.bfloat16, 1)
@@ -305,14 +280,16 @@ def test_batches_too_large_for_the_cache_are_the_same(dtype, first):
         arrays.transformed(
             images, *sides, out, indices=places, fill=[7], table=table, level=level * (len(native.LEVELS) - 1)
         )
-    crops = arrays.Crops(images, Kind.SHIFT, (4, 4), (32, 32), [7], table)
-    crops.write(places.numpy(), list(starts.numpy()), list(flips.numpy()), results[2])
+    repeated = arrays.Repeated(images, (32, 32), [7], table)
+    repeated.write(places.numpy(), *sides, results[2])
     assert torch.equal(bits(results[0]), bits(results[1]))
     assert torch.equal(bits(results[0]), bits(results[2]))
     with pytest.raises(IndexError, match="places must be in"):
-        crops.write(places.numpy() - 50, list(starts.numpy()), list(flips.numpy()), results[2])
-    with pytest.raises(TypeError, match="starts must be contiguous"):
-        crops.write(places.numpy(), list(starts.numpy()[:, ::2]), list(flips.numpy()), results[2])
+        repeated.write(places.numpy() - 50, *sides, results[2])
+    with pytest.raises(TypeError, match="places must be contiguous"):
+        repeated.write(places.numpy()[::2], *sides, results[2])
+    with pytest.raises(TypeError, match="out must be contiguous"):
+        repeated.write(places.numpy(), *sides, results[2].double())
 
 
 def call(**changes: Any) -> Tensor:
@@ -344,8 +321,6 @@ def ints(*numbers: int) -> Tensor:
         ({"table": torch.zeros(3, 256)}, TypeError, "table must be contiguous, torch.uint8"),
         ({"fill": [1, 2]}, ValueError, r"fill must be one number in \[0, 255\], or one for each of 3"),
         ({"fill": [256]}, ValueError, "fill must be one number"),
-        ({"samples": (3, 5)}, ValueError, r"within the batch's 4, got samples=\(3, 5\)"),
-        ({"samples": (-1, 2)}, ValueError, "within the batch's 4"),
         ({"level": 3}, ValueError, "level must be a place in"),
         ({"rows": [Step(Kind.SHIFT, ints(0, 1, 0, 0), 0, 8)]}, IndexError, "of sample 1 is none .* no fill value"),
         (

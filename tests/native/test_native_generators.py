@@ -218,7 +218,7 @@ def test_generators_that_are_laid_out_in_another_way_are_seeded_slowly(unknown, 
     monkeypatch.setattr(seeding, "_known_states", None)
     reason = seeding.slow_because()
     assert reason is not None
-    assert "not laid out as in the versions known" in reason
+    assert "not laid out as in the known versions" in reason
     with pytest.raises(RuntimeError, match="not laid out"):
         States(random.Random(0), np.random.RandomState(0), torch.Generator())
     _seeds_as_ever()
@@ -227,9 +227,7 @@ def test_generators_that_are_laid_out_in_another_way_are_seeded_slowly(unknown, 
 def test_states_that_differ_from_those_of_seeding_are_noticed_before_any_is_installed(unknown, monkeypatch):
     monkeypatch.setattr(seeding, "words", lambda key: (1, 2, 3))
     monkeypatch.setattr(seeding, "_known_states", None)
-    assert seeding.slow_because() == (
-        "the states that the native library installs are not those of this Python, NumPy or torch"
-    )
+    assert (seeding.slow_because() or "").endswith("seeds its generators differently than the native library")
     monkeypatch.undo()
     seeding._known_states = None
     _seeds_as_ever()

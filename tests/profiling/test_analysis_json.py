@@ -18,10 +18,10 @@ from profile_analyses import all_kinds, analysis, fixes, grid, hostile, rank
 from fastload import cli
 from fastload.errors import TraceError
 from fastload.profiling.analysis import LARGEST, VERSION, Analysis, Interval
-from fastload.profiling.compare import compare, in_words
+from fastload.profiling.compare import compare, comparison_lines
 from fastload.profiling.page import page
 from fastload.profiling.perfetto import trace_json
-from fastload.profiling.summary import card
+from fastload.profiling.summary import summary
 
 TEXTS = st.text(max_size=8) | st.sampled_from(["stage:\udcff", "\x1b[2J", "</script>", "main-thread", "\u202e", ""])
 NUMBERS = st.floats(-1e15, 1e15) | st.sampled_from([0.0, -0.0, 1e-320, 1e15, -1e15])
@@ -57,11 +57,11 @@ def values_of(kind: Any) -> st.SearchStrategy[Any]:
 def rendered(one: Analysis) -> None:
     """Make every report of it."""
     for columns in (40, 80):
-        list(card(one, columns))
+        list(summary(one, columns))
     page(one).encode("utf-8")
     json.loads(trace_json(one))
     comparison = compare(one, analysis("read"))
-    list(in_words(comparison, 80))
+    list(comparison_lines(comparison, 80))
     json.loads(comparison.to_json())
 
 
@@ -87,7 +87,7 @@ def changed(*path: Any, to: Any) -> str:
     return json.dumps(whole)
 
 
-REMEDY = "name a file that fastload profile wrote, or delete it and name its recording, of which it is made anew"
+REMEDY = "name a file that fastload profile wrote, or delete it and name its recording, from which it is made again"
 DEEP: Any = []
 for _ in range(30):
     DEEP = [DEEP]
@@ -96,11 +96,10 @@ for _ in range(30):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "here is no JSON: Expecting value: line 1 column 1 (char 0); "),
+        ("", "here is not JSON: Expecting value: line 1 column 1 (char 0); "),
         ("[" * 100_000, "here is nested deeper than any profile.json; "),
         ('{"a":' * 100_000, "here is nested deeper than any profile.json; "),
-        ("1" * 5_000, "here is no JSON: Exceeds the limit"),
-        ('{"version": 2, "a": {"cores": 1, "cores": 2}}', "here: the key 'cores' stands there twice; "),
+        ("1" * 5_000, "here is not JSON: Exceeds the limit"),
         (changed("ranks", 0, "stall", "value", to=float("nan")), "here: .ranks[0].stall.value must be a number of at"),
         (changed("overhead", to=float("inf")), "here: .overhead must be a number of at most 1e+15 in size, got inf; "),
         (changed("cores", to=1 << 70), "here: .cores must be an integer of at most 9.22e+18 in size, got 118059"),
@@ -146,8 +145,11 @@ def test_fields_that_were_added_later_have_a_default() -> None:
 @pytest.mark.parametrize(
     ("version", "message"),
     [
-        (1, "here has version 1 of this format, and this fastload reads 2; delete it and name its recording, of which"),
-        (3, "here has version 3 of this format, and this fastload reads 2; read it with a fastload as new as the one"),
+        (
+            1,
+            "here has format version 1, and this fastload reads 2; name a file that fastload profile wrote, or",
+        ),
+        (3, "here has format version 3, and this fastload reads 2; read it with a newer fastload"),
         ("2", "here: .version must be an integer, got '2'; "),
         (2.0, "here: .version must be an integer, got 2.0; "),
         (True, "here: .version must be an integer, got True; "),
@@ -161,7 +163,7 @@ def test_other_versions_are_told_apart(version: object, message: str) -> None:
 
 
 def test_more_than_any_recording_has_is_not_read(tmp_path, capsys) -> None:
-    with pytest.raises(TraceError, match=r"^here has more than 256 MiB, which no profile\.json has; name a file"):
+    with pytest.raises(TraceError, match=r"^here is larger than 256 MiB, which no profile\.json is; name a file"):
         Analysis.from_json(" " * (LARGEST + 1), "here")
     path = tmp_path / "holes.json"
     with open(path, "wb") as file:
@@ -169,7 +171,7 @@ def test_more_than_any_recording_has_is_not_read(tmp_path, capsys) -> None:
     assert cli.main(["report", str(path)]) == 1
     assert (
         capsys.readouterr().err
-        == f"fastload report: {path} has more than 256 MiB, which no profile.json has; {REMEDY}\n"
+        == f"fastload report: {path} is larger than 256 MiB, which no profile.json is; {REMEDY}\n"
     )
 
 
@@ -179,8 +181,8 @@ def test_a_number_that_json_cannot_say_is_refused_when_it_is_written() -> None:
     with pytest.raises(TraceError) as found:
         one.to_json()
     assert str(found.value) == (
-        "the analysis: .'ranks'[0].'stall'.'low' must be a finite number, got -inf; that is a mistake of fastload's: "
-        "report it with the recording"
+        "the analysis: .'ranks'[0].'stall'.'low' must be a finite number, got -inf; this is a bug of fastload; "
+        "please report it with the recording"
     )
 
 

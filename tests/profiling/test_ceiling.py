@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from fastload.profiling.hooks.stopping import Stopping
+from fastload.profiling.hooks.stopping import StepLimit
 from fastload.profiling.reader import read_trace
 
 SCRIPT = """
@@ -86,10 +86,10 @@ def test_the_status_is_the_scripts_where_the_reports_cannot_be_written(tmp_path:
 
 
 def test_cached_batches_are_given_in_turns_the_oldest_first() -> None:
-    stopping = Stopping(3, cached=2, again=5)
+    stopping = StepLimit(3, cached=2, again=5)
     for batch in "abc":
         assert stopping.cached() is None
-        stopping.given(batch)
+        stopping.count(batch)
     assert [stopping.cached() for _ in range(5)] == [("b",), ("c",), ("b",), ("c",), ("b",)]
     with pytest.raises(SystemExit) as ended:
         stopping.cached()
@@ -97,7 +97,7 @@ def test_cached_batches_are_given_in_turns_the_oldest_first() -> None:
 
 
 def test_a_run_without_a_limit_is_never_ended() -> None:
-    stopping = Stopping(None)
+    stopping = StepLimit(None)
     for batch in range(100):
         assert stopping.cached() is None
-        stopping.given(batch)
+        stopping.count(batch)

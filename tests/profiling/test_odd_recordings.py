@@ -58,7 +58,7 @@ def test_steps_that_take_no_time_predict_nothing():
     found = analyse(trace_of(rank), what_if)
     assert (found.fixes, found.ranks[0].step_ms.value) == ([], 0.0)
     assert found.simulation is not None
-    assert found.simulation.reason == "its steps took no time"
+    assert found.simulation.reason == "the steps took no time"
 
 
 def test_samples_that_stand_for_others_and_take_no_time_share_their_tasks():
@@ -68,8 +68,8 @@ def test_samples_that_stand_for_others_and_take_no_time_share_their_tasks():
         task = task_of(begun, begun + 10 * MS, samples=[Sample(begun, begun, 0, 0, 0, 16)])
         steps.append(step_of(number, begun, begun + 10 * MS, [task], loop_ns=10 * MS))
     demands = measure(rank_of(steps), 0)
-    assert [len(batch.samples) for batch in demands.passes[0]] == [16] * 60
-    assert sum(map(sum, demands.passes[0][0].samples)) == pytest.approx(10 * MS)
+    assert [len(batch.samples) for batch in demands.epochs[0]] == [16] * 60
+    assert sum(map(sum, demands.epochs[0][0].samples)) == pytest.approx(10 * MS)
 
 
 def test_a_stall_of_which_nothing_is_known_has_no_verdict():
@@ -77,7 +77,7 @@ def test_a_stall_of_which_nothing_is_known_has_no_verdict():
     (rank,) = analyse(trace_of(rank_of(steps))).ranks
     assert rank.blame_ms == {"other": pytest.approx(10.0)}
     assert rank.verdict.cause is None
-    assert rank.verdict.sentence.startswith("No verdict: of 100 % of the stall nothing is known")
+    assert rank.verdict.sentence.startswith("No verdict: the cause of 100 % of the stall is unknown")
 
 
 # -- passes -----------------------------------------------------------------------------------------------------------
@@ -131,14 +131,14 @@ def test_a_validation_within_a_pass_is_a_part_of_its_loop():
 def test_of_loaders_that_take_turns_nothing_is_predicted():
     found = analyse(trace_of(with_validation(40, 100.0, 1.0, 1, 5.0)), what_if)
     assert found.simulation is not None
-    assert found.simulation.reason == "several loaders take turns from step to step"
+    assert found.simulation.reason == "the loop alternates between several loaders"
 
 
 def test_of_several_loaders_the_one_that_was_waited_for_is_named_and_changed():
     rank = with_validation(100, 10.0, 20.0, 4, 150.0)
     (found,) = analyse(trace_of(rank, warmup=5)).ranks
     assert found.loader["dataset"] == "a.Val"
-    assert "of the stall, 100 % is waiting for the loader of Val" in found.verdict.evidence
+    assert "100 % of the stall is waiting for the loader of Val" in found.verdict.evidence
 
 
 @pytest.mark.parametrize(("shares", "told"), [((0, 0, 0, 1), True), ((0, 1), False)])
@@ -149,7 +149,7 @@ def test_a_worker_that_has_most_of_the_data_is_named(shares, told):
         task = task_of(begun, begun + 10 * MS, worker=shares[number % len(shares)], cpu_ns=0)
         steps.append(step_of(number, begun, begun + 10 * MS, [task], loop_ns=10 * MS))
     (rank,) = analyse(trace_of(rank_of(steps))).ranks
-    assert any(line.startswith("worker 0 of 2 has made 75 % of the batches") for line in rank.verdict.evidence) == told
+    assert any(line.startswith("worker 0 of 2 made 75 % of the batches") for line in rank.verdict.evidence) == told
 
 
 def test_waits_that_other_programs_cause_are_told_of_beside_a_verdict():
@@ -161,7 +161,7 @@ def test_waits_that_other_programs_cause_are_told_of_beside_a_verdict():
         steps.append(step)
     (rank,) = analyse(trace_of(rank_of(steps))).ranks
     assert rank.verdict.cause == "read"
-    assert any(line.startswith("other programs have the cores: 75 %") for line in rank.verdict.evidence)
+    assert any(line.startswith("other programs use the cores: 75 %") for line in rank.verdict.evidence)
 
 
 # -- processes that do not meet ---------------------------------------------------------------------------------------

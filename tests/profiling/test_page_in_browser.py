@@ -17,7 +17,7 @@ from profiled import profile, write
 from fastload.profiling.analysis import Analysis
 from fastload.profiling.command import HTML, load_analysis
 from fastload.profiling.page import page
-from fastload.profiling.text import ms, simulation_in_words, visible
+from fastload.profiling.text import ms, printable, simulation_text
 
 KINDS = all_kinds()
 STRAINED = ("verdict read", "bare", "no ranks", "eight ranks", "large", "hostile", "untrusted", "one step", "unheard")
@@ -278,7 +278,7 @@ def test_where_nothing_is_predicted_the_page_says_why(tab, file_of):
     tab.open(file_of("untrusted"))
     assert tab.evaluate("document.querySelectorAll('input').length") == 0
     said = "\n".join(shown(tab, "section"))
-    assert "Nothing is predicted: it is 32 % off the run it saw." in said
+    assert "No predictions: it is 32 % off the run it saw." in said
 
 
 # -- steps, timeline, ranks -------------------------------------------------------------------------------------------
@@ -328,13 +328,13 @@ def test_another_rank_can_be_looked_at(tab, file_of):
 def test_hostile_names_are_text(tab, file_of):
     tab.open(file_of("hostile"))
     for selector in (".command", ".sentence", ".verdict ul:not(.legend) li", ".fixes h3", "td.file", ".missing dt"):
-        assert visible(HOSTILE) in shown(tab, selector)[0]
-    assert visible(HOSTILE.partition("\n")[0]) in shown(tab, ".fixes pre")[0]  # a change of code has lines
+        assert printable(HOSTILE) in shown(tab, selector)[0]
+    assert printable(HOSTILE.partition("\n")[0]) in shown(tab, ".fixes pre")[0]  # a change of code has lines
     assert tab.evaluate("document.scripts.length") == 2
     assert tab.evaluate("document.querySelectorAll('img, iframe, object, link:not([rel=icon])').length") == 0
     tab.evaluate("document.getElementById('strip-0').focus()")
     tab.press("Home")
-    assert visible(HOSTILE) in tab.evaluate("document.getElementById('strip-says-0').textContent")
+    assert printable(HOSTILE) in tab.evaluate("document.getElementById('strip-says-0').textContent")
     assert tab.complaints() == []
 
 
@@ -393,10 +393,10 @@ def test_the_page_of_a_recording_shows_its_files_and_runs_none_of_them(tab, tmp_
     assert tab.requests() == [(done.folder / HTML).as_uri()]
     tab.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
     names = set(shown(tab, "td.file"))
-    assert names >= {visible(str(Path(*path.parts[len(tmp_path.parts) :]))) for path in slow}
+    assert names >= {printable(str(Path(*path.parts[len(tmp_path.parts) :]))) for path in slow}
     assert shown(tab, ".sentence")[0].startswith(analysis.ranks[0].verdict.sentence)
     if analysis.grid is None:
-        assert simulation_in_words(analysis)[1:] in "\n".join(shown(tab, "section"))
+        assert simulation_text(analysis)[1:] in "\n".join(shown(tab, "section"))
     else:
         check_sliders(tab, analysis)
     for width in WIDTHS:

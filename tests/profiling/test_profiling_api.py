@@ -122,7 +122,7 @@ def test_what_is_no_loader_is_refused_at_once(wrong: Any) -> None:
 
 
 def test_one_recording_at_a_time_in_a_folder_of_its_own(tmp_path: Path) -> None:
-    with fastload.profile(folder=tmp_path), pytest.raises(ConfigError, match="recorded already"):
+    with fastload.profile(folder=tmp_path), pytest.raises(ConfigError, match="already recorded"):
         fastload.profile().__enter__()
     with pytest.raises(ConfigError, match="is not empty"):
         fastload.profile(folder=tmp_path).__enter__()
@@ -134,7 +134,7 @@ def test_one_recording_at_a_time_in_a_folder_of_its_own(tmp_path: Path) -> None:
 def test_a_recording_without_a_batch_says_so() -> None:
     with fastload.profile() as recorded:
         pass
-    with pytest.raises(TraceError, match="no process has asked a DataLoader for a batch"):
+    with pytest.raises(TraceError, match="no process asked a DataLoader for a batch"):
         recorded.trace()
 
 

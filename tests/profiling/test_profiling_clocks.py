@@ -57,7 +57,7 @@ def test_what_others_have_just_read_is_what_the_next_stretch_begins_with() -> No
     told(queue, system, cpu=MS)
     system.ready += 7 * MS
     clocks: Any = system
-    queue.know(clocks, system.runnable())
+    queue.set(clocks, system.runnable())
     assert told(queue, system, cpu=MS, blocked=9 * MS) == 0
 
 
@@ -124,7 +124,7 @@ def test_clocks_close_their_own_files_and_no_others(tmp_path: Path, monkeypatch:
     ignored: list[Any] = []
     monkeypatch.setattr(sys, "unraisablehook", ignored.append)
     made = ThreadClocks()
-    own = list(made._opened)
+    own = list(made._open_files)
     if not own:
         pytest.skip("this system tells nothing of threads in files")
     del made
@@ -133,7 +133,7 @@ def test_clocks_close_their_own_files_and_no_others(tmp_path: Path, monkeypatch:
             os.fstat(descriptor)
 
     made = ThreadClocks()
-    first, *rest = made._opened
+    first, *rest = made._open_files
     for descriptor in (first, *rest):
         os.close(descriptor)
     (tmp_path / "mine").write_text("1 2 3")

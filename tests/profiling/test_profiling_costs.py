@@ -1,4 +1,4 @@
-"""What a hook costs is measured, and multiplied by what was recorded; rings on disks that fill up."""
+"""What a hook costs is measure_costs, and multiplied by what was recorded; rings on disks that fill up."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader
 
 import fastload
 from fastload.profiling import ring as ring_module
-from fastload.profiling.recorder import CAPACITY, Recorder, measured, seconds
+from fastload.profiling.recorder import CAPACITY, Recorder, cost_of_hooks, measure_costs
 from fastload.profiling.ring import Kind, Record, Ring, RingFile
 
 COSTS = {"record": 100.0, "cpu": 10.0, "clocks": 1000.0, "call": 1.0}
@@ -36,11 +36,11 @@ def record(kind: int, *numbers: int) -> Record:
     ],
 )
 def test_a_record_costs_what_was_measured_for_it(one: Record, expected: int) -> None:
-    assert seconds([one, one], COSTS) == (pytest.approx(2 * expected / 1e9), 2)
+    assert cost_of_hooks([one, one], COSTS) == (pytest.approx(2 * expected / 1e9), 2)
 
 
 def test_the_parts_of_a_hook_cost_something_and_less_than_a_millisecond() -> None:
-    costs = measured()
+    costs = measure_costs()
     assert set(costs) == set(COSTS)
     assert all(0 < cost < 1e6 for cost in costs.values())
     assert costs["call"] < costs["record"]
@@ -106,7 +106,7 @@ def test_a_disk_that_is_full_from_the_beginning_leaves_no_half_made_ring(
     for _ in range(3):
         recorder.ring().write(Kind.SAMPLE, 0, 0, 1, 2)
     assert not [path for path in tmp_path.iterdir() if "ring" in path.name]
-    assert capsys.readouterr().err.count("is recorded no further: [Errno 28]") == 1
+    assert capsys.readouterr().err.count("is no longer recorded: [Errno 28]") == 1
 
 
 def test_of_a_ring_only_what_was_written_is_read_and_not_the_holes_behind_it(tmp_path: Path) -> None:

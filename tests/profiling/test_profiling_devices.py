@@ -13,8 +13,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fastload.profiling.hooks.devices import Copies, DeviceClock, used_accelerator
-from fastload.profiling.hooks.patching import Places
+from fastload.profiling.hooks.devices import CopyHooks, DeviceClock, used_accelerator
+from fastload.profiling.hooks.patching import Patches
 from fastload.profiling.recorder import Recorder
 from fastload.profiling.ring import Kind, Record, RingFile
 
@@ -191,8 +191,8 @@ class Kept(torch.Tensor):
 def test_copies_to_a_device_are_told_and_others_are_not(tmp_path: Path) -> None:
     recorder = Recorder(str(tmp_path))
     original = Kept.to
-    copies = Copies(recorder, Places(recorder))
-    copies.hook_tensor(Kept)
+    copies = CopyHooks(recorder, Patches(recorder))
+    copies.patch_tensor(Kept)
     tensor = torch.zeros(100).as_subclass(Kept)
     assert type(tensor.to("cuda", non_blocking=True)) is Elsewhere
     assert tensor.to(torch.float64).dtype == torch.float64
@@ -208,11 +208,11 @@ def test_copies_to_a_device_are_told_and_others_are_not(tmp_path: Path) -> None:
 @pytest.fixture
 def heard(tmp_path: Path) -> Any:
     recorder = Recorder(str(tmp_path))
-    places = Places(recorder)
+    places = Patches(recorder)
     methods = torch.Tensor.to, torch.Tensor.cuda
-    copies = Copies(recorder, places)
-    copies.hook_torch(torch)
-    copies.hook_tensor(torch.Tensor)
+    copies = CopyHooks(recorder, places)
+    copies.patch_torch(torch)
+    copies.patch_tensor(torch.Tensor)
     assert torch.Tensor.to is not methods[0]
     yield methods
     copies.close()

@@ -14,7 +14,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler
 
 import fastload
-from fastload.profiling.hooks.patching import leave, unseen
+from fastload.profiling.hooks.patching import drop_frame, hidden
 
 
 class Fault(Exception):
@@ -150,12 +150,12 @@ def test_the_first_entry_of_a_traceback_is_taken_off_and_the_others_stay() -> No
     def inner() -> None:
         raise Fault("inner")
 
-    @unseen
+    @hidden
     def hook() -> None:
         try:
             inner()
         except BaseException as error:
-            leave(error)
+            drop_frame(error)
             raise
 
     with pytest.raises(Fault) as caught:

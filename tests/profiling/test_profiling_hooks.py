@@ -20,8 +20,8 @@ from torch.utils.data._utils import pin_memory, worker
 
 import fastload
 from fastload import observe
-from fastload.profiling.hooks.patching import Places
-from fastload.profiling.hooks.stages import Stages
+from fastload.profiling.hooks.patching import Patches
+from fastload.profiling.hooks.stages import StageHooks
 from fastload.profiling.recorder import Recorder
 from fastload.profiling.ring import Kind, Record
 
@@ -38,9 +38,9 @@ class Numbers(Dataset[Any]):
 
 SIGNALS = {
     (torch_module._BaseDataLoaderIter, "_next_index"): "time in the sampler",
-    (torch_module._MultiProcessingDataLoaderIter, "_try_put_index"): "when batches are handed to workers",
+    (torch_module._MultiProcessingDataLoaderIter, "_try_put_index"): "when batches are sent to workers",
     (torch_module._MultiProcessingDataLoaderIter, "_try_get_data"): "when batches arrive",
-    (torch_module._MultiProcessingDataLoaderIter, "_reset"): "passes of persistent workers",
+    (torch_module._MultiProcessingDataLoaderIter, "_reset"): "epochs of persistent workers",
     (torch_module._DatasetKind, "create_fetcher"): "samples and collation",
     (worker, "_worker_loop"): "what workers do",
     (pin_memory, "_pin_memory_loop"): "pinning",
@@ -61,8 +61,8 @@ def renamed(function: Any, old: str, new: str) -> Any:
 @pytest.mark.parametrize(
     ("module", "name", "inner", "signal"),
     [
-        (torch_module._MultiProcessingDataLoaderIter, "_try_put_index", "_send_idx", "when batches are handed to"),
-        (torch_module._MultiProcessingDataLoaderIter, "_next_data", "_rcvd_idx", "which batch next() gives"),
+        (torch_module._MultiProcessingDataLoaderIter, "_try_put_index", "_send_idx", "when batches are sent to"),
+        (torch_module._MultiProcessingDataLoaderIter, "_next_data", "_rcvd_idx", "which batch next() returns"),
         (worker, "_worker_loop", "index_queue", "what workers do"),
         (pin_memory, "_pin_memory_loop", "in_queue", "pinning"),
         (torch_module._DatasetKind, "create_fetcher", "collate_fn", "samples and collation"),
@@ -115,7 +115,7 @@ def test_an_error_while_a_module_is_hooked_is_told_and_does_not_reach_the_import
     def fail(module: Any) -> None:
         raise KeyError("place")
 
-    Places(recorder).guarded(fail)(types.ModuleType("odd"))
+    Patches(recorder).guarded(fail)(types.ModuleType("odd"))
     (lines,) = tmp_path.glob("*.jsonl")
     assert '"signal": "what odd does", "why": "KeyError: \'place\'"' in lines.read_text()
 
@@ -123,10 +123,10 @@ def test_an_error_while_a_module_is_hooked_is_told_and_does_not_reach_the_import
 def test_what_others_have_put_over_a_hook_stays(tmp_path: Path) -> None:
     owner = types.SimpleNamespace(__name__="owner", f=lambda: 1, g=lambda: 2)
     f, g = owner.f, owner.g
-    places = Places(Recorder(str(tmp_path)))
+    places = Patches(Recorder(str(tmp_path)))
     for name in ("f", "g"):
         assert places.replace(owner, name, lambda function: lambda: function() + 10, name)
-    assert (owner.f(), owner.g(), places.found) == (11, 12, ["owner.f", "owner.g"])
+    assert (owner.f(), owner.g(), places.names) == (11, 12, ["owner.f", "owner.g"])
     owner.g = others = lambda: 3
     places.restore()
     assert owner.f is f
@@ -194,9 +194,9 @@ class Written:
 
 
 @pytest.fixture
-def stages(tmp_path: Path) -> Stages:
+def stages(tmp_path: Path) -> StageHooks:
     recorder = Recorder(str(tmp_path))
-    return Stages(recorder, Places(recorder))
+    return StageHooks(recorder, Patches(recorder))
 
 
 def busy(ns: int = 100_000) -> None:
@@ -205,7 +205,7 @@ def busy(ns: int = 100_000) -> None:
         pass
 
 
-def test_a_stage_within_another_splits_it_and_none_overlap(stages: Stages, tmp_path: Path) -> None:
+def test_a_stage_within_another_splits_it_and_none_overlap(stages: StageHooks, tmp_path: Path) -> None:
     inner = stages.timed("inner", busy)
 
     def work() -> None:
@@ -233,7 +233,7 @@ def test_a_stage_within_another_splits_it_and_none_overlap(stages: Stages, tmp_p
     assert all(record.ended - record.begun >= 100_000 for record in ring.records[:4])
 
 
-def test_a_stage_that_raises_is_told_and_the_error_stays(stages: Stages) -> None:
+def test_a_stage_that_raises_is_told_and_the_error_stays(stages: StageHooks) -> None:
     def fail() -> None:
         busy()
         raise KeyError("mine")

@@ -23,7 +23,7 @@ from torch.utils.data import (
 )
 
 import fastload
-from fastload.profiling.hooks.loader_info import described
+from fastload.profiling.hooks.loader_info import describe_loader
 
 
 class Counting(Dataset[Any]):
@@ -88,7 +88,7 @@ def test_the_number_of_batches_is_what_the_loader_would_say(name: str) -> None:
     dataset = Counting()
     loader = KNOWN[name](dataset)
     asked = dataset.asked
-    assert described(loader)["batches"] == len(KNOWN[name](Counting()))
+    assert describe_loader(loader)["batches"] == len(KNOWN[name](Counting()))
     assert dataset.asked - asked <= 1
 
 
@@ -137,7 +137,7 @@ class Broken(Counting):
 
 
 def test_a_length_that_raises_raises_where_it_does_without_a_recording(tmp_path: Path) -> None:
-    told = described(DataLoader(Broken(), 2))
+    told = describe_loader(DataLoader(Broken(), 2))
     assert (told["length"], told["batches"]) == (None, None)
     with fastload.profile(folder=tmp_path), pytest.raises(KeyError, match="length"):
         list(DataLoader(Broken(), 2))
@@ -159,7 +159,7 @@ def test_a_length_that_takes_a_loader_is_no_loader_of_the_scripts(tmp_path: Path
 
 
 def test_a_dataset_of_torchs_may_be_asked_whatever_its_sampler() -> None:
-    told = described(DataLoader(Subset(Counting(), [5, 6, 7]), 2, sampler=Shy([0, 1])))
+    told = describe_loader(DataLoader(Subset(Counting(), [5, 6, 7]), 2, sampler=Shy([0, 1])))
     assert (told["length"], told["batches"]) == (3, None)
 
 

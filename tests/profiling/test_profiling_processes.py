@@ -321,15 +321,15 @@ def test_a_folder_that_goes_does_not_disturb_the_script(tmp_path: Path) -> None:
     path = write(tmp_path, ENDLESS.format(spoil=import_it))
     done = profile(tmp_path, path)
     assert done.output == "trained\n"
-    assert "is recorded no further: [Errno 2]" in done.errors
+    assert "is no longer recorded: [Errno 2]" in done.errors
 
 
 def test_a_disk_without_room_does_not_disturb_the_script(tmp_path: Path) -> None:
     path = write(tmp_path, ENDLESS.format(spoil="pass"))
     done = profile(tmp_path, path, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20)))
     assert (done.status, done.output) == (2, "trained\n")  # it has filled the disk before its first batch
-    assert "is recorded no further: [Errno 27] File too large" in done.errors
-    assert "no process has asked a DataLoader for a batch" in done.errors
+    assert "is no longer recorded: [Errno 27] File too large" in done.errors
+    assert "no process asked a DataLoader for a batch" in done.errors
 
 
 def test_a_process_without_torch_is_left_as_it_is(tmp_path: Path) -> None:
@@ -346,7 +346,7 @@ def test_where_nothing_was_recorded_the_status_is_2_unless_the_script_has_its_ow
     (tmp_path / "plain.py").write_text(f"raise SystemExit({status})")
     done = profile(tmp_path, "plain.py")
     assert done.status == expected
-    assert "no process has asked a DataLoader for a batch" in done.errors
+    assert "no process asked a DataLoader for a batch" in done.errors
 
 
 def test_folders_that_are_made_in_the_same_second_are_two(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 from profiled import profile, write
 
 from fastload.profiling.hooks import stopping as stopping_module
-from fastload.profiling.hooks.stopping import Stopping
+from fastload.profiling.hooks.stopping import StepLimit
 
 
 class Ended(Exception):
@@ -31,7 +31,7 @@ def signalled(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return sent
 
 
-def asks(stopping: Stopping) -> str:
+def asks(stopping: StepLimit) -> str:
     try:
         stopping.cached()
     except (SystemExit, Ended) as error:
@@ -39,7 +39,7 @@ def asks(stopping: Stopping) -> str:
     return "goes on"
 
 
-def in_a_thread(stopping: Stopping, times: int = 1) -> list[str]:
+def in_a_thread(stopping: StepLimit, times: int = 1) -> list[str]:
     found: list[str] = []
     thread = threading.Thread(target=lambda: found.extend(asks(stopping) for _ in range(times)))
     thread.start()
@@ -48,32 +48,32 @@ def in_a_thread(stopping: Stopping, times: int = 1) -> list[str]:
 
 
 def test_a_script_that_comes_back_again_and_again_is_ended_without_being_asked(signalled: list[int]) -> None:
-    stopping = Stopping(2)
+    stopping = StepLimit(2)
     found = []
     for batch in range(8):
         found.append(asks(stopping))
-        stopping.given(batch)
+        stopping.count(batch)
     assert found == ["goes on"] * 2 + ["SystemExit"] * 4 + ["Ended"] * 2
     assert signalled == []
 
 
 def test_a_thread_that_comes_back_again_and_again_is_ended_too(signalled: list[int]) -> None:
-    stopping = Stopping(1)
-    stopping.given("a")
+    stopping = StepLimit(1)
+    stopping.count("a")
     assert in_a_thread(stopping, 6) == ["SystemExit"] * 4 + ["Ended"] * 2
     assert signalled == [threading.main_thread().ident] * 4
 
 
 def test_a_main_thread_that_begins_another_thread_for_its_batches_has_come_back(signalled: list[int]) -> None:
-    stopping = Stopping(1)
-    stopping.given("a")
+    stopping = StepLimit(1)
+    stopping.count("a")
     assert [in_a_thread(stopping)[0] for _ in range(6)] == ["SystemExit"] * 4 + ["Ended"] * 2
     assert signalled == [threading.main_thread().ident] * 4
 
 
 def test_threads_that_were_there_already_end_one_by_one_and_the_main_one_is_asked_once(signalled: list[int]) -> None:
-    stopping = Stopping(1)
-    stopping.given("a")
+    stopping = StepLimit(1)
+    stopping.count("a")
     there, turns = threading.Barrier(8), threading.Lock()
     found: list[str] = []
 
@@ -93,8 +93,8 @@ def test_threads_that_were_there_already_end_one_by_one_and_the_main_one_is_aske
 
 
 def test_a_child_that_is_forked_has_all_its_steps_before_it() -> None:
-    stopping = Stopping(1)
-    stopping.given("a")
+    stopping = StepLimit(1)
+    stopping.count("a")
     child = os.fork()
     if not child:
         os._exit(0 if asks(stopping) == "goes on" else 1)
@@ -145,7 +145,7 @@ def test_a_script_that_catches_everything_ends_with_its_recording_and_what_it_pr
         file.write("\n".join(line[8:] for line in lines) + "\n")
     done = profile(tmp_path, path, options=("--steps", 7, "--warmup", 2))
     assert (done.status, done.output) == (0, "begun\nended\n"), done.errors
-    assert "has had its steps, and the script catches the SystemExit that is to end it; it is ended now" in done.errors
+    assert "has had its steps, but the script catches the SystemExit that ends it; the process" in done.errors
     assert "Traceback" not in done.errors
     assert len(done.trace.ranks[0].steps) == 9
     # Killed in the midst of a batch, a worker of torch's would leave the batch in /dev/shm.

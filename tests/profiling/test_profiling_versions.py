@@ -13,13 +13,12 @@ from typing import Any
 import pytest
 from torch.utils.data import DataLoader, Dataset
 
-from fastload.profiling.hooks.devices import Copies
-from fastload.profiling.hooks.fetching import Fetching
-from fastload.profiling.hooks.iterators import Iterators, Nesting
-from fastload.profiling.hooks.patching import Places
-from fastload.profiling.hooks.stopping import Stopping
-from fastload.profiling.hooks.torch_loader import Pinning, Tasks, TorchLoader
-from fastload.profiling.hooks.training_loop import MainThread, Waits
+from fastload.profiling.hooks.devices import CopyHooks
+from fastload.profiling.hooks.fetching import FetchHooks
+from fastload.profiling.hooks.session import Session
+from fastload.profiling.hooks.stopping import StepLimit
+from fastload.profiling.hooks.torch_loader import TorchHooks
+from fastload.profiling.hooks.training_loop import LoopBody, WaitHooks
 from fastload.profiling.reader import read_trace
 from fastload.profiling.recorder import Recorder
 from fastload.profiling.recording import write_settings
@@ -163,13 +162,12 @@ class Processes(Parallel):
 def recorded(tmp_path: Path) -> Iterator[Callable[[], Trace]]:
     """Hear modules in the shape of torch's main branch; give what was recorded."""
     write_settings(tmp_path, command=[], warmup=0)
-    recorder, nesting = Recorder(str(tmp_path)), Nesting()
-    places, iterators = Places(recorder), Iterators(recorder)
-    fetching = Fetching(recorder, nesting)
-    loop = MainThread(recorder, fetching)
-    waits = Waits(recorder, iterators, nesting, loop, Stopping(None), Copies(recorder, places))
-    tasks = Tasks(recorder, iterators, nesting, fetching)
-    hooks = TorchLoader(places, waits, tasks, Pinning(recorder, iterators, nesting))
+    recorder = Recorder(str(tmp_path))
+    session = Session(recorder)
+    fetching = FetchHooks(session)
+    loop = LoopBody(recorder, fetching)
+    waits = WaitHooks(session, loop, StepLimit(None), CopyHooks(recorder, session.patches))
+    hooks = TorchHooks(session, fetching, waits)
     main = SimpleNamespace(
         _BaseDataLoaderIter=Base,
         _ParallelDataLoaderIter=Parallel,
@@ -178,10 +176,10 @@ def recorded(tmp_path: Path) -> Iterator[Callable[[], Trace]]:
         _DatasetKind=Kind,
     )
     Threading.loops = SimpleNamespace(_process_worker_loop=thread_loop, _thread_worker_loop=thread_loop)
-    hooks.hook_main(main)
-    hooks.hook_worker(Threading.loops)
+    hooks.patch_iterators(main)
+    hooks.patch_workers(Threading.loops)
     yield lambda: read_trace(str(tmp_path))
-    places.restore()
+    session.patches.restore()
     loop.close()
     assert "_reset" not in vars(Threading)
     assert Threading.loops._thread_worker_loop is thread_loop

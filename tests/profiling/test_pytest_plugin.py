@@ -98,7 +98,7 @@ def test_a_test_that_loads_nothing_fails_since_nothing_was_measured(tmp_path: Pa
         """,
     )
     assert done.returncode == 1
-    assert "has asked no DataLoader for a batch" in done.stdout
+    assert "asked no DataLoader for a batch" in done.stdout
 
 
 def test_a_test_whose_steps_are_all_warm_up_fails_since_nothing_was_measured(tmp_path: Path) -> None:
@@ -111,7 +111,7 @@ def test_a_test_whose_steps_are_all_warm_up_fails_since_nothing_was_measured(tmp
         """,
     )
     assert done.returncode == 1
-    assert "no step is left to measure behind warmup=60" in done.stdout
+    assert "no step is left to measure after warmup=60" in done.stdout
 
 
 def test_a_marker_that_says_something_else_is_refused(tmp_path: Path) -> None:

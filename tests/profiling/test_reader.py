@@ -11,9 +11,9 @@ import pytest
 
 from fastload.errors import TraceError
 from fastload.profiling.analyze import analyse
-from fastload.profiling.hooks.samples import NUMBER, SlowFiles, file_of
+from fastload.profiling.hooks.samples import _NUM_SLOWEST, SlowFiles, file_of
 from fastload.profiling.reader import read_trace
-from fastload.profiling.recording import SETTINGS, add_settings, read_settings, write_settings
+from fastload.profiling.recording import SETTINGS_FILE, add_settings, read_settings, write_settings
 from fastload.profiling.ring import Kind, Ring
 from fastload.profiling.trace import Copy, Span
 
@@ -21,7 +21,7 @@ from fastload.profiling.trace import Copy, Span
 def recording(folder: Path, records: list[tuple[int, ...]], lines: list[dict[str, Any]] | None = None) -> str:
     """Write a recording of one process; records are kind, small, begun, ended, then their numbers."""
     settings = {"command": ["train.py"], "warmup": 0, "recorded": "2026-01-02T03:04:05+00:00", "status": 3}
-    (folder / SETTINGS).write_text(json.dumps(settings), encoding="utf-8")
+    (folder / SETTINGS_FILE).write_text(json.dumps(settings), encoding="utf-8")
     known = [
         {"kind": "process", "pid": 7, "parent": 1, "rank": None, "cores": 2},
         {"kind": "loader", "number": 5, "num_workers": 1},
@@ -125,9 +125,9 @@ def test_the_files_of_the_slowest_samples_are_noted_and_few_others():
     for _ in range(2):
         for index in range(1000):
             files.offer(10**9 if index % 50 == 7 else 1000 - index, dataset, index)
-        files.tell()
+        files.flush()
     assert {index for index in range(1000) if index % 50 == 7} <= set(notes.files)
-    assert len(notes.files) <= 2 * NUMBER
+    assert len(notes.files) <= 2 * _NUM_SLOWEST
     assert all(notes.files[index] == f"{index}.jpg" for index in notes.files)
 
 
@@ -163,7 +163,7 @@ def test_a_disk_that_is_full_at_the_end_leaves_the_settings_as_they_were(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_settings(tmp_path, command=["train.py"])
-    before = (tmp_path / SETTINGS).read_bytes()
+    before = (tmp_path / SETTINGS_FILE).read_bytes()
 
     def half(path: Path, text: str, **_: object) -> int:
         path.write_bytes(text.encode()[:10])
@@ -172,8 +172,8 @@ def test_a_disk_that_is_full_at_the_end_leaves_the_settings_as_they_were(
     monkeypatch.setattr(Path, "write_text", half)
     with pytest.raises(OSError, match="No space left"):
         add_settings(tmp_path, status=0)
-    assert [path.name for path in tmp_path.iterdir()] == [SETTINGS]
-    assert (tmp_path / SETTINGS).read_bytes() == before
+    assert [path.name for path in tmp_path.iterdir()] == [SETTINGS_FILE]
+    assert (tmp_path / SETTINGS_FILE).read_bytes() == before
 
 
 def test_the_versions_that_a_script_runs_with_are_known(tmp_path):
@@ -200,13 +200,13 @@ def test_the_versions_that_a_script_runs_with_are_known(tmp_path):
     ],
 )
 def test_a_note_that_lacks_something_or_has_it_of_another_type_is_told_with_its_line(tmp_path, line):
-    with pytest.raises(TraceError, match="line 3, is not what fastload profile writes; record again"):
+    with pytest.raises(TraceError, match="line 3, was not written by fastload profile; record again"):
         read_trace(recording(tmp_path, TWO_PASSES, [line]))
 
 
 def test_a_file_is_no_recording_and_needs_none_to_be_made_again(tmp_path):
     (tmp_path / "profile.json").write_text("{}")
-    with pytest.raises(TraceError, match=r"profile\.json is no recording: it has no recording\.json; make one with"):
+    with pytest.raises(TraceError, match=r"profile\.json is not a recording: it has no recording\.json; make one with"):
         read_trace(str(tmp_path / "profile.json"))
 
 
@@ -214,7 +214,7 @@ def test_a_file_is_no_recording_and_needs_none_to_be_made_again(tmp_path):
 def test_settings_of_another_type_are_told_with_their_file(tmp_path, change):
     folder = recording(tmp_path, TWO_PASSES)
     write_settings(folder, **{"command": ["train.py"], **change})
-    with pytest.raises(TraceError, match=r"recording\.json is not what fastload profile writes; record again"):
+    with pytest.raises(TraceError, match=r"recording\.json was not written by fastload profile, or is damaged"):
         read_trace(folder)
 
 

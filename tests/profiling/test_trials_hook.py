@@ -15,9 +15,15 @@ from profiled import profile, write
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 import fastload
-from fastload.profiling.hooks import trials as trying
-from fastload.profiling.hooks.trials import Trying
+from fastload.profiling.hooks import trials as trials_module
+from fastload.profiling.hooks.trials import TrialRuns
 from fastload.profiling.trials import Choice, trials_of
+
+
+@pytest.fixture(autouse=True)
+def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine trials may take longer than a user is made to wait for them."""
+    monkeypatch.setattr(trials_module, "_MOST_SECONDS", 100.0)
 
 
 class Numbers(Dataset[Any]):
@@ -46,7 +52,7 @@ class Stream(IterableDataset[Any]):
 def tried(*loaders: Any) -> list[dict[str, Any]]:
     """Return the notes of trials with loaders."""
     notes: list[dict[str, Any]] = []
-    trials = Trying(
+    trials = TrialRuns(
         lambda: list(enumerate(loaders)), lambda kind, **what: notes.append({"kind": kind, **what}), lambda: None
     )
     trials.run()
@@ -104,7 +110,7 @@ class DiesInThreads(Numbers):
     [
         (InOneThread(), "sample", "threads make other samples: the values differ: batch 0, sample 0 in it"),
         (Locked(), "sample", "RuntimeError: two threads at a time"),
-        (DiesInThreads(), "sample", "the process that tried it has died"),
+        (DiesInThreads(), "sample", "the process that ran the trials has died"),
         (Numbers(), "torch", 'with seeding="torch" samples depend on the workers'),
     ],
     ids=["others", "raises", "dies", "streams"],
@@ -159,12 +165,12 @@ def fail() -> None:
     [
         (lambda: time.sleep(3600), "it took longer than 1 s"),
         (fail, "KeyError: 'no such sample'"),
-        (lambda: os._exit(3), "the process that tried it has died"),
+        (lambda: os._exit(3), "the process that ran the trials has died"),
     ],
     ids=["hangs", "fails", "dies"],
 )
 def test_a_dataset_that_cannot_be_asked_in_a_child_is_a_reason(monkeypatch, first, reason):
-    monkeypatch.setattr(trying, "_MOST_SECONDS", 1.0)
+    monkeypatch.setattr(trials_module, "_MOST_SECONDS", 1.0)
     (note,) = tried(DataLoader(Numbers(first), 16))
     assert note["reason"] == reason
 

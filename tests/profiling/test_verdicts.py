@@ -18,9 +18,10 @@ from fastload.profiling.analysis import Analysis, RankAnalysis
 from fastload.profiling.analyze import analyse
 from fastload.profiling.blame import BlamedStep
 from fastload.profiling.reader import read_trace
-from fastload.profiling.text import chief
+from fastload.profiling.stats import ratio_interval
+from fastload.profiling.text import main_rank
 from fastload.profiling.trace import Batch, Copy, Rank, Span, Step, Task, Trace
-from fastload.profiling.verdict import Facts, judge, ratio_interval
+from fastload.profiling.verdict import Facts, judge
 
 MS = 1_000_000
 
@@ -105,7 +106,7 @@ def test_the_severity_follows_the_share_of_time_lost():
     [
         (steps_of(29, read=10), {}, "29 steady steps"),
         (steps_of(60, read=10), {"overhead": 0.03}, "3.0 %"),
-        (steps_of(59, loop_ms=10) + steps_of(1, read=200), {}, "anything from"),
+        (steps_of(59, loop_ms=10) + steps_of(1, read=200), {}, "the stall is between"),
     ],
 )
 def test_there_is_no_verdict_where_the_data_are_thin(steps, facts, why):
@@ -143,12 +144,10 @@ def test_waits_that_other_programs_cause_are_not_blamed_on_the_loader():
 
 
 def test_the_interval_holds_the_value_and_grows_with_the_spread():
-    even = ratio_interval(steps_of(read=10), lambda step: step.stall_ns, lambda step: step.total_ns)
-    assert (even.low, even.value, even.high) == (0.5, 0.5, 0.5)
-    mixed = ratio_interval(
-        steps_of(30, read=1) + steps_of(30, read=30), lambda step: step.stall_ns, lambda step: step.total_ns
-    )
-    assert mixed.low < mixed.value < mixed.high
+    even = ratio_interval([10.0] * 60, [20.0] * 60)
+    assert even == (0.5, 0.5, 0.5)
+    value, low, high = ratio_interval([1.0] * 30 + [30.0] * 30, [11.0] * 30 + [40.0] * 30)
+    assert low < value < high
 
 
 # -- ranks ------------------------------------------------------------------------------------------------------------
@@ -186,10 +185,10 @@ def test_what_is_predicted_without_a_rank_is_of_the_one_that_the_card_is_about(w
         one.loaders = {0: {"num_workers": 0}}
         for step in one.steps:
             step.batch.tasks[0].worker = -1
-    about = chief(analyse(trace))
+    about = main_rank(analyse(trace))
     monkeypatch.setattr(whatif_command, "read_trace", lambda _: trace)
     assert main(["whatif", "somewhere"]) == 0
-    assert capsys.readouterr().out.startswith(f"rank {about.rank}: observed 50 ms a step")
+    assert capsys.readouterr().out.startswith(f"rank {about.rank}: observed 50.0 ms a step")
     assert main(["whatif", "somewhere", "--rank", "1", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["rank"] == 1
 

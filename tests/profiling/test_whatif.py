@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from fastload.errors import ConfigError, TraceError
+from fastload.profiling.analysis import Interval
 from fastload.profiling.demands import measure
 from fastload.profiling.trace import Batch, Copy, Rank, Sample, Span, Stage, Step, Task, Trace
 from fastload.profiling.trials import Choice, Round, Trials
-from fastload.profiling.whatif import WhatIf, predict, what_if
+from fastload.profiling.whatif import WhatIf, what_if
 
 MS = 1_000_000
 WARMUP = 8
 """Steps that do not count: what starting workers takes is assumed where it was not recorded, and delays the first."""
+
+
+def predict(rank: Rank, settings: Mapping[str, Any], warmup: int = 0) -> Interval:
+    return WhatIf(rank, warmup).predict(settings)
 
 
 def recorded(
@@ -171,7 +177,7 @@ def test_where_the_loop_is_the_bound_workers_that_it_does_not_need_are_given_bac
     rank = recorded([50.0] * 60, workers=6, loop_ms=30.0)
     (fix,) = what_if(trace_of(rank), rank)[0]
     assert fix.settings == {"num_workers": 2}
-    assert fix.title == "num_workers 6 -> 2: as fast, and 4 given back"
+    assert fix.title == "num_workers 6 -> 2: as fast, with 4 workers less"
     assert fix.speedup == pytest.approx(1.0, abs=0.01)
     assert fix.then == "the loop's own computing"
 
@@ -203,7 +209,7 @@ def test_a_worker_whose_samples_are_all_slow_stays_slow_with_other_settings():
     rank = recorded([400.0 if number % 4 == 1 else 100.0 for number in range(160)], workers=4)
     fix = WhatIf(rank, WARMUP).fix("any", {"in_order": False})
     assert fix.step_ms.value == pytest.approx(1 / (3 / 100 + 1 / 400), rel=0.06)
-    assert fix.then.endswith(", if worker 1 is slow itself, and not the samples that it was given")
+    assert fix.then.endswith(", if worker 1 itself is slow, not the samples that it got")
 
 
 def test_keeping_the_workers_saves_their_start():
@@ -243,7 +249,7 @@ def test_of_threads_that_compute_and_share_an_interpreter_nothing_is_predicted()
     rank.loaders[0] = {**rank.loaders[0], "worker_method": "thread"}
     found, simulation, _ = what_if(trace_of(rank), rank)
     assert (found, simulation.trusted) == ([], False)
-    assert simulation.reason.startswith("its workers are threads that compute")
+    assert simulation.reason.startswith("the workers are threads that compute")
 
 
 def test_threads_that_mostly_wait_for_reads_are_like_any_other_workers():
@@ -265,9 +271,9 @@ def test_a_run_that_is_not_reproduced_predicts_nothing():
     rank.cores = 1
     found, simulation, _ = what_if(trace_of(rank), rank)
     assert (found, simulation.trusted) == ([], False)
-    assert simulation.reason == "the run that was seen is not reproduced: 40 ms a step in place of 10 ms (+300%)"
+    assert simulation.reason.endswith("not reproduce the recorded run: 40 ms a step instead of 10 ms (+300%)")
     assert what_if(trace_of(rank), rank)[2] is None
-    with pytest.raises(TraceError, match="is not reproduced"):
+    with pytest.raises(TraceError, match="does not reproduce the recorded run"):
         predict(rank, {"num_workers": 4})
 
 
@@ -286,9 +292,9 @@ def test_where_other_programs_have_the_cores_intervals_reach_over_both_ways_to_s
     assert whatif.simulation.shared == pytest.approx(0.75, abs=0.02)
     assert whatif.simulation.reproduced_ms == pytest.approx(50.0, rel=0.02)
     fix = whatif.fix("more", {"num_workers": 4})
-    assert (fix.step_ms.low, fix.step_ms.high) == (pytest.approx(28.0, rel=0.1), pytest.approx(50.0, rel=0.1))
+    assert (fix.step_ms.low, fix.step_ms.high) == (pytest.approx(28.0, rel=0.1), pytest.approx(50.0, rel=0.12))
     assert fix.step_ms.value == pytest.approx((28 * 50) ** 0.5, rel=0.05)
-    assert "if the system gives each thread its share of the cores" in fix.then
+    assert "if the system shares the cores among threads" in fix.then
     assert whatif.fixes() == []  # nothing is sure to help
 
 
@@ -380,8 +386,8 @@ def test_a_loop_that_computes_may_wait_for_threads_too():
     assert found.high >= found.value
     rank = threaded(1.0, loop_computes=True)
     fix = WhatIf(rank, WARMUP).fix("threads", THREADS)
-    assert "take turns in the interpreter" in fix.then
-    assert "take turns in the interpreter" not in WhatIf(threaded(0.0), WARMUP).fix("threads", THREADS).then
+    assert "share the GIL" in fix.then
+    assert "share the GIL" not in WhatIf(threaded(0.0), WARMUP).fix("threads", THREADS).then
 
 
 def test_threads_are_a_fix_where_they_are_sure_to_bring_something():
@@ -409,7 +415,7 @@ def test_of_a_recording_with_threads_all_fixes_are_found(seeding):
 
 
 def test_threads_that_were_not_tried_are_refused():
-    with pytest.raises(ConfigError, match="worker_method=thread, num_workers=2: 4 threads were tried, and not 2"):
+    with pytest.raises(ConfigError, match="worker_method=thread, num_workers=2: 4 threads were tried, not 2"):
         predict(threaded(0.0, number=4), THREADS, WARMUP)
     assert predict(threaded(0.0, number=4), {**THREADS, "num_workers": 4}, WARMUP).value > 0
 
@@ -420,7 +426,7 @@ def test_a_recording_without_workers_tasks_predicts_nothing():
         step.batch.tasks = []
     found, simulation, _ = what_if(trace_of(rank), rank)
     assert (found, simulation.trusted) == ([], False)
-    assert simulation.reason == "how batches came about was heard of 10 of 40 steps only"
+    assert simulation.reason == "how batches were made was recorded for only 10 of 40 steps"
 
 
 def test_a_grid_has_a_row_for_each_number_of_workers():
@@ -437,16 +443,16 @@ def test_a_grid_has_a_row_for_each_number_of_workers():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"workers": 4}, "a what-if sets num_workers, .*; got 'workers'"),
+        ({"workers": 4}, "a what-if cannot set 'workers'; it can set num_workers, "),
         ({"num_workers": -1}, "num_workers must be an integer of at least 0, got -1"),
         ({"num_workers": 2.0}, "num_workers must be an integer of at least 0, got 2.0"),
         ({"prefetch_factor": 0}, "prefetch_factor must be an integer of at least 1, got 0"),
         ({"engine": "other"}, "engine must be torch or fastload, got 'other'"),
         ({"cache": "all"}, "cache must be encoded or decoded, got 'all'"),
-        ({"decoder_speedup": 0}, "decoder_speedup must be above 0, got 0"),
-        ({"decoder_speedup": 2}, "decoder_speedup is for decoding, and no stage that was recorded decodes: Blur"),
-        ({"cache": "decoded"}, "cache=decoded is for decoding, and no stage that was recorded decodes: Blur"),
-        ({"on_device": ["Blur", "Crop"]}, "on_device must name stages that were recorded: Blur; got 'Crop'"),
+        ({"decoder_speedup": 0}, "decoder_speedup must be a number above 0, got 0"),
+        ({"decoder_speedup": 2}, "decoder_speedup needs a stage that decodes, and none was recorded: Blur"),
+        ({"cache": "decoded"}, "cache=decoded needs a stage that decodes, and none was recorded: Blur"),
+        ({"on_device": ["Blur", "Crop"]}, "on_device must name recorded stages \\(Blur\\), got 'Crop'"),
     ],
 )
 def test_knobs_that_cannot_be_set_are_refused(settings, message):

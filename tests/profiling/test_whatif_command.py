@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from fastload import cli
-from fastload.profiling.hooks.rerun import Changing
+from fastload.profiling.hooks.rerun import ArgumentChange
 
 SCRIPT = """
 import sys, time
@@ -95,30 +95,30 @@ def test_a_change_that_needs_an_edit_of_the_script_is_not_run_again(recording):
     done = whatif("seen", "--cache", "encoded", "--rerun", folder=recording)
     assert done.returncode == 2
     assert done.stderr == (
-        "fastload whatif: --rerun changes num_workers, prefetch_factor, in_order, persistent_workers, fuse, "
-        "seeding, worker_method, engine from outside, and cache takes an edit: make the change in the script, record "
-        "it again, and see fastload compare\n"
+        "fastload whatif: --rerun cannot set cache, only num_workers, prefetch_factor, in_order, persistent_workers, "
+        "fuse, seeding, worker_method, engine; make the change in the script, record it again, and use fastload "
+        "compare\n"
     )
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--rerun"], "--rerun runs the script again with a change; set one of num_workers, "),
-        (["--rerun", "--uint8", "--num-workers", "2", "--cache", "decoded"], "and uint8 and cache take edits: make "),
-        (["--out", "new"], "--out is the folder of the second recording; give --rerun too"),
-        (["--num-workers", "0", "--prefetch-factor", "4"], "prefetch_factor=4 is for workers, and there are none; set"),
-        (["--num-workers", "0", "--persistent-workers"], "persistent_workers=True is for workers, and there are none"),
+        (["--rerun"], "--rerun needs a change; set one of num_workers, "),
+        (["--rerun", "--uint8", "--num-workers", "2", "--cache", "decoded"], "--rerun cannot set uint8, cache, only "),
+        (["--out", "new"], "--out is the folder of the second recording; add --rerun"),
+        (["--num-workers", "0", "--prefetch-factor", "4"], "prefetch_factor=4 needs workers, and there are none; set"),
+        (["--num-workers", "0", "--persistent-workers"], "persistent_workers=True needs workers, and there are none"),
         (
             ["--num-workers", "0", "--worker-method", "thread"],
-            "worker_method=thread is for workers, and there are none",
+            "worker_method=thread needs workers, and there are none",
         ),
         (
             ["--worker-method", "thread"],
-            "worker_method is an argument of fastload's loader; set the engine to fastload",
+            "worker_method is an argument of fastload's loader; set engine=fastload",
         ),
         (["--num-workers", "-1"], "num_workers must be an integer of at least 0, got -1"),
-        (["--uint8"], "uint8 and pin_memory change copies to a device, and the recording has none that wait"),
+        (["--uint8"], "uint8 and pin_memory change copies that the loop waits for; none were recorded"),
         (
             ["--decoder-speedup", "2"],
             "decoder_speedup needs the stages of samples, and none were recorded; record with",
@@ -154,7 +154,7 @@ def test_a_prediction_has_its_lines_and_what_bounds_the_run_next(recording, word
     assert " ms a step (" in predicted
     assert change
     assert all(line[:4].isspace() and line[4] in "+-#" for line in change)
-    assert then.startswith("    then bound by ")
+    assert then.startswith("    then limited by ")
 
 
 @pytest.mark.slow
@@ -170,8 +170,9 @@ def test_a_recording_that_a_program_made_of_itself_is_not_run_again(recording):
     done = whatif("within", "--num-workers", "1", "--rerun", folder=recording)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == (
-        "fastload whatif: --rerun runs the command of fastload profile again, and this recording was made within a "
-        "program, by fastload.profile(); make the change in the script, record it again, and see fastload compare\n"
+        "fastload whatif: --rerun repeats the command of fastload profile, but this recording was made by "
+        "fastload.profile() inside a program; make the change in the script, record it again, and use fastload "
+        "compare\n"
     )
 
 
@@ -179,14 +180,14 @@ def test_a_folder_that_is_no_recording_is_told_in_one_line(recording):
     done = whatif(".", folder=recording)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == (
-        "fastload whatif: . is no recording: it has no recording.json; make one with fastload profile\n"
+        "fastload whatif: . is not a recording: it has no recording.json; make one with fastload profile\n"
     )
 
 
 def test_a_rank_that_was_not_recorded_is_refused(recording):
     done = whatif("seen", "--rank", "3", folder=recording)
     assert done.returncode == 2
-    assert done.stderr == "fastload whatif: --rank must be one of those recorded (0), got 3\n"
+    assert done.stderr == "fastload whatif: --rank must be one of the recorded ranks (0), got 3\n"
 
 
 class Loader:
@@ -227,7 +228,7 @@ def test_only_the_loader_that_is_meant_is_changed(settings, expected):
 
     notes = Notes()
     match = {"dataset": "builtins.list", "num_workers": 2, "batch_size": 4}
-    Changing(json.dumps({"settings": settings, "match": match}), notes).hook(Module)
+    ArgumentChange(json.dumps({"settings": settings, "match": match}), notes).patch(Module)
     meant = Module.DataLoader([1], 4, num_workers=2, prefetch_factor=3, timeout=7)
     assert {name: meant.given[name] for name in expected} == expected
     for other in (Module.DataLoader((1,), 4, True, 2), Module.DataLoader([1], 5, None, 2), Module.DataLoader([1], 4)):

@@ -22,7 +22,6 @@ METHODS: dict[str, Callable[[Stream], Any]] = {
     "integers": lambda stream: stream.integers(10),
     "chance": lambda stream: stream.chance(0.5),
     "permutation": lambda stream: stream.permutation(5),
-    "normal": lambda stream: stream.normal(),
     "beta below 1": lambda stream: stream.beta(0.2),
     "beta above 1": lambda stream: stream.beta(3.0),
 }
@@ -110,7 +109,6 @@ def test_a_generator_of_torchs_gives_a_batch_its_draws():
     [
         (lambda stream: stream.uniform(2.0, 5.0), lambda rng: rng.uniform(2.0, 5.0, MANY)),
         (lambda stream: stream.uniform(count=4)[:, 3], lambda rng: rng.random(MANY)),
-        (lambda stream: stream.normal(), lambda rng: rng.standard_normal(MANY)),
         *(
             (lambda stream, alpha=alpha: stream.beta(alpha), lambda rng, alpha=alpha: rng.beta(alpha, alpha, MANY))
             for alpha in (0.1, 0.4, 1.0, 1.2, 4.0, 30.0)

@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy as np
 import pytest
 import torch
 from geometry_references import batches, made_images
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fastload.transforms.base import BatchShape
-from fastload.transforms.crop import RandomCrop
-from fastload.transforms.draws import Draws
-from fastload.transforms.gather import IndexMap, compose_maps, gather_map
-from fastload.transforms.recipe import Kind
+from fastload.transforms.gather import IndexMap, gather_map
 
 
 @st.composite
@@ -72,15 +65,6 @@ def test_pixels_are_where_the_map_says_by_either_way(places, data):
     assert torch.equal(images, before)
 
 
-@given(data=st.data())
-def test_a_composed_map_is_one_after_the_other(data):
-    images = data.draw(batches(sides=(1, 7)))
-    first = data.draw(maps(images, any_places))
-    between = gather_map(images, first, (7.0,))
-    second = data.draw(maps(between, any_places))
-    assert torch.equal(gather_map(images, compose_maps(first, second), (7.0,)), gather_map(between, second, (7.0,)))
-
-
 @pytest.mark.parametrize("host", [False, True])
 @pytest.mark.parametrize("fill", [None, (0.0,)])
 def test_channels_last_stays_channels_last(host, fill):
@@ -96,17 +80,3 @@ def test_gradients_pass():
     index_map = IndexMap(torch.tensor([[0, -1]]), torch.tensor([[1, 1]]))
     gather_map(images, index_map, (0.0,)).sum().backward()
     assert images.grad.tolist() == [[[[0, 2, 0], [0, 0, 0], [0, 0, 0]]]]
-
-
-def test_a_class_with_a_map_of_its_own_has_steps_that_say_the_same():
-    class Shifted(RandomCrop):
-        def index_map(self, params: Any, shape: Any, device: Any) -> IndexMap:
-            rows, cols = super().index_map(params, shape, device)
-            return IndexMap(rows.flip(1), cols)
-
-    crop = Shifted(4)
-    shape = BatchShape(3, 1, 9, 9)
-    params = crop.draw_for(Draws(bytes(16), np.arange(3)), shape)
-    [rows], [cols] = crop.steps(params, shape, torch.device("cpu"))
-    assert rows.kind == cols.kind == Kind.MAP
-    assert torch.equal(rows.values, crop.index_map(params, shape, torch.device("cpu")).rows)

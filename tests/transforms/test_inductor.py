@@ -21,6 +21,15 @@ pytestmark = [
 ]
 
 
+@pytest.fixture(autouse=True)
+def one_compiling_process():
+    """Compile in this process: inductor would start one for each core, and each would import torch."""
+    from torch._inductor import config
+
+    with config.patch(compile_threads=1):
+        yield
+
+
 def compiled_and_not(transform):
     torch.compiler.reset()
     images = random_images((30, 3, 9, 10), torch.uint8, 0).clamp(60, 200)  # no level is the highest or the least

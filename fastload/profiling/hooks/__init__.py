@@ -1,1 +1,1 @@
-"""What is put into a script's processes: hooks that write records. Each says what it hears, or that it is missing."""
+"""Hooks in the processes of a profiled script: each writes records, or notes that its signal is missing."""

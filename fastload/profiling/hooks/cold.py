@@ -1,41 +1,40 @@
-"""Takes files out of the page cache just before a worker opens them (``--cold``), so that what reading costs shows.
+"""Removes files from the page cache just before a worker opens them (``--cold``), so that the cost of reading shows.
 
-A dataset that was read before, or was just written, lies in memory, and a recording says that reading costs nothing;
-on the next machine, or with more data than memory, it does not. What the kernel has not written to the disk yet stays.
+A dataset that was read or written recently is in memory, and a recording would say that reading costs nothing; with
+another machine or with more data than memory it does. Data that the kernel has not written to disk yet stay in memory.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 import sys
 import threading
 from typing import Any
 
-from ..recorder import Recorder
 from ..ring import CACHE_HITS
-from .iterators import Nesting
+from .session import Session
 
 _CODE = (b".py", b".pyc", b".so")
-"""What an import opens is not data."""
+"""Files that an import opens are not data."""
 
 
-class Cold:
-    """Hears every file that this process opens, by an audit hook, which stays as long as the process.
+class ColdFiles:
+    """Watches every file that this process opens, by an audit hook, which stays as long as the process.
 
     Args:
-        recorder: is told that the cache was emptied.
-        nesting: what each thread is at: files that are opened by anything else than loading stay in memory.
+        session: of this process; only files that are opened by loading are removed.
     """
 
-    def __init__(self, recorder: Recorder, nesting: Nesting) -> None:
-        self._nesting = nesting
+    def __init__(self, session: Session) -> None:
+        self._session = session
         self._thread = threading.local()
-        recorder.missing(CACHE_HITS, "files were taken out of it before they were opened (--cold)")
-        sys.addaudithook(self._hear)
+        session.recorder.missing(CACHE_HITS, "files were removed from it before they were opened (--cold)")
+        sys.addaudithook(self._on_event)
 
-    def _hear(self, event: str, arguments: tuple[Any, ...]) -> None:
-        if event != "open" or self._nesting.thread.at is None or getattr(self._thread, "busy", False):
+    def _on_event(self, event: str, arguments: tuple[Any, ...]) -> None:
+        if event != "open" or self._session.thread.work is None or getattr(self._thread, "busy", False):
             return
         path, _, flags = arguments
         if not isinstance(path, str | bytes) or flags & os.O_ACCMODE != os.O_RDONLY:
@@ -43,16 +42,13 @@ class Cold:
         if os.fsencode(path).endswith(_CODE):
             return
         self._thread.busy = True
-        try:
+        with contextlib.suppress(OSError, ValueError):  # whoever opens the file gets the error
             drop(path)
-        except (OSError, ValueError):  # whoever opens it will be told, in their own words
-            pass
-        finally:
-            self._thread.busy = False
+        self._thread.busy = False
 
 
 def drop(path: str | bytes) -> None:
-    """Take a file out of the page cache; anything but an ordinary file is left alone.
+    """Remove a regular file from the page cache; other files are left alone.
 
     Raises:
         OSError: it cannot be opened.
@@ -63,6 +59,3 @@ def drop(path: str | bytes) -> None:
             os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
     finally:
         os.close(descriptor)
-
-
-__all__ = ["Cold", "drop"]

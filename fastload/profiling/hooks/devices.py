@@ -16,15 +16,19 @@ from typing import Any, NamedTuple
 
 from ..recorder import Recorder
 from ..ring import Kind
-from .patching import Places, leave, unseen
+from .patching import Patches, drop_frame, hidden
 
 _now = time.perf_counter_ns
 
-# Steps whose events may be outstanding; beyond that a step goes unheard.
+# Steps whose events may be outstanding; a step beyond that is not recorded.
 _MAX_PENDING = 512
 
-# Devices that say, without being asked for anything else, whether they are in use.
+# Kinds of devices whose module says whether they are in use without initialising anything.
 _KINDS = ("cuda", "xpu", "mtia")
+
+_COMPILED = "the script calls torch.compile, which traces what replaces a tensor's methods"
+_TOO_MANY = "its events were too far behind"
+_IN_SOME_STEPS = "idle time of the device in some steps"
 
 
 class _Pending(NamedTuple):
@@ -33,7 +37,7 @@ class _Pending(NamedTuple):
     begun: int
     ended: int
     since: Any
-    """Behind the wait before; None: there was none, or its event was lost."""
+    """The event after the previous wait; None: there was none, or it was lost."""
     before: Any
     after: Any
 
@@ -43,8 +47,8 @@ class DeviceClock:
 
     Args:
         recorder: where records go.
-        make: makes an event with ``record()``, ``query()`` and ``elapsed_time(later)`` in milliseconds; None: there is
-            no device that the script uses, yet.
+        make: returns a new event with ``record()``, ``query()`` and ``elapsed_time(later)`` in milliseconds; None if
+            the script does not use a device yet.
     """
 
     def __init__(self, recorder: Recorder, make: Callable[[], Any | None]) -> None:
@@ -57,19 +61,19 @@ class DeviceClock:
 
     def wait_begins(self) -> None:
         """The loop asks for a batch."""
-        self._before = self._recorded()
+        self._before = self._recorded_event()
 
     def wait_ends(self, iterator: int, batch: int, begun: int, ended: int) -> None:
-        """It has it; the wait was from ``begun`` to ``ended``."""
+        """The loop has the batch; the wait was from ``begun`` to ``ended``."""
         before, self._before = self._before, None
-        after = None if before is None else self._recorded()
+        after = None if before is None else self._recorded_event()
         if after is not None:
             self._pending.append(_Pending(iterator, batch, begun, ended, self._last, before, after))
         self._last = after
         self.read()
 
     def read(self) -> None:
-        """Write down what has come, without waiting for what has not."""
+        """Write the events that have completed; does not wait for others."""
         pending = self._pending
         while pending and pending[0].after.query():
             step = pending.popleft()
@@ -82,23 +86,23 @@ class DeviceClock:
             if step.since is not None:
                 self._free.append(step.since)
 
-    def _recorded(self) -> Any:
+    def _recorded_event(self) -> Any:
         if len(self._pending) >= _MAX_PENDING:
-            self._recorder.missing("idle time of the device in some steps", "its events were too far behind")
+            self._recorder.missing(_IN_SOME_STEPS, _TOO_MANY)
             return None
         event = self._free.pop() if self._free else self._make()
         if event is None:
             return None
         try:
             event.record()
-        except Exception as error:  # as while a graph is captured; it is no error of the script's
-            self._recorder.missing("idle time of the device in some steps", f"an event could not be recorded: {error}")
+        except Exception as error:  # such as while a graph is captured; not an error of the script
+            self._recorder.missing(_IN_SOME_STEPS, f"an event could not be recorded: {error}")
             return None
         return event
 
 
 def torch_events(torch: Any, recorder: Recorder) -> Callable[[], Any | None]:
-    """Return what makes events of the accelerator that the script uses; it gives None as long as it uses none."""
+    """Return a function that makes events of the device that the script uses, or returns None while it uses none."""
 
     def make() -> Any | None:
         kind = used_accelerator(torch)
@@ -106,84 +110,81 @@ def torch_events(torch: Any, recorder: Recorder) -> Callable[[], Any | None]:
             return None
         try:
             return torch.Event(device=kind, enable_timing=True)
-        except Exception as error:  # a backend without them
-            recorder.missing("idle time of the device", f"{kind} has no events that tell the time: {error}")
+        except Exception as error:  # a backend without timing events
+            recorder.missing("idle time of the device", f"{kind} has no events that measure time: {error}")
             return None
 
     return make
 
 
 def accelerators(torch: Any) -> dict[str, Any]:
-    """Return torch's modules of kinds of devices, whose ``is_initialized()`` tells whether the script has set them up.
+    """Return torch's device modules whose ``is_initialized()`` says whether the script uses such a device.
 
-    That sets up nothing: even asking a driver how many devices there are would forbid them to processes forked later.
+    This initialises nothing: even asking a driver for the number of devices would break processes forked later.
     """
     modules = ((kind, getattr(torch, kind, None)) for kind in _KINDS)
     return {kind: module for kind, module in modules if hasattr(module, "is_initialized")}
 
 
 def used_accelerator(torch: Any) -> str | None:
-    """Return the kind of device that the script has set up; None if it has none."""
+    """Return the kind of device that the script uses; None if it uses none."""
     return next((kind for kind, module in accelerators(torch).items() if module.is_initialized()), None)
 
 
-_COMPILED = "the script calls torch.compile, which follows what stands in for a tensor's methods"
-
-
-class Copies:
-    """Hears ``Tensor.to`` and ``Tensor.cuda`` where they copy from the host to a device; not where torch compiles.
+class CopyHooks:
+    """Records ``Tensor.to`` and ``Tensor.cuda`` where they copy from host to device; not once torch compiles.
 
     Args:
         recorder: where records go.
-        watching: puts in the hook that hears whether torch compiles.
+        watching: installs the hook that detects ``torch.compile``.
     """
 
-    def __init__(self, recorder: Recorder, watching: Places) -> None:
+    def __init__(self, recorder: Recorder, watching: Patches) -> None:
         self._recorder = recorder
         self._watching = watching
-        self._places = Places(recorder)
+        self._patches = Patches(recorder)
         self._compiled = False
 
-    def hook_torch(self, torch: Any) -> None:
-        """Hear whether the script compiles anything: then tensors' methods stay, or become again, torch's own."""
-        places = self._places
+    def patch_torch(self, torch: Any) -> None:
+        """Once the script compiles anything, a tensor's methods must be torch's own again."""
+        patches = self._patches
 
         def make(compiler: Any) -> Any:
             def compiled(*arguments: Any, **named: Any) -> Any:
-                if places.found and not self._compiled:
+                if patches.names and not self._compiled:
                     self._recorder.missing("copies to the device", _COMPILED)
-                    places.restore()
+                    patches.restore()
                 self._compiled = True
                 try:
                     return compiler(*arguments, **named)
                 except BaseException as error:
-                    leave(error)
+                    drop_frame(error)
                     raise
 
             return compiled
 
         self._watching.replace(torch, "compile", make, "whether the script compiles")
 
-    def hook_tensor(self, tensor: Any) -> None:
-        """Hear a class of tensors."""
+    def patch_tensor(self, tensor: Any) -> None:
+        """Record the copies of a class of tensors."""
         if self._compiled:
             self._recorder.missing("copies to the device", _COMPILED)
             return
         for name in ("to", "cuda"):
-            self._places.replace(tensor, name, lambda method: _Method(method, self), "copies to the device")
+            self._patches.replace(tensor, name, lambda method: _CopyMethod(method, self), "copies to the device")
 
     def close(self) -> None:
-        """Put tensors' methods back."""
-        self._places.restore()
+        """Put the methods of tensors back."""
+        self._patches.restore()
 
-    @unseen
+    @hidden
     def call(self, method: Any, tensor: Any, *arguments: Any, **named: Any) -> Any:
-        """Call a method that may copy, and tell of it if it does."""
+        """Call a method that may copy, and record it if it does."""
         begun = _now()
         try:
             copied = method(tensor, *arguments, **named)
         except BaseException as error:
-            leave(error)
+            drop_frame(error)
             raise
         if copied is not tensor and type(tensor.device.type) is str and tensor.device.type == "cpu":
             ended = _now()
@@ -193,22 +194,22 @@ class Copies:
         return copied
 
 
-class _Method:
-    """Stands in for a method of torch's, to which it is equal: libraries look methods up in tables."""
+class _CopyMethod:
+    """Replaces a method of a tensor and is equal to it: libraries look methods up in tables."""
 
-    def __init__(self, method: Any, copies: Copies) -> None:
+    def __init__(self, method: Any, copies: CopyHooks) -> None:
         self.method = method
         self._copies = copies
 
     def __get__(self, tensor: Any, kind: Any = None) -> Any:
         return self if tensor is None else functools.partial(self._copies.call, self.method, tensor)
 
-    @unseen
+    @hidden
     def __call__(self, tensor: Any, *arguments: Any, **named: Any) -> Any:
         try:
             return self._copies.call(self.method, tensor, *arguments, **named)
         except BaseException as error:
-            leave(error)
+            drop_frame(error)
             raise
 
     def __getattr__(self, name: str) -> Any:
@@ -219,6 +220,3 @@ class _Method:
 
     def __hash__(self) -> int:
         return hash(self.method)
-
-
-__all__ = ["Copies", "DeviceClock", "accelerators", "torch_events", "used_accelerator"]

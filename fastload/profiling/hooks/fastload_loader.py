@@ -1,7 +1,7 @@
-"""Listens to fastload's own loaders, and writes the records that a torch loader's hooks write.
+"""Listens to fastload's own loaders and writes the records that the hooks of torch's loader write.
 
-Waits in ``next()`` and the making of iterators are heard at torch's base class, see :mod:`.waits`; what is heard here
-is how batches come about, which are cut into several tasks. Tasks name their iteration themselves.
+Waits in ``next()`` and the making of iterators are recorded at torch's base class, see :mod:`.training_loop`. Here it
+is recorded how batches are made; a batch may be made of several tasks, and a task knows its iteration.
 """
 
 from __future__ import annotations
@@ -12,103 +12,90 @@ from collections import deque
 from typing import Any
 
 from ...observe import Item
-from ..recorder import Recorder
 from ..ring import Kind
-from .fetching import Fetching, Task
-from .iterators import Iterators
-from .patching import leave, unseen
-from .training_loop import Waits
+from .fetching import FetchHooks, TaskRecorder
+from .patching import drop_frame, hidden
+from .session import Session
+from .training_loop import WaitHooks
 
 _now = time.perf_counter_ns
 
 
 class _Flow:
-    """Batches of one source that are between it and ``next()``."""
+    """The batches between one source and ``next()``."""
 
     def __init__(self) -> None:
         self.given: deque[tuple[int, int]] = deque()
-        """Iterator and batch of each."""
-        self.is_heard = False
-        """Somebody asks which batch it was."""
+        """Iteration and batch of each."""
+        self.is_recorded = False
         self.unpinned: deque[tuple[int, int]] | None = None
-        """Those that are to be pinned; None: none are."""
+        """Batches that will be pinned; None: none are."""
 
 
-class FastloadLoader:
-    """What hears the engine of one process: see :class:`fastload.observe.Listener`.
+class FastloadListener:
+    """Records the engine of one process: see :class:`fastload.observe.Listener` for the methods.
 
     Args:
-        recorder: where records go.
-        fetching: hears workers.
-        iterators: those that are heard.
-        waits: hears the loop.
+        session: of this process.
+        fetching: records workers.
+        waits: the hooks of the training loop.
     """
 
-    def __init__(self, recorder: Recorder, fetching: Fetching, iterators: Iterators, waits: Waits) -> None:
-        self._recorder = recorder
+    def __init__(self, session: Session, fetching: FetchHooks, waits: WaitHooks) -> None:
+        self._session = session
+        self._recorder = session.recorder
         self._fetching = fetching
-        self._iterators = iterators
         self._waits = waits
         self._flows: weakref.WeakKeyDictionary[Any, _Flow] = weakref.WeakKeyDictionary()
 
     def watch(self, worker_id: int) -> _Watch:
-        """See :class:`fastload.observe.Listener`."""
-        return _Watch(self._fetching.task(), worker_id)
+        """A worker is about to load."""
+        return _Watch(TaskRecorder(self._fetching), worker_id)
 
     def begun(self, iterator: Any, loader: Any, iteration: int, since: int) -> None:
-        """See :class:`fastload.observe.Listener`."""
-        at = self._fetching.nesting.thread.at
-        if (at is not None and at is not iterator) or not self._iterators.is_wanted(loader):
+        """An iteration has begun."""
+        work = self._session.thread.work
+        if (work is not None and work is not iterator) or not self._session.is_recorded(loader):
             return
         iterator._fastload_number = iteration
         flow = self._flow(getattr(iterator, "source", iterator))
-        flow.given.clear()  # of the pass before
-        flow.is_heard = True
+        flow.given.clear()  # of the previous epoch
+        flow.is_recorded = True
         iterator._fastload_given = flow.given
-        self._waits.note_pass(iterator, loader, since)
+        self._waits.note_epoch(iterator, loader, since)
 
     def dispatched(self, item: Item, worker_id: int | None, since: int, sampler_ns: int) -> None:
-        """See :class:`fastload.observe.Listener`."""
+        """A task was handed to a worker."""
         samples = len(item.indices) if hasattr(item.indices, "__len__") else 1
-        self._recorder.ring().write(
-            Kind.DISPATCH,
-            0,
-            worker_id or 0,
-            since,
-            _now(),
-            item.iteration,
-            item.batch_id,
-            sampler_ns,
-            item.chunk_id,
-            samples,
-        )
+        place = item.iteration, item.batch_id, sampler_ns, item.chunk_id
+        self._recorder.ring().write(Kind.DISPATCH, 0, worker_id or 0, since, _now(), *place, samples)
 
     def arrived(self, item: Item) -> None:
-        """See :class:`fastload.observe.Listener`."""
+        """The result of a task was read."""
         now = _now()
         self._recorder.ring().write(Kind.ARRIVE, 0, 0, now, now, item.iteration, item.batch_id, item.chunk_id, -1)
 
     def given(self, source: Any, iteration: int, batch: int, failed: bool) -> None:
-        """See :class:`fastload.observe.Listener`."""
+        """A batch, or its error, was given to the next stage."""
         flow = self._flow(source)
-        if flow.is_heard:
+        if flow.is_recorded:
             flow.given.append((iteration, batch))
         if flow.unpinned is not None and not failed:
             flow.unpinned.append((iteration, batch))
 
     def pinning(self, source: Any, pin: Any) -> Any:
-        """See :class:`fastload.observe.Listener`."""
+        """Batches of ``source`` will be pinned by ``pin``; returns what to call instead."""
         unpinned = self._flow(source).unpinned = deque()
         recorder = self._recorder
 
-        @unseen
+        @hidden
         def pinned(batch: Any) -> Any:
             iterator, number = unpinned.popleft()
             begun = _now()
             try:
                 return pin(batch)
             except BaseException as error:
-                leave(error)
+                drop_frame(error)
                 raise
             finally:
                 recorder.ring().write(Kind.PIN, 0, 0, begun, _now(), iterator, number)
@@ -123,9 +110,9 @@ class FastloadLoader:
 
 
 class _Watch:
-    """Hears one worker: see :class:`fastload.observe.Watch`."""
+    """Records one worker: see :class:`fastload.observe.Watch`."""
 
-    def __init__(self, task: Task, worker: int) -> None:
+    def __init__(self, task: TaskRecorder, worker: int) -> None:
         self._task = task
         self._worker = worker
         self.samples, self.many, self.fused = task.samples, task.many, task.fused
@@ -135,6 +122,3 @@ class _Watch:
     def end(self, iteration: int, batch: int, task: int) -> None:
         """A task has ended."""
         self._task.end(iteration, batch, task, self._worker)
-
-
-__all__ = ["FastloadLoader"]

@@ -9,36 +9,35 @@ import weakref
 from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any
 
-_ASKING = ("SequentialSampler", "RandomSampler", "DistributedSampler", "KeyedSampler")
-"""Samplers, of torch's and of ours, that ask the dataset for its length whenever they begin."""
+_ASK_LENGTH = ("SequentialSampler", "RandomSampler", "DistributedSampler", "KeyedSampler")
+"""Samplers of torch and fastload that ask the dataset for its length whenever they begin."""
 _LIBRARIES = ("torch", "torchvision", "torchdata", "fastload", "numpy", "builtins")
 """Packages whose ``__len__`` may be called at any time."""
-_NAMES = (
+_ARGUMENTS = (
     *("batch_size", "prefetch_factor", "pin_memory", "persistent_workers", "in_order", "drop_last"),
     *("timeout", "worker_method", "fuse", "seeding"),
 )
-
-_NAMED = (FunctionType, MethodType, BuiltinFunctionType, type)
+_FUNCTIONS = (FunctionType, MethodType, BuiltinFunctionType, type)
 
 # id of a dataset -> itself and its length; the script's are asked once in a process.
-_asked: dict[int, tuple[weakref.ref[Any], int | None]] = {}
+_lengths_known: dict[int, tuple[weakref.ref[Any], int | None]] = {}
 
 
-def described(loader: Any, *, has_workers: bool = True) -> dict[str, Any]:
-    """Return what a report says of a loader, as far as it has it.
+def describe_loader(loader: Any, *, has_workers: bool = True) -> dict[str, Any]:
+    """Return what the reports say of a loader, as far as it is known.
 
     Args:
-        loader: torch's, ours, or one of a class derived from them.
-        has_workers: False: whatever ``num_workers`` says, it has none, since its data are resident.
+        loader: torch's, fastload's, or one of a derived class.
+        has_workers: False: it has none whatever ``num_workers`` says, because its data are resident.
     """
     dataset = getattr(loader, "dataset", None)
     length = num_batches = None
     with contextlib.suppress(Exception):
         length, num_batches = _lengths(loader, dataset)
-    import multiprocessing  # torch has done so: a process without it is spared
+    import multiprocessing  # torch has imported it by now
 
     context = getattr(getattr(loader, "multiprocessing_context", None), "_name", None)
-    context = context or multiprocessing.get_start_method(allow_none=True)  # which the script may have set for all
+    context = context or multiprocessing.get_start_method(allow_none=True)  # the script may have set it globally
     kind = type(loader)
     return {
         "engine": kind.__module__.partition(".")[0],
@@ -50,27 +49,27 @@ def described(loader: Any, *, has_workers: bool = True) -> dict[str, Any]:
         "collate": _name_of(loader.collate_fn),
         "resident": not has_workers,
         "num_workers": _plain(loader.num_workers) if has_workers else 0,
-        **{name: _plain(getattr(loader, name, None)) for name in _NAMES},
+        **{name: _plain(getattr(loader, name, None)) for name in _ARGUMENTS},
         "context": str(context or "default"),
     }
 
 
 def _plain(value: Any) -> Any:
-    """Return an integer of NumPy's, which JSON cannot say, as one of Python's; all else as it is."""
+    """Return a NumPy integer, which JSON does not support, as a Python one; anything else unchanged."""
     return value if isinstance(value, bool) or not hasattr(type(value), "__index__") else operator.index(value)
 
 
 def _name_of(function: Any) -> str:
-    """Return a function's name, or that of its class: what an object of the script's says of itself is its own code."""
-    named = function if isinstance(function, _NAMED) else type(function)
+    """Return the name of a function, or of an object's class (its own ``__repr__`` may be the script's code)."""
+    named = function if isinstance(function, _FUNCTIONS) else type(function)
     return str(named.__qualname__)
 
 
 def _lengths(loader: Any, dataset: Any) -> tuple[int | None, int | None]:
-    """Return how many samples a dataset has and how many batches a pass; None where only the script's code knows.
+    """Return the numbers of samples and of batches per epoch; None if only the script's code knows.
 
-    A ``__len__`` of the script's may take long, draw random numbers, or print. torch itself calls a dataset's at every
-    pass, if the sampler is torch's; a sampler's, a loader's or an IterableDataset's it never calls.
+    A ``__len__`` of the script may be slow, draw random numbers, or print. torch itself calls a dataset's at every
+    epoch if the sampler is torch's; it never calls that of a sampler, a loader or an IterableDataset.
     """
     if isinstance(dataset, sys.modules["torch.utils.data"].IterableDataset):
         return None, None
@@ -78,20 +77,20 @@ def _lengths(loader: Any, dataset: Any) -> tuple[int | None, int | None]:
     if batches is not None and not _is_known(batches):
         return (_length(dataset) if _is_known(dataset) else None), None
     sampler = loader.sampler if batches is None else batches.sampler
-    is_asking = _is_known(sampler) and type(sampler).__name__ in _ASKING
-    length = _length(dataset) if is_asking or _is_known(dataset) else None
+    asks = _is_known(sampler) and type(sampler).__name__ in _ASK_LENGTH
+    length = _length(dataset) if asks or _is_known(dataset) else None
     if batches is None:
         return length, None
     if type(batches).__name__ != "BatchSampler":
         return length, len(batches) if type(batches).__module__.startswith("fastload.") else None
-    number = _number_drawn(sampler) or (length if is_asking else None)
+    number = _number_drawn(sampler) or (length if asks else None)
     if number is None:
         return length, None
     return length, (number if batches.drop_last else number + batches.batch_size - 1) // batches.batch_size
 
 
 def _number_drawn(sampler: Any) -> int | None:
-    """Return how many indices a sampler draws, as far as one that we know holds the number itself."""
+    """Return how many indices a sampler of a known library draws, if it stores the number."""
     if not _is_known(sampler):
         return None
     held = getattr(sampler, "__dict__", {})
@@ -103,7 +102,7 @@ def _number_drawn(sampler: Any) -> int | None:
 
 
 def _length(dataset: Any) -> int | None:
-    known, length = _asked.get(id(dataset), (None, None))
+    known, length = _lengths_known.get(id(dataset), (None, None))
     if known is not None and known() is dataset:
         return length
     try:
@@ -111,14 +110,11 @@ def _length(dataset: Any) -> int | None:
     except Exception:  # torch's sampler will raise it too, in its place
         length = None
     key = id(dataset)
-    with contextlib.suppress(TypeError):  # a list
-        _asked[key] = weakref.ref(dataset, lambda _: _asked.pop(key, None)), length
+    with contextlib.suppress(TypeError):  # a list has no weak references
+        _lengths_known[key] = weakref.ref(dataset, lambda _: _lengths_known.pop(key, None)), length
     return length
 
 
 def _is_known(what: Any) -> bool:
-    """Whether something is of a class that we know."""
+    """Whether something is of a class of a known library."""
     return type(what).__module__.partition(".")[0] in _LIBRARIES
-
-
-__all__ = ["described"]

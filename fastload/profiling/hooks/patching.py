@@ -24,69 +24,59 @@ from typing import Any, TypeVar
 
 from ..recorder import Recorder
 
-_PASSED_OVER = " <importlib._bootstrap>"
+_SKIPPED = " <importlib._bootstrap>"
+_INHERITED: Any = object()
 
 _Function = TypeVar("_Function")
+_Make = Callable[[Any], Any]
 
 
-def unseen(function: _Function) -> _Function:
-    """Let warnings pass over the frames of a hook; return the hook. It sees to its tracebacks: see :func:`leave`."""
-    if isinstance(function, FunctionType) and not function.__code__.co_filename.endswith(_PASSED_OVER):
+def hidden(function: _Function) -> _Function:
+    """Let warnings skip the frames of a hook; returns the hook. For tracebacks see :func:`drop_frame`."""
+    if isinstance(function, FunctionType) and not function.__code__.co_filename.endswith(_SKIPPED):
         code = function.__code__
-        function.__code__ = code.replace(co_filename=code.co_filename + _PASSED_OVER)
+        function.__code__ = code.replace(co_filename=code.co_filename + _SKIPPED)
     return function
 
 
-def leave(error: BaseException) -> None:
-    """Take the entry of the frame that handles an error off its traceback; what follows is a bare ``raise``."""
+def drop_frame(error: BaseException) -> None:
+    """Remove the handling frame's entry from the traceback of ``error``; a bare ``raise`` must follow."""
     traceback = error.__traceback__
     if traceback is not None:
-        BaseException.with_traceback(error, traceback.tb_next)  # a class of the user's may forbid assignments
+        BaseException.with_traceback(error, traceback.tb_next)  # the user's class may forbid assignments
 
 
-_Make = Callable[[Any], Any]
-
-_INHERITED: Any = object()
-
-
-class Places:
-    """The places of one process's hooks.
+class Patches:
+    """The functions that are replaced in this process.
 
     Args:
-        recorder: where is noted what is missing.
+        recorder: gets notes about missing signals.
     """
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
-        self._taken: list[tuple[Any, str, Any, Any]] = []
+        self._installed: list[tuple[Any, str, Any, Any]] = []
 
     @property
-    def found(self) -> list[str]:
-        """Names of the functions that are heard."""
-        return [f"{getattr(owner, '__name__', owner)}.{name}" for owner, name, _, _ in self._taken]
+    def names(self) -> list[str]:
+        """The replaced functions, as ``owner.name``."""
+        return [f"{getattr(owner, '__name__', owner)}.{name}" for owner, name, _, _ in self._installed]
 
     def replace(
-        self,
-        owner: Any,
-        name: str,
-        make: _Make,
-        signal: str,
-        *,
-        takes: Iterable[str] = (),
-        uses: Iterable[str] = (),
+        self, owner: Any, name: str, make: _Make, signal: str, *, takes: Iterable[str] = (), uses: Iterable[str] = ()
     ) -> bool:
-        """Put a hook in the place of a function.
+        """Replace a function by a hook.
 
         Args:
-            owner: the module or class that has it; None if that is missing itself.
-            name: the function's.
-            make: given the function, returns what does the same and tells of it.
-            signal: what cannot be heard without it, in words.
-            takes: names of parameters that the hook relies on.
-            uses: names of attributes that the hook relies on, which the function uses too.
+            owner: its module or class; None if that does not exist.
+            name: the function's name.
+            make: function -> hook; the hook does the same and records it.
+            signal: what is not recorded without the hook, for the report.
+            takes: parameters that the hook relies on.
+            uses: names that the hook relies on and that the function's code must use.
 
         Returns:
-            Whether it is there.
+            Whether the function was as expected.
         """
         where = f"{getattr(owner, '__name__', 'such class')}.{name}"
         found = inspect.getattr_static(owner, name, None) if owner is not None else None
@@ -94,43 +84,36 @@ class Places:
         if not callable(function):
             self._recorder.missing(signal, f"there is no {where}")
             return False
-        absent = set(takes) - set(_parameters(function))
-        if absent:
-            self._recorder.missing(signal, f"{where} takes no {', '.join(sorted(absent))}")
+        if absent := set(takes) - set(_parameters(function)):
+            self._recorder.missing(signal, f"{where} has no parameter {', '.join(sorted(absent))}")
             return False
         code = getattr(inspect.unwrap(function), "__code__", None)
-        unused = set(uses) - set(getattr(code, "co_names", ()))
-        if unused:
-            self._recorder.missing(signal, f"{where} knows no {', '.join(sorted(unused))}")
+        if unused := set(uses) - set(getattr(code, "co_names", ())):
+            self._recorder.missing(signal, f"{where} does not use {', '.join(sorted(unused))}")
             return False
         hook = make(function)
-        if hook is function:  # only the look was wanted
+        if hook is function:  # only the check was wanted
             return True
         if inspect.isfunction(hook):
             if inspect.unwrap(hook) is not inspect.unwrap(function):
                 hook = functools.update_wrapper(hook, function, updated=())
-            unseen(hook)
-        put = staticmethod(hook) if isinstance(found, staticmethod) else hook
-        self._taken.append((owner, name, found if name in vars(owner) else _INHERITED, put))
-        setattr(owner, name, put)
+            hidden(hook)
+        installed = staticmethod(hook) if isinstance(found, staticmethod) else hook
+        self._installed.append((owner, name, found if name in vars(owner) else _INHERITED, installed))
+        setattr(owner, name, installed)
         return True
 
-    def replace_in(self, owners: Sequence[Any], name: str, make: _Make, signal: str, **rely: Iterable[str]) -> None:
-        """Put a hook in the place of a method in each of some classes that define it, not where one inherits it.
+    def replace_in(self, owners: Sequence[Any], name: str, make: _Make, signal: str, **expected: Iterable[str]) -> None:
+        """Replace a method in each of some classes that defines it itself; see :meth:`replace`.
 
-        Args:
-            owners: the classes; where none of them defines it, it is missing.
-            name: the method's.
-            make: see :meth:`replace`, as for the others.
-            signal: what cannot be heard without it, in words.
-            rely: ``takes`` and ``uses``.
+        If none of the classes defines it, the signal is missing.
         """
         defining = [owner for owner in owners if name in vars(owner)]
         for owner in defining or [owners[-1] if owners else None]:
-            self.replace(owner, name, make, signal, **rely)
+            self.replace(owner, name, make, signal, **expected)
 
     def guarded(self, action: Callable[[Any], None]) -> Callable[[Any], None]:
-        """Return an action that hears a module, and notes it as missing where that fails."""
+        """Return ``action`` for a module, so that an exception is noted as a missing signal instead of raised."""
 
         def act(module: Any) -> None:
             try:
@@ -141,10 +124,10 @@ class Places:
         return act
 
     def restore(self) -> None:
-        """Put all functions back, but where somebody else has put another in the hook's place."""
-        while self._taken:
-            owner, name, found, put = self._taken.pop()
-            if inspect.getattr_static(owner, name, None) is not put:
+        """Put all functions back, except where somebody else has replaced the hook."""
+        while self._installed:
+            owner, name, found, installed = self._installed.pop()
+            if inspect.getattr_static(owner, name, None) is not installed:
                 continue
             if found is _INHERITED:
                 delattr(owner, name)
@@ -155,8 +138,5 @@ class Places:
 def _parameters(function: Any) -> Iterable[str]:
     try:
         return inspect.signature(function).parameters
-    except (TypeError, ValueError):  # of C
+    except (TypeError, ValueError):  # implemented in C
         return ()
-
-
-__all__ = ["Places", "leave", "unseen"]

@@ -1,7 +1,7 @@
-"""Hears what happens within a sample: transforms of a Compose by class name, decoding, opening files.
+"""Records stages within a sample: the transforms of a Compose by class name, decoding, opening files.
 
-Stages do not overlap: where one runs within another, the outer one is told in the pieces before and after it. Only
-those within a sample that is being recorded are told, so elsewhere a hook costs one look.
+Stages do not overlap: where one runs within another, the outer one is recorded as the pieces before and after it. Only
+stages of a sample that is being recorded are recorded; elsewhere a hook costs one check.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 from ..recorder import Recorder
 from ..ring import Kind
-from .patching import Places, leave, unseen
+from .patching import Patches, drop_frame, hidden
 
 _now = time.perf_counter_ns
 _cpu = time.thread_time_ns
@@ -24,26 +24,38 @@ _cpu = time.thread_time_ns
 # Pieces shorter than this, in ns, are left to the sample: PIL calls load() before each operation.
 _SHORT = 1_000
 
+_FUNCTIONS = {
+    "PIL.Image": (("open", "PIL.Image.open"), ("Image.convert", "PIL.convert")),  # pixels are decoded later, by load()
+    "PIL.ImageFile": (("ImageFile.load", "PIL.decode"),),
+    "fastload.late.source": (("Source.pixels", "late.decode"), ("Source.row", "late.decode")),
+    "cv2": (("imread", "cv2.imread"), ("imdecode", "cv2.imdecode")),
+}
+"""Module -> its functions and methods that are stages, and the names of these."""
+_COMPOSES = ("torchvision.transforms.transforms", "torchvision.transforms.v2._container")
+
 
 class _Thread(threading.local):
     ring: Any = None
-    """Where the records of the sample under way go; None: none is."""
+    """Where the records of the running sample go; None: there is none."""
     inner: Any = None
-    """The stage under way."""
+    """The running stage."""
 
 
-class Stages:
+class StageHooks:
     """The stages of one process.
 
     Args:
-        recorder: where their names go.
-        places: puts the hooks in.
+        recorder: has their names.
+        patches: where the hooks are installed.
     """
 
-    def __init__(self, recorder: Recorder, places: Places) -> None:
+    def __init__(self, recorder: Recorder, patches: Patches) -> None:
         self._recorder = recorder
-        self._places = places
+        self._patches = patches
         self._thread = _Thread()
+        self.modules = dict.fromkeys((*_FUNCTIONS, "torchvision.io.image"), self._patch_functions)
+        """What to call once a module is imported."""
+        self.modules |= dict.fromkeys(_COMPOSES, self.patch_compose)
 
     def begin(self, ring: Any) -> None:
         """A sample begins in this thread."""
@@ -54,23 +66,23 @@ class Stages:
         self._thread.ring = self._thread.inner = None
 
     def timed(self, name: str, function: Any) -> Any:
-        """Return a function that does the same and is told as a stage."""
+        """Return a function that does the same and is recorded as a stage."""
         thread = self._thread
 
         @functools.wraps(function, updated=())
-        @unseen
+        @hidden
         def stage(*arguments: Any, **named: Any) -> Any:
             try:
                 if thread.ring is None:
                     return function(*arguments, **named)
                 return self._run(name, function, arguments, named)
             except BaseException as error:
-                leave(error)
+                drop_frame(error)
                 raise
 
         return stage
 
-    @unseen
+    @hidden
     def _run(self, name: str, function: Any, arguments: Any, named: Any) -> Any:
         thread = self._thread
         outer = thread.inner
@@ -82,7 +94,7 @@ class Stages:
         try:
             return function(*arguments, **named)
         except BaseException as error:
-            leave(error)
+            drop_frame(error)
             raise
         finally:
             ended = _now()
@@ -100,36 +112,19 @@ class Stages:
 
     # -- what is replaced ---------------------------------------------------------------------------------------------
 
-    def hook_builtins(self) -> None:
-        """Hear ``open``."""
+    def patch_open(self) -> None:
+        """Record the built-in ``open``."""
         self._replace(builtins, "open", "open")
 
-    def hook_pil(self, module: Any) -> None:
-        """Hear ``PIL.Image``: opening reads the header; the pixels are decoded later, by ``load``."""
-        self._replace(module, "open", "PIL.Image.open")
-        self._replace(getattr(module, "Image", None), "convert", "PIL.convert")
+    def _patch_functions(self, module: Any) -> None:
+        """Record the functions of a module of :data:`_FUNCTIONS`, or the decoders of ``torchvision.io.image``."""
+        decoders = [(name, f"torchvision.io.{name}") for name in vars(module) if name.startswith("decode_")]
+        for path, stage in _FUNCTIONS.get(module.__name__, decoders):
+            owner, _, name = path.rpartition(".")
+            self._replace(getattr(module, owner, None) if owner else module, name, stage)
 
-    def hook_pil_file(self, module: Any) -> None:
-        """Hear ``PIL.ImageFile``: decoding."""
-        self._replace(getattr(module, "ImageFile", None), "load", "PIL.decode")
-
-    def hook_late(self, module: Any) -> None:
-        """Hear late decoding: see :mod:`fastload.late`."""
-        for name in ("pixels", "row"):
-            self._replace(getattr(module, "Source", None), name, "late.decode")
-
-    def hook_torchvision_io(self, module: Any) -> None:
-        """Hear ``torchvision.io.image``: decoding."""
-        for name in [name for name in vars(module) if name.startswith("decode_")]:
-            self._replace(module, name, f"torchvision.io.{name}")
-
-    def hook_cv2(self, module: Any) -> None:
-        """Hear OpenCV's decoding."""
-        for name in ("imread", "imdecode"):
-            self._replace(module, name, f"cv2.{name}")
-
-    def hook_compose(self, module: Any) -> None:
-        """Hear the members of a Compose: torchvision's first version has ``__call__``, its second ``forward``."""
+    def patch_compose(self, module: Any) -> None:
+        """Record the members of a Compose: torchvision's v1 has ``__call__``, v2 ``forward``."""
         compose = getattr(module, "Compose", None)
         name = next((name for name in ("forward", "__call__") if name in vars(compose or object)), None)
         if compose is None or name is None:
@@ -143,35 +138,35 @@ class Stages:
                 try:
                     return function(self if thread.ring is None else members.of(self), *arguments, **named)
                 except BaseException as error:
-                    leave(error)
+                    drop_frame(error)
                     raise
 
             return call
 
-        self._places.replace(compose, name, make, f"transforms of {module.__name__}", uses=("transforms",))
+        self._patches.replace(compose, name, make, f"transforms of {module.__name__}", uses=("transforms",))
 
     def _replace(self, owner: Any, name: str, stage: str) -> None:
         def make(function: Any) -> Any:
             timed = self.timed(stage, function)
-            return timed if inspect.isfunction(function) else _OfC(timed, owner.__name__, name)
+            return timed if inspect.isfunction(function) else _CFunction(timed, owner.__name__, name)
 
-        self._places.replace(owner, name, make, stage)
+        self._patches.replace(owner, name, make, stage)
 
 
-class _OfC:
-    """Stands for a function of C: as an attribute of a class it is no method, and it is pickled by its name."""
+class _CFunction:
+    """Replaces a function written in C: as a class attribute it is not a method, and it is pickled by name."""
 
     def __init__(self, timed: Any, module: str, name: str) -> None:
         functools.update_wrapper(self, timed, updated=())
         self.__module__, self.__qualname__ = module, name
         self._timed = timed
 
-    @unseen
+    @hidden
     def __call__(self, *arguments: Any, **named: Any) -> Any:
         try:
             return self._timed(*arguments, **named)
         except BaseException as error:
-            leave(error)
+            drop_frame(error)
             raise
 
     def __reduce__(self) -> str:
@@ -179,22 +174,22 @@ class _OfC:
 
 
 class _Members:
-    """Stands in for Composes whose members are to be told."""
+    """Makes copies of Composes with recorded members."""
 
-    def __init__(self, stages: Stages) -> None:
+    def __init__(self, stages: StageHooks) -> None:
         self._stages = stages
         self._known: weakref.WeakKeyDictionary[Any, tuple[list[Any], Any]] = weakref.WeakKeyDictionary()
 
     def of(self, compose: Any) -> Any:
-        """Return something that has all that a Compose has, but for members that are told."""
+        """Return something that has all that a Compose has, with recorded members."""
         members = compose.transforms
         known = self._known.get(compose)
         if known is None or [*map(id, known[0])] != [*map(id, members)]:
-            made = _Composed(compose, [self._told(member) for member in members])
+            made = _RecordedCompose(compose, [self._timed(member) for member in members])
             known = self._known[compose] = list(members), made
         return known[1]
 
-    def _told(self, member: Any) -> Any:
+    def _timed(self, member: Any) -> Any:
         kind = type(member)
         if kind.__name__ == "Compose" or not callable(member):
             return member
@@ -202,13 +197,10 @@ class _Members:
         return self._stages.timed(name, member)
 
 
-class _Composed:
+class _RecordedCompose:
     def __init__(self, compose: Any, transforms: list[Any]) -> None:
         self._compose = weakref.proxy(compose)
         self.transforms = transforms
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._compose, name)
-
-
-__all__ = ["Stages"]

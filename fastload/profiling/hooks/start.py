@@ -1,4 +1,4 @@
-"""What ``sitecustomize.py`` calls in each process of a script that is profiled. Imports neither torch nor NumPy."""
+"""Called by ``sitecustomize.py`` in each process of a profiled script. Imports neither torch nor NumPy."""
 
 from __future__ import annotations
 
@@ -11,97 +11,90 @@ from typing import Any
 from ... import observe
 from ...inject.fastload_hook import after_import
 from ..recorder import Recorder
-from .cold import Cold
-from .devices import Copies
-from .fastload_loader import FastloadLoader
-from .fetching import Fetching
-from .iterators import Iterators, Nesting
-from .patching import Places
-from .rerun import VARIABLE, Changing
-from .stages import Stages
-from .stopping import Stopping
-from .torch_loader import Pinning, Tasks, TorchLoader
-from .training_loop import MainThread, Waits
-from .trials import Trying
+from .cold import ColdFiles
+from .devices import CopyHooks
+from .fastload_loader import FastloadListener
+from .fetching import FetchHooks
+from .rerun import VARIABLE, ArgumentChange
+from .session import Session
+from .stages import StageHooks
+from .stopping import StepLimit
+from .torch_loader import TorchHooks
+from .training_loop import LoopBody, WaitHooks
+from .trials import TrialRuns
 
 
 class Hooks:
-    """All hooks of a process: each is put in as soon as its module is imported.
+    """All hooks of a process; each is installed as soon as its module is imported.
 
     Args:
         recorder: where records go.
-        stopping: ends the script after its steps; None: it runs to its own end.
-        only: hear this loader alone; None: all.
-        cold: take files out of the page cache before they are opened.
+        limit: ends the script after its steps; None: it runs to its own end.
+        only: record this loader only; None: all.
+        cold: remove files from the page cache before they are opened.
     """
 
     def __init__(
-        self, recorder: Recorder, stopping: Stopping | None = None, only: Any = None, *, cold: bool = False
+        self, recorder: Recorder, limit: StepLimit | None = None, only: Any = None, *, cold: bool = False
     ) -> None:
-        self._places = Places(recorder)
         self._closed = False
-        self._waiting: list[object] = []
-        stages = Stages(recorder, self._places) if recorder.level == 2 else None
-        nesting, iterators = Nesting(), Iterators(recorder, only)
-        self.trying = Trying(iterators.living, recorder.note, self.close)
+        self._finders: list[object] = []
+        session = Session(recorder, only)
+        self._patches = session.patches
+        stages = StageHooks(recorder, session.patches) if recorder.level == 2 else None
+        self.trials = TrialRuns(session.live_loaders, recorder.note, self.close)
         if cold:
-            Cold(recorder, nesting)
-        fetching = Fetching(recorder, nesting, stages)
-        self._loop = MainThread(recorder, fetching)
-        self._copies = Copies(recorder, self._places)
-        stopping = stopping or Stopping(None)
-        stopping.end_workers = iterators.end_workers
-        waits = Waits(recorder, iterators, nesting, self._loop, stopping, self._copies)
-        tasks = Tasks(recorder, iterators, nesting, fetching)
-        loader = TorchLoader(self._places, waits, tasks, Pinning(recorder, iterators, nesting))
-        observe.listener = FastloadLoader(recorder, fetching, iterators, waits)
-        self._after("torch", self._copies.hook_torch)
-        self._after("torch.utils.data._utils.worker", loader.hook_worker)
-        self._after("torch.utils.data._utils.pin_memory", loader.hook_pinning)
-        self._after("torch.utils.data.dataloader", loader.hook_main)
-        self._after("torchdata.stateful_dataloader.worker", loader.hook_worker)
-        self._after("torchdata.stateful_dataloader.stateful_dataloader", loader.hook_torchdata)
+            ColdFiles(session)
+        fetching = FetchHooks(session, stages)
+        self._loop = LoopBody(recorder, fetching)
+        self._copies = CopyHooks(recorder, session.patches)
+        limit = limit or StepLimit(None)
+        limit.end_workers = session.end_workers
+        waits = WaitHooks(session, self._loop, limit, self._copies)
+        torch = TorchHooks(session, fetching, waits)
+        observe.listener = FastloadListener(session, fetching, waits)
+        modules = {
+            "torch": self._copies.patch_torch,
+            "torch.utils.data._utils.worker": torch.patch_workers,
+            "torch.utils.data._utils.pin_memory": torch.patch_pinning,
+            "torch.utils.data.dataloader": torch.patch_iterators,
+            "torchdata.stateful_dataloader.worker": torch.patch_workers,
+            "torchdata.stateful_dataloader.stateful_dataloader": torch.patch_torchdata,
+        }
         if stages is not None:
-            stages.hook_builtins()
-            self._after("PIL.Image", stages.hook_pil)
-            self._after("PIL.ImageFile", stages.hook_pil_file)
-            self._after("fastload.late.source", stages.hook_late)
-            self._after("torchvision.io.image", stages.hook_torchvision_io)
-            self._after("cv2", stages.hook_cv2)
-            self._after("torchvision.transforms.transforms", stages.hook_compose)
-            self._after("torchvision.transforms.v2._container", stages.hook_compose)
+            stages.patch_open()
+            modules |= stages.modules
+        for name, action in modules.items():
+            self._after(name, action)
 
     def _after(self, name: str, action: Any) -> None:
-        guarded = self._places.guarded(action)
-        self._waiting.append(after_import(name, lambda module: None if self._closed else guarded(module)))
+        guarded = self._patches.guarded(action)
+        self._finders.append(after_import(name, lambda module: None if self._closed else guarded(module)))
 
     def close(self) -> None:
-        """Put everything back."""
+        """Restore everything."""
         self._closed = True
-        sys.meta_path[:] = [finder for finder in sys.meta_path if finder not in self._waiting]
+        sys.meta_path[:] = [finder for finder in sys.meta_path if finder not in self._finders]
         self._copies.close()
-        self._places.restore()
+        self._patches.restore()
         self._loop.close()
         observe.listener = None
 
 
 def start(wanted: str) -> None:
-    """Have everything heard as soon as its module is imported.
+    """Install the hooks.
 
     Args:
-        wanted: what ``fastload profile`` has put into the environment, as JSON: ``folder``, ``level``,
-            ``stop_after``, ``cold``, ``cached``, ``again`` (see :class:`~.stopping.Stopping`).
+        wanted: the value of ``FASTLOAD_PROFILE``, JSON: ``folder``, ``level``, ``stop_after``, ``cold``, ``cached``,
+            ``again`` (see :class:`~.stopping.StepLimit`).
     """
     options: dict[str, Any] = json.loads(wanted)
     recorder = Recorder(options["folder"], options["level"])
-    stopping = Stopping(options["stop_after"], cached=options.get("cached", 0), again=options.get("again", 0))
-    hooks = Hooks(recorder, stopping, cold=options.get("cold", False))
-    stopping.at_end = hooks.trying.run
-    atexit.register(hooks.trying.run)
-    if (change := os.environ.get(VARIABLE)) is not None:
-        changing = Changing(change, recorder)
-        after_import("torch.utils.data.dataloader", changing.hook)
-        after_import("fastload.loader", changing.hook)
-
-
-__all__ = ["Hooks", "start"]
+    limit = StepLimit(options["stop_after"], cached=options.get("cached", 0), again=options.get("again", 0))
+    hooks = Hooks(recorder, limit, cold=options.get("cold", False))
+    limit.at_end = hooks.trials.run
+    atexit.register(hooks.trials.run)
+    if (wanted_change := os.environ.get(VARIABLE)) is not None:
+        change = ArgumentChange(wanted_change, recorder)
+        after_import("torch.utils.data.dataloader", change.patch)
+        after_import("fastload.loader", change.patch)

@@ -1,4 +1,4 @@
-"""Ends a script after enough steps, in every rank after the same; before that, if wanted, steps with cached batches."""
+"""Ends a script after enough steps, in every rank after the same step; before that, if asked for, cached batches."""
 
 from __future__ import annotations
 
@@ -16,26 +16,25 @@ from typing import Any, NoReturn
 
 from ..recorder import in_children
 
-# By it a thread that loads for the main thread ends that one, which may be waiting for the thread's next batch.
+# A thread that loads for the main thread uses it to end the main thread, which may be waiting for that thread.
 _SIGNAL: signal.Signals | None = getattr(signal, "SIGRTMAX", None)
 
 _PATIENCE = 3
-"""How often a script may come back for a batch after it was ended: it catches what ends it."""
+"""How often a script may ask for a batch after it was ended: it catches the SystemExit."""
 _SECONDS_TO_END = 20.0
-"""For what a script has registered with atexit, when it is ended that does not end by itself."""
+"""For the script's atexit functions, when the process is ended."""
 
 
-class Stopping:
-    """Counts the batches that a process was given.
+class StepLimit:
+    """Counts the batches of a process.
 
-    Ranks that take turns (DDP) are given as many batches each, so all of them end at the same step, and none waits for
-    one that has gone.
+    Ranks of DDP get equally many batches, so all of them end after the same step, and none waits for one that is gone.
 
     Args:
         limit: steps after which the script ends; None: it runs to its own end.
-        cached: with a limit: batches that are kept, and given out again in turns for ``again`` further steps, so that
-            one sees how fast the loop is when data cost nothing; 0: none.
-        again: how many steps that is.
+        cached: with a limit: number of batches to keep, which are returned in turns for ``again`` further steps, to
+            measure how fast the loop is when data cost nothing; 0: none.
+        again: number of these steps.
     """
 
     def __init__(self, limit: int | None, *, cached: int = 0, again: int = 0) -> None:
@@ -45,34 +44,34 @@ class Stopping:
         self.at_end: Callable[[], None] | None = None
         """Called before the script is ended for the first time."""
         self.end_workers: Callable[[], None] = lambda: None
-        """Ends the workers of all loaders; the hooks, which know the loaders, set it."""
-        self._begin()
-        in_children(self._begin)
+        """Ends the workers of all loaders; set by the hooks."""
+        self._reset()
+        in_children(self._reset)
         if limit is not None and _SIGNAL is not None and signal.getsignal(_SIGNAL) is signal.SIG_DFL:
             signal.signal(_SIGNAL, _end)
 
-    def _begin(self) -> None:
+    def _reset(self) -> None:
         self._given = 0
         self._kept: deque[Any] = deque(maxlen=self._cached)
         self._again = self._again_at_first
         self._ended: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
         """Threads in which the script was ended."""
-        self._before: weakref.WeakSet[threading.Thread] | None = None
-        """Those that there were when the main thread was; None: it was not."""
+        self._threads_then: weakref.WeakSet[threading.Thread] | None = None
+        """The threads that existed when the main thread was ended; None: it was not."""
         self._returns = 0
 
-    def given(self, batch: Any) -> None:
-        """Count a batch given out."""
+    def count(self, batch: Any) -> None:
+        """Count a batch that the script got."""
         self._given += 1
         if self._again:
             self._kept.append(batch)
 
     def cached(self) -> tuple[Any] | None:
-        """Return a cached batch, if it is time for them; None: the loader is to be asked.
+        """Return a cached batch, if it is time for these; None: ask the loader.
 
         Raises:
-            SystemExit: with status 0: the script has had its steps. From another thread than the main one it is raised
-                in both. A script that catches it and comes back for more is ended without being asked.
+            SystemExit: with status 0: the script has had its steps. From a thread other than the main one it is raised
+                in both. If the script catches it and keeps asking for batches, the process is ended.
         """
         if self._limit is None or self._given < self._limit:
             return None
@@ -84,19 +83,19 @@ class Stopping:
 
     def _end_script(self) -> NoReturn:
         main, here = threading.main_thread(), threading.current_thread()
-        # A thread that was begun after the main one was ended is a sign that that goes on.
-        has_returned = here in self._ended or (self._before is not None and here not in self._before)
+        # A thread that was started after the main thread was ended shows that the main thread goes on.
+        has_returned = here in self._ended or (self._threads_then is not None and here not in self._threads_then)
         self._returns += has_returned
         if self._returns > _PATIENCE:
             _end_process(self.end_workers)
         if not self._ended and self.at_end is not None:
             self.at_end()
         self._ended.add(here)
-        if here is main or has_returned or self._before is None:
-            self._before = weakref.WeakSet(threading.enumerate())
+        if here is main or has_returned or self._threads_then is None:
+            self._threads_then = weakref.WeakSet(threading.enumerate())
             if here is not main and main.is_alive() and main.ident is not None:
                 if _SIGNAL is None or signal.getsignal(_SIGNAL) is not _end:
-                    _end_process(self.end_workers)  # it may wait for a batch for ever
+                    _end_process(self.end_workers)  # it may wait for a batch forever
                 signal.pthread_kill(main.ident, _SIGNAL)
         raise SystemExit(0)
 
@@ -106,14 +105,11 @@ def _end(_: int, __: FrameType | None) -> None:
 
 
 def _end_process(end_workers: Callable[[], None]) -> NoReturn:
-    """End this process whatever the script does, with status 0, after its workers and what atexit has registered.
-
-    What it has printed is written.
-    """
+    """End this process with status 0, after its workers and its atexit functions; its output is flushed."""
     with contextlib.suppress(Exception):
         print(
-            f"fastload profile: process {os.getpid()} has had its steps, and the script catches the SystemExit that is "
-            "to end it; it is ended now (--full lets it run to its own end)",
+            f"fastload profile: process {os.getpid()} has had its steps, but the script catches the SystemExit that "
+            "ends it; the process is ended now (--full lets the script run to its own end)",
             file=sys.stderr,
         )
     watchdog = threading.Timer(_SECONDS_TO_END, os._exit, (0,))
@@ -128,6 +124,3 @@ def _end_process(end_workers: Callable[[], None]) -> NoReturn:
                 stream.flush()
     finally:
         os._exit(0)
-
-
-__all__ = ["Stopping"]

@@ -18,54 +18,57 @@ from ...at_exit import close_at_exit
 from ..clocks import RunQueue, ThreadClocks
 from ..recorder import Recorder, in_children
 from ..ring import Kind
-from .devices import Copies, DeviceClock, accelerators, torch_events
-from .fetching import Fetching
-from .iterators import Iterators, Nesting, delivered, number_of
-from .patching import leave
-from .stopping import Stopping
+from .devices import CopyHooks, DeviceClock, accelerators, torch_events
+from .fetching import FetchHooks
+from .patching import drop_frame
+from .session import Session, delivered_batch, number_of
+from .stopping import StepLimit
 
 _now = time.perf_counter_ns
 
 PROBE_NS = 50_000_000
 """How long the probing thread sleeps."""
 
+# Steps in which the script's device is looked for: all of the first ones, then one in 16.
+_ALWAYS = 64
+_ONE_IN = 16
 
-class MainThread:
-    """The hooks of one process.
+
+class LoopBody:
+    """Measures the main thread between two waits.
 
     Args:
         recorder: where records go.
-        fetching: has the threads' clocks.
+        fetching: has the clocks of the threads.
     """
 
-    def __init__(self, recorder: Recorder, fetching: Fetching) -> None:
+    def __init__(self, recorder: Recorder, fetching: FetchHooks) -> None:
         self._recorder = recorder
         self._fetching = fetching
-        self._probe: _Probe | None = None
-        self._collects = False
-        self._forget()
-        in_children(self._forget)
+        self._probe: _GilProbe | None = None
+        self._watches_gc = False
+        self._reset()
+        in_children(self._reset)
 
-    def _forget(self) -> None:
-        """A loop that was under way is the parent's."""
+    def _reset(self) -> None:
         self._thread = 0
-        """The thread whose loop body is under way; 0: none."""
+        """The thread whose loop body is running; 0: none."""
         self._begun = 0
         self._clocks: ThreadClocks | None = None
         self._run_queue = RunQueue()
         self._cpu = 0
         self._waiting: tuple[ThreadClocks, int, int] | None = None
-        """A thread's clocks, the end of its last body and its CPU time then, if nothing but a wait came after it."""
+        """A thread's clocks, the end of its last body and its CPU time then, if only a wait came after it."""
         self._waited = -1, -1
-        """CPU time and time ready to run of the wait before the body that is under way."""
-        self._collecting = 0
-        self._collected_ns = 0
+        """CPU time and run-queue time of the wait before the running body."""
+        self._gc_begun = 0
+        self._gc_ns = 0
 
     def begin(self) -> int:
-        """A wait is over: return its end, at which the loop's body begins."""
-        if not self._collects:
-            self._collects = True
-            gc.callbacks.append(self._collect)
+        """A wait is over; returns its end, at which the loop body begins."""
+        if not self._watches_gc:
+            self._watches_gc = True
+            gc.callbacks.append(self._on_gc)
         clocks = self._clocks = self._fetching.clocks()
         self._thread = threading.get_ident()
         self._waited = -1, -1
@@ -74,52 +77,51 @@ class MainThread:
             cpu = time.thread_time_ns() - waiting[2]
             self._waited = cpu, self._run_queue.end(lambda: clocks, _now() - waiting[1], cpu)
         else:
-            self._run_queue.know(clocks, clocks.runnable())
-        self._collected_ns = 0
+            self._run_queue.set(clocks, clocks.runnable())
+        self._gc_ns = 0
         self._cpu = time.thread_time_ns()
         self._begun = _now()
         return self._begun
 
     def end(self, now: int) -> None:
-        """The loop's body is over, at ``now``: another wait begins, or the making of an iterator."""
+        """The loop body is over at ``now``: the next wait begins, or an iterator is made."""
         clocks, self._waiting = self._clocks, None
         if clocks is None or self._thread != threading.get_ident():
             return
         self._thread, self._clocks = 0, None
-        if clocks is not self._fetching.clocks():  # the system gives the number of a thread that has ended to another
+        if clocks is not self._fetching.clocks():  # the system reuses the number of a thread that has ended
             return
         at = time.thread_time_ns()
         cpu, ns = at - self._cpu, now - self._begun
         runnable = self._run_queue.end(lambda: clocks, ns, cpu)
         self._waiting = clocks, now, at
-        collected, waited = self._collected_ns, self._waited
-        self._recorder.ring().write(Kind.LOOP, 0, 0, self._begun, now, cpu, runnable, collected, *waited)
+        self._recorder.ring().write(Kind.LOOP, 0, 0, self._begun, now, cpu, runnable, self._gc_ns, *self._waited)
 
-    def _collect(self, phase: str, _: Any) -> None:
+    def _on_gc(self, phase: str, _: Any) -> None:
         if self._thread == threading.get_ident():
             if phase == "start":
-                self._collecting = _now()
-            elif self._collecting:
-                self._collected_ns += _now() - self._collecting
-                self._collecting = 0
+                self._gc_begun = _now()
+            elif self._gc_begun:
+                self._gc_ns += _now() - self._gc_begun
+                self._gc_begun = 0
 
     def close(self) -> None:
-        """Hear nothing any more."""
-        self._forget()
-        if self._collects:
-            self._collects = False
-            gc.callbacks.remove(self._collect)
+        """Stop measuring."""
+        self._reset()
+        if self._watches_gc:
+            self._watches_gc = False
+            gc.callbacks.remove(self._on_gc)
         if self._probe is not None and self._probe.is_own:
             self._probe.close(1.0)
 
-    def probe(self) -> None:
+    def probe_gil(self) -> None:
         """Workers are threads of this process: probe the GIL from now on."""
         if self._probe is None or not self._probe.is_own:
-            self._probe = _Probe(self._recorder)
+            self._probe = _GilProbe(self._recorder)
 
 
-class _Probe:
-    """A thread that sleeps and measures how late it is. It ends with the process, and is not there after a fork."""
+class _GilProbe:
+    """A thread that sleeps and records how late it wakes up. It ends with the process; a forked child has none."""
 
     def __init__(self, recorder: Recorder) -> None:
         self._process = os.getpid()
@@ -130,7 +132,7 @@ class _Probe:
 
     @property
     def is_own(self) -> bool:
-        """Whether this process made it, and no parent from which it was forked."""
+        """Whether this process started it, not the process that it was forked from."""
         return self._process == os.getpid()
 
     def _run(self, recorder: Recorder) -> None:
@@ -148,44 +150,27 @@ class _Probe:
         self._worker.join(grace)
 
 
-# Steps in which a device is looked for: the first ones, and then not every one.
-_ALWAYS = 64
-_ONE_IN = 16
-
-
-class Waits:
-    """What stands for the methods of iterators that the loop calls.
+class WaitHooks:
+    """Hooks for the methods of iterators that the loop calls.
 
     Args:
-        recorder: where records go.
-        iterators: those that are heard.
-        nesting: what each thread is at.
-        loop: hears the thread between two waits.
-        stopping: counts steps, and ends the script after the last.
-        copies: hears copies to a device.
+        session: of this process.
+        loop: measures the loop body.
+        limit: counts steps, and ends the script after the last.
+        copies: records copies to a device.
     """
 
-    def __init__(
-        self,
-        recorder: Recorder,
-        iterators: Iterators,
-        nesting: Nesting,
-        loop: MainThread,
-        stopping: Stopping,
-        copies: Copies,
-    ) -> None:
-        self._recorder = recorder
-        self._iterators = iterators
-        self._nesting = nesting
+    def __init__(self, session: Session, loop: LoopBody, limit: StepLimit, copies: CopyHooks) -> None:
+        self._session = session
         self._loop = loop
-        self._stopping = stopping
+        self._limit = limit
         self._copies = copies
         self._device: DeviceClock | None = None
         self._looked = 0
         self._accelerators: Collection[Any] | None = None
 
     def _look_for_device(self) -> None:
-        """Hear a device as soon as the script has one in use; later on it is looked for in one step of 16."""
+        """Start measuring a device as soon as the script uses one."""
         self._looked += 1
         if self._looked > _ALWAYS and self._looked % _ONE_IN:
             return
@@ -193,44 +178,44 @@ class Waits:
         if self._accelerators is None:
             self._accelerators = accelerators(torch).values()
         if any(module.is_initialized() for module in self._accelerators):
-            self._device = DeviceClock(self._recorder, torch_events(torch, self._recorder))
-            self._copies.hook_tensor(torch.Tensor)
+            recorder = self._session.recorder
+            self._device = DeviceClock(recorder, torch_events(torch, recorder))
+            self._copies.patch_tensor(torch.Tensor)
 
-    def note_pass(self, iterator: Any, loader: Any, begun: int) -> None:
-        """Note that an iterator has begun a pass, which took from ``begun`` until now."""
-        self._iterators.note_pass(iterator, loader, begun)
+    def note_epoch(self, iterator: Any, loader: Any, begun: int) -> None:
+        """Note that an iterator has started an epoch, which took from ``begun`` until now."""
+        self._session.note_epoch(iterator, loader, begun)
         if getattr(loader, "worker_method", None) == "thread" and getattr(iterator, "_workers", ()):
-            self._loop.probe()
-
-    # -- passes -------------------------------------------------------------------------------------------------------
+            self._loop.probe_gil()
 
     def init(self, function: Any) -> Any:
-        """Stand for the ``__init__`` that all iterators have."""
-        iterators, nesting, recorder, loop = self._iterators, self._nesting, self._recorder, self._loop
+        """Return the hook for the base class's ``__init__``."""
+        session, recorder, loop = self._session, self._session.recorder, self._loop
 
-        def __init__(iterator: Any, loader: Any, *rest: Any, **named: Any) -> None:  # noqa: N807 # as it is called
-            thread = nesting.thread
-            outer = thread.at
-            if (outer is not None and outer is not iterator) or not iterators.is_wanted(loader):
+        def __init__(iterator: Any, loader: Any, *rest: Any, **named: Any) -> None:  # noqa: N807 # torch's name
+            thread = session.thread
+            outer = thread.work
+            if (outer is not None and outer is not iterator) or not session.is_recorded(loader):
                 try:
                     function(iterator, loader, *rest, **named)
                 except BaseException as error:
-                    leave(error)
+                    drop_frame(error)
                     raise
                 return
-            number = iterators.begin(iterator)
+            session.begin_epoch(iterator)
             begun = _now()
             loop.end(begun)
             try:
-                thread.at = iterator
+                thread.work = iterator
                 function(iterator, loader, *rest, **named)
             except BaseException as error:
-                leave(error)
+                drop_frame(error)
                 raise
             finally:
                 ended = _now()
-                which = iterators.loader(loader, iterator)  # a part of the work, if it asks a dataset that loads
-                nesting.thread.at = outer
+                which = session.loader_number(loader, iterator)  # part of the work, in case the dataset loads too
+                session.thread.work = outer
+                number = number_of(iterator)
                 recorder.ring().write(Kind.ITERATOR, 0, loader.num_workers, begun, ended, number, which)
                 if not loader.num_workers:
                     recorder.note("workers", iterator=number, loader=which, processes=[])
@@ -238,74 +223,72 @@ class Waits:
         return __init__
 
     def init_with_workers(self, function: Any) -> Any:
-        """Stand for the ``__init__`` of those that have workers; it calls the other one."""
-        nesting = self._nesting
+        """Return the hook for the ``__init__`` of iterators with workers, which calls the base class's."""
+        session = self._session
 
-        def __init__(iterator: Any, loader: Any, *rest: Any, **named: Any) -> None:  # noqa: N807 # as it is called
-            thread = nesting.thread
-            outer = thread.at
+        def __init__(iterator: Any, loader: Any, *rest: Any, **named: Any) -> None:  # noqa: N807 # torch's name
+            thread = session.thread
+            outer = thread.work
             begun = _now()
             try:
-                thread.at = iterator if outer is None else outer
+                thread.work = iterator if outer is None else outer
                 function(iterator, loader, *rest, **named)
             except BaseException as error:
-                leave(error)
+                drop_frame(error)
                 raise
             finally:
-                nesting.thread.at = outer
+                session.thread.work = outer
                 if number_of(iterator) is not None:
-                    self.note_pass(iterator, loader, begun)
+                    self.note_epoch(iterator, loader, begun)
 
         return __init__
 
     def reset(self, function: Any) -> Any:
-        """Stand for the ``_reset`` of those that have workers: another pass of the same iterator."""
-        nesting, iterators, loop = self._nesting, self._iterators, self._loop
+        """Return the hook for ``_reset`` of iterators with workers: another epoch of the same iterator."""
+        session, loop = self._session, self._loop
 
         def _reset(iterator: Any, loader: Any, first_iter: bool = False, **named: Any) -> None:
-            thread = nesting.thread
-            if first_iter or thread.at is not None or number_of(iterator) is None:  # the first is a part of __init__
+            thread = session.thread
+            if first_iter or thread.work is not None or number_of(iterator) is None:  # the first is part of __init__
                 try:
                     function(iterator, loader, first_iter, **named)
                 except BaseException as error:
-                    leave(error)
+                    drop_frame(error)
                     raise
                 return
-            iterators.begin(iterator)
+            session.begin_epoch(iterator)
             begun = _now()
             loop.end(begun)
             try:
-                thread.at = iterator
+                thread.work = iterator
                 function(iterator, loader, first_iter, **named)
             except BaseException as error:
-                leave(error)
+                drop_frame(error)
                 raise
             finally:
-                nesting.thread.at = None
-                self.note_pass(iterator, loader, begun)
+                session.thread.work = None
+                self.note_epoch(iterator, loader, begun)
 
         return _reset
 
-    # -- waits --------------------------------------------------------------------------------------------------------
-
     def next(self, function: Any) -> Any:
-        """Stand for the ``__next__`` that all iterators have."""
-        recorder, stopping, nesting, loop = self._recorder, self._stopping, self._nesting, self._loop
+        """Return the hook for ``__next__`` of all iterators."""
+        session, recorder, limit, loop = self._session, self._session.recorder, self._limit, self._loop
 
-        def __next__(iterator: Any) -> Any:  # noqa: N807 # as it is called
-            thread = nesting.thread
-            outer = thread.at
+        def __next__(iterator: Any) -> Any:  # noqa: N807 # torch's name
+            thread = session.thread
+            outer = thread.work
             if outer is not None or number_of(iterator) is None:
-                was_deaf = thread.deaf
+                was_nested = thread.nested
                 try:
-                    thread.deaf = was_deaf or (outer is not None and outer is not iterator)
+                    thread.nested = was_nested or (outer is not None and outer is not iterator)
                     return function(iterator)
                 except BaseException as error:
-                    leave(error)
+                    drop_frame(error)
                     raise
                 finally:
-                    nesting.thread.deaf = was_deaf
-            cached = stopping.cached()
+                    session.thread.nested = was_nested
+            cached = limit.cached()
             came = 0
             begun = _now()
             loop.end(begun)
@@ -318,23 +301,20 @@ class Waits:
             if device is not None:
                 device.wait_begins()
             try:
-                thread.at = iterator
+                thread.work = iterator
                 batch = function(iterator)
                 came = 1
-                stopping.given(batch)
+                limit.count(batch)
                 return batch
             except BaseException as error:
-                leave(error)
+                drop_frame(error)
                 raise
             finally:
-                nesting.thread.at = None
-                place = delivered(iterator)
+                session.thread.work = None
+                place = delivered_batch(iterator)
                 ended = loop.begin()
                 recorder.ring().write(Kind.WAIT, 0, came, begun, ended, *place)
                 if device is not None:
                     device.wait_ends(place[0], place[1] if came else -1, begun, ended)
 
         return __next__
-
-
-__all__ = ["PROBE_NS", "MainThread", "Waits"]

@@ -16,34 +16,33 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:
     from ..trials import Choice
 
-
 _CPU_SECONDS, _SECONDS = 3.0, 8.0
-"""For all trials without workers, with one loader: on the CPU, and by the clock."""
+"""For all trials without workers of one loader: of processor time, and of elapsed time."""
 _MOST_SECONDS = 20.0
-"""After which the child is ended, whatever it is at."""
+"""After which the child is killed."""
 _BATCH_CPU_SECONDS, _BATCH_SECONDS = 0.05, 0.2
-"""A batch has so few samples that it takes no longer: on the CPU, and by the clock."""
+"""What a batch of the trials takes at most: of processor time, and of elapsed time."""
 _MOST_ROUNDS, _FEWEST_ROUNDS = 12, 3
 _MOST_LOADERS = 2
 _THREADS_SECONDS, _SLICE_SECONDS, _CHECK_SECONDS = 2.5, 0.2, 0.4
-"""For all trials with threads; for one of them; and for comparing samples that threads made, each of both sides."""
+"""For all trials with threads; for one of them; and for comparing the samples of threads, of each side."""
 _MOST_THREADS = 16
 _THREADS_BATCHES, _THREADS_SAMPLES = 1_000, 200_000
-"""So long is an epoch at most that threads load; a trial ends long before."""
+"""The longest epoch that threads load; a trial ends long before."""
 
 
-class Trying:
-    """Tries, once in a process.
+class TrialRuns:
+    """Runs the trials once in a process.
 
     Args:
-        loaders: returns the loaders that were asked for batches and are still there, with their numbers.
-        note: takes what was found: the kind of a note, and its fields.
-        unhook: puts the hooks back, in the child.
+        loaders: returns the recorded loaders that still exist, with their numbers.
+        note: gets the results: the kind of a note, and its fields.
+        unhook: removes the hooks, in the child.
     """
 
     def __init__(
@@ -55,61 +54,61 @@ class Trying:
         self._process = os.getpid()
 
     def run(self) -> None:
-        """Try, if this is the process that it was made in, and it has not been done."""
+        """Run them, unless that was done, or this process was forked from the one that was to do it."""
         if os.getpid() != self._process:
             return
         self._process = -1
-        with contextlib.suppress(Exception):  # the script's end must not depend on it
+        with contextlib.suppress(Exception):  # the end of the script must not depend on it
             for number, loader in self._loaders()[:_MOST_LOADERS]:
-                self._note("trials", loader=number, **self._tried(loader))
+                self._note("trials", loader=number, **self._in_child(loader))
 
-    def _tried(self, loader: Any) -> dict[str, Any]:
+    def _in_child(self, loader: Any) -> dict[str, Any]:
         if not hasattr(os, "fork"):
-            return {"reason": "this system has no fork(), with which it is tried beside the script"}
+            return {"reason": "this system has no fork(), in which trials run beside the script"}
         reading, writing = os.pipe()
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of threads: torch's own workers are forked just so
+            warnings.simplefilter("ignore")  # about threads: torch's own workers are forked in the same way
             child = os.fork()
         if not child:
-            self._be_child(loader, writing)
+            self._run_child(loader, writing)
         os.close(writing)
         try:
-            return _answer(reading)
+            return _read_answer(reading)
         finally:
             os.close(reading)
             with contextlib.suppress(ProcessLookupError):
                 os.kill(child, signal.SIGKILL)
-            with contextlib.suppress(ChildProcessError):  # the script may have others waited for
+            with contextlib.suppress(ChildProcessError):  # the script may have waited for it
                 os.waitpid(child, 0)
 
-    def _be_child(self, loader: Any, writing: int) -> None:
-        """Try and answer; never returns."""
+    def _run_child(self, loader: Any, writing: int) -> NoReturn:
         try:
             signal.signal(signal.SIGALRM, signal.SIG_DFL)
-            signal.alarm(2 * round(_MOST_SECONDS))  # should the parent be killed
+            signal.alarm(2 * round(_MOST_SECONDS))  # in case the parent is killed
             nothing = os.open(os.devnull, os.O_RDWR)
             for descriptor in (0, 1, 2):
                 os.dup2(nothing, descriptor)
             sys.stdout = sys.stderr = open(os.devnull, "w")  # noqa: SIM115 # the script's may write elsewhere
             self._unhook()
             try:
-                found, threads = _try(loader)
+                found, threads = _without_workers(loader)
             except Exception as error:
                 found, threads = {"reason": f"{type(error).__name__}: {error}"[:200]}, None
             os.write(writing, json.dumps(found).encode() + b"\n")  # less than a pipe holds
-            tried = {} if threads is None else threads.tried()  # which may hang, or end the process
+            tried = {} if threads is None else threads.run()  # may hang, or end the process
             os.write(writing, json.dumps(tried).encode() + b"\n")
         finally:
             os._exit(0)
 
 
-def _answer(reading: int) -> dict[str, Any]:
+def _read_answer(reading: int) -> dict[str, Any]:
+    """Return what the child has written: two lines, or fewer if it died or took too long."""
     text, reason = b"", f"it took longer than {_MOST_SECONDS:.0f} s"
     until = time.monotonic() + _MOST_SECONDS
     while select.select([reading], [], [], max(0.0, until - time.monotonic()))[0]:
         part = os.read(reading, 1 << 16)
         if not part:
-            reason = "the process that tried it has died"
+            reason = "the process that ran the trials has died"
             break
         text += part
     found: dict[str, Any] = {}
@@ -120,11 +119,8 @@ def _answer(reading: int) -> dict[str, Any]:
     return found if len(lines) > 1 else {"reason": reason, **found}
 
 
-def _try(loader: Any) -> tuple[dict[str, Any], _Threads | None]:
-    """Return for each choice the processor time of some batches, in ns, each with the same samples as the others'.
-
-    And what tries threads.
-    """
+def _without_workers(loader: Any) -> tuple[dict[str, Any], _ThreadTrials | None]:
+    """Return for each choice the processor time of some batches, in ns, of the same samples, and the thread trials."""
     import random  # not before the script, which may have a module of that name
 
     import torch
@@ -138,14 +134,9 @@ def _try(loader: Any) -> tuple[dict[str, Any], _Threads | None]:
         return {"reason": "an IterableDataset cannot be asked for a sample again"}, None
     if loader.batch_size is None and loader.batch_sampler is None:
         return {"reason": "the dataset makes its batches itself"}, None
-    length = len(dataset)
     draw = random.Random(0)
-    dataset[draw.randrange(length)]  # whatever is done once
-    cpu, clock = time.thread_time(), time.perf_counter()
-    dataset[draw.randrange(length)]
-    cpu, clock = max(1e-9, time.thread_time() - cpu), max(1e-9, time.perf_counter() - clock)
-    size = max(1, min(loader.batch_size or 8, int(_BATCH_CPU_SECONDS / cpu), int(_BATCH_SECONDS / clock)))
-    indices = [draw.randrange(length) for _ in range(size * (_MOST_ROUNDS + 1))]
+    size = _batch_size(loader, draw)
+    indices = [draw.randrange(len(dataset)) for _ in range(size * (_MOST_ROUNDS + 1))]
     engine = type(loader).__module__.partition(".")[0]
     mine, _ = chosen({"engine": engine, **{name: getattr(loader, name, None) for name in ("fuse", "seeding")}}, {})
     running: dict[Choice, Iterator[Any]] = {}
@@ -164,8 +155,8 @@ def _try(loader: Any) -> tuple[dict[str, Any], _Threads | None]:
             cpu = time.thread_time_ns()
             next(running[choice])
             spent[choice].append(time.thread_time_ns() - cpu)
-        taken = sum(map(sum, spent.values())) / 1e9 / _CPU_SECONDS, (time.perf_counter() - begun) / _SECONDS
-        if number >= _FEWEST_ROUNDS and max(taken) > 1:
+        used = sum(map(sum, spent.values())) / 1e9 / _CPU_SECONDS, (time.perf_counter() - begun) / _SECONDS
+        if number >= _FEWEST_ROUNDS and max(used) > 1:
             break
     found = {
         "samples": size,
@@ -173,15 +164,51 @@ def _try(loader: Any) -> tuple[dict[str, Any], _Threads | None]:
         "reasons": [{**choice._asdict(), "reason": reason} for choice, reason in reasons.items()],
     }
     threads = mine if mine.engine == "fastload" else TRIED[0]
-    return found, _Threads(loader, threads._replace(threads=0), size) if threads in running else None
+    return found, _ThreadTrials(loader, threads._replace(threads=0), size) if threads in running else None
 
 
-class _Threads:
-    """Tries worker threads as ``fastload tune`` does: on copies of the dataset, and only if they make the same samples.
+def _batch_size(loader: Any, draw: Any) -> int:
+    """Return the samples of a batch of the trials: those of the loader, or fewer if they take long."""
+    dataset, length = loader.dataset, len(loader.dataset)
+    dataset[draw.randrange(length)]  # the first one may be slow
+    cpu, clock = time.thread_time(), time.perf_counter()
+    dataset[draw.randrange(length)]
+    cpu, clock = max(1e-9, time.thread_time() - cpu), max(1e-9, time.perf_counter() - clock)
+    return max(1, min(loader.batch_size or 8, int(_BATCH_CPU_SECONDS / cpu), int(_BATCH_SECONDS / clock)))
+
+
+def _batches(loader: Any, choice: Choice, indices: list[int], size: int) -> Iterator[Any]:
+    """Return an iterator over batches that are made in this thread.
+
+    Raises:
+        ValueError: these settings are not supported; the message says why.
+    """
+    common = {"batch_size": size, "sampler": indices, "collate_fn": loader.collate_fn}
+    from ...loader import DataLoader
+
+    if choice.engine == "torch":  # the name in torch's module may be fastload's class
+        kind: Any = next(kind for kind in DataLoader.__mro__ if kind.__module__.startswith("torch."))
+        return iter(kind(loader.dataset, **common))
+    if choice.fuse is True and "torchvision" not in sys.modules:  # importing it takes longer than all trials
+        raise ValueError("the script does not use torchvision")
+    from ...fusing import possible_plan
+
+    settings: Any = {"fuse": choice.fuse, "seeding": choice.seeding}
+    made: Any = DataLoader(loader.dataset, **common, **settings)
+    if choice.fuse is True:
+        plan = possible_plan(made)
+        reason = plan if isinstance(plan, str) else None if plan.fused else plan.reason
+        if reason is not None:
+            raise ValueError(reason)
+    return iter(made)
+
+
+class _ThreadTrials:
+    """Tries worker threads as ``fastload tune`` does: on copies of the dataset, and only if their samples are equal.
 
     Args:
         loader: the script's.
-        choice: what its loader would be set to beside.
+        choice: its other settings.
         size: of a batch.
     """
 
@@ -194,23 +221,23 @@ class _Threads:
         numbers = {min(processors(), _MOST_THREADS), loader.num_workers}
         self._numbers = [number for number in sorted(numbers) if 0 < number <= _MOST_THREADS]
 
-    def tried(self) -> dict[str, Any]:
+    def run(self) -> dict[str, Any]:
         """Return what a sample takes in threads, in ns, round by round; or reasons."""
         from ...errors import ConfigError
         from ...tune.search import in_a_line
 
         try:
             if self._choice.seeding == "torch":
-                raise ConfigError('with seeding="torch" samples depend on the workers: fastload tune tries it')
-            return {"rounds": self._tried()}
+                raise ConfigError('with seeding="torch" samples depend on the workers: use fastload tune')
+            return {"rounds": self._rounds()}
         except Exception as error:
-            reasons = [{**self._with(one)._asdict(), "reason": in_a_line(error)[:200]} for one in self._numbers]
+            reasons = [{**self._with(one), "reason": in_a_line(error)[:200]} for one in self._numbers]
             return {"reasons": reasons}
 
-    def _with(self, number: int) -> Choice:
-        return self._choice._replace(threads=number)
+    def _with(self, threads: int) -> dict[str, Any]:
+        return self._choice._replace(threads=threads)._asdict()
 
-    def _tried(self) -> list[dict[str, Any]]:
+    def _rounds(self) -> list[dict[str, Any]]:
         import multiprocessing
         import random
 
@@ -230,7 +257,7 @@ class _Threads:
             **settings,
         )
         runner, inline = Runner(made, _SLICE_SECONDS, _CHECK_SECONDS, 0.0), setting_of(made)
-        alone = runner.measure(inline)  # its samples are those that the others' are compared with
+        alone = runner.measure(inline)  # the samples with which those of the others are compared
         threads = {one: inline.having(num_workers=one, worker_method="thread") for one in self._numbers}
         if differs := runner.check(threads[self._numbers[-1]]):
             raise ConfigError(f"threads make other samples: {differs}")
@@ -250,33 +277,4 @@ class _Threads:
                 rounds[one].append(known)
             if place + 1 >= _FEWEST_ROUNDS and time.perf_counter() - begun > _THREADS_SECONDS:
                 break
-        return [{**self._with(one)._asdict(), "rounds": found} for one, found in rounds.items()]
-
-
-def _batches(loader: Any, choice: Choice, indices: list[int], size: int) -> Iterator[Any]:
-    """Return an iterator over batches, made in this thread.
-
-    Raises:
-        ValueError: there are none with these settings; the message says why.
-    """
-    common = {"batch_size": size, "sampler": indices, "collate_fn": loader.collate_fn}
-    from ...loader import DataLoader
-
-    if choice.engine == "torch":  # by the name of torch's there may be ours
-        kind: Any = next(kind for kind in DataLoader.__mro__ if kind.__module__.startswith("torch."))
-        return iter(kind(loader.dataset, **common))
-    if choice.fuse is True and "torchvision" not in sys.modules:  # to import it takes longer than all trials
-        raise ValueError("the script does not use torchvision")
-    from ...fusing import possible_plan
-
-    settings: Any = {"fuse": choice.fuse, "seeding": choice.seeding}
-    made: Any = DataLoader(loader.dataset, **common, **settings)
-    if choice.fuse is True:
-        plan = possible_plan(made)
-        reason = plan if isinstance(plan, str) else None if plan.fused else plan.reason
-        if reason is not None:
-            raise ValueError(reason)
-    return iter(made)
-
-
-__all__ = ["Trying"]
+        return [{**self._with(one), "rounds": found} for one, found in rounds.items()]

@@ -38,7 +38,7 @@ def test_runs_are_logged_and_repeatable_and_the_rate_follows_the_batch(
     assert table[3].endswith("| 1 | 95.3 |")  # the notes' figure stands beside ours
 
 
-def test_testing_leaves_the_network_as_it_was_and_its_statistics_out() -> None:
+def test_testing_does_not_change_the_network_or_its_statistics() -> None:
     images, cpu = batch_size_sweep.load_digits(), torch.device("cpu")
     network = batch_size_sweep.proxy(1, "batch")
     before = [value.clone() for value in network.state_dict().values()]
@@ -50,7 +50,7 @@ def test_testing_leaves_the_network_as_it_was_and_its_statistics_out() -> None:
     assert network.training
 
 
-def test_without_norms_there_are_none_and_it_trains(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_network_without_norms_trains(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     kinds = {type(layer) for layer in batch_size_sweep.proxy(1, "none").modules()}
     assert nn.BatchNorm2d not in kinds
     assert nn.BatchNorm2d in {type(layer) for layer in batch_size_sweep.proxy(1, "batch").modules()}
@@ -63,7 +63,7 @@ def test_without_norms_there_are_none_and_it_trains(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("decay", ["cosine", "linear"])
-def test_the_rate_rises_to_its_peak_and_falls_towards_zero(decay: str) -> None:
+def test_the_learning_rate_rises_to_its_peak_and_falls_to_zero(decay: str) -> None:
     rates = [batch_size_sweep.learning_rate(step, 100, 0.4, decay) for step in range(100)]
     assert rates.index(max(rates)) in (4, 5)
     assert max(rates) == pytest.approx(0.4)

@@ -1,4 +1,4 @@
-"""DistributedSampler divides the dataset, DistributedBatchSampler the batch; the two meanings cannot be mixed."""
+"""DistributedSampler splits the dataset, DistributedBatchSampler the batch; they cannot be combined."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def first_batches(_: int) -> dict[str, list[int]]:
     return batch_split.first_batches(100)
 
 
-def test_a_batch_of_100_is_100_of_each_rank_or_25_by_the_sampler(tmp_path: Path) -> None:
+def test_a_batch_size_of_100_is_100_or_25_samples_of_each_rank_by_sampler(tmp_path: Path) -> None:
     everybodys = run_ranks(first_batches, tmp_path, 4, start="forkserver")
     seen = {name: [index for batches in everybodys for index in batches[name]] for name in everybodys[0]}
     assert {name: (len(everybodys[0][name]), len(seen[name])) for name in seen} == {
@@ -31,7 +31,7 @@ def test_a_batch_of_100_is_100_of_each_rank_or_25_by_the_sampler(tmp_path: Path)
     assert seen["fastload.DistributedBatchSampler"] == next(iter(of_one))
 
 
-def test_both_meanings_at_once_and_a_batch_that_cannot_be_shared_are_errors() -> None:
+def test_both_samplers_at_once_and_an_indivisible_batch_size_are_errors() -> None:
     dataset = TensorDataset(torch.arange(1200))
     sampler = fastload.DistributedBatchSampler(dataset, 100, rank=0, world_size=4)
     with pytest.raises(ValueError, match="batch_sampler option is mutually exclusive with batch_size"):
@@ -40,7 +40,8 @@ def test_both_meanings_at_once_and_a_batch_that_cannot_be_shared_are_errors() ->
         fastload.DistributedBatchSampler(dataset, 100, rank=0, world_size=3)
 
 
-def test_the_script_prints_what_a_rank_gets_and_what_a_step_sees(tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_the_script_prints_the_samples_of_a_rank_and_of_a_step(tmp_path: Path) -> None:
     printed, silent = run_as_torchrun(PARALLELISM / "batch_split.py", "--batch-size", "10", folder=tmp_path)
     assert [line.split("  a rank gets ")[1] for line in printed.splitlines()] == [
         "[10, 10], a step has 20",

@@ -1,4 +1,4 @@
-"""Tracing keeps one branch; compile is right for both; export refuses or is told of them."""
+"""Tracing keeps one branch; compile is right for both; export raises, or uses torch.cond."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What cross_entropy takes and what its mean divides by."""
+"""What cross_entropy accepts, and how it averages."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ EQUALITIES = example.equalities()
 
 
 @pytest.mark.parametrize("words", EQUALITIES)
-def test_the_two_sides_are_equal(words: str) -> None:
+def test_both_losses_are_equal(words: str) -> None:
     left, right = EQUALITIES[words]
     assert torch.isfinite(left)
     assert left > 0
     assert torch.allclose(left, right, rtol=0, atol=1e-12)
 
 
-def test_means_of_parts_are_not_the_whole_where_classes_have_weights() -> None:
+def test_with_class_weights_the_mean_of_means_is_not_the_mean() -> None:
     logits, classes = example.example()
     weight = torch.arange(1.0, example.CLASSES + 1, dtype=torch.float64)
     means = [F.cross_entropy(logits[half], classes[half], weight) for half in (slice(3), slice(3, 6))]
@@ -26,13 +26,13 @@ def test_means_of_parts_are_not_the_whole_where_classes_have_weights() -> None:
     assert abs(torch.stack(means).mean() - whole) > 1e-3
 
 
-def test_classes_are_int64_or_uint8_and_nothing_else() -> None:
+def test_only_int64_and_uint8_classes_are_accepted() -> None:
     said = example.target_dtypes()
     assert [name for name, answer in said.items() if answer == "accepted"] == ["torch.int64", "torch.uint8"]
     assert all(said.values())
 
 
-def test_a_softmax_before_it_keeps_even_a_perfect_answer_from_a_small_loss() -> None:
+def test_with_a_softmax_before_it_a_perfect_prediction_has_a_large_loss() -> None:
     right, wrong = example.softmax_before_it()
     assert right == 0
     assert wrong > 0.9

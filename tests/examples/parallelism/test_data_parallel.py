@@ -31,7 +31,7 @@ def gradients_alone(size: int) -> dict[str, Tensor]:
 @pytest.mark.parametrize(
     ("size", "copies", "pieces"), [(8, 2, [4, 4]), (10, 4, [3, 3, 3, 1]), (5, 4, [2, 2, 1]), (3, 1, [3])]
 )
-def test_outputs_are_joined_and_gradients_summed_also_over_unequal_pieces(
+def test_outputs_are_joined_and_gradients_summed_also_for_unequal_parts(
     size: int, copies: int, pieces: list[int]
 ) -> None:
     network = make_network()
@@ -51,7 +51,7 @@ def test_outputs_are_joined_and_gradients_summed_also_over_unequal_pieces(
         assert data_parallel.difference(mean, alone) > 1e-2
 
 
-def test_batch_norm_sees_a_piece_and_keeps_the_first_ones_statistics() -> None:
+def test_batch_norm_sees_one_part_and_keeps_the_first_copys_statistics() -> None:
     norm = nn.BatchNorm1d(6, momentum=1.0)
     images, _ = batch_of(8)
     outputs, _ = data_parallel.data_parallel(norm, images, [CPU, CPU])
@@ -71,7 +71,7 @@ def test_without_a_gpu_torchs_class_calls_the_network_once() -> None:
 
 
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
-def test_the_live_class_on_two_gpus_is_the_same_mathematics() -> None:
+def test_the_class_itself_on_two_gpus_computes_the_same() -> None:
     network = make_network().cuda(0)
     images, labels = (value.cuda(0) for value in batch_of(10))
     cross_entropy(nn.DataParallel(network, [0, 1])(images), labels).backward()
@@ -82,7 +82,9 @@ def test_the_live_class_on_two_gpus_is_the_same_mathematics() -> None:
     assert data_parallel.difference(data_parallel.gradients(network), live) < 1e-5
 
 
-def test_the_script_says_sum_not_mean(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_script_prints_that_the_sum_is_right_and_the_mean_is_not(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr("sys.argv", ["data_parallel.py"])
     data_parallel.main()
     lines = dict(line.split(":", 1) for line in capsys.readouterr().out.splitlines() if "..." in line)

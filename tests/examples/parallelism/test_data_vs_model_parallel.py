@@ -7,6 +7,7 @@ import itertools
 from pathlib import Path
 
 import data_vs_model_parallel
+import pytest
 import torch
 from common import Rank
 from pipeline_schedules import batch_of, step_alone
@@ -30,7 +31,7 @@ def stepped(rank: int, count: int) -> tuple[list[Tensor], list[Tensor], list[tup
     return found[0], found[1], clocked.intervals
 
 
-def test_one_rank_works_at_a_time_and_gradients_are_one_processs(tmp_path: Path) -> None:
+def test_one_rank_works_at_a_time_and_gradients_equal_one_processs(tmp_path: Path) -> None:
     count = 2
     ranks = run_ranks(functools.partial(stepped, count=count), tmp_path, count, start="forkserver")
     _, alone = step_alone(*batch_of(8), count, CPU)
@@ -52,6 +53,7 @@ def test_overlap_is_the_time_that_both_work() -> None:
     assert data_vs_model_parallel.overlap([(0.0, 2.0), (5.0, 6.0)], [(1.0, 5.5)]) == 1.5
 
 
+@pytest.mark.slow
 def test_the_script_prints_four_ways(tmp_path: Path) -> None:
     arguments = ("--batch-size", "4", "--micro-batches", "2", "--repeats", "1", "--device", "cpu")
     printed, silent = run_as_torchrun(PARALLELISM / "data_vs_model_parallel.py", *arguments, folder=tmp_path)

@@ -1,4 +1,4 @@
-"""DDP's promises on two ranks: rank 0's state for all, gradients averaged over ranks, buffers from rank 0, buckets."""
+"""DDP on two ranks: initial state and buffers from rank 0, gradients averaged over ranks, in buckets."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def drifting(rank: int, where: str) -> str:
 @pytest.mark.parametrize(
     ("where", "name"), [("a parameter", "3.bias"), ("a swap", "3.weight"), ("a buffer", "1.num_batches_tracked")]
 )
-def test_a_difference_of_one_bit_on_one_rank_is_told_to_all(tmp_path: Path, where: str, name: str) -> None:
+def test_a_difference_of_one_bit_on_one_rank_is_an_error_on_all(tmp_path: Path, where: str, name: str) -> None:
     said = run_ranks(functools.partial(drifting, where=where), tmp_path, start="forkserver")
     assert said[0] == said[1]
     assert said[0].startswith(f"1 of 11 tensors differ between the ranks, the first is {name!r}")
@@ -141,11 +141,12 @@ def on_a_layout_that_is_not(rank: int, what: str) -> None:
         ("types", "input module must be on the same type of devices"),
     ],
 )
-def test_layouts_that_ddp_refuses(tmp_path: Path, what: str, says: str) -> None:
+def test_layouts_that_ddp_rejects(tmp_path: Path, what: str, says: str) -> None:
     with pytest.raises(Said, match=says):
         run_ranks(functools.partial(on_a_layout_that_is_not, what=what), tmp_path, start="forkserver")
 
 
+@pytest.mark.slow
 def test_the_script_shows_when_copies_differ(tmp_path: Path) -> None:
     printed, silent = run_as_torchrun(PARALLELISM / "ddp_invariants.py", "--device", "cpu", folder=tmp_path)
     before, wrapped, later, end = printed.splitlines()

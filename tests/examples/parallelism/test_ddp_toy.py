@@ -1,4 +1,4 @@
-"""DDP's ranks end with the same bits, and with what one process has after whole batches; started in both ways."""
+"""DDP's ranks end with the same bits, and with the weights of one process; started in both ways."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def trained(rank: int, world_size: int) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("world_size", [2, 4])
-def test_ranks_that_begin_apart_end_with_one_processs_weights(tmp_path: Path, world_size: int) -> None:
+def test_ranks_with_different_weights_end_with_one_processs_weights(tmp_path: Path, world_size: int) -> None:
     import functools
 
     first, *others = run_ranks(
@@ -33,7 +33,7 @@ def test_ranks_that_begin_apart_end_with_one_processs_weights(tmp_path: Path, wo
     assert (alone - begun).abs().max() > 0.01  # it has trained
 
 
-def test_ranks_share_out_each_batch() -> None:
+def test_each_batch_is_split_between_the_ranks() -> None:
     given: list[torch.Tensor] = []
     network = ddp_toy.make_network(0)
     network.register_forward_pre_hook(lambda _, inputs: given.append(inputs[0]))
@@ -54,7 +54,7 @@ def test_ranks_share_out_each_batch() -> None:
     ],
     ids=["spawn", "torchrun"],
 )
-def test_the_script_runs_in_ranks_of_its_own_and_of_torchruns(command: tuple[str | Path, ...]) -> None:
+def test_the_script_runs_with_spawn_and_with_torchrun(command: tuple[str | Path, ...]) -> None:
     found = LINE.search(run(*command))
     assert found
     assert float(found[1]) == 0.0

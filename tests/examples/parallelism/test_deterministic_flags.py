@@ -29,7 +29,7 @@ def test_two_runs_with_other_workers_end_with_the_same_weights(tmp_path: Path) -
     assert "does not have a deterministic implementation" in first[2]
 
 
-def test_weights_follow_the_seed_all_generators_begin_anew_and_all_switches_are_set(
+def test_weights_depend_on_the_seed_and_all_generators_and_settings_are_set(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)

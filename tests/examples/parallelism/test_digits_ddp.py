@@ -1,4 +1,4 @@
-"""The repaired recipe learns, tests each image once, and saves what a plain network can load."""
+"""The corrected script learns, tests each image once, and saves a plain state dict."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import digits_ddp
+import pytest
 import torch
 from common import Rank, digits
 from ranks import run_ranks
@@ -14,7 +15,8 @@ from scripts import PARALLELISM, run_as_torchrun
 EPOCH = re.compile(r"^epoch +\d+  loss \S+  test (\d+)/(\d+) = ", re.MULTILINE)
 
 
-def test_two_ranks_learn_the_digits_and_their_file_is_a_plain_networks(tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_two_ranks_learn_the_digits_and_save_a_plain_state_dict(tmp_path: Path) -> None:
     saved = tmp_path / "digits.pt"
     printed, silent = run_as_torchrun(
         PARALLELISM / "digits_ddp.py", "--epochs", "4", "--device", "cpu", "--save", str(saved), folder=tmp_path
@@ -45,6 +47,7 @@ def test_all_ranks_are_tested_with_rank_0s_statistics(tmp_path: Path) -> None:
     assert all(torch.equal(left, right) for left, right in zip(zero, one, strict=True))
 
 
+@pytest.mark.slow
 def test_one_process_is_a_group_of_one(tmp_path: Path) -> None:
     (printed,) = run_as_torchrun(
         PARALLELISM / "digits_ddp.py", "--epochs", "1", "--device", "cpu", folder=tmp_path, num_ranks=1

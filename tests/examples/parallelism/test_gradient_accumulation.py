@@ -1,4 +1,4 @@
-"""A window of micro-batches takes the step of the big batch; ``no_sync`` saves the messages between."""
+"""A window of micro-batches makes the step of one large batch; ``no_sync`` saves messages."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ SCRIPT = PARALLELISM / "gradient_accumulation.py"
 LINE = re.compile(r"^(.*?) +(\d+) messages   (\S+) from one process with batches of 64$", re.MULTILINE)
 
 
-def test_two_ranks_take_the_steps_of_one_with_the_big_batch_and_no_sync_must_be_around_both(tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_two_ranks_make_the_steps_of_one_large_batch_and_no_sync_must_cover_both_passes(tmp_path: Path) -> None:
     printed, silent = run_as_torchrun(SCRIPT, folder=tmp_path)
     rows = {name: (int(messages), float(off)) for name, messages, off in LINE.findall(printed)}
     assert [messages for messages, _ in rows.values()] == [3, 11, 11, 3]
@@ -26,7 +27,7 @@ def test_two_ranks_take_the_steps_of_one_with_the_big_batch_and_no_sync_must_be_
 
 
 @pytest.mark.parametrize("every", [1, 2, 3, 5, 11, 20])
-def test_any_window_is_the_batch_of_its_samples(every: int) -> None:
+def test_a_window_of_any_size_equals_one_batch_of_its_samples(every: int) -> None:
     accumulated, _ = gradient_accumulation.train(0, 1, 16, every, "around both")
     together, _ = gradient_accumulation.train(0, 1, 16 * every, 1, "nowhere")
     assert torch.allclose(accumulated, together, rtol=0, atol=1e-12)

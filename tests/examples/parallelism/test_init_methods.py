@@ -1,4 +1,4 @@
-"""Each of the three ways makes a group of all ranks."""
+"""Each of the three ways creates a group of all ranks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a script may import depends on whether it is started by its path or by its name."""
+"""Imports differ between a script that is started by its path and one by its name."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ BY_PATH = "package None, sys.path[0] examples/parallelism, import common: found"
 BY_NAME = "package examples.parallelism, sys.path[0] ., import common: not found"
 
 
-def test_by_path_neighbours_are_found_and_by_name_the_package_is() -> None:
+def test_a_script_finds_its_neighbours_and_a_module_its_package() -> None:
     assert run(PARALLELISM / "launch_by_name.py") == f"rank 0: {BY_PATH}\n"
     assert run("-m", NAME) == f"rank 0: {BY_NAME}\n"
 

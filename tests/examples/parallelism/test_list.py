@@ -1,4 +1,4 @@
-"""The list in examples/parallelism/README.md: its rows, the files and tests they name, and how each file opens."""
+"""The list in examples/parallelism/README.md: its rows, files and tests, and the docstrings of the examples."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ EXAMPLES = sorted(path.name for path in FOLDER.glob("*.py") if path.name not in 
 NONE = "\N{EN DASH}"
 
 
-def test_all_42_rows_are_there_in_order_and_those_without_a_test_say_why() -> None:
+def test_all_42_rows_exist_in_order_and_those_without_a_test_give_a_reason() -> None:
     assert [int(row[0]) for row in ROWS] == list(range(1, 43))
     assert [int(row[0]) for row in ROWS if NONE in row] == [3, 4, 39, 41, 42]
     assert all(len(row[4]) > 40 for row in ROWS if NONE in row)
 
 
-def test_every_file_that_is_linked_is_there_and_every_example_has_a_row() -> None:
+def test_all_linked_files_exist_and_every_example_has_a_row() -> None:
     assert not [link for link in re.findall(r"\]\(([^)]+)\)", README) if not (FOLDER / link).exists()]
     assert not [name for name in EXAMPLES if not any(f"({name})" in row[2] for row in ROWS)]
 
 
-def test_every_test_that_a_row_names_is_there() -> None:
+def test_all_tests_named_in_rows_exist() -> None:
     functions = "\n".join(path.read_text() for path in TESTS.glob("test_*.py"))
     for number, _, _, tests, *_ in ROWS:
         named = set(re.findall(r"`(test_\w+)`|::(test_\w+)", tests))
@@ -42,7 +42,7 @@ def test_every_test_that_a_row_names_is_there() -> None:
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_an_example_opens_with_what_it_shows_its_command_the_notes_and_what_was_measured(name: str) -> None:
+def test_an_examples_docstring_has_its_command_the_notes_and_what_was_measured(name: str) -> None:
     opening = ast.get_docstring(ast.parse((FOLDER / name).read_text())) or ""
     command = rf"^    (python|torchrun.*) (examples/parallelism/{name}|-m examples\.parallelism\.{name[:-3]})\b"
     assert re.search(command, opening, re.MULTILINE)

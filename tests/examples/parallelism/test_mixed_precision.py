@@ -8,13 +8,13 @@ import torch
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_outputs_are_short_and_losses_weights_and_gradients_are_not(dtype: torch.dtype) -> None:
+def test_only_outputs_have_16_bits(dtype: torch.dtype) -> None:
     found = example.dtypes("cpu", dtype)
     assert found.pop("outputs") == dtype
     assert set(found.values()) == {torch.float32}
 
 
-def test_a_step_that_overflows_is_left_out_and_the_scale_halved() -> None:
+def test_a_step_that_overflows_is_skipped_and_the_scale_halved() -> None:
     assert example.overflow("cpu") == (True, 1024.0, 512.0)
 
 

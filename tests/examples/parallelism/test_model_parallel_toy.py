@@ -1,4 +1,4 @@
-"""A network on two devices gives one device's gradients, and each half is where it was told to be."""
+"""A network on two devices gives one device's gradients, and each half is on its device."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import model_parallel_toy
 import torch
 
 
-def test_loss_and_gradients_are_one_devices() -> None:
+def test_loss_and_gradients_equal_those_of_one_device() -> None:
     other = "cuda:0" if torch.cuda.is_available() else "cpu"
     loss, gradients = model_parallel_toy.trained("cpu", other)
     alone_loss, alone = model_parallel_toy.trained("cpu", "cpu")

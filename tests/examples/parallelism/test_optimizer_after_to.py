@@ -1,4 +1,4 @@
-"""Which changes of a model an optimizer made before them survives."""
+"""Which changes of a model invalidate an optimizer that was created before."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_an_early_optimizer_keeps_parameters_that_are_changed_in_place_and_loses
     assert example.kept_after(change) is kept
 
 
-def test_a_lost_parameter_is_never_stepped_and_nothing_is_said() -> None:
+def test_a_replaced_parameter_is_silently_never_updated() -> None:
     network = example.make_network()
     optimizer = example.make_optimizer(network)
     network[0] = torch.nn.Linear(4, 4)
@@ -34,5 +34,5 @@ def test_a_lost_parameter_is_never_stepped_and_nothing_is_said() -> None:
     assert not example.has_all_parameters(optimizer, network)
 
 
-def test_state_of_earlier_steps_stays_behind_until_it_is_loaded_anew() -> None:
+def test_the_state_of_earlier_steps_is_not_moved_until_it_is_loaded_again() -> None:
     assert example.state_after_a_move() == (torch.float32, torch.float64)

@@ -24,7 +24,7 @@ def network() -> example.Network:
         return example.Network().eval()
 
 
-def test_a_packed_batch_gives_each_sequences_own_result_in_the_batchs_order(
+def test_a_packed_batch_gives_the_result_of_each_sequence_in_order(
     data: example.Sequences, network: example.Network
 ) -> None:
     unsorted = 0
@@ -42,7 +42,7 @@ def test_a_packed_batch_gives_each_sequences_own_result_in_the_batchs_order(
     assert unsorted > 0
 
 
-def test_lengths_stay_on_the_host_where_the_sequences_do_not(
+def test_lengths_stay_on_the_host_and_sequences_do_not(
     data: example.Sequences, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # A device without memory stands for a GPU.
@@ -58,13 +58,13 @@ def test_lengths_stay_on_the_host_where_the_sequences_do_not(
         assert torch.equal(batch["lengths"], data.lengths[indices])
 
 
-def test_without_enforce_sorted_false_unsorted_lengths_are_refused(data: example.Sequences) -> None:
+def test_unsorted_lengths_need_enforce_sorted_false(data: example.Sequences) -> None:
     batch = example.pad([data[index] for index in (0, int(data.lengths.argmax()))])
     with pytest.raises(RuntimeError, match="sorted in decreasing order"):
         pack_padded_sequence(batch["sequences"], batch["lengths"], batch_first=True)
 
 
-def test_what_collate_fn_packs_comes_through_the_workers_and_the_device_stage(
+def test_a_packed_sequence_from_collate_fn_passes_through_workers_and_device(
     data: example.Sequences, network: example.Network
 ) -> None:
     options: Any = {"collate_fn": example.pack, "num_workers": 1, "device": "cpu"}
@@ -77,7 +77,9 @@ def test_what_collate_fn_packs_comes_through_the_workers_and_the_device_stage(
 
 
 @pytest.mark.parametrize("world_size", [1, 2, 4])
-def test_ranks_take_equally_many_steps_of_batches_of_similar_length(data: example.Sequences, world_size: int) -> None:
+def test_ranks_make_the_same_number_of_steps_with_batches_of_similar_length(
+    data: example.Sequences, world_size: int
+) -> None:
     loaders = [example.make_loader(data, 32, "cpu", rank=rank, world_size=world_size) for rank in range(world_size)]
     batches = [list(loader.batch_sampler) for loader in loaders]
     assert {len(of_rank) for of_rank in batches} == {400 // 32}

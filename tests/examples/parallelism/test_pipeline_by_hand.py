@@ -29,7 +29,7 @@ def gradients(model: nn.Module, *, training: bool) -> tuple[Tensor, list[Tensor]
 
 
 @pytest.mark.parametrize("split_size", [6, 4, 2, 1])
-def test_any_split_gives_the_networks_outputs_and_gradients_when_norms_are_fixed(split_size: int) -> None:
+def test_any_split_size_gives_the_same_outputs_and_gradients_with_fixed_norms(split_size: int) -> None:
     outputs, found = gradients(
         pipeline_by_hand.Pipelined(*pipeline_by_hand.halves(make_network()), ["cpu", "cpu"], split_size), training=False
     )
@@ -40,7 +40,7 @@ def test_any_split_gives_the_networks_outputs_and_gradients_when_norms_are_fixed
         torch.testing.assert_close(left, right, atol=1e-4, rtol=1e-3)
 
 
-def test_batch_norm_in_training_makes_splits_another_computation() -> None:
+def test_batch_norm_in_training_changes_the_outputs_of_splits() -> None:
     expected, _ = gradients(make_network(), training=True)
     halves = pipeline_by_hand.halves(make_network())
     whole, _ = gradients(pipeline_by_hand.Pipelined(*halves, ["cpu", "cpu"], 6), training=True)
@@ -51,7 +51,7 @@ def test_batch_norm_in_training_makes_splits_another_computation() -> None:
     assert (split - expected).abs().max() > 0.01
 
 
-def test_the_second_half_lies_on_the_second_device() -> None:
+def test_the_second_half_is_on_the_second_device() -> None:
     model = pipeline_by_hand.Pipelined(*pipeline_by_hand.halves(make_network()), ["cpu", "meta"], 4)
     assert {value.device.type for value in model.back.parameters()} == {"meta"}
     assert model(batch()[0]).shape == (6, 10)

@@ -31,7 +31,7 @@ def stepped(rank: int, count: int) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("count", [2, 4])
-def test_gradients_are_one_processs_and_1f1b_holds_fewer_micro_batches(tmp_path: Path, count: int) -> None:
+def test_gradients_equal_one_processs_and_1f1b_holds_fewer_micro_batches(tmp_path: Path, count: int) -> None:
     ranks = run_ranks(functools.partial(stepped, count=count), tmp_path, count, start="forkserver")
     expected_loss, alone = pipeline_schedules.step_alone(*pipeline_schedules.batch_of(BATCH), count, CPU)
     for number, schedules in enumerate(ranks):
@@ -61,7 +61,7 @@ def batches_that_batch_norm_saw(rank: int) -> list[int]:
     return found
 
 
-def test_a_stage_whose_shapes_are_not_given_is_run_once_more_and_batch_norm_notices(tmp_path: Path) -> None:
+def test_a_stage_without_given_shapes_runs_once_more_which_changes_batch_norm(tmp_path: Path) -> None:
     assert run_ranks(batches_that_batch_norm_saw, tmp_path, start="forkserver") == [[3, 2]] * 2
 
 
@@ -70,6 +70,7 @@ def test_micro_batches_that_do_not_divide_the_batch_are_an_error() -> None:
         pipeline_schedules.Pipeline(Rank(0, 2, CPU), "GPipe", 3, 8)
 
 
+@pytest.mark.slow
 def test_the_script_compares_schedules(tmp_path: Path) -> None:
     arguments = ("--micro-batches", "1,2", "--batch-size", "4", "--repeats", "1", "--device", "cpu")
     printed, _ = run_as_torchrun(PARALLELISM / "pipeline_schedules.py", *arguments, folder=tmp_path)

@@ -1,4 +1,4 @@
-"""A bounded queue: order, errors in their place, and nothing left behind."""
+"""A bounded queue: items and errors come in order, and nothing is left behind."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def producers() -> list[threading.Thread]:
 
 
 @pytest.mark.parametrize("capacity", [1, 2, 100])
-def test_everything_comes_once_in_order_in_every_pass(capacity: int) -> None:
+def test_every_item_comes_once_in_order_in_every_iteration(capacity: int) -> None:
     ahead = Ahead(lambda: range(50), capacity)
     assert list(ahead) == list(ahead) == list(range(50))
     assert not producers()
@@ -40,7 +40,7 @@ def test_it_produces_ahead_and_no_further_than_the_bound() -> None:
     assert len(count) <= 6
 
 
-def test_an_error_comes_in_its_place() -> None:
+def test_an_error_is_raised_after_the_items_before_it() -> None:
     def numbers() -> Iterator[int]:
         yield 1
         yield 2
@@ -72,6 +72,6 @@ def test_a_break_ends_the_producer_even_if_it_waits_for_room(capacity: int, take
     assert not producers()
 
 
-def test_a_queue_without_a_bound_is_refused() -> None:
+def test_a_queue_without_a_bound_is_an_error() -> None:
     with pytest.raises(ValueError, match="capacity must be at least 1"):
         Ahead(lambda: [1], 0)

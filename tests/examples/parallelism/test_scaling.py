@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
 import scaling
 import torch
 from common import Rank
@@ -14,7 +15,7 @@ from scripts import PARALLELISM, run_as_torchrun
 ROW = re.compile(r"^\| (\w+): .*? \| ([\d,]+) \| ([\d,]+) \| 2: ([\d,]+) \| [\d.]+ \| ([\d,]+) \|$", re.MULTILINE)
 
 
-def test_what_a_step_exchanges_does_not_depend_on_the_batch_and_hits_the_tiny_network() -> None:
+def test_the_exchange_does_not_depend_on_the_batch_size_and_dominates_the_tiny_network() -> None:
     tiny, larger = (scaling.cost(work) for work in scaling.WORKS)
     weights = 64 * 512 + 512 + 512 * 512 + 512 + 512 * 10 + 10
     assert tiny.exchanged == 4 * weights
@@ -38,6 +39,7 @@ def test_a_step_of_all_ranks_exchanges_gradients_and_one_alone_does_not(tmp_path
     assert not torch.equal(zero["alone"], one["alone"])
 
 
+@pytest.mark.slow
 def test_the_script_times_one_process_and_two_ranks(tmp_path: Path) -> None:
     printed, silent = run_as_torchrun(
         PARALLELISM / "scaling.py", "--batch-size", "16", "--repeats", "2", folder=tmp_path

@@ -1,4 +1,4 @@
-"""Activations one way, gradients the other: the pieces' gradients are one process's, by one message a hop."""
+"""The gradients of all parts equal one process's, with one message for each link and direction."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def step(rank: int, count: int, network: str, notes: bool) -> tuple[list[Tensor]
     ],
     ids=["small", "the notes' protocol", "MobileNetV2 on 4 ranks"],
 )
-def test_gradients_are_one_processs_in_every_piece(
+def test_gradients_equal_one_processs_in_every_part(
     tmp_path: Path, count: int, network: str, notes: bool, messages: list[int]
 ) -> None:
     ranks = run_ranks(
@@ -107,11 +107,11 @@ def short_last_batch(rank: int) -> None:
 
 
 def test_a_short_last_batch_is_the_senders_error(tmp_path: Path) -> None:
-    with pytest.raises(Said, match=r"rank 1 was told \[4, 2\], torch.float32, got \[3, 2\].*drop_last=True"):
+    with pytest.raises(Said, match=r"rank 1 expects \[4, 2\], torch.float32, got \[3, 2\].*drop_last=True"):
         run_ranks(short_last_batch, tmp_path, start="forkserver")
 
 
-def test_what_a_link_cannot_describe_is_an_error_before_anything_is_sent() -> None:
+def test_an_unsupported_tensor_is_an_error_before_anything_is_sent() -> None:
     with pytest.raises(ValueError, match=r"at most 8 dimensions, got torch.int64 of 1"):
         send_receive.Link(1, CPU).send(torch.zeros(3, dtype=torch.int64))
 
@@ -122,6 +122,7 @@ def test_sizes_as_floats_are_exact_up_to_2_to_the_24() -> None:
     assert int(torch.tensor(float(2**24 + 1), dtype=torch.float32)) == 2**24
 
 
+@pytest.mark.slow
 def test_the_script_runs_on_two_ranks(tmp_path: Path) -> None:
     printed, silent = run_as_torchrun(PARALLELISM / "send_receive.py", "--device", "cpu", folder=tmp_path)
     lines = printed.splitlines()

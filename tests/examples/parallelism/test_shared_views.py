@@ -1,4 +1,4 @@
-"""Pieces of one tensor, sent to spawned processes."""
+"""Views of one tensor sent to spawned processes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from scripts import PARALLELISM, run
 pytestmark = pytest.mark.slow
 
 
-def test_pieces_of_one_tensor_are_sent_and_loaded_and_one_descriptor_twice_is_still_refused() -> None:
+def test_views_of_one_tensor_are_sent_and_loaded_and_duplicate_descriptors_are_still_rejected() -> None:
     said = dict(line.split(": ", 1) for line in run(PARALLELISM / "shared_views.py").splitlines())
     assert said == {
         "pieces": "9",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
 import sparse_gradients as example
 import torch
 from ranks import run_ranks
@@ -12,6 +13,7 @@ from scripts import PARALLELISM, run_as_torchrun
 from torch.nn.parallel import DistributedDataParallel
 
 
+@pytest.mark.slow
 def test_sparse_gradients_are_averaged_and_stay_sparse_and_devices_are_not_mixed(tmp_path: Path) -> None:
     printed, silent = run_as_torchrun(PARALLELISM / "sparse_gradients.py", folder=tmp_path)
     found = re.search(r"averaged gradient: torch.sparse_coo, (\d+) of 1000 rows", printed)
@@ -33,7 +35,7 @@ def averaged_with_and_without_a_name(rank: int) -> list[torch.Tensor]:
     return [module.table.weight.grad for module in (held, dropped)]  # type: ignore[misc]
 
 
-def test_a_ddp_that_nothing_holds_averages_nothing_and_says_nothing(tmp_path: Path) -> None:
+def test_a_deleted_ddp_silently_averages_nothing(tmp_path: Path) -> None:
     zero, one = run_ranks(averaged_with_and_without_a_name, tmp_path, start="forkserver")
     assert torch.equal(zero[0], one[0])
     assert not torch.equal(zero[1], one[1])

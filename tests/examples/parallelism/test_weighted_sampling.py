@@ -7,14 +7,14 @@ import weighted_sampling as example
 
 
 @pytest.mark.parametrize("epoch", [0, 3])
-def test_any_number_of_ranks_takes_pieces_of_the_same_draw(epoch: int) -> None:
+def test_any_number_of_ranks_shares_the_same_draw(epoch: int) -> None:
     alone = example.global_batches(example.shares(1, epoch, 100))
     assert sum(map(len, alone)) == 100
     for world_size in (2, 4):
         assert example.global_batches(example.shares(world_size, epoch, 100)) == alone
 
 
-def test_epochs_have_draws_of_their_own() -> None:
+def test_each_epoch_has_another_draw() -> None:
     assert example.shares(1, 0, 100) != example.shares(1, 1, 100)
 
 

@@ -1,4 +1,4 @@
-"""Python objects are copied into each worker as it looks at them; the bytes of an array are not."""
+"""Python objects are copied into each worker on access; the bytes of an array are not."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.slow
 LINE = re.compile(r"^(a list of strings|one array) +worker \d: RSS +([\d.]+) MiB PSS +([\d.]+) MiB USS +([\d.]+) MiB$")
 
 
-def test_a_list_becomes_each_workers_own_and_an_array_stays_shared() -> None:
+def test_a_list_is_copied_into_each_worker_and_an_array_stays_shared() -> None:
     own: dict[str, list[float]] = {"a list of strings": [], "one array": []}
     for line in run(PARALLELISM / "worker_memory.py").splitlines():
         if found := LINE.match(line):

@@ -14,17 +14,17 @@ COPIES_OF_TENSORS = {
 }
 
 
-def test_of_an_array_only_these_are_copies() -> None:
+def test_only_these_operations_copy_an_array() -> None:
     copies = {name for name, make in example.FROM_AN_ARRAY.items() if not example.shared_with_an_array(make)}
     assert copies == COPIES_OF_ARRAYS
 
 
-def test_of_a_tensor_only_these_are_copies() -> None:
+def test_only_these_operations_copy_a_tensor() -> None:
     copies = {name for name, make in example.FROM_A_TENSOR.items() if not example.shared_with_a_tensor(make)}
     assert copies == COPIES_OF_TENSORS
 
 
-def test_a_saved_view_takes_its_whole_base_along() -> None:
+def test_a_saved_view_contains_its_whole_base() -> None:
     import torch
 
     one = torch.zeros(100_000)[:1]

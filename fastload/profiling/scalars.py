@@ -12,7 +12,7 @@ from .text import by_size
 
 
 class Writer(Protocol):
-    """What is needed of :class:`torch.utils.tensorboard.SummaryWriter`."""
+    """The part of :class:`torch.utils.tensorboard.SummaryWriter` that is used."""
 
     def add_scalar(self, tag: str, scalar_value: float, global_step: int) -> Any:
         """Store a value."""
@@ -23,8 +23,8 @@ def write_scalars(analysis: Analysis, to: Writer | str | Path, *, global_step: i
 
     Args:
         analysis: what to store.
-        to: a writer, which stays open; or the folder of event files.
-        global_step: of the means; a step's own values have the step's number.
+        to: a writer, which stays open, or a folder for event files.
+        global_step: of the means; values of single steps have the number of the step.
 
     Raises:
         ConfigError: a folder was given, and tensorboard is not installed.
@@ -57,7 +57,7 @@ def _write(analysis: Analysis, writer: Writer, global_step: int) -> None:
 
 
 def _means(rank: RankAnalysis) -> dict[str, float]:
-    """Return what is known of a mean step."""
+    """Return the known values of a mean step."""
     values: dict[str, float | None] = {
         "step_ms": rank.step_ms.value,
         "compute_ms": rank.compute_ms,
@@ -72,8 +72,5 @@ def _means(rank: RankAnalysis) -> dict[str, float]:
 
 
 def _tag(state: str) -> str:
-    """Return a state as a tag may have it: ``stage:Crop`` as ``stage/Crop``."""
+    """Return a state as a tag, which has neither spaces nor colons: ``stage:Crop`` as ``stage/Crop``."""
     return "/".join(re.sub(r"[^A-Za-z0-9_.-]", "_", part) for part in state.split(":", 1))
-
-
-__all__ = ["Writer", "write_scalars"]

@@ -1,0 +1,203 @@
+"""What the hooks of a process share: the recorder, the patches, what each thread works on, and the recorded iterators.
+
+A dataset, sampler or collate function may use a loader of its own. That loader's work counts as part of the outer work;
+nothing of the inner loader is recorded.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+import weakref
+from typing import Any
+
+from ... import observe
+from ..recorder import Recorder, in_children, measure_costs
+from ..ring import Kind
+from .loader_info import describe_loader
+from .patching import Patches
+
+_now = time.perf_counter_ns
+_PACKAGES = ("torch", "torchvision", "torchdata", "numpy", "PIL", "cv2", "fastload")
+
+
+class ThreadState(threading.local):
+    """What one thread is doing."""
+
+    work: Any = None
+    """The outermost iterator, worker or task; None: nothing that is recorded."""
+    nested: bool = False
+    """It runs a loader within that work, of which nothing is recorded."""
+    pinning: bool = False
+    sampler_ns: int = 0
+    """What drawing the last indices took."""
+    num_samples: int = 0
+    """How many they were; 0 if they are not a list."""
+
+
+class Session:
+    """The recording of one process. A forked child starts with an empty state.
+
+    Args:
+        recorder: where records go.
+        only: record this loader only; None: all.
+    """
+
+    thread: ThreadState
+
+    def __init__(self, recorder: Recorder, only: Any = None) -> None:
+        self.recorder = recorder
+        self.patches = Patches(recorder)
+        self._only = only
+        self._reset()
+        in_children(self._reset)
+
+    def _reset(self) -> None:
+        self.thread = ThreadState()
+        self._loaders: dict[int, tuple[weakref.ref[Any], int]] = {}
+        """id of a loader (it need not be hashable) -> the loader and its number."""
+        self._noted: dict[int, tuple[dict[str, Any], weakref.ref[Any]]] = {}
+        """Number of a loader -> its noted description, and the last loader with that number."""
+        self._iterators: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._measured = False
+
+    def is_recorded(self, loader: Any) -> bool:
+        """Whether a loader is to be recorded."""
+        return self._only is None or loader is self._only
+
+    def begin_epoch(self, iterator: Any) -> None:
+        """Give an iterator a number for its next epoch."""
+        iterator._fastload_number = next(observe.numbers)
+        self._iterators.add(iterator)
+        if not self._measured:
+            self._measured = True
+            self.recorder.note("costs", **measure_costs())
+            self.recorder.note("versions", **_versions())
+            if (rank := _rank()) is not None:
+                self.recorder.note("rank", rank=rank)
+
+    def loader_number(self, loader: Any, iterator: Any) -> int:
+        """Return the number of a loader. A loader that is made again for each epoch keeps its number."""
+        known, number = self._loaders.get(id(loader), (None, None))
+        if number is None or known is None or known() is not loader:
+            described = describe_loader(loader, has_workers=getattr(iterator, "has_workers", True))
+            gone = (other for other, (what, last) in self._noted.items() if what == described and last() is None)
+            number = next(gone, None)
+            if number is None:
+                number = len(self._noted)
+                self.recorder.note("loader", number=number, **described)
+            self._noted[number] = described, weakref.ref(loader)
+            self._loaders[id(loader)] = self._noted[number][1], number
+        return number
+
+    def live_loaders(self) -> list[tuple[int, Any]]:
+        """Return the recorded loaders that still exist, with their numbers."""
+        found = ((number, last()) for number, (_, last) in self._noted.items())
+        return [(number, loader) for number, loader in found if loader is not None]
+
+    def end_workers(self) -> None:
+        """End the workers of all iterators in the regular way.
+
+        When Python exits, it kills them, and a worker that was sending a batch would leave it in /dev/shm.
+        """
+        for iterator in list(self._iterators):
+            if hasattr(iterator, "_shutdown_workers"):
+                iterator._shutdown_workers()
+
+    def note_epoch(self, iterator: Any, loader: Any, begun: int) -> None:
+        """Note that an iterator has started an epoch, which took from ``begun`` until now."""
+        number, which = number_of(iterator), self.loader_number(loader, iterator)
+        self.recorder.ring().write(Kind.PASS, 0, 0, begun, _now(), number, which)
+        processes = [worker.pid for worker in getattr(iterator, "_workers", ()) if hasattr(worker, "pid")]
+        # Not in the ring, where it would be overwritten during a long epoch.
+        self.recorder.note("workers", iterator=number, loader=which, processes=processes)
+
+    def owner_of(self, queue: Any) -> QueueOwner:
+        """Return what finds the iterator whose workers put their results into a queue."""
+        return QueueOwner(self._iterators, queue)
+
+
+class QueueOwner:
+    """Finds an iterator by its result queue."""
+
+    def __init__(self, iterators: weakref.WeakSet[Any], queue: Any) -> None:
+        self._iterators = iterators
+        self._queue = queue
+        self._found: Any = None
+
+    def number(self) -> int:
+        """Return the number of its current epoch; -1 if it is not recorded."""
+        iterator = None if self._found is None else self._found()
+        if iterator is None:
+            for iterator in list(self._iterators):
+                if getattr(iterator, "_worker_result_queue", None) is self._queue:
+                    self._found = weakref.ref(iterator)
+                    break
+            else:
+                return -1
+        number = number_of(iterator)
+        return -1 if number is None else number
+
+
+def _versions() -> dict[str, str]:
+    """Return the versions of the imported packages that affect a pipeline's speed."""
+    loaded = ((name, getattr(sys.modules.get(name), "__version__", None)) for name in _PACKAGES)
+    return {name: str(version) for name, version in loaded if version is not None}
+
+
+def _rank() -> int | None:
+    """Return this process's rank in torch.distributed; None without one, or if the environment says it already.
+
+    torchrun sets the environment; processes that the script starts (torch.multiprocessing.spawn) have only the group.
+    """
+    distributed = sys.modules.get("torch.distributed")
+    if "RANK" in os.environ or distributed is None or not distributed.is_available():
+        return None
+    return int(distributed.get_rank()) if distributed.is_initialized() else None
+
+
+# An iterator's epoch number, and the batch that it is at: attributes of the iterator, so that nothing has to be looked
+# up. fastload's iterators have a queue of delivered batches instead: see fastload_loader.py.
+
+
+def number_of(iterator: Any) -> int | None:
+    """Return the number of an iterator's epoch; None if it is not recorded."""
+    number: int | None = getattr(iterator, "_fastload_number", None)
+    return number
+
+
+def batch_to_pin(iterator: Any) -> tuple[int, int]:
+    """Return the numbers of an iterator's epoch and of the batch that ``next()`` is about to return."""
+    given = getattr(iterator, "_fastload_given", None)
+    if given:
+        place: tuple[int, int] = given[0]
+        return place
+    return batch_to_load(iterator)
+
+
+def batch_to_load(iterator: Any) -> tuple[int, int]:
+    """Return the numbers of the epoch of an iterator without workers and of the batch that it loads."""
+    number = number_of(iterator)
+    batch = getattr(iterator, "_num_loaded", None)
+    return -1 if number is None else number, getattr(iterator, "_num_yielded", -1) if batch is None else batch
+
+
+def delivered_batch(iterator: Any) -> tuple[int, int]:
+    """Return the numbers of an iterator's epoch and of the batch that ``next()`` has returned, or was waiting for."""
+    given = getattr(iterator, "_fastload_given", None)
+    if given:
+        place: tuple[int, int] = given.popleft()
+        return place
+    number = number_of(iterator)
+    return -1 if number is None else number, -1 if given is not None else _last_batch(iterator)
+
+
+def _last_batch(iterator: Any) -> int:
+    if getattr(iterator, "_in_order", True) is False:
+        arrived: int = getattr(iterator, "_fastload_arrived", -1)
+        return arrived
+    received: int | None = getattr(iterator, "_rcvd_idx", None)
+    yielded: int = getattr(iterator, "_num_yielded", 0)
+    return (yielded if received is None else received) - 1
