@@ -32,8 +32,8 @@ import torch.utils.data
 from torch.utils.data import IterableDataset
 
 from fastload.defaults import own_argument_names
+from fastload.epochs import our_sampler, seed_of
 from fastload.errors import ConfigError
-from fastload.passes import our_sampler, seed_of
 from fastload.sampling import DistributedBatchSampler
 
 # The loader that Accelerate is taking apart in this thread.
@@ -237,8 +237,8 @@ def _telling_epochs(on_advance_start: Callable[[Any], None]) -> Callable[[Any], 
 
 def _has_begun_another(loader: Any, epoch: int) -> bool:
     """Return whether a loader has begun another epoch than this one, and is not in the middle of it."""
-    begun = loader._pass
-    if begun is None or begun.epoch == epoch:
+    begun = loader._epochs.last
+    if begun is None or begun.number == epoch:
         return False
     if begun.resume is None:
         return seed_of(loader) is not None

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from .compat import reraise, worker_collate, wrap_exception
+from .compat import error_of, worker_collate, wrap_exception
 from .errors import NothingLeft
 from .layout import DoesNotFit, Layout, LayoutBook
-from .plan import WorkItem
+from .work import WorkItem
 from .workers.fetch import OWN_LAYOUT, ROWS, SAMPLES, WHOLE, Result
 from .workers.pool import Pool
 
@@ -146,7 +146,7 @@ class Assembly:
                 return worker_collate(samples), reason
             except Exception as error:
                 wrapper = wrap_exception(error, self._where)
-            reraise(wrapper)
+            raise error_of(wrapper)
         finally:
             self._pool.slots.release(slot)
 

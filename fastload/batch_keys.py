@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from .plan import Origin
+from .epochs import repeats_from
 from .seeding import ALL_EPOCHS, BATCH, Keys
+from .shard import Shard
+from .spec import Spec
 from .transforms.draws import Draws
+from .work import Batch
 
 
 class BatchKeys:
@@ -35,23 +38,34 @@ class BatchKeys:
         self._key: tuple[int, bytes] | None = None
         self._of_all_epochs = Keys(seed, 0, ALL_EPOCHS).key(0)
 
-    def draws(self, origin: Origin) -> Draws:
+    def draws(self, batch: Batch) -> Draws:
         """Return the draws of a batch."""
-        if self._key is None or self._key[0] != origin.epoch:
-            self._key = origin.epoch, Keys(self._seed, origin.epoch, BATCH).key(0)
-        indices, key = origin.indices, self._key[1]
+        if self._key is None or self._key[0] != batch.epoch:
+            self._key = batch.epoch, Keys(self._seed, batch.epoch, BATCH).key(0)
+        indices, key = batch.indices, self._key[1]
         named = self._ids_are_indices and indices is not None
-        epochs = (origin.epoch, self._of_all_epochs) if named else None
+        epochs = (batch.epoch, self._of_all_epochs) if named else None
         ids = np.asarray(indices, dtype=np.int64).reshape(-1) if named else None
-        if ids is not None and not self._length and not origin.left_out:
+        if ids is not None and not self._length and not batch.left_out:
             return Draws(key, ids, epochs=epochs)
         # Without auto-collation an index stands for a batch, which has one position.
         count = len(indices) if self._auto_collation and hasattr(indices, "__len__") else 1
         places = np.arange(count, dtype=np.int64)
-        if origin.left_out:
-            places = np.delete(places, origin.left_out)
-        positions = origin.position + self._stride * places
+        if batch.left_out:
+            places = np.delete(places, batch.left_out)
+        positions = batch.position + self._stride * places
         if ids is None:
             return Draws(key, positions)
         repeats = positions // self._length if self._length else None
-        return Draws(key, ids[places] if origin.left_out else ids, repeats, epochs=epochs)
+        return Draws(key, ids[places] if batch.left_out else ids, repeats, epochs=epochs)
+
+
+def batch_keys(spec: Spec, shard: Shard, base_seed: int) -> BatchKeys:
+    """Return what names the samples of an epoch's batches for the batched transforms."""
+    return BatchKeys(
+        seed=base_seed if spec.sample_seed is None else spec.sample_seed,
+        auto_collation=spec.auto_collation,
+        ids_are_indices=spec.ids_are_indices,
+        stride=shard.stride,
+        length=repeats_from(shard),
+    )

@@ -223,9 +223,9 @@ def run(options: argparse.Namespace, command: list[str]) -> int:
     given = {name: word for name in OPTIONS if (word := getattr(options, name)) is not None}
     _check_default_arguments()
     if given:
-        from .loader import DEFAULTS  # takes time: torch; the loader checks its arguments itself
+        from .loader import argument_defaults  # takes time: torch; the loader checks its arguments itself
 
-        DEFAULTS.check(values_of(given))
+        argument_defaults().check(values_of(given))
         environment[VARIABLE] = as_text({**read_text(environment.get(VARIABLE, "")), **given})
     if options.report:
         environment["FASTLOAD_REPORT"] = "1"
@@ -241,9 +241,9 @@ def _check_default_arguments() -> None:
     from .defaults import VARIABLE
 
     if os.environ.get(VARIABLE):
-        from .loader import DEFAULTS  # takes time: torch
+        from .loader import argument_defaults  # takes time: torch
 
-        DEFAULTS.read_environment()
+        argument_defaults().read_environment()
 
 
 def verify(options: argparse.Namespace, command: list[str]) -> int:

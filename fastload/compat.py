@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 from torch._utils import ExceptionWrapper
@@ -133,22 +133,19 @@ def wrap_exception(error: BaseException, where: str) -> ExceptionWrapper:
     return made
 
 
-def reraise(wrapper: ExceptionWrapper) -> NoReturn:
-    """Raise the wrapped exception, without torch's frame, whose reference to it would be a cycle.
+def error_of(wrapper: ExceptionWrapper) -> BaseException:
+    """Return the wrapped exception, as torch would raise it here, without its frame.
 
-    Through that cycle the exception would keep the user's frames, and so iterators and their workers, until the next
-    collection.
+    That frame's reference to the exception would be a cycle, through which it would keep the user's frames, and so
+    iterators and their workers, until the next collection.
     """
     try:
         wrapper.reraise()
     except BaseException as error:
-        raised = error.with_traceback(None)
+        found = error.with_traceback(None)
     for note in getattr(wrapper, "sample_notes", ()):
-        add_note(raised, note)
-    try:
-        raise raised
-    finally:
-        del raised
+        add_note(found, note)
+    return found
 
 
 def draw_base_seed(loader: Any) -> int:

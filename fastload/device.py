@@ -21,75 +21,50 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any
 
 import torch
 
+from .batch_keys import batch_keys
 from .errors import ConfigError, LoadTimeout, NotReady
-from .moving import Backlog, Moved, Mover
+from .moving import Backlog, Mover
 from .nesting import Key
+from .resident import check_can_reside
 from .sampling import as_integer
-from .streams import Event, device_of, keep_in_children, streams_of
+from .shard import Shard
+from .spec import Spec
+from .streams import Event, device_of, device_or_cpu, keep_in_children, streams_of
+from .transforms.batches import in_turn, on_batches
+from .work import Batch, Stage
 
-
-class Loaded(NamedTuple):
-    """A batch of the host, with what its maker says of it."""
-
-    batch: Any
-    draws: Any = None
-    """For the transform."""
-    note: Any = None
-    """For its maker, who finds it in :attr:`DeviceAhead.last` when the batch is given out."""
-    borrowed: bool = False
-    """Whether it lies in page-locked memory that is used again once the batch is dropped."""
-
-
-class Source(Protocol):
-    """Where host batches come from."""
-
-    def next(self) -> Loaded:
-        """Return the next batch. Blocks."""
-
-    def next_nowait(self) -> Loaded:
-        """Return the next batch if it is complete; else raise :class:`NotReady`."""
-
-
-class _Ready(NamedTuple):
-    """A batch that waits for its turn, or the error in its place."""
-
-    moved: Moved | BaseException
-    loaded: Loaded | None = None
-    """What it was made from, without the batch."""
+if TYPE_CHECKING:
+    from .resident import Columns
+    from .transforms.base import Transform
 
 
 class DeviceAhead:
-    """Takes host batches from a source and has the next ones on the device before they are asked for.
+    """Has the next batches of another stage on the device before they are asked for: see :class:`.work.Stage`.
 
     Args:
-        source: see :class:`Source`.
+        source: gives host batches.
         mover: see :class:`Mover`.
         depth: batches on the device beyond the one handed out.
-        patient: whether the source is asked for batches that are not ready, to have ``depth`` of them. For sources
-            that make a batch only when they are asked.
+        draws_of: returns the randomness of a batch's transform; None: the source sets it.
 
     Holds the host's memory of a batch until its copy is done, and no longer.
     """
 
-    def __init__(self, source: Source, mover: Mover, depth: int, *, patient: bool) -> None:
+    def __init__(self, source: Stage, mover: Mover, depth: int, draws_of: Callable[[Batch], Any] | None = None) -> None:
         self._source = source
         self._mover = mover
         self._depth = depth
+        self._draws_of = draws_of
         self._most_on_device = depth + 2
         """Batches that were copied and are not consumed. See NOTE [Back-pressure]."""
-        self._patient = patient
-        self._ready: deque[_Ready] = deque()
+        self._ready: deque[Batch | None] = deque()
+        """None: there are no more."""
         self._host: deque[tuple[Event, Any]] = deque()
-        self._unmoved: Loaded | None = None
-        self.last: Loaded | None = None
-        """What the batch given out last was made from, or the one in whose place an error was raised; without the
-        batch."""
-        self.last_event: Any = None
-        """The one behind it."""
+        self._unmoved: Batch | None = None
         self._begun = False
         self._ended = False
         self._pid = os.getpid()
@@ -97,11 +72,11 @@ class DeviceAhead:
         """None: the iteration has ended."""
         keep_in_children(self)
 
-    def next(self) -> Any:
+    def next(self, wait: bool = True) -> Batch:
         """Return the next batch, on the device. Blocks for the host's part, and where the device is far behind.
 
         Raises:
-            Exception: as the source does, at the same place; or what the copy or transform raised.
+            Exception: see :class:`.work.Stage`. Errors of copies and transforms are in their batches.
         """
         if self._backlog is None:
             raise StopIteration
@@ -109,39 +84,29 @@ class DeviceAhead:
         self._backlog.asked()
         self._let_go()
         if not self._ready:
-            self._take(self._source.next)
+            self._take(wait)
         if self._begun:
             self._fill()
         self._begun = True  # the first batch does not wait for the others
-        moved, self.last = self._ready.popleft()
-        self.last_event = None
-        if isinstance(moved, BaseException):
-            if isinstance(moved, StopIteration):
-                self._end()
-            try:
-                raise moved
-            finally:
-                del moved  # or its traceback would hold a frame that holds it
-        return self._hand_out(moved)
+        batch = self._ready.popleft()
+        if batch is None:
+            self._end()
+            raise StopIteration
+        return self._hand_out(batch)
 
-    def _hand_out(self, moved: Moved) -> Any:
-        self.last_event = moved.event
-        assert self._backlog is not None
-        self._backlog.given_to(self._mover.lend(moved.made, moved.event, None))
-        return moved.made
+    def _hand_out(self, batch: Batch) -> Batch:
+        if batch.error is None:
+            assert self._backlog is not None
+            self._backlog.given_to(self._mover.lend(batch.data, batch.event, None))
+        return batch
 
-    def move_now(self, loaded: Loaded) -> Any:
-        """Return a batch that does not come from the source, on the device; it was not copied ahead of time.
-
-        Raises:
-            Exception: what the copy or transform raised.
-        """
+    def move_now(self, batch: Batch) -> Batch:
+        """Return a batch that does not come from the source, on the device; it was not copied ahead of time."""
         assert self._backlog is not None
         self._backlog.asked()
         self._make_room()
-        moved = self._mover.move(loaded.batch, loaded.draws, borrowed=loaded.borrowed)
-        self._hold(moved.copied, loaded.batch)
-        return self._hand_out(moved)
+        self._move(batch)
+        return self._hand_out(batch)
 
     def _fill(self) -> None:
         while len(self._ready) <= self._depth and not self._ended:
@@ -149,7 +114,7 @@ class DeviceAhead:
             if not self._backlog.has_room(self._most_on_device - len(self._ready)):
                 return
             try:
-                self._take(self._source.next if self._patient else self._source.next_nowait)
+                self._take(wait=False)
             except NotReady:
                 return
             except LoadTimeout:
@@ -157,31 +122,37 @@ class DeviceAhead:
                     raise
                 return
 
-    def _take(self, take: Callable[[], Any]) -> None:
+    def _take(self, wait: bool) -> None:
         if self._unmoved is None:
             try:
-                self._unmoved = take()
+                self._unmoved = self._source.next(wait)
             except (NotReady, LoadTimeout):
                 raise
-            except StopIteration as error:
+            except StopIteration:
                 self._ended = True
-                self._ready.append(_Ready(error))
+                self._ready.append(None)
                 return
-            except Exception as error:
-                self._ready.append(_Ready(error))
-                return
-        loaded = self._unmoved  # an interrupt leaves it for the next time
-        self._make_room()
-        noted = loaded._replace(batch=None)
-        try:
-            moved = self._mover.move(loaded.batch, loaded.draws, borrowed=loaded.borrowed)
-        except Exception as error:
-            self._hold(self._mover.mark(), loaded.batch)  # some of it may be on its way
-            self._ready.append(_Ready(error, noted))
-        else:
-            self._hold(moved.copied, loaded.batch)
-            self._ready.append(_Ready(moved, noted))
+            except Exception as error:  # behind the batches before it
+                self._unmoved = Batch(error=error)
+        batch = self._unmoved  # an interrupt leaves it for the next time
+        if batch.error is None:
+            self._make_room()
+            if self._draws_of is not None:
+                batch.draws = self._draws_of(batch)
+            self._move(batch)
+        self._ready.append(batch)
         self._unmoved = None
+
+    def _move(self, batch: Batch) -> None:
+        host = batch.data
+        try:
+            moved = self._mover.move(host, batch.draws, borrowed=batch.borrowed)
+        except Exception as error:
+            self._hold(self._mover.mark(), host)  # some of it may be on its way
+            batch.error, batch.data = error, None
+        else:
+            self._hold(moved.copied, host)
+            batch.data, batch.event = moved.made, moved.event
 
     def _make_room(self) -> None:
         assert self._backlog is not None
@@ -239,7 +210,7 @@ class Prefetched:
         self._depth = depth
 
     def __iter__(self) -> Iterator[Any]:
-        ahead = DeviceAhead(_Plain(iter(self.iterable)), self._mover, self._depth, patient=True)
+        ahead = DeviceAhead(_Plain(iter(self.iterable)), self._mover, self._depth)
         return _Iteration(ahead)
 
     def __len__(self) -> int:
@@ -256,7 +227,7 @@ class _Iteration:
         return self
 
     def __next__(self) -> Any:
-        return self._ahead.next()
+        return self._ahead.next().result()
 
     def close(self) -> None:
         """End it; what is ahead is dropped."""
@@ -267,16 +238,118 @@ class _Iteration:
 
 
 class _Plain:
-    """An iterator as a :class:`Source`."""
+    """An iterator as a :class:`.work.Stage`."""
 
     def __init__(self, iterator: Iterator[Any]) -> None:
         self._iterator = iterator
 
-    def next(self) -> Loaded:
-        return Loaded(next(self._iterator))
+    def next(self, wait: bool = True) -> Batch:
+        try:
+            return Batch(data=next(self._iterator))
+        except StopIteration:
+            raise
+        except Exception as error:
+            return Batch(error=error)
 
-    def next_nowait(self) -> Loaded:
-        raise NotReady
+    def drop(self) -> None:
+        """Nothing is under way."""
+
+    def close(self) -> None:
+        """Nothing is under way."""
+
+
+def device_stage(
+    source: Stage, spec: Spec, runtime: Any, tail: Transform | None, shard: Shard, base_seed: int
+) -> DeviceAhead:
+    """Return the device stage of an iteration.
+
+    Args:
+        source: of host batches.
+        spec: how the loader is served.
+        runtime: keeps the mover for the next iteration.
+        tail: what is done before the batch transform, for a fused dataset.
+        shard: of the epoch's order.
+        base_seed: of the iteration.
+    """
+    keys = batch_keys(spec, shard, base_seed)
+    return DeviceAhead(source, mover_of(spec, runtime, tail=tail), spec.prefetch_to_device, keys.draws)
+
+
+def mover_of(
+    spec: Spec,
+    runtime: Any,
+    *,
+    columns: Columns | None = None,
+    gather: Callable[..., Any] | None = None,
+    tail: Transform | None = None,
+) -> Mover:
+    """Return what moves batches to the device and transforms them: the same one as long as it is made from the same.
+
+    Args:
+        spec: how the loader is served.
+        runtime: keeps it.
+        columns: resident data that batches are gathered from.
+        gather: makes the transform that gathers them, from them and from the transform after that.
+        tail: what is done before the batch transform, for a fused dataset.
+    """
+    num_buffers = spec.prefetch_to_device + 2 if spec.fixed_buffers else 0
+    transforms = (tail, spec.batch_transform)
+    made_from = (spec.device, spec.keep_on_host, spec.channels_last, num_buffers, *transforms, columns)
+    known = runtime.mover  # the same streams, and the same fixed places, for all iterations
+    if known is None or any(one is not other for one, other in zip(known[0], made_from, strict=True)):
+        device = device_or_cpu(spec.device)
+        transform = in_turn([on_batches(one) for one in transforms if one is not None])
+        there = columns is not None and columns.device == device
+        streams = streams_of(device)
+        if columns is not None and gather is not None:
+            transform = gather(columns, transform)
+            if streams is not None:
+                for tensor in filter(streams.holds, columns.tensors()):
+                    streams.used_by_transforms(tensor)  # gathered from there, and given back on any stream
+        mover = Mover(
+            device,
+            streams,
+            # Columns lie as batches are to lie, where these are made of them.
+            keep_on_host=() if there else spec.keep_on_host,
+            channels_last=spec.channels_last and not there,
+            transform=transform,
+            num_buffers=num_buffers,
+        )
+        runtime.mover = known = made_from, mover
+    found: Mover = known[1]
+    return found
+
+
+def check_device_arguments(loader: Any) -> None:
+    """Check a loader's arguments of the device stage.
+
+    Raises:
+        ConfigError: one is out of its range, or cannot be combined with another.
+    """
+    check_count("prefetch_to_device", loader.prefetch_to_device)
+    if isinstance(loader.batch_transform, type):
+        raise ConfigError(
+            f"batch_transform must be an instance, got the class {loader.batch_transform.__name__}: call it with its "
+            "arguments first"
+        )
+    for name in ("channels_last", "fixed_buffers"):
+        if not isinstance(getattr(loader, name), bool):
+            raise ConfigError(f"{name} must be True or False, got {getattr(loader, name)!r}")
+    check_paths("keep_on_host", loader.keep_on_host)
+    if loader.batch_transform is not None and not callable(loader.batch_transform):
+        raise ConfigError(f"batch_transform must be callable with a batch, got {loader.batch_transform!r}")
+    if loader.resident not in (None, "device", "host", "auto"):
+        raise ConfigError(f"resident must be None, 'device', 'host' or 'auto', got resident={loader.resident!r}")
+    if loader.resident is not None:
+        check_can_reside(loader)
+    if loader.device is not None:
+        device_of(loader.device)
+        return
+    if loader.resident == "device":
+        raise ConfigError("resident='device' keeps the data on the device that device=... names, got device=None")
+    for name in ("keep_on_host", "channels_last", "fixed_buffers"):
+        if getattr(loader, name):
+            raise ConfigError(f"{name} has a meaning only with device=..., got {getattr(loader, name)!r} without")
 
 
 def prefetch(
@@ -358,4 +431,14 @@ def check_paths(name: str, paths: object) -> tuple[Key, ...]:
     return tuple(paths)
 
 
-__all__ = ["DeviceAhead", "Loaded", "Mover", "Prefetched", "Source", "check_count", "check_paths", "prefetch"]
+__all__ = [
+    "DeviceAhead",
+    "Mover",
+    "Prefetched",
+    "check_count",
+    "check_device_arguments",
+    "check_paths",
+    "device_stage",
+    "mover_of",
+    "prefetch",
+]

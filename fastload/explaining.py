@@ -9,9 +9,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from . import seeding
-from .decisions import Decisions, decide
 from .fusing import decoder_of, images_in_words, plan_of, why_not_there
 from .memory import in_words
+from .page_lock import page_lock_for
+from .spec import Spec, spec_of
+from .streams import device_or_cpu
 
 # Failed samples that are listed.
 _LISTED = 5
@@ -19,34 +21,34 @@ _LISTED = 5
 
 def explain(loader: Any) -> str:
     """Return a line for each thing that was decided for a :class:`fastload.DataLoader`."""
-    lines = facts(loader)
-    plan = plan_of(loader)
+    lines, spec = facts(loader), spec_of(loader)
+    plan = plan_of(spec)
     if plan is not None:
         table = str(plan).splitlines()
         place = int(loader.resident is not None)
-        why = why_not_there(loader)
+        why = why_not_there(spec)
         if plan.fused and loader.device is not None and why is not None:
             table.append(f"the workers do all steps: {why}")
         fusion = [("fusion", table[0]), *(("", line) for line in table[1:])]
         if plan.fused and any(part.source.size is None for part in plan.parts):
-            fusion.append(("decoder", decoder_of(loader)))
+            fusion.append(("decoder", decoder_of(spec)))
         lines[place:place] = fusion
     return "\n".join(f"{name:<12}{words}" for name, words in lines)
 
 
 def facts(loader: Any) -> list[tuple[str, str]]:
     """Return what was decided, all but the fusion: names and words."""
-    decisions, statistics = decide(loader), loader.statistics()
+    spec, statistics = spec_of(loader), loader.statistics()
     lines: list[tuple[str, str]] = []
     if loader.resident is not None:
         lines.append(("resident", _resident(loader, statistics)))
-    lines += _workers(loader, decisions, statistics)
-    lines.append(("order", decisions.order_reason))
-    lines.append(("seeding", decisions.seeding_reason))
-    slow = seeding.slow_because() if decisions.seeded else None
+    lines += _workers(spec, statistics)
+    lines.append(("order", spec.order_reason))
+    lines.append(("seeding", spec.seeding_reason))
+    slow = seeding.slow_because() if spec.seeded else None
     if slow is not None:
         lines.append(("", f"it takes 7 µs a sample in place of 1 µs: {slow}"))
-    images = images_in_words(loader)
+    images = images_in_words(spec)
     if images is not None:
         lines.append(("images", images))
     if loader.device is not None:
@@ -67,30 +69,30 @@ def facts(loader: Any) -> list[tuple[str, str]]:
     return lines
 
 
-def _workers(loader: Any, decisions: Decisions, statistics: Any) -> Iterator[tuple[str, str]]:
+def _workers(spec: Spec, statistics: Any) -> Iterator[tuple[str, str]]:
     if statistics.resident is not None:
         yield "workers", "none: batches are gathered inside next()"
         return
-    if loader.num_workers == 0:
+    if spec.num_workers == 0:
         yield "workers", "none: samples are loaded inside next()"
         return
-    threads = loader.worker_method == "thread"
+    threads = spec.worker_method == "thread"
     kind, several = ("thread", "threads") if threads else ("process", "processes")
-    words = f"{loader.num_workers} {kind if loader.num_workers == 1 else several}"
-    if loader.persistent_workers:
+    words = f"{spec.num_workers} {kind if spec.num_workers == 1 else several}"
+    if spec.persistent_workers:
         words += ", kept between epochs"
     if statistics.start_method and not threads:
         words += f", started by {statistics.start_method}, over {statistics.transport}"
         words += f"; dataset {statistics.dataset_pickled}"
     yield "workers", words
-    if decisions.uncut_reason:
-        yield "work unit", f"the whole batch: {decisions.uncut_reason}"
+    if spec.uncut_reason:
+        yield "work unit", f"the whole batch: {spec.uncut_reason}"
     else:
         yield "work unit", f"chunks of {statistics.chunk_size or 'a few'} samples, taken by whichever worker is free"
-    if decisions.assigned:
+    if spec.assigned:
         yield "assignment", "batch i to worker i % num_workers, as torch"
     most = f"at most {statistics.slots_in_flight} batches (num_workers x prefetch_factor)"
-    yield "in flight", f"{most}, {'in order' if loader.in_order else 'as they are completed'}"
+    yield "in flight", f"{most}, {'in order' if spec.in_order else 'as they are completed'}"
 
 
 def _failures(loader: Any, statistics: Any) -> Iterator[tuple[str, str]]:
@@ -115,7 +117,7 @@ def _resident(loader: Any, statistics: Any) -> str:
 
 def _way_to_device(loader: Any, statistics: Any) -> str:
     page_lock = loader._runtime.page_lock
-    if loader._page_lock() is None or not statistics.batches or statistics.resident is not None:
+    if page_lock_for(device_or_cpu(loader.device)) is None or not statistics.batches or statistics.resident is not None:
         return ""
     if page_lock is None or page_lock.outcome is None:
         return ", through a staging copy: they do not lie in slots"

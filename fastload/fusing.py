@@ -16,6 +16,7 @@ from torch.utils.data import IterableDataset
 
 from . import compat, native
 from .errors import ConfigError
+from .spec import Spec, spec_of
 from .streams import device_of
 from .users_line import warn_at_users_line
 
@@ -68,26 +69,27 @@ def _check_nvjpeg(loader: Any) -> None:
         raise ConfigError(f"decoder='nvjpeg' cannot be used: {reason}, or decoder='auto'")
 
 
-def decoder_of(loader: Any) -> str:
-    """Return what decodes files for a loader that fuses, in words."""
+def decoder_of(spec: Spec) -> str:
+    """Return what decodes files for a spec that fuses, in words."""
     from .images import chosen
 
-    if loader.decoder == "nvjpeg":
-        return f"nvjpeg: whole batches on {loader.device}; what it cannot decode, Pillow does"
-    name, library = chosen(loader.decoder)
+    if spec.decoder == "nvjpeg":
+        return f"nvjpeg: whole batches on {spec.device}; what it cannot decode, Pillow does"
+    name, library = chosen(spec.decoder)
     return f"{name}: {library}"
 
 
-def plan_of(loader: Any) -> Plan | None:
-    """Return the plan of a loader's dataset: of its workers, where the device does a part; None: it asks for none."""
-    return _planned(loader)[0] if loader.fuse is True else None
+def plan_of(spec: Spec) -> Plan | None:
+    """Return the plan of a dataset: of the workers, where the device does a part; None: ``fuse`` is not True."""
+    return _planned(spec)[0] if spec.fuse is True else None
 
 
 def possible_plan(loader: Any) -> Plan | str:
     """Return the plan that ``fuse=True`` would carry out, asked for or not; or why there is none."""
     if loader.seeding == "torch":
         return "seeding='torch' draws from torch's streams"
-    return _why_not_by_index(loader) or _planned(loader)[0]
+    spec = spec_of(loader)
+    return _why_not_by_index(spec) or _planned(spec)[0]
 
 
 def named_plan(dataset: Any, decoder: str = "auto") -> Plan:
@@ -100,11 +102,12 @@ def named_plan(dataset: Any, decoder: str = "auto") -> Plan:
     return replace(recognise(dataset), rows=rows, blocks=blocks)
 
 
-def fused_of(loader: Any, seed: int, *, split: bool = True) -> tuple[FusedDataset | None, Any]:
+def fused_of(spec: Spec, runtime: Any, seed: int, *, split: bool = True) -> tuple[FusedDataset | None, Any]:
     """Return what loads the samples in the dataset's place, and what the device does with whole batches of them.
 
     Args:
-        loader: a :class:`fastload.DataLoader`.
+        spec: how the loader is served.
+        runtime: of the loader.
         seed: of the samples' keys.
         split: leave a part to the device, where there is one. Else the first does all.
 
@@ -118,14 +121,14 @@ def fused_of(loader: Any, seed: int, *, split: bool = True) -> tuple[FusedDatase
     Warns:
         UserWarning: nothing of the dataset can be fused; once for each reason.
     """
-    if loader.fuse is not True:
+    if spec.fuse is not True:
         return None, None
-    plan, tail = _planned(loader, split=split)
-    if loader.decoder == "nvjpeg" and split:
-        return _decoded_there(loader, plan, tail, seed)
+    plan, tail = _planned(spec, split=split)
+    if spec.decoder == "nvjpeg" and split:
+        return _decoded_there(spec, runtime, plan, tail, seed)
     if not plan.fused:
-        if loader._runtime.no_fusion_told != plan.reason:
-            loader._runtime.no_fusion_told = plan.reason
+        if runtime.no_fusion_told != plan.reason:
+            runtime.no_fusion_told = plan.reason
             warn_at_users_line(
                 f"fuse=True changes nothing: {plan.reason}; images are decoded late, as with fuse='auto'; "
                 "loader.explain() shows what was recognised"
@@ -134,41 +137,41 @@ def fused_of(loader: Any, seed: int, *, split: bool = True) -> tuple[FusedDatase
     from .fusion import FusedDataset
 
     if tail is not None:
-        known = loader._runtime.tail
+        known = runtime.tail
         if known is None or known[0] != plan.tails:
-            loader._runtime.tail = known = plan.tails, tail
+            runtime.tail = known = plan.tails, tail
         tail = known[1]
-    return FusedDataset(loader.dataset, plan, seed, **_makers(loader.decoder)), tail
+    return FusedDataset(spec.dataset, plan, seed, **_makers(spec.decoder)), tail
 
 
-def _decoded_there(loader: Any, plan: Plan, tail: FusedTail | None, seed: int) -> tuple[FusedDataset, Any]:
+def _decoded_there(spec: Spec, runtime: Any, plan: Plan, tail: FusedTail | None, seed: int) -> tuple[FusedDataset, Any]:
     """Return what reads the files of samples, and what decodes batches of them on the device."""
     from .fusion.encoded import DeviceDecoding, EncodedDataset
 
-    dataset = EncodedDataset(loader.dataset, plan, seed, **_makers(loader.decoder))
-    known = loader._runtime.tail
+    dataset = EncodedDataset(spec.dataset, plan, seed, **_makers(spec.decoder))
+    known = runtime.tail
     if known is None or known[0] != plan:
         assert plan.yields is not None
         assert plan.yields.shape is not None
         decoding = DeviceDecoding(
-            loader.dataset,
+            spec.dataset,
             plan.yields.shape[1:],
-            device_of(loader.device),
-            loader.channels_last,
+            device_of(spec.device),
+            spec.channels_last,
             tail,
-            loader._runtime.counts.count_decoded,
+            runtime.counts.count_decoded,
         )
-        loader._runtime.tail = known = plan, decoding
+        runtime.tail = known = plan, decoding
     return dataset, known[1]
 
 
-def images_in_words(loader: Any) -> str | None:
+def images_in_words(spec: Spec) -> str | None:
     """Return how the images are decoded that the dataset opens itself, in words; None where Pillow is not used."""
     if "PIL.Image" not in sys.modules:
         return None
-    if loader.fuse is False:
+    if spec.fuse is False:
         return "decoded at once, as fuse=False asks"
-    if loader.fuse is True and _planned(loader)[0].fused:
+    if spec.fuse is True and _planned(spec)[0].fused:
         return None
     from .late.opener import why_not
 
@@ -178,32 +181,32 @@ def images_in_words(loader: Any) -> str | None:
     return "JPEG files that a sample opens through Pillow are decoded late, as far as their pixels are used"
 
 
-def _planned(loader: Any, *, split: bool = True) -> tuple[Plan, FusedTail | None]:
+def _planned(spec: Spec, *, split: bool = True) -> tuple[Plan, FusedTail | None]:
     """Return the plan of the workers, and what the device does after them."""
     from .fusion import Plan
 
-    reason = _why_not_by_index(loader)
+    reason = _why_not_by_index(spec)
     if reason is not None:
-        return Plan(dataset=type(loader.dataset).__name__, parts=(), reason=reason), None
-    plan = named_plan(loader.dataset, loader.decoder)
-    has_device = loader.device is not None and does_steps(device_of(loader.device))
-    return plan.split(device=split and has_device and why_not_there(loader) is None)
+        return Plan(dataset=type(spec.dataset).__name__, parts=(), reason=reason), None
+    plan = named_plan(spec.dataset, spec.decoder)
+    has_device = spec.device is not None and does_steps(device_of(spec.device))
+    return plan.split(device=split and has_device and why_not_there(spec) is None)
 
 
-def _why_not_by_index(loader: Any) -> str | None:
-    """Return why a loader's samples are not asked for one by one; None if they are."""
-    if isinstance(loader.dataset, IterableDataset):
+def _why_not_by_index(spec: Spec) -> str | None:
+    """Return why samples are not asked for one by one; None if they are."""
+    if isinstance(spec.dataset, IterableDataset):
         return "an IterableDataset has no indices"
-    return None if loader._auto_collation else "batch_size=None leaves batching to the dataset"
+    return None if spec.auto_collation else "batch_size=None leaves batching to the dataset"
 
 
-def why_not_there(loader: Any) -> str | None:
+def why_not_there(spec: Any) -> str | None:
     """Return why a device would not get the images as the workers make them; None if it would."""
-    if loader.resident is not None:
-        return f"resident={loader.resident!r} keeps what the whole transform makes"
-    if not compat.collates_by_default(loader.collate_fn):
+    if spec.resident is not None:
+        return f"resident={spec.resident!r} keeps what the whole transform makes"
+    if not compat.collates_by_default(spec.collate_fn):
         return "collate_fn gets what the whole transform makes"
-    if "0" in map(str, loader.keep_on_host):  # where torch's collation puts them
+    if "0" in map(str, spec.keep_on_host):  # where torch's collation puts them
         return "keep_on_host keeps the images"
     return None
 

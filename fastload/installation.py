@@ -51,10 +51,10 @@ def install(**defaults: Any) -> None:
         True
         >>> fastload.uninstall()
     """
-    from fastload.loader import DEFAULTS
+    from fastload.loader import argument_defaults
 
     global _active
-    DEFAULTS.change(defaults)
+    argument_defaults().change(defaults)
     if not _is_replaced():
         replace_init(_TorchDataLoader)
     _active = True
@@ -65,11 +65,11 @@ def uninstall() -> None:
 
     Defaults are those of the environment again. Does nothing if fastload is not installed.
     """
-    from fastload.loader import DEFAULTS
+    from fastload.loader import argument_defaults
 
     global _active
     _active = False
-    DEFAULTS.read_environment()
+    argument_defaults().read_environment()
     # If another library has wrapped our constructor (Lightning does, for a time), ours stays, and calls torch's.
     torch_init = getattr(_TorchDataLoader.__init__, "fastload_replaces", None)
     if torch_init is not None and not _is_wrapped(_TorchDataLoader.__init__, torch_init):

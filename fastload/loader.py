@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import copy
+import functools
 import os
 import warnings
 from collections.abc import Callable, Collection, Iterable
+from dataclasses import replace
 from multiprocessing.context import BaseContext
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
@@ -14,20 +16,17 @@ import torch
 from torch.utils.data import Dataset, IterableDataset, Sampler
 
 from . import compat, observe
-from .defaults import Defaults
+from .epochs import Epochs, epoch_owner, samplers_of
 from .errors import ConfigError
 from .inject.fastload_hook import after_import
-from .iteration import InlineIterator, Residents, Runtime, WorkerIterator
-from .passes import Epochs, Pass, Resume, epoch_owner, known_batches, samplers_of, seed_of
+from .iteration import Iteration
 from .sampling import DistributedBatchSampler, KeyedSampler, as_integer, check_epoch, check_seed
+from .sources import Runtime
 
 if TYPE_CHECKING:
-    from .moving import Mover
+    from .defaults import Defaults
     from .on_error import FailedSample
-    from .page_lock import PageLock
-    from .resident import Columns
     from .statistics import Statistics
-    from .transforms.base import Transform
     from .transforms.draws import Draws
 
 T = TypeVar("T", covariant=True)
@@ -126,6 +125,9 @@ class DataLoader(compat.TorchDataLoader[T]):
         ValueError, TypeError: as torch.
     """
 
+    _alone = False
+    """Whether it is iterated beside its process group."""
+
     def __init__(
         self,
         dataset: Dataset[T],
@@ -182,11 +184,6 @@ class DataLoader(compat.TorchDataLoader[T]):
         self.decoder = decoder
         self._runtime = Runtime()
         self._epochs = Epochs()
-        self._pass: Pass | None = None
-        self._upcoming: Resume | None = None
-        self._before: tuple[Pass | None, Epochs, Resume | None] | None = None
-        self._alone = False
-        """Whether it is iterated beside its process group."""
         alone = sampler is None and batch_sampler is None and not isinstance(dataset, IterableDataset)
         if isinstance(seed, int) and shuffle and alone:
             shuffle, sampler = None, KeyedSampler(dataset, seed)  # type: ignore[arg-type]  # sized, or torch's error
@@ -218,8 +215,7 @@ class DataLoader(compat.TorchDataLoader[T]):
     def __getstate__(self) -> dict[str, Any]:
         # A copy, pickled or not, begins its own life: its close() must not end this loader's workers. A persistent
         # iterator stays, and says that it cannot be pickled, as torch's does.
-        own = {"_runtime": Runtime(), "_pass": None, "_before": None}
-        return {**vars(self), **own, "_epochs": copy.copy(self._epochs)}
+        return {**vars(self), "_runtime": Runtime(), "_epochs": self._epochs.copied()}
 
     def __copy__(self) -> Self:
         twin = type(self).__new__(type(self))
@@ -239,126 +235,20 @@ class DataLoader(compat.TorchDataLoader[T]):
 
                 check_can_fuse(self)
         except ConfigError as error:
-            DEFAULTS.explain(error)
+            argument_defaults().explain(error)
             raise
 
     def _check_device_stage(self) -> None:
         if self.device is None and self.batch_transform is None and self.resident is None and self._stays_on_host():
             return
-        from .device import check_count, check_paths
-        from .streams import device_of
+        from .device import check_device_arguments
 
-        self.prefetch_to_device = check_count("prefetch_to_device", self.prefetch_to_device)
-        if isinstance(self.batch_transform, type):
-            raise ConfigError(
-                f"batch_transform must be an instance, got the class {self.batch_transform.__name__}: call it with its "
-                "arguments first"
-            )
-        for name in ("channels_last", "fixed_buffers"):
-            if not isinstance(getattr(self, name), bool):
-                raise ConfigError(f"{name} must be True or False, got {getattr(self, name)!r}")
-        check_paths("keep_on_host", self.keep_on_host)
-        if self.batch_transform is not None and not callable(self.batch_transform):
-            raise ConfigError(f"batch_transform must be callable with a batch, got {self.batch_transform!r}")
-        if self.resident not in (None, "device", "host", "auto"):
-            raise ConfigError(f"resident must be None, 'device', 'host' or 'auto', got resident={self.resident!r}")
-        if self.resident is not None:
-            from .residence import check_can_reside
-
-            check_can_reside(self)
-        if self.device is not None:
-            device_of(self.device)
-            return
-        if self.resident == "device":
-            raise ConfigError("resident='device' keeps the data on the device that device=... names, got device=None")
-        for name in ("keep_on_host", "channels_last", "fixed_buffers"):
-            if getattr(self, name):
-                raise ConfigError(f"{name} has a meaning only with device=..., got {getattr(self, name)!r} without")
+        check_device_arguments(self)
 
     def _stays_on_host(self) -> bool:
         """Whether no argument of the device stage was given."""
         given = (self.prefetch_to_device, self.keep_on_host, self.channels_last, self.fixed_buffers)
         return list(map(type, given)) == [int, tuple, bool, bool] and given == (2, (), False, False)
-
-    def _mover(self, columns: Columns | None = None, tail: Transform | None = None) -> Mover | None:
-        """Return what moves batches to the device and transforms them; None where nothing is to be done.
-
-        Given resident data, what gathers them too; given the tail of a fused pipeline, what does it before the rest.
-        """
-        if self.device is None and self.batch_transform is None and columns is None:
-            return None
-        num_buffers = self.prefetch_to_device + 2 if self.fixed_buffers else 0
-        made_from = (
-            self.device,
-            self.keep_on_host,
-            self.channels_last,
-            num_buffers,
-            self.batch_transform,
-            columns,
-            tail,
-        )
-        known = self._runtime.mover  # the same streams, and the same fixed places, for all iterations
-        if known is None or any(one is not other for one, other in zip(known[0], made_from, strict=True)):
-            from .moving import Mover
-            from .streams import streams_of
-            from .transforms.batches import in_turn, on_batches
-
-            device = self._where()
-            transform = in_turn([on_batches(one) for one in (tail, self.batch_transform) if one is not None])
-            if columns is not None:
-                from .resident_iteration import Gather
-
-                transform = Gather(columns, transform)
-            there = columns is not None and columns.device == device
-            streams = streams_of(device)
-            if columns is not None and streams is not None:
-                for tensor in filter(streams.holds, columns.tensors()):
-                    streams.used_by_transforms(tensor)  # gathered from there, and given back on any stream
-            mover = Mover(
-                device,
-                streams,
-                # Columns lie as batches are to lie, where these are made of them.
-                keep_on_host=() if there else self.keep_on_host,
-                channels_last=self.channels_last and not there,
-                transform=transform,
-                num_buffers=num_buffers,
-            )
-            self._runtime.mover = known = made_from, mover
-        return known[1]
-
-    def _where(self) -> torch.device:
-        from .streams import device_of
-
-        return torch.device("cpu") if self.device is None else device_of(self.device)
-
-    def _columns(self) -> Columns | None:
-        """Return the resident data, read now if they have not been; None where there are none."""
-        if self.resident is None:
-            return None
-        made_from = (self.dataset, self.resident, self.device, self.keep_on_host, self.channels_last)
-        known = self._runtime.resident
-        length = len(self.dataset)  # type: ignore[arg-type]  # sized, or torch's error
-        if (
-            known is not None
-            and known.length == length
-            and all(one is other for one, other in zip(known.made_from, made_from, strict=True))
-        ):
-            return known.columns
-        from .residence import read_once
-
-        self._runtime.mover = self._runtime.resident = None  # their memory may be what is missing
-        columns, refused = read_once(self, self._where())
-        self._runtime.resident = Residents(made_from, length, columns, tuple(refused))
-        return columns
-
-    def _page_lock(self) -> PageLock | None:
-        """Return what locks the slots of an iteration; None where nothing is copied from slots to a device."""
-        if self.device is None:
-            return None
-        from .page_lock import PageLock, pages_of
-
-        pages = pages_of(self._where())
-        return None if pages is None else PageLock(pages)
 
     def _batch_on_host(self) -> tuple[Any, Callable[[int], Draws]]:
         """Return the batch that would come next, and a function of the draws of its samples, in this epoch and later.
@@ -366,44 +256,45 @@ class DataLoader(compat.TorchDataLoader[T]):
         Loaded without workers by a copy of this loader, which stays as it is, with its samplers and an IterableDataset;
         so do the global generators.
         """
+        from .batch_keys import BatchKeys, batch_keys
         from .sampler_generators import generators_kept
         from .seeding import preserved_global_generators
+        from .spec import served_as, spec_of
 
-        twin = copy.copy(self)
-        alone = {"num_workers": 0, "prefetch_factor": None, "persistent_workers": False, "timeout": 0}
-        vars(twin).update(alone, pin_memory=False, device=None, batch_transform=None, resident=None, _alone=True)
-        if isinstance(self.dataset, IterableDataset):
-            vars(twin)["dataset"] = copy.deepcopy(self.dataset)
+        spec = spec_of(self)
+        spec = served_as(
+            spec,
+            dataset=copy.deepcopy(self.dataset) if spec.iterable else self.dataset,
+            num_workers=0,
+            prefetch_factor=None,
+            persistent_workers=False,
+            timeout=0,
+            pin_memory=False,
+            device=None,
+            batch_transform=None,
+            resident=None,
+            alone=True,
+        )
         owner = epoch_owner(self)
         epoch = getattr(owner, "epoch", None)
         try:
             with preserved_global_generators(), generators_kept(self):
-                iterator = twin._get_iterator()
-                batch, origin = iterator.load()
+                iteration = Iteration(self, spec, self._epochs.copied(), Runtime())
+                batch = iteration.source.next()
+                data = batch.result()
         except StopIteration:
             raise ConfigError("the loader gives no batch") from None
         finally:
             if owner is not None:
                 owner.epoch = epoch
-        return batch, lambda version: iterator._keys.draws(origin._replace(epoch=origin.epoch + version))
+        keys: BatchKeys = batch_keys(spec, iteration.source.shard, iteration.base_seed)
+        return data, lambda version: keys.draws(replace(batch, epoch=batch.epoch + version))
 
     def _get_iterator(self) -> Any:
         observe.loader_iterating(self)
-        before = self._pass
-        try:
-            columns = self._columns()
-            if columns is not None:
-                from .resident_iteration import ResidentIterator
-
-                return ResidentIterator(self, columns)
-            if self.num_workers == 0:
-                return InlineIterator(self)
+        if self.resident is None and self.num_workers:
             self.check_worker_number_rationality()
-            return WorkerIterator(self)
-        except BaseException:
-            if self._pass is not None and self._pass is not before:
-                self._not_begun(self._pass)
-            raise
+        return Iteration(self)
 
     def set_epoch(self, epoch: int) -> None:
         """Set the epoch of the next iteration, for loaders with an integer ``seed``. Without it they count: 0, 1, ...
@@ -431,7 +322,7 @@ class DataLoader(compat.TorchDataLoader[T]):
         """
         from .transforms.batches import params_of
 
-        return params_of(self.batch_transform, None if self._pass is None else self._pass.draws)
+        return params_of(self.batch_transform, None if self._epochs.last is None else self._epochs.last.draws)
 
     def statistics(self) -> Statistics:
         """Return what the loader decided and did so far."""
@@ -461,8 +352,7 @@ class DataLoader(compat.TorchDataLoader[T]):
         for iterator in list(self._runtime.iterators):
             iterator._shutdown_workers()
         self._iterator = None
-        self._runtime.mover = self._runtime.resident = None
-        self._runtime.idle_slots.close()
+        self._runtime.close()
 
     def state_dict(self) -> dict[str, Any]:
         """Return where this loader is: what its user was given, not what was loaded ahead.
@@ -474,7 +364,7 @@ class DataLoader(compat.TorchDataLoader[T]):
 
         The state is that of the iteration begun last. The global generators themselves are not part of it.
         """
-        following, loaded, last = self._epochs.upcoming(self), self._upcoming, self._pass
+        following, loaded, last = self._epochs.upcoming(self), self._epochs.resume, self._epochs.last
         if loaded is not None:
             # A loaded state holds until another epoch is set, and what was begun before it is over.
             last, loaded = None, loaded if loaded.epoch == following else None
@@ -507,41 +397,7 @@ class DataLoader(compat.TorchDataLoader[T]):
             kept._shutdown_workers()
             self._iterator = None
         self.set_epoch(resume.epoch)
-        self._upcoming = resume
-
-    def _begin_pass(self) -> Pass:
-        before, resume = self._pass, self._upcoming
-        self._before = before, copy.copy(self._epochs), resume
-        owner = epoch_owner(self)
-        if (
-            seed_of(self) is None
-            and getattr(owner, "shuffle", False)
-            and before is not None
-            and before.epoch == owner.epoch
-            and (before.finished or before.delivered > 1)
-            and resume is None
-        ):
-            from .users_line import warn_at_users_line
-
-            warn_at_users_line(
-                f"epoch {owner.epoch} of {type(owner).__name__} begins for the second time, with the order it had "
-                "before; call its set_epoch() before each epoch"
-                + (", or give the DataLoader an integer seed: then epochs advance" if self.seeding == "sample" else "")
-            )
-        epoch = self._epochs.begin(self)
-        if resume is not None and epoch != resume.epoch:
-            resume = None
-        known = known_batches(self)
-        if resume is not None and known is not None:
-            known = known.from_position(resume.base or known.position_after(resume.batches))
-        self._upcoming = None
-        self._pass = Pass(epoch=epoch, known=known, resume=resume)
-        return self._pass
-
-    def _not_begun(self, failed: Pass) -> None:
-        """A pass could not be begun: everything is as it was before."""
-        if self._pass is failed and self._before is not None:
-            self._pass, self._epochs, self._upcoming = self._before
+        self._epochs.resume = resume
 
 
 _follows_libraries = False
@@ -597,6 +453,13 @@ def _check(
             raise ConfigError(f"seeding='torch' keeps whole batches on one worker; leave {chunk_size=} out")
 
 
-DEFAULTS = Defaults(DataLoader)
-"""What :func:`fastload.install` and the environment change: defaults of the arguments that torch's class lacks."""
-DEFAULTS.read_environment()
+@functools.cache
+def argument_defaults() -> Defaults:
+    """Return what :func:`fastload.install` and the environment change: defaults of fastload's own arguments."""
+    from .defaults import Defaults
+
+    return Defaults(DataLoader)
+
+
+if "FASTLOAD_LOADER" in os.environ:
+    argument_defaults().read_environment()

@@ -16,7 +16,7 @@ numbers = itertools.count(1)
 
 
 class Item(Protocol):
-    """A task: see :class:`fastload.plan.WorkItem`."""
+    """A task: see :class:`fastload.work.WorkItem`."""
 
     @property
     def iteration(self) -> int:

@@ -29,9 +29,9 @@ from torch.utils.data import (
 )
 from torch.utils.data import DistributedSampler as TorchDistributedSampler
 
+from .epochs import known_batches, known_rows, without_skipping
 from .errors import ConfigError, DatasetError, add_note
 from .order import Weighted
-from .passes import known_batches, known_rows, without_skipping
 from .sampling import as_integer
 from .seeding import SUBSTITUTE, Keys
 
@@ -266,29 +266,29 @@ def check_on_error(loader: Any) -> None:
         _candidates(loader)
 
 
-def tolerance_of(loader: Any, seed: int) -> Tolerance | None:
+def tolerance_of(spec: Any, seed: int) -> Tolerance | None:
     """Return what a loader's workers do with samples that fail; None: their errors are raised.
 
     Args:
-        loader: the loader.
+        spec: how the loader is served.
         seed: of the samples' keys.
 
     Raises:
         ConfigError: its sampler is not known any more.
     """
-    if loader.on_error == "raise":
+    if spec.on_error == "raise":
         return None
-    return Tolerance(candidates=_candidates(loader) if loader.on_error == "replace" else None, seed=seed)
+    return Tolerance(candidates=_candidates(spec) if spec.on_error == "replace" else None, seed=seed)
 
 
-def _candidates(loader: Any) -> Sequence[Any] | npt.NDArray[np.int64]:
+def _candidates(spec: Any) -> Sequence[Any] | npt.NDArray[np.int64]:
     """Return the indices that a loader's sampler gives in some epoch or other, so that none leaks from another split.
 
     Raises:
         ConfigError: they are not known.
     """
-    known = known_batches(loader)
-    batches, _ = without_skipping(loader.batch_sampler)
+    known = known_batches(spec)
+    batches, _ = without_skipping(spec.batch_sampler)
     while (type(batches).__module__, type(batches).__name__) == ("accelerate.data_loader", "BatchSamplerShard"):
         batches = batches.batch_sampler
     sampler: Any = batches.sampler if type(batches) is BatchSampler else batches

@@ -108,6 +108,12 @@ def pages_of(device: torch.device) -> Pages | None:
     return CudaPages(device) if device.type == "cuda" else NoPages(device)
 
 
+def page_lock_for(device: torch.device) -> PageLock | None:
+    """Return what locks the slots that are copied to a device; None for the CPU, to which nothing is copied."""
+    pages = pages_of(device)
+    return None if pages is None else PageLock(pages)
+
+
 class PageLock:
     """Locks the slots of one pool as they are lent, until the system refuses once.
 

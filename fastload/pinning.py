@@ -6,51 +6,41 @@ asynchronously and drop at once: that allocator delays reuse until the copy is d
 
 from __future__ import annotations
 
+import functools
 import queue
 import threading
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import torch
-from torch._utils import ExceptionWrapper
 
+from . import compat, observe
 from .at_exit import close_at_exit
-from .compat import reraise, wrap_exception
 from .errors import LoadTimeout, NotReady
+from .work import Batch, Stage
 
 # Batches pinned beyond the one asked for: one being copied, one ready.
 _AHEAD = 2
 
-
-# Passes through the thread behind what is to be forgotten.
-_DROPPED = object()
-
-
-class Source(Protocol):
-    """Where batches come from: :class:`~fastload.delivery.Delivery`."""
-
-    def next(self) -> Any:
-        """Return the next batch. Blocks."""
-
-    def next_nowait(self) -> Any:
-        """Return the next batch if it is complete; else raise :class:`NotReady`."""
+# What passes through the thread: a batch; None at the end of the epoch; or this, behind what is to be forgotten.
+_DROPPED = Batch()
 
 
 class PinnedAhead:
-    """Takes batches from a source and pins the next ones while the user works on the last.
+    """Takes batches from a stage and pins the next ones while the user works on the last: see :class:`.work.Stage`.
 
     Args:
-        source: see :class:`Source`; used by the thread that calls :meth:`next` alone.
+        source: used by the thread that calls :meth:`next` alone.
         pin: copies a batch into pinned memory.
         where: end of the sentence "Caught ... " in errors, as torch words it.
 
     Ownership: one thread, which holds neither this object nor the source, and ends at :meth:`close`.
     """
 
-    def __init__(self, source: Source, pin: Callable[[Any], Any], where: str) -> None:
+    def __init__(self, source: Stage, pin: Callable[[Any], Any], where: str) -> None:
         self._source = source
-        self._todo: queue.SimpleQueue[tuple[bool, Any] | None] = queue.SimpleQueue()
-        self._done: queue.SimpleQueue[tuple[bool, Any]] = queue.SimpleQueue()
+        self._todo: queue.SimpleQueue[tuple[Batch | None] | None] = queue.SimpleQueue()
+        self._done: queue.SimpleQueue[Batch | None] = queue.SimpleQueue()
         self._under_way = 0
         self.thread = threading.Thread(
             target=_pin_all, args=(self._todo, self._done, pin, where), name="fastload_pin", daemon=True
@@ -58,45 +48,42 @@ class PinnedAhead:
         close_at_exit(self)
         self.thread.start()
 
-    def next(self) -> Any:
-        """Return the next batch, pinned. Blocks.
-
-        Raises:
-            Exception: as the source does, at the same place; or what pinning raised.
-        """
+    def next(self, wait: bool = True) -> Batch:
+        """Return the next batch, pinned. Errors of pinning are in their batches. See :class:`.work.Stage`."""
         if not self._under_way:
-            self._give(self._source.next)
-        self._give_ready()
-        failed, value = self._done.get()
+            self._submit(wait)
+        self._fill()
+        batch = self._done.get()
         self._under_way -= 1
-        self._give_ready()
-        if not failed:
-            return value
-        if isinstance(value, ExceptionWrapper):
-            reraise(value)
-        raise value
+        if batch is None:
+            raise StopIteration
+        self._fill()
+        return batch
 
-    def _give_ready(self) -> None:
+    def _fill(self) -> None:
         while self._under_way <= _AHEAD:
             try:
-                self._give(self._source.next_nowait)
+                self._submit(wait=False)
             except NotReady:
                 return
 
-    def _give(self, take: Callable[[], Any]) -> None:
+    def _submit(self, wait: bool) -> None:
+        batch: Batch | None = None
         try:
-            entry = False, take()
+            batch = self._source.next(wait)
+        except StopIteration:
+            pass
         except (NotReady, LoadTimeout):
             raise
-        except Exception as error:
-            entry = True, error
-        self._todo.put(entry)
+        except Exception as error:  # behind the batches before it
+            batch = Batch(error=error)
+        self._todo.put((batch,))
         self._under_way += 1
 
     def drop(self) -> None:
         """Forget what is under way. Blocks for the batch that is being pinned."""
-        self._todo.put((True, _DROPPED))
-        while self._done.get()[1] is not _DROPPED:
+        self._todo.put((_DROPPED,))
+        while self._done.get() is not _DROPPED:
             pass
         self._under_way = 0
 
@@ -110,11 +97,23 @@ def _pin_all(todo: Any, done: Any, pin: Callable[[Any], Any], where: str) -> Non
     # Thread-local: one core is enough for a copy, and the training loop wants the others.
     torch.set_num_threads(1)
     while (entry := todo.get()) is not None:
-        failed, value = entry
-        if not failed:
+        batch = entry[0]
+        if batch is not None and batch is not _DROPPED and batch.error is None:
             try:
-                value = pin(value)
+                batch.data = pin(batch.data)
             except Exception as error:
-                failed, value = True, wrap_exception(error, where)
-        done.put((failed, value))
-        del entry, value
+                batch.error, batch.data = compat.error_of(compat.wrap_exception(error, where)), None
+        done.put(batch)
+        del entry, batch
+
+
+def pinned_ahead(source: Stage, device: Any) -> PinnedAhead:
+    """Return the stage that pins batches for the current accelerator, or for torch's ``pin_memory_device``."""
+    index = compat.accelerator_index()
+    pin: Callable[[Any], Any] = functools.partial(compat.pin_on_device, device=device, index=index)
+    if observe.listener is not None:
+        pin = observe.listener.pinning(source, pin)
+    return PinnedAhead(source, pin, f"in pin memory thread for device {index}")
+
+
+__all__ = ["PinnedAhead", "pinned_ahead"]

@@ -14,17 +14,16 @@ from torch.utils.data import IterableDataset
 
 from . import seeding
 from .batch_keys import BatchKeys
-from .decisions import decide, decodes_late, ids_are_indices
+from .epochs import KnownBatches, known_batches, repeats_from, seed_of
 from .errors import ConfigError, DatasetError
 from .fusing import fused_of
 from .library_generators import LibraryGenerators
 from .on_error import tolerance_of
-from .passes import KnownBatches, known_batches, seed_of
-from .plan import Origin
-from .resuming import repeats_from
 from .sampling import as_integer, check_epoch
+from .spec import decodes_late, spec_of
 from .transforms.base import Transform
 from .transforms.batches import images_of, on_batches
+from .work import Batch
 from .workers.fetch import Fetcher, Job, batch_getter
 
 # Positions that are searched at once.
@@ -82,7 +81,7 @@ def replay(
 def _transformed(
     loader: Any, seed: int, known: KnownBatches | None, epoch: int, index: Any, position: int, sample: Any
 ) -> Any:
-    transform = loader.batch_transform
+    spec, transform = spec_of(loader), loader.batch_transform
     if not isinstance(transform, Transform) or transform.mixes or not loader._auto_collation:
         raise ConfigError(
             "transformed=True is for a batch_transform of fastload.transforms that changes each sample by itself, got "
@@ -90,7 +89,7 @@ def _transformed(
         )
     keys = BatchKeys(
         seed=seed,
-        ids_are_indices=ids_are_indices(loader),
+        ids_are_indices=spec.ids_are_indices,
         stride=1,
         length=0 if known is None else repeats_from(known.rows.shard),
     )
@@ -99,7 +98,7 @@ def _transformed(
         raise ConfigError(
             f"transformed=True is for samples of one image, and collate_fn makes {number} of sample {index}"
         )
-    return on_batches(transform)(batch, keys.draws(Origin(epoch, position, [index])))
+    return on_batches(transform)(batch, keys.draws(Batch(epoch=epoch, position=position, indices=[index])))
 
 
 def _loaded(loader: Any, seed: int, known: KnownBatches | None, epoch: int, index: Any, position: int) -> Any:
@@ -133,15 +132,16 @@ def _own(fetcher: Fetcher, samples: Any, row: int) -> Any:
 
 def _job_of(loader: Any, seed: int, known: KnownBatches | None) -> Job:
     shard = known.rows.shard if known is not None else None
-    fused = fused_of(loader, seed, split=False)[0]
+    spec = spec_of(loader)
+    fused = fused_of(spec, loader._runtime, seed, split=False)[0]
     return Job(
         dataset=loader.dataset,
         collate_fn=loader.collate_fn,
         auto_collation=True,
         drop_last=False,
         iterable=False,
-        seed=seed if decide(loader).seeded else None,
-        ids_are_indices=ids_are_indices(loader),
+        seed=seed if spec.seeded else None,
+        ids_are_indices=spec.ids_are_indices,
         stride=1,
         length=0 if shard is None else repeats_from(shard),
         base_seed=0,
@@ -149,8 +149,8 @@ def _job_of(loader: Any, seed: int, known: KnownBatches | None) -> Job:
         shared_seed=None,
         worker_init_fn=None,
         fused=fused,
-        late=decodes_late(loader, fused),
-        tolerance=tolerance_of(loader, seed),
+        late=decodes_late(spec, fused),
+        tolerance=tolerance_of(spec, seed),
     )
 
 

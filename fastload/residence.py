@@ -6,7 +6,6 @@ and so do the user's generators.
 
 from __future__ import annotations
 
-import copy
 import hashlib
 import random
 import sys
@@ -16,14 +15,18 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.utils.data import BatchSampler, IterableDataset, SequentialSampler, TensorDataset
+from torch.utils.data import BatchSampler, SequentialSampler, TensorDataset
 
-from . import compat
 from .errors import ConfigError
 from .memory import in_words
-from .passes import Epochs
-from .resident import Columns, Place, TooLarge, bytes_of, check_alike
+from .resident import Columns, Place, Residents, TooLarge, bytes_of, check_alike
+from .shard import Shard
+from .sources import Origin, Runtime, open_source
+from .spec import Spec, served_as
+from .streams import device_or_cpu
+from .work import Counts, EpochWork
 from .workers.fetch import batch_getter
+from .workers.pool import GRACE
 
 # Samples that are read twice, to see whether the dataset is random.
 _READ_TWICE = 16
@@ -32,45 +35,37 @@ _BATCH_BYTES = 1 << 22
 _BATCH_SAMPLES = 1024
 
 
-def check_can_reside(loader: Any) -> None:
-    """Check that a loader's data can be read once and gathered.
-
-    Raises:
-        ConfigError: they cannot.
-    """
-    name = f"resident={loader.resident!r}"
-    if isinstance(loader.dataset, IterableDataset):
-        raise ConfigError(
-            f"{name} needs a dataset with indices, got {type(loader.dataset).__name__}, an IterableDataset"
-        )
-    if not loader._auto_collation:
-        raise ConfigError(
-            f"{name} makes batches itself, which batch_size=None leaves to the dataset; give a batch size"
-        )
-    if not compat.collates_by_default(loader.collate_fn):
-        raise ConfigError(
-            f"{name} gathers batches as torch's default collation makes them, got collate_fn={loader.collate_fn!r}; a "
-            "batch_transform can do to whole batches what it does"
-        )
+def columns_of(spec: Spec, runtime: Runtime) -> Columns | None:
+    """Return the resident data, read now if they have not been; None if no place has room for them."""
+    made_from = (spec.dataset, spec.resident, spec.device, spec.keep_on_host, spec.channels_last)
+    known: Residents | None = runtime.resident
+    length = len(spec.dataset)
+    if known is not None and known.length == length and known.is_made_from(made_from):
+        return known.columns
+    runtime.mover = runtime.resident = None  # their memory may be what is missing
+    columns, refused = read_once(spec, device_or_cpu(spec.device), runtime.counts)
+    runtime.resident = Residents(made_from, length, columns, tuple(refused))
+    return columns
 
 
-def _places(loader: Any, device: torch.device) -> list[Place]:
+def _places(spec: Spec, device: torch.device) -> list[Place]:
     """Return where a loader's data may lie, the best first."""
-    lie = {"keep_on_host": loader.keep_on_host, "channels_last": loader.channels_last}
+    lie: dict[str, Any] = {"keep_on_host": spec.keep_on_host, "channels_last": spec.channels_last}
     here, host = Place(device, **lie), torch.device("cpu")
     if device == host:
         return [here]
     # From there batches are copied as from anywhere on the host, and laid out then.
     beside = Place(host, pinned=device.type == "cuda")
-    return {"device": [here], "host": [beside], "auto": [here, beside]}[loader.resident]
+    return {"device": [here], "host": [beside], "auto": [here, beside]}[spec.resident or "auto"]
 
 
-def read_once(loader: Any, device: torch.device) -> tuple[Columns | None, list[str]]:
+def read_once(spec: Spec, device: torch.device, counts: Counts) -> tuple[Columns | None, list[str]]:
     """Read a loader's dataset into the place that its argument ``resident`` names.
 
     Args:
-        loader: a :class:`fastload.DataLoader`.
+        spec: how the loader is served.
         device: where its batches go.
+        counts: of the spec.
 
     Returns:
         The data; None if no place has room. And why those before have none.
@@ -80,13 +75,13 @@ def read_once(loader: Any, device: torch.device) -> tuple[Columns | None, list[s
             shapes, or of other things than tensors and strings.
         Exception: what the dataset raises.
     """
-    places, chosen = _places(loader, device), loader.resident == "auto"
-    dataset = loader.dataset
+    places, chosen = _places(spec, device), spec.resident == "auto"
+    dataset = spec.dataset
     length = len(dataset)
     if not length:
         return Columns([], [], [], 0, places[0].device), []
     whole = type(dataset) is TensorDataset and not any(tensor.requires_grad for tensor in dataset.tensors)
-    looked_at = [[tensor[:1] for tensor in dataset.tensors]] if whole else _look(loader, length)
+    looked_at = [[tensor[:1] for tensor in dataset.tensors]] if whole else _look(spec, length, counts)
     example = looked_at[0]
     places[0].check_parts(example)
     sample_bytes = sum(map(bytes_of, looked_at)) // len(looked_at)  # strings are of different lengths
@@ -102,11 +97,11 @@ def read_once(loader: Any, device: torch.device) -> tuple[Columns | None, list[s
             refused.append(str(error))
             continue
         percent = -(-length // 100)  # or the bar would stand still
-        _fill(loader, columns, max(1, min(_BATCH_BYTES // max(sample_bytes, 1), _BATCH_SAMPLES, percent)))
+        _fill(spec, columns, max(1, min(_BATCH_BYTES // max(sample_bytes, 1), _BATCH_SAMPLES, percent)), counts)
         return columns, refused
     if not chosen:
         others = "resident='auto' takes the first place with room, and none where there is none"
-        raise ConfigError(f"resident={loader.resident!r}: {'; '.join(refused)}. {others}")
+        raise ConfigError(f"resident={spec.resident!r}: {'; '.join(refused)}. {others}")
     return None, refused
 
 
@@ -149,13 +144,14 @@ def _generator_states() -> list[str]:
         return [hashlib.blake2b(repr(state).encode(), digest_size=16).hexdigest() for state in states]
 
 
-def _look(loader: Any, length: int) -> list[Any]:
+def _look(spec: Spec, length: int, counts: Counts) -> list[Any]:
     """Return some samples, as batches of one, after a look at whether they are the same when they are read again."""
     some = sorted({round(place) for place in np.linspace(0, length - 1, min(length, _READ_TWICE))})
     indices = [index for index in some for _ in range(2)]
     found: list[Any] = []
     first: Any = None
-    with _batches(loader, _Watched(loader.dataset), indices, 1, min(loader.num_workers, 1)) as batches:
+    watched = _read_as(spec, _Watched(spec.dataset), indices, 1, min(spec.num_workers, 1))
+    with _batches(watched, counts, spec.resident) as batches:
         for number, batch in enumerate(batches):
             if number % 2 == 0:
                 first = batch
@@ -166,7 +162,7 @@ def _look(loader: Any, length: int) -> list[Any]:
     return found
 
 
-def _fill(loader: Any, columns: Columns, batch_size: int) -> None:
+def _fill(spec: Spec, columns: Columns, batch_size: int, counts: Counts) -> None:
     from rich.console import Console
     from rich.progress import track
 
@@ -174,7 +170,7 @@ def _fill(loader: Any, columns: Columns, batch_size: int) -> None:
     num_batches = -(-len(columns) // batch_size)
     words = f"fastload: reading {len(columns):,} samples, {in_words(columns.num_bytes)}"
     start = 0
-    with _batches(loader, loader.dataset, None, batch_size, loader.num_workers) as batches:
+    with _batches(_read_as(spec, spec.dataset, None, batch_size, spec.num_workers), counts, spec.resident) as batches:
         for batch in track(
             batches, words, num_batches, console=console, transient=True, disable=not console.is_terminal
         ):
@@ -183,49 +179,63 @@ def _fill(loader: Any, columns: Columns, batch_size: int) -> None:
         raise ConfigError(f"the dataset has {len(columns)} samples by its length, and gave {start}")
 
 
-@contextmanager
-def _batches(
-    loader: Any, dataset: Any, indices: Sequence[int] | None, batch_size: int, num_workers: int
-) -> Iterator[Iterator[Any]]:
-    """Give the batches of a dataset, in its own order or of some indices, loaded as a loader loads them."""
-    twin = copy.copy(loader)
+def _read_as(spec: Spec, dataset: Any, indices: Sequence[int] | None, batch_size: int, num_workers: int) -> Spec:
+    """Return how a dataset is read, in its own order or that of some indices."""
     sampler = SequentialSampler(dataset) if indices is None else list(indices)
-    vars(twin).update(
+    batches = BatchSampler(sampler, batch_size, drop_last=False)
+    return served_as(
+        spec,
         dataset=dataset,
         sampler=sampler,
-        batch_sampler=BatchSampler(sampler, batch_size, drop_last=False),
+        batch_sampler=batches,
+        index_sampler=batches,
         batch_size=batch_size,
         drop_last=False,
         num_workers=num_workers,
-        prefetch_factor=(loader.prefetch_factor or 2) if num_workers else None,
-        timeout=loader.timeout if num_workers else 0,
-        generator=torch.Generator(),  # nobody else's
+        prefetch_factor=(spec.prefetch_factor or 2) if num_workers else None,
+        timeout=spec.timeout if num_workers else 0,
         persistent_workers=False,
         pin_memory=False,
         in_order=True,
         seed=0,
         seeding="sample",
-        fuse=loader.fuse if dataset is loader.dataset or loader.fuse is not True else "auto",
+        fuse=spec.fuse if dataset is spec.dataset or spec.fuse is not True else "auto",
         device=None,
         batch_transform=None,
         resident=None,
         keep_on_host=(),
         channels_last=False,
         fixed_buffers=False,
-        _upcoming=None,
-        _epochs=Epochs(),
-        _alone=True,
     )
+
+
+@contextmanager
+def _batches(spec: Spec, counts: Counts, resident: str | None) -> Iterator[Iterator[Any]]:
+    """Give the batches of a dataset; afterwards its workers have ended. ``resident``: the loader's argument."""
+    runtime = Runtime()
+    shard = spec.known.rows.shard if spec.known is not None else Shard(length=0)
+    source, pool, _ = open_source(spec, runtime, Origin(spec.dataset, shard=shard))
     try:
-        yield iter(twin)
+        source.begin(EpochWork(index_batches=iter(spec.index_sampler), epoch=0, shard=shard))
+        yield _results(source)
     except ConfigError:
         raise
     except Exception as error:
-        error.add_note(f"while the dataset was read once, for resident={loader.resident!r}")
+        error.add_note(f"while the dataset was read once, for resident={resident!r}")
         raise
     finally:
-        loader._runtime.counts.count_decoded(twin._runtime.counts.decoded)
-        twin.close()
+        counts.count_decoded(runtime.counts.decoded)
+        if pool is not None:
+            pool.close(0 if source.broken else GRACE)
 
 
-__all__ = ["check_can_reside", "read_once"]
+def _results(source: Any) -> Iterator[Any]:
+    while True:
+        try:
+            batch = source.next()
+        except StopIteration:
+            return
+        yield batch.result()
+
+
+__all__ = ["columns_of", "read_once"]

@@ -21,7 +21,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
+from torch.utils.data import IterableDataset
 
+from . import compat
 from .errors import ConfigError
 from .memory import free_on, in_words
 from .nesting import Key, leaves_of, map_leaves, paths_of
@@ -402,6 +404,43 @@ def split(batch: Any, sizes: Sequence[int]) -> Iterable[Any]:
         yield map_leaves(batch, lambda leaf, rows=slice(start, stop): leaf[rows], is_leaf=_is_leaf)  # type: ignore[misc]
 
 
+def check_can_reside(loader: Any) -> None:
+    """Check that a loader's data can be read once and gathered.
+
+    Raises:
+        ConfigError: they cannot.
+    """
+    name = f"resident={loader.resident!r}"
+    if isinstance(loader.dataset, IterableDataset):
+        raise ConfigError(
+            f"{name} needs a dataset with indices, got {type(loader.dataset).__name__}, an IterableDataset"
+        )
+    if not loader._auto_collation:
+        raise ConfigError(
+            f"{name} makes batches itself, which batch_size=None leaves to the dataset; give a batch size"
+        )
+    if not compat.collates_by_default(loader.collate_fn):
+        raise ConfigError(
+            f"{name} gathers batches as torch's default collation makes them, got collate_fn={loader.collate_fn!r}; a "
+            "batch_transform can do to whole batches what it does"
+        )
+
+
+class Residents(NamedTuple):
+    """What became of a loader's wish for resident data."""
+
+    made_from: tuple[Any, ...]
+    length: int
+    columns: Columns | None
+    """None: they have no room anywhere."""
+    refused: tuple[str, ...]
+    """Why not in better places."""
+
+    def is_made_from(self, others: tuple[Any, ...]) -> bool:
+        """Return whether they were made from the same objects."""
+        return all(one is other for one, other in zip(self.made_from, others, strict=True))
+
+
 def _is_leaf(value: Any) -> bool:
     """Whether a part of a collated batch is a leaf: a tensor, or the strings of all samples."""
     if isinstance(value, Tensor):
@@ -441,11 +480,13 @@ __all__ = [
     "Columns",
     "ListColumn",
     "Place",
+    "Residents",
     "Rows",
     "TensorColumn",
     "TooLarge",
     "bytes_of",
     "check_alike",
+    "check_can_reside",
     "rows_of",
     "split",
 ]

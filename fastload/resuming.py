@@ -1,6 +1,6 @@
-"""Where a pass begins: its index batches, its randomness and its replicas, anew or from a state.
+"""Where an epoch begins: its index batches, its randomness and its replicas, anew or from a state.
 
-In: a loader, a pass that begins, and torch's iterator of it. Out: what is to be loaded, and the generators as they
+In: how a loader is served, and an epoch that begins. Out: what is to be loaded, and the generators as they
 would be if nothing had been interrupted. Nothing is loaded here, but what has to be read again.
 """
 
@@ -9,51 +9,19 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.utils.data import BatchSampler, IterableDataset, RandomSampler
 
 from . import compat
-from .decisions import ids_are_indices
+from .epochs import Epoch, Resume, epoch_owner, without_skipping
 from .errors import StateError
-from .passes import Pass, Resume, epoch_owner, seed_of, without_skipping
+from .sampler_generators import generator_states, generators_at, set_own_generators
 from .sampling import DistributedSampler, KeyedSampler
-from .shard import Shard
+from .spec import Spec
 from .users_line import warn_at_users_line
-
-if TYPE_CHECKING:
-    from .batch_keys import BatchKeys
-
-
-def shard_of(loader: Any, begun: Pass, iterator: Any) -> Shard:
-    """Return which share of the epoch's order this rank has."""
-    if begun.known is not None:
-        return begun.known.rows.shard
-    # A sampler that shards says how; else all ranks of the process group are taken to interleave, as torch's do.
-    rank, num_ranks = getattr(loader.sampler, "rank", None), getattr(loader.sampler, "num_replicas", None)
-    if not isinstance(rank, int) or not isinstance(num_ranks, int):
-        rank, num_ranks = iterator._rank, iterator._world_size
-    return Shard(length=0, rank=rank, num_ranks=num_ranks)
-
-
-def repeats_from(shard: Shard) -> int:
-    """Return the position from which on an order repeats samples; 0 where it does not."""
-    return shard.length if shard.tail == "pad" else 0
-
-
-def batch_keys(loader: Any, shard: Shard, base_seed: int) -> BatchKeys:
-    """Return what names the samples of a pass's batches for the batched transforms."""
-    from .batch_keys import BatchKeys
-
-    seed = seed_of(loader)
-    return BatchKeys(
-        seed=base_seed if seed is None else seed,
-        auto_collation=loader._auto_collation,
-        ids_are_indices=ids_are_indices(loader),
-        stride=shard.stride,
-        length=repeats_from(shard),
-    )
+from .work import Replica
 
 
 class Replicas:
@@ -65,11 +33,12 @@ class Replicas:
         self._next: int = begun["next"] if begun is not None else 0
         self._batches: list[int] = list(begun["batches"]) if begun is not None else [0] * num_workers
 
-    def note(self, worker_id: int, state: Any, batches: int) -> None:
-        """A batch of a worker was given to the user: where its replica is, and how many that makes."""
-        self._states[worker_id] = state
+    def note(self, replica: Replica) -> None:
+        """A batch of a worker was given to the user."""
+        worker_id = replica.worker_id
+        self._states[worker_id] = replica.state
         self._next = (worker_id + 1) % len(self._states)
-        self._batches[worker_id] = batches
+        self._batches[worker_id] = replica.num_batches
 
     def state(self) -> dict[str, Any] | None:
         """Return it for a state dict; None if they do not say."""
@@ -78,7 +47,7 @@ class Replicas:
         return {"states": list(self._states), "next": self._next, "batches": list(self._batches)}
 
 
-def read_again(begun: Pass, load: Callable[[], Any]) -> None:
+def read_again(begun: Epoch, load: Callable[[], Any]) -> None:
     """Load and drop the batches that were delivered before, where an IterableDataset cannot be told where to begin."""
     resume = begun.resume
     if resume is None or resume.workers is not None or not resume.batches:
@@ -103,17 +72,8 @@ def read_again(begun: Pass, load: Callable[[], Any]) -> None:
             ) from None
 
 
-def order_states(loader: Any, begun: Pass) -> dict[str, Any]:
-    """Return the states of the generators that the order of a pass comes from; {} where it comes from keys alone."""
-    if begun.resume is None and begun.known is not None and seed_of(loader) is not None:
-        return {}
-    from .sampler_generators import generator_states
-
-    return generator_states(loader)
-
-
 @contextlib.contextmanager
-def base_seed_drawn(loader: Any, begun: Pass) -> Iterator[None]:
+def base_seed_drawn(spec: Spec, begun: Epoch) -> Iterator[None]:
     """Around torch's beginning of a pass, where it draws a base seed: see that a resume leaves the user's generators.
 
     In the middle of an epoch the base seed was drawn before the state was saved, so the generator gets its state back.
@@ -121,17 +81,15 @@ def base_seed_drawn(loader: Any, begun: Pass) -> Iterator[None]:
     were, this is a pass like any other. Workers that are kept draw one at their first epoch only.
     """
     resume = begun.resume
-    kept = loader.persistent_workers and begun.epoch > 0
+    kept = spec.persistent_workers and begun.number > 0
     if resume is not None and resume.at_start and resume.base_seed is None and resume.generators:
-        from .sampler_generators import set_own_generators
-
-        if set_own_generators(loader, resume.generators):
+        if set_own_generators(spec, resume.generators):
             begun.resume = None
         yield
     elif resume is None or (resume.at_start and resume.base_seed is None and not kept):
         yield
     else:
-        generator = torch.default_generator if loader.generator is None else loader.generator
+        generator = torch.default_generator if spec.generator is None else spec.generator
         state = generator.get_state()
         try:
             yield
@@ -139,81 +97,62 @@ def base_seed_drawn(loader: Any, begun: Pass) -> Iterator[None]:
             generator.set_state(state)
 
 
-def note_randomness(
-    loader: Any, begun: Pass, iterator: Any, key_epoch: int, before: dict[str, Any] | None = None
-) -> int:
-    """Note in a pass what its randomness comes from, or take that from the state it resumes.
-
-    Args:
-        loader: the loader.
-        begun: the pass.
-        iterator: torch's part of it has begun, so that its base seed is drawn.
-        key_epoch: the epoch in the keys of samples, for a loader without a seed.
-        before: the generators' states from before that, if the sampler will not be asked for another iterator, as it
-            is with workers.
-
-    Returns:
-        The epoch that enters the samples' keys.
-    """
+def resume_randomness(spec: Spec, begun: Epoch, base_seed: int, key_epoch: int) -> tuple[int, int]:
+    """Take an epoch's randomness from the state that it resumes; return its base seed and the epoch of its keys."""
     resume = begun.resume
-    begun.generators = order_states(loader, begun) if before is None else before
-    begun.draws_base_seed = before is not None
-    if resume is not None and resume.base_seed is not None:
-        iterator._base_seed, key_epoch = resume.base_seed, resume.key_epoch
+    assert resume is not None
+    if resume.base_seed is not None:
+        base_seed, key_epoch = resume.base_seed, resume.key_epoch
         begun.generators, begun.draws_base_seed = resume.generators, resume.draws_base_seed
-    elif resume is not None and resume.generators:
-        from .sampler_generators import generator_states, generators_at
-
+    elif resume.generators:
         # Saved between two epochs: the base seed comes from these generators too, as it would have.
-        with generators_at(loader, resume.generators):
-            iter(loader._index_sampler)
-            iterator._base_seed = compat.draw_base_seed(loader)
-            begun.generators = resume.generators if begun.draws_base_seed else generator_states(loader)
-    begun.base_seed = iterator._base_seed
-    begun.key_epoch = begun.epoch if seed_of(loader) is not None else key_epoch
-    return begun.key_epoch
+        with generators_at(spec, resume.generators):
+            iter(spec.index_sampler)
+            base_seed = compat.draw_base_seed(spec)
+            begun.generators = resume.generators if begun.draws_base_seed else generator_states(spec)
+    return base_seed, key_epoch
 
 
-def index_batches(loader: Any, begun: Pass, iterator: Any, *, arrays: bool = False) -> tuple[Iterator[Any], int]:
-    """Return what the pass is to load, and how many of this rank's samples were loaded before it.
+def rest_of_index_batches(
+    spec: Spec, begun: Epoch, from_sampler: Iterator[Any], *, arrays: bool = False
+) -> tuple[Iterator[Any], int]:
+    """Return what an epoch is to load, and how many of this rank's samples were loaded before it.
 
     Batches of a known order are arrays where that is asked for, else lists.
     The index batches that are skipped are drawn, where their order is not known, but nothing of them is loaded.
     """
     resume = begun.resume
-    sampler, num_skipped = without_skipping(loader._index_sampler)
+    sampler, num_skipped = without_skipping(spec.index_sampler)
     whole = resume is None and num_skipped == 0
-    # The next epochs' base seeds come from the loader's own generator, so it is set back in any case.
+    # The next epochs' base seeds come from the spec's own generator, so it is set back in any case.
     at_state: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
     if resume is not None:
-        from .sampler_generators import generators_at
-
-        at_state = generators_at(loader, begun.generators, leave_equal=resume.at_start)
-    from_states = loader.generator is not None or "torch" in begun.generators
+        at_state = generators_at(spec, begun.generators, leave_equal=resume.at_start)
+    from_states = spec.generator is not None or "torch" in begun.generators
     draws_base_seed = resume is not None and begun.draws_base_seed and from_states
     # A sampler of ours would look up its epoch when it is first asked: another one, if that has been set meanwhile.
-    ours = isinstance(epoch_owner(loader), KeyedSampler | DistributedSampler)
+    ours = isinstance(epoch_owner(spec), KeyedSampler | DistributedSampler)
     if begun.known is not None and (ours or not whole):
         with at_state:
             if draws_base_seed:
-                compat.draw_base_seed(loader)
-            return begun.known.batches(begun.epoch, arrays=arrays), 0
-    at_once = seed_of(loader) is not None and _draws_during_pass(sampler)
-    if isinstance(loader.dataset, IterableDataset) or (whole and not at_once):
-        return iterator._sampler_iter, 0
+                compat.draw_base_seed(spec)
+            return begun.known.batches(begun.number, arrays=arrays), 0
+    at_once = spec.sample_seed is not None and _draws_during_pass(sampler)
+    if isinstance(spec.dataset, IterableDataset) or (whole and not at_once):
+        return from_sampler, 0
     begin = _drawn_at_once if at_once else iter
     if whole:
         return begin(sampler), 0
     num_rows = 0
     if resume is None:  # the first batches are skipped in any case
-        resume = Resume(epoch=begun.epoch)
+        resume = Resume(epoch=begun.number)
     with at_state:
         batches = begin(sampler)
         if draws_base_seed:
-            compat.draw_base_seed(loader)
+            compat.draw_base_seed(spec)
         skipped = 0
         for index in itertools.islice(batches, num_skipped + resume.batches):
-            num_rows += len(list(index)) if loader._auto_collation else 1
+            num_rows += len(list(index)) if spec.auto_collation else 1
             skipped += 1
         if skipped < resume.batches:
             raise StateError(f"the state was saved after {resume.batches} batches, and the sampler gives {skipped} now")
@@ -239,14 +178,4 @@ def _drawn_at_once(batches: Any) -> Iterator[Any]:
     yield from list(batches) if isinstance(batches, RandomSampler) else batches
 
 
-__all__ = [
-    "Replicas",
-    "base_seed_drawn",
-    "batch_keys",
-    "index_batches",
-    "note_randomness",
-    "order_states",
-    "read_again",
-    "repeats_from",
-    "shard_of",
-]
+__all__ = ["Replicas", "base_seed_drawn", "read_again", "rest_of_index_batches", "resume_randomness"]

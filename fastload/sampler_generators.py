@@ -21,9 +21,9 @@ import torch
 from torch.utils.data import BatchSampler, Dataset, IterableDataset, Sampler, SequentialSampler
 from torch.utils.data import DistributedSampler as TorchDistributedSampler
 
+from .epochs import samplers_of
 from .errors import StateError
 from .nesting import attributes_of
-from .passes import samplers_of
 from .sampling import DistributedBatchSampler, DistributedSampler, KeyedSampler
 
 _MAX_DEPTH = 4

@@ -6,12 +6,11 @@ view or array over it is gone, however many the user makes: each hand-out has a 
 the lease's death frees the slot.
 
 NOTE [Where slots lie]
-Between processes all slots lie in one memory file (``memfd_create``). It is sparse: slot ``s`` begins at
-``s << 44``, so a place never has to be negotiated, a slot can take a result of any size, and only what is written
-costs memory. It is no file under /dev/shm, so that mount's limit does not apply; it is one descriptor, whatever the
-number of open batches; and it is gone with the last process, even after SIGKILL. Slot 0 is the pool's own: control
-words and published layouts. In each slot the batch begins at offset 0; what single chunks send beside it lies from
-``1 << 43`` on, ``1 << 32`` apart: samples first, and at half of that the message, if it is too large for a packet.
+Processes share all slots in one sparse memory file (``memfd_create``). Slot ``s`` begins at ``s << 44``, so a slot can
+take a result of any size, and only written pages cost memory. The limit of /dev/shm does not apply, there is one
+descriptor for any number of batches, and the file is gone with the last process, even after SIGKILL. Slot 0 holds
+control words and published layouts. In other slots the batch begins at offset 0. What chunks send beside it begins at
+``1 << 43``, ``1 << 32`` apart: samples, and half of that later a message that is too large for a packet.
 """
 
 from __future__ import annotations
@@ -47,14 +46,7 @@ _PUNCH_HOLE = 2
 _libc: Any = ctypes.CDLL(None, use_errno=True) if hasattr(os, "memfd_create") else None
 if _libc is not None:
     _libc.mmap.restype = ctypes.c_void_p
-    _libc.mmap.argtypes = [
-        ctypes.c_void_p,
-        ctypes.c_size_t,
-        ctypes.c_int,
-        ctypes.c_int,
-        ctypes.c_int,
-        ctypes.c_int64,
-    ]
+    _libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_int64]
     _libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
     _libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
     _libc.fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
@@ -67,6 +59,11 @@ _DO_FORK = 11
 
 # Above this many held batches a new one is copied out: a process has about 65,000 mappings, by default.
 MAX_HELD = 8192
+
+
+def has_mappings() -> bool:
+    """Return whether memory can be mapped here without Python's mmap, as page-locked slots and memory files need it."""
+    return _libc is not None
 
 
 def slot_offset(slot: int) -> int:
@@ -178,53 +175,10 @@ class Memory(Protocol):
         """Let go of everything. What the user holds stays valid."""
 
 
-def _capacity(num_bytes: int) -> int:
+def capacity_for(num_bytes: int) -> int:
     """Round up, so that results of slightly different length share a mapping."""
     step = max(mmap.PAGESIZE, 1 << max(0, num_bytes.bit_length() - 4))
     return max(1, -(-num_bytes // step)) * step
-
-
-class PrivateMemory:
-    """Slots in the process's own memory: for threads, and for transports that carry the bytes themselves.
-
-    Args:
-        page_lock: see :class:`Memory`.
-    """
-
-    def __init__(self, page_lock: PageLock | None = None) -> None:
-        self._buffers: dict[int, Buffer] = {}
-        self._lock = threading.Lock()
-        self.page_lock = page_lock
-        self.is_open = True
-        if page_lock is not None and _libc is None:
-            page_lock.refuse("only Linux's memory is page-locked here")
-
-    def buffer(self, slot: int, num_bytes: int) -> Buffer:
-        """See :class:`Memory`. Several threads may ask for the same slot at once."""
-        with self._lock:
-            known = self._buffers.get(slot)
-            if known is None or len(known) < num_bytes:
-                known = self._buffers[slot] = self._made(_capacity(num_bytes))
-            return known
-
-    def _made(self, num_bytes: int) -> Buffer:
-        if self.page_lock is None or self.page_lock.refused is not None:
-            return np.empty(num_bytes, dtype=np.uint8)
-        return np.frombuffer(_memory_of(_Mapping(-1, 0, num_bytes, self.page_lock)), dtype=np.uint8)
-
-    def discard(self, slot: int) -> None:
-        """See :class:`Memory`."""
-        self._buffers.pop(slot, None)
-
-    forget = discard
-
-    def clear(self, slots: Iterable[int]) -> None:
-        """See :class:`Memory`. There is nothing."""
-
-    def close(self) -> None:
-        """See :class:`Memory`."""
-        self._buffers.clear()
-        self.is_open = False
 
 
 class MemoryFile:
@@ -233,14 +187,14 @@ class MemoryFile:
     Pickles into a process that is being spawned. Linux only.
 
     Args:
-        fd: of the file; None: a new one.
         page_lock: see :class:`Memory`.
+        fd: of the file; None: a new one.
     """
 
     # Enough for a window of any sensible size; a worker that meets more slots maps the oldest anew.
     _MAX_MAPPED = 1024
 
-    def __init__(self, fd: int | None = None, page_lock: PageLock | None = None) -> None:
+    def __init__(self, page_lock: PageLock | None = None, fd: int | None = None) -> None:
         self._maps: dict[int, memoryview] = {}
         self.page_lock = page_lock
         self.is_open = True
@@ -258,12 +212,12 @@ class MemoryFile:
         if known is None or len(known) < num_bytes:
             if len(self._maps) >= self._MAX_MAPPED:
                 del self._maps[next(iter(self._maps))]
-            known = self._maps[slot] = self.map(slot_offset(slot), _capacity(num_bytes))
+            known = self._maps[slot] = self.map(slot_offset(slot), capacity_for(num_bytes))
         return known
 
     def map(self, offset: int, num_bytes: int) -> memoryview:
         """Map any part of the file; ``offset`` is a multiple of the page size. Unmapped when nothing refers to it."""
-        return _memory_of(_Mapping(self.fd, offset, num_bytes, self.page_lock))
+        return memory_of(Mapping(self.fd, offset, num_bytes, self.page_lock))
 
     def discard(self, slot: int) -> None:
         """See :class:`Memory`."""
@@ -322,7 +276,7 @@ class MemoryFile:
     __del__ = close
 
 
-class _Mapping:
+class Mapping:
     """One mmap call. Not Python's class, because that duplicates the descriptor: one for each open batch.
 
     Args:
@@ -359,7 +313,7 @@ class _Mapping:
         unmap()
 
 
-def _memory_of(mapping: _Mapping) -> memoryview:
+def memory_of(mapping: Mapping) -> memoryview:
     """Return a mapping's bytes, which keep it."""
     array = _lease_type(mapping.num_bytes).from_address(mapping.address)
     array.mapping = mapping
@@ -367,7 +321,7 @@ def _memory_of(mapping: _Mapping) -> memoryview:
 
 
 def _open_memory_file(fd: Any) -> MemoryFile:
-    return MemoryFile(fd.detach())
+    return MemoryFile(fd=fd.detach())
 
 
 @functools.lru_cache(maxsize=256)
@@ -424,10 +378,10 @@ class SlotPool:
             return False
         memory = self.memory.buffer(slot, num_bytes)
         address = ctypes.addressof(_lease_type(len(memory)).from_buffer(memory))
-        if not page_lock.lock(address, len(memory)):
-            return False
-        _libc.madvise(address, len(memory), _DO_FORK)
-        return True
+        locked = page_lock.lock(address, len(memory))
+        if locked:
+            _libc.madvise(address, len(memory), _DO_FORK)
+        return locked
 
     def lend(self, slot: int, num_bytes: int, *, tensors_only: bool = False) -> Buffer:
         """Hand the first bytes of a slot to the user. The slot comes back when nothing refers to them any more.
@@ -442,16 +396,15 @@ class SlotPool:
             return np.empty(0, dtype=np.uint8)
         try:
             memory = self.memory.buffer(slot, num_bytes)
-            copied = self.view(slot, num_bytes).copy() if len(self.book.held) >= MAX_HELD else None
-            if copied is None:
-                # Here, not where memory is made: a thread of ours would end the recording of a CUDA graph.
-                self.lock(slot, num_bytes)
+            if len(self.book.held) >= MAX_HELD:
+                copied = self.view(slot, num_bytes).copy()
+                self.book.release(slot)
+                return copied
+            # Here, not where memory is made: a thread of ours would end the recording of a CUDA graph.
+            self.lock(slot, num_bytes)
         except BaseException:
             self.book.release(slot)
             raise
-        if copied is not None:
-            self.book.release(slot)
-            return copied
         self.slot_bytes = max(self.slot_bytes, len(memory))
         lease = _lease_type(len(memory)).from_buffer(memory)
         # The callback is C code, since an interrupt inside one in Python would lose the slot.
@@ -507,43 +460,10 @@ class SlotPool:
             self.memory.page_lock.unlock_left()
 
 
-class IdleSlots:
-    """The page-locked slots of a loader while it is not iterated: locked once, for all iterations."""
-
-    def __init__(self) -> None:
-        self._pool: SlotPool | None = None
-        self._owner: Any = None
-
-    def take(self, kind: type[Memory], owner: Any) -> SlotPool | None:
-        """Return the slots, which are the caller's then; None where there are none of this kind and owner."""
-        pool, self._pool = self._pool, None
-        if pool is None:
-            return None
-        memory = pool.memory
-        if pool.pid != os.getpid() or not memory.is_open or type(memory) is not kind or self._owner != owner:
-            pool.close()
-            return None
-        pool.is_idle = False
-        return pool
-
-    def put(self, pool: SlotPool, owner: Any) -> None:
-        """Keep slots, if they were ended so that they can be used again."""
-        if pool.is_idle:
-            self.close()
-            self._pool, self._owner = pool, owner
-
-    def close(self) -> None:
-        """Unlock them."""
-        pool, self._pool = self._pool, None
-        if pool is not None:
-            pool.close()
-
-
 # NOTE [Forks while batches are held]
-# A child that the user forks sees his batches through the same shared pages. When the parent then drops its own
-# reference the slot must not be written again: the child may be reading it. So every fork retires the slots that are
-# held at that moment: for good where the child is the user's, and for its life where it is a worker of ours (whose
-# dataset may be made of another loader's batches).
+# A forked child sees held batches through the same shared pages, and may still read them when the parent has dropped
+# them. So each fork retires the slots held at that moment, which are not written again: for good, or, if the child is
+# a worker of ours, until it has ended.
 _pools: weakref.WeakSet[SlotPool] = weakref.WeakSet()
 _own_fork = threading.local()
 

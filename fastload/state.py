@@ -17,8 +17,8 @@ from typing import Any
 
 from torch.utils.data import IterableDataset
 
+from .epochs import Epoch, Resume, known_batches, samplers_of, seed_of
 from .errors import StateError
-from .passes import Pass, Resume, known_batches, samplers_of, seed_of
 from .sampler_generators import check_generator_states, generator_states, names_not_made_yet
 from .sampling import DistributedSampler, KeyedSampler
 
@@ -38,19 +38,19 @@ _FINGERPRINT = {
 }
 
 
-def state_of(loader: Any, last: Pass | None, upcoming: Resume | None, next_epoch: int) -> dict[str, Any]:
+def state_of(loader: Any, last: Epoch | None, upcoming: Resume | None, next_epoch: int) -> dict[str, Any]:
     """Return the state dict of a loader.
 
     Args:
         loader: a :class:`fastload.DataLoader`.
-        last: its last pass; None if it has not begun one.
+        last: its last epoch; None if it has not begun one.
         upcoming: where its next pass will begin, if a state was loaded and not used yet.
         next_epoch: epoch of the next pass otherwise.
     """
     state: dict[str, Any] = {"version": VERSION, "kind": _kind_of(loader), **_fingerprint(loader)}
     begun = upcoming is None and last is not None and not last.finished
     state["epoch"] = (
-        upcoming.epoch if upcoming is not None else last.epoch if begun and last is not None else next_epoch
+        upcoming.epoch if upcoming is not None else last.number if begun and last is not None else next_epoch
     )
     if state["kind"] == "position":
         position = upcoming.base if upcoming is not None else 0

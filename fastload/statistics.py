@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from .plan import slots_in_flight
+from .work import slots_in_flight
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

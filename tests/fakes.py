@@ -16,8 +16,9 @@ from torch._utils import ExceptionWrapper
 from torch.utils.data import Dataset, IterableDataset, default_collate
 
 from fastload.layout import DoesNotFit, Layout, learn
-from fastload.plan import WHOLE_BATCH, WorkItem
-from fastload.slots import PrivateMemory, SlotPool
+from fastload.private_memory import PrivateMemory
+from fastload.slots import SlotPool
+from fastload.work import WHOLE_BATCH, WorkItem
 from fastload.workers.fetch import (
     ERROR,
     EXHAUSTED,
@@ -227,7 +228,7 @@ class FakePool:
         if item.layout == START:
             self.given[worker_id] = 0
             return SKIPPED, START, None
-        if item.iteration != self.iteration and self.rng.random() < self.skip_stale:
+        if item.iteration < self.iteration and self.rng.random() < self.skip_stale:
             return SKIPPED, 0, None
         assert item.slot in self.slots.book.in_flight, "work in a slot that is not in flight"
         try:

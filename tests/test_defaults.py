@@ -19,7 +19,7 @@ import fastload
 from fastload import cli, defaults
 from fastload.defaults import FLAGS, OPTIONS, as_text, own_argument_names, read_text, values_of
 from fastload.errors import ConfigError
-from fastload.loader import DEFAULTS
+from fastload.loader import argument_defaults
 
 DATA = torch.arange(6)
 WORDS = st.text(st.characters(exclude_characters=",=", categories=["L", "N"]), min_size=1)
@@ -101,7 +101,7 @@ def test_what_no_loader_can_have_is_refused_at_once_and_nothing_is_changed(value
     with pytest.raises(ConfigError, match=message):
         fastload.install(**values)
     assert torch.utils.data.DataLoader.__init__ is torchs
-    assert DEFAULTS.changed == {}
+    assert argument_defaults().changed == {}
     assert fastload.DataLoader(DATA).seed is None
 
 
@@ -115,9 +115,9 @@ def test_an_error_that_a_default_has_a_part_in_names_the_defaults():
 def test_accelerates_loader_has_the_defaults_of_the_one_that_it_was_made_from(monkeypatch):
     prepare = pytest.importorskip("accelerate.data_loader").prepare_data_loader
     monkeypatch.setenv("FASTLOAD_LOADER", "seed=5")
-    DEFAULTS.read_environment()
+    argument_defaults().read_environment()
     made = fastload.DataLoader(DATA)
-    DEFAULTS.change({"seed": 6})
+    argument_defaults().change({"seed": 6})
     assert prepare(made, put_on_device=False).base_dataloader.seed == 5
 
 

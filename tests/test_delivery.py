@@ -19,11 +19,12 @@ from torch._utils import ExceptionWrapper
 from torch.utils.data import default_collate
 
 import fastload.delivery
-from fastload.delivery import Counts, Delivery, LayoutBook
 from fastload.errors import LoadTimeout, NotReady, WorkerDied
-from fastload.plan import MAX_CHUNKS, WHOLE_BATCH
+from fastload.layout import LayoutBook
 from fastload.shard import Shard
 from fastload.slots import chunk_offset, slot_offset
+from fastload.spec import Spec
+from fastload.work import MAX_CHUNKS, WHOLE_BATCH, Counts, EpochWork
 from fastload.workers.fetch import FAILED_START, Result
 
 Batches = list[list[int]]
@@ -42,26 +43,25 @@ def failing(at: set[int]) -> Callable[[int], Any]:
     return load
 
 
+class Delivery(fastload.delivery.Delivery):
+    """Gives the data of batches, or raises the errors in their place."""
+
+    def next(self, wait: bool = True) -> Any:
+        return super().next(wait).result()
+
+
 def deliver(pool: FakePool, **options: Any) -> Delivery:
     """Make a delivery over a pool; by default as a map-style dataset with two workers has it."""
-    defaults: dict[str, Any] = {
-        "num_workers": pool.num_workers,
-        "window": options.pop("prefetch", 2) * pool.num_workers,
-        "in_order": True,
-        "chunk_size": None,
-        "assigned": False,
-        "iterable": False,
-        "timeout": 0,
-        "whole_reason": None,
-        "where": "in a test",
-        "book": LayoutBook(),
-        "counts": Counts(),
-    }
-    return Delivery(pool, **{**defaults, **options})
+    window = options.pop("window", options.pop("prefetch", 2) * pool.num_workers)
+    book, counts = options.pop("book", None), options.pop("counts", None)
+    spec = Spec(dataset=None, num_workers=pool.num_workers, prefetch_factor=1, **options)
+    delivery = Delivery(pool, spec, book or LayoutBook(), counts or Counts())
+    delivery._window = window  # also such as are no multiples of the number of workers
+    return delivery
 
 
 def iterate(delivery: Delivery, batches: Iterable[Any], epoch: int = 0) -> None:
-    delivery.begin(iter(batches), len, epoch, Shard(length=0))
+    delivery.begin(EpochWork(index_batches=iter(batches), epoch=epoch, shard=Shard(length=0)))
 
 
 def outcome(delivery: Delivery) -> Any:
@@ -343,7 +343,7 @@ def test_memory_that_cannot_be_had_is_an_error_at_its_batchs_place(sizes, shape,
 
     def acquire_or_fail() -> int:
         if rng.random() < 0.3:
-            refused.append(delivery._next_made - 1)
+            refused.append(delivery._epoch.num_made - 1)
             raise OSError("cannot map a batch")
         return acquire()
 
@@ -368,7 +368,7 @@ def test_an_error_is_not_kept_alive_by_itself():
         raise SampleError("the sampler is broken")
 
     delivery = deliver(FakePool(2, sample, random.Random(0)))
-    delivery.begin(batches(), len, 0, Shard(length=0))
+    iterate(delivery, batches())
     delivery.next()
     gc.disable()
     try:
@@ -488,7 +488,7 @@ def test_a_collation_error_here_reads_as_one_in_a_worker():
     iterate(delivery, [[1, 2], [3, 3]])
     first, second = outcomes(delivery)
     assert type(first) is RuntimeError
-    assert str(first).startswith("Caught RuntimeError in a test.\nOriginal Traceback")
+    assert str(first).startswith("Caught RuntimeError in DataLoader worker process 0.\nOriginal Traceback")
     assert "equal size" in str(first)
     assert second.equal(torch.zeros(2, 3))
 
@@ -621,12 +621,12 @@ def test_asking_without_waiting_never_waits():
     delivery = deliver(pool)
     iterate(delivery, numbered([2, 2]))
     with pytest.raises(NotReady):
-        delivery.next_nowait()
+        delivery.next(wait=False)
     pool.do_all()
-    found = [delivery.next_nowait(), delivery.next_nowait()]
+    found = [delivery.next(wait=False), delivery.next(wait=False)]
     assert_outcomes(found, numbered([2, 2]))
     with pytest.raises(NotReady):
-        delivery.next_nowait()
+        delivery.next(wait=False)
     with pytest.raises(StopIteration):
         delivery.next()
 

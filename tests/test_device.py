@@ -19,12 +19,47 @@ from hypothesis import strategies as st
 from torch.nn.utils.rnn import PackedSequence, pack_sequence
 
 from fastload import ConfigError
-from fastload.device import DeviceAhead, Loaded, prefetch
+from fastload import device as device_module
+from fastload.device import prefetch
 from fastload.errors import LoadTimeout, NotReady
 from fastload.moving import Mover
 from fastload.streams import device_of
+from fastload.work import Batch
 
 CPU = torch.device("cpu")
+
+
+class Asked:
+    """A source as a stage.
+
+    Args:
+        source: has ``next`` and ``next_nowait``.
+        patient: it makes batches when it is asked, and so does not mind waiting.
+    """
+
+    def __init__(self, source: Any, patient: bool) -> None:
+        self._source = source
+        self._patient = patient
+
+    def next(self, wait: bool = True) -> Batch:
+        batch: Batch = self._source.next() if wait or self._patient else self._source.next_nowait()
+        return batch
+
+    def drop(self) -> None:
+        """Nothing is under way."""
+
+    def close(self) -> None:
+        """Nothing is under way."""
+
+
+class DeviceAhead(device_module.DeviceAhead):
+    """Gives the data of batches, or raises the errors in their place."""
+
+    def __init__(self, source: Any, mover: Mover, depth: int, *, patient: bool) -> None:
+        super().__init__(Asked(source, patient), mover, depth)
+
+    def next(self, wait: bool = True) -> Any:
+        return super().next(wait).result()
 
 
 class Recycled:
@@ -55,7 +90,7 @@ class Recycled:
         self.made += 1
         batch = buffer.view(4)
         weakref.finalize(batch, self.free.append, buffer)
-        return Loaded({"x": batch})
+        return Batch(data={"x": batch})
 
     def next_nowait(self) -> Any:
         if not self.ready:
@@ -320,7 +355,7 @@ def into_fixed_places_with_another_stream_of_the_users(streams: SimulatedStreams
 def from_the_device(streams: SimulatedStreams, kind: Any) -> None:
     batches = ({"x": streams.made(torch.full((4,), float(number)))} for number in range(6))
     source = Failing([])
-    source.next = lambda: Loaded(next(batches))  # type: ignore[method-assign]
+    source.next = lambda: Batch(data=next(batches))  # type: ignore[method-assign]
     ahead = kind(source, moved_with(streams, **negated(streams)), 3, patient=True)
     kept = []
     for _ in range(6):
@@ -476,7 +511,7 @@ class Failing:
         entry = next(self._entries)
         if isinstance(entry, BaseException):
             raise entry
-        return Loaded(entry)
+        return Batch(data=entry)
 
     def next_nowait(self) -> Any:
         return self.next()
@@ -588,7 +623,7 @@ def test_tensors_inside_of_whatever_a_transform_returns_are_protected(kind):
         options = {"transform": lambda batch, _: {"y": batch["x"]}, "keep_on_host": ("y",)}
     source = Recycled(8)
     taken = source.next
-    source.next = lambda: Loaded({**taken().batch, "y": 1})  # type: ignore[method-assign]
+    source.next = lambda: Batch(data={**taken().data, "y": 1})  # type: ignore[method-assign]
     ahead = DeviceAhead(source, moved_with(streams, **options), 1, patient=True)
     seen: list[float] = []
     for _ in range(8):
@@ -708,7 +743,7 @@ def test_an_iteration_that_is_left_lets_go_of_all_it_held():
 
     def batches() -> Iterator[Any]:
         while True:
-            yield source.next()[0]
+            yield source.next().data
 
     iterator = iter(prefetch(batches(), "cpu", 3))
     next(iterator)
@@ -829,7 +864,7 @@ def test_a_forked_process_frees_nothing_of_the_device_and_asks_it_nothing(leave,
     ahead: Any = DeviceAhead(Recycled(20), mover, 3, patient=True)
     for _ in range(3):
         streams.kernel(ahead.next()["x"])
-    held = [weakref.ref(ready.moved.made["x"]) for ready in ahead._ready]
+    held = [weakref.ref(ready.data["x"]) for ready in ahead._ready]
     held += [weakref.ref(event) for event, _ in ahead._host]
     held += [weakref.ref(event) for event in ahead._backlog._events]
     held += [weakref.ref(place) for buffers in mover._buffers for place in buffers._places.values()]

@@ -23,8 +23,10 @@ from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence, pack_sequence
 from torch.utils.data import Dataset, default_collate
 
-from fastload import DataLoader, WorkerDied, page_lock, slots, streams
+from fastload import DataLoader, WorkerDied, page_lock, slots
+from fastload import device as device_stage
 from fastload.device import DeviceAhead
+from fastload.private_memory import PrivateMemory
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="only Linux's memory is page-locked")
 
@@ -77,7 +79,7 @@ class Device:
 def device(monkeypatch: pytest.MonkeyPatch) -> Iterator[Device]:
     """Loaders with ``device="cpu"`` copy to a device that works late. Afterwards nothing may be locked or wrong."""
     made = Device()
-    monkeypatch.setattr(streams, "streams_of", lambda _: made.streams)
+    monkeypatch.setattr(device_stage, "streams_of", lambda _: made.streams)
     monkeypatch.setattr(page_lock, "pages_of", lambda _: made.pages)
     monkeypatch.setattr(slots, "_libc", WatchedLibc(slots._libc, made.pages))
     yield made
@@ -219,7 +221,7 @@ def test_a_child_of_the_users_has_slots_of_its_own(device, monkeypatch):
         code = 1
         try:
             calls = device.pages.calls
-            taken = found._runtime.idle_slots.take(slots.PrivateMemory, found.device)
+            taken = found._runtime.idle_slots.take(PrivateMemory, found.device)
             code = 0 if taken is None and device.pages.calls == calls else 2
         finally:
             os._exit(code)
@@ -439,11 +441,11 @@ AT_EXIT = """
 import os, sys
 import torch
 from page_lock_simulation import CopyingStreams, SimulatedPages
-from fastload import DataLoader, page_lock, streams
+from fastload import DataLoader, device, page_lock
 
 pages = SimulatedPages()
 simulated = CopyingStreams(pages)
-streams.streams_of, page_lock.pages_of = lambda _: simulated, lambda _: pages
+device.streams_of, page_lock.pages_of = lambda _: simulated, lambda _: pages
 unlock = pages.unregister
 
 def unregister(address, unlock=unlock, pages=pages, is_read=pages.is_read, leave=os._exit):

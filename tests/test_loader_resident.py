@@ -134,7 +134,7 @@ def test_how_many_batches_are_transformed_at_once_changes_nothing(length, batch_
     transform = T.Compose([*members, T.MixUp(num_classes=length)] if mixing else members)
     images = TensorDataset(Images(length).images, torch.arange(length))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fastload.resident_iteration._AT_ONCE_ON_HOST", at_once * (3 * 6 * 6 + 8))
+        patch.setattr("fastload.resident_source._AT_ONCE_ON_HOST", at_once * (3 * 6 * 6 + 8))
         for rank in range(ranks):
             found = []
             for resident in (None, "host"):
@@ -578,7 +578,7 @@ Interrupting.__module__ = "fastload.transforms.interrupting"
 @pytest.mark.parametrize("at", [1, 2, 3])
 @pytest.mark.parametrize("where", ["transform", "rows_of"])
 def test_an_interrupt_loses_nothing(monkeypatch, where, at):
-    monkeypatch.setattr("fastload.resident_iteration._AT_ONCE_ON_HOST", 2000)
+    monkeypatch.setattr("fastload.resident_source._AT_ONCE_ON_HOST", 2000)
     transform = Interrupting(at if where == "transform" else 0)
     loader = DataLoader(Images(), 5, batch_transform=transform, resident="host")
     if where == "rows_of":
@@ -589,7 +589,7 @@ def test_an_interrupt_loses_nothing(monkeypatch, where, at):
                 raise KeyboardInterrupt
             return rows_of(indices, length)
 
-        monkeypatch.setattr("fastload.resident_iteration.rows_of", interrupting)
+        monkeypatch.setattr("fastload.resident_source.rows_of", interrupting)
     iterator = iter(loader)
     seen: list[int] = []
     interrupts = 0
@@ -605,7 +605,7 @@ def test_an_interrupt_loses_nothing(monkeypatch, where, at):
 
 
 def test_results_that_are_larger_than_the_data_are_made_fewer_at_once(monkeypatch):
-    monkeypatch.setattr("fastload.resident_iteration._AT_ONCE_ON_HOST", 1 << 16)
+    monkeypatch.setattr("fastload.resident_source._AT_ONCE_ON_HOST", 1 << 16)
     dataset = TensorDataset(torch.zeros(400, 1, 4, 4, dtype=torch.uint8))
     loader = DataLoader(dataset, 2, batch_transform=T.Resize(32), resident="host")
     for (images,) in loader:
@@ -621,7 +621,7 @@ def test_close_lets_go_of_the_data_also_where_somebody_holds_the_iterator():
         iterator = iter(loader)
         for _ in range(stop):
             next(iterator, None)
-        kept = weakref.ref(loader._columns().tensors()[0])
+        kept = weakref.ref(loader._runtime.resident.columns.tensors()[0])
         gc.disable()
         try:
             loader.close()

@@ -17,7 +17,8 @@ from page_lock_simulation import CopyingStreams, SimulatedPages, WatchedLibc
 
 from fastload import slots
 from fastload.page_lock import CudaPages, PageLock, pages_of
-from fastload.slots import MemoryFile, PrivateMemory, SlotPool
+from fastload.private_memory import PrivateMemory
+from fastload.slots import MemoryFile, SlotPool
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="only Linux's memory is page-locked")
 

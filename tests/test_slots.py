@@ -20,18 +20,18 @@ from torch.utils.data import Dataset
 
 import fastload
 from fastload import slots
-from fastload.plan import MAX_CHUNKS
+from fastload.private_memory import PrivateMemory
 from fastload.slots import (
     MAX_CHUNK_BYTES,
     MemoryFile,
     OwnForks,
-    PrivateMemory,
     SlotBook,
     SlotPool,
     chunk_offset,
     message_offset,
     slot_offset,
 )
+from fastload.work import MAX_CHUNKS
 
 needs_memfd = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="memory files are Linux's")
 
@@ -417,7 +417,7 @@ def test_surplus_slots_give_their_memory_back(file):
 def test_surplus_slots_that_only_workers_have_written_give_their_memory_back_too(file):
     # What a dropped iteration leaves: rows written by workers, which the user's process never mapped.
     pool = SlotPool(file, keep=1)
-    worker = MemoryFile(os.dup(file.fd))
+    worker = MemoryFile(fd=os.dup(file.fd))
     megabyte = 1 << 20
     taken = [pool.acquire() for _ in range(5)]
     for slot in taken:
@@ -521,7 +521,7 @@ def test_a_process_that_maps_many_slots_keeps_few_mappings(file, monkeypatch):
 
 
 def test_two_mappings_of_one_file_see_the_same_bytes(file):
-    other = MemoryFile(os.dup(file.fd))
+    other = MemoryFile(fd=os.dup(file.fd))
     file.buffer(2, 10)[:2] = b"ab"
     assert other.buffer(2, 10)[:2] == b"ab"
     other.close()

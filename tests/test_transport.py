@@ -16,7 +16,8 @@ import pytest
 
 import fastload
 import fastload.workers.transport
-from fastload.workers.transport import MAX_PACKET, Packets, Pipes, Transport, use_packets
+from fastload.workers.pipes import Pipes
+from fastload.workers.transport import MAX_PACKET, Packets, Transport, use_packets
 
 needs_packets = pytest.mark.skipif(not hasattr(socket, "SOCK_SEQPACKET"), reason="packets are Linux's")
 MAKERS: dict[str, Callable[[int], Transport]] = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.utils.data import Dataset, TensorDataset, default_collate
 from torch_settings import default_device, default_dtype, deterministic
 
-from fastload import DataLoader, device, iteration, prefetch, resident_iteration
+from fastload import DataLoader, device, iteration, prefetch
 from fastload.order import AsTorch
 
 LENGTH = 24
@@ -62,15 +62,13 @@ WAYS: dict[str, dict[str, Any]] = {
 @pytest.fixture(autouse=True)
 def base_seed(monkeypatch: pytest.MonkeyPatch) -> None:
     """torch draws its base seed on the default device, which has to have numbers."""
-    for module in (iteration, resident_iteration):
-        drawn = module.base_seed_drawn
+    drawn = iteration.compat.BaseIterator.__init__
 
-        @contextlib.contextmanager
-        def on_host(*args: Any, drawn: Any = drawn) -> Iterator[None]:
-            with torch.device("cpu"), drawn(*args):
-                yield
+    def on_host(*args: Any) -> None:
+        with torch.device("cpu"):
+            drawn(*args)
 
-        monkeypatch.setattr(module, "base_seed_drawn", on_host)
+    monkeypatch.setattr(iteration.compat.BaseIterator, "__init__", on_host)
 
 
 def batches_of(**options: Any) -> list[tuple[Tensor, Tensor]]:
@@ -103,7 +101,7 @@ def test_batches_are_the_same_whatever_is_set(setting, way):
 @pytest.mark.parametrize("setting", SETTINGS)
 def test_so_are_those_of_a_device_that_works_late(setting, way, monkeypatch):
     streams = SimulatedStreams()
-    monkeypatch.setattr("fastload.streams.streams_of", lambda _: streams)
+    monkeypatch.setattr(device, "streams_of", lambda _: streams)
     seen: list[float] = []
     with SETTINGS[setting]():
         found = DataLoader(Images(), 4, device="cpu", **WAYS[way])

@@ -18,8 +18,8 @@ from torchvision.transforms import v2
 
 import fastload
 from fastload.fusion import FusedDataset
-from fastload.iteration import WorkerIterator
-from fastload.loader import DEFAULTS
+from fastload.iteration import Iteration
+from fastload.loader import argument_defaults
 from fastload.testing import assert_deterministic
 from fastload.verification.plan import Setting
 from fastload.verification.report import NotDeterministic
@@ -102,11 +102,11 @@ def test_other_defaults_do_not_reach_the_loaders_that_are_compared(monkeypatch):
     loader = fastload.DataLoader(TensorDataset(torch.arange(24)), 4)
     monkeypatch.setenv("FASTLOAD_LOADER", "seed=3,chunk_size=2,fuse=true")
     try:
-        DEFAULTS.read_environment()
+        argument_defaults().read_environment()
         report = verify(loader, "inline")
     finally:
         monkeypatch.undo()
-        DEFAULTS.read_environment()
+        argument_defaults().read_environment()
     assert report.ok, report.to_text()
 
 
@@ -330,7 +330,7 @@ def test_what_fails_in_workers_is_an_error_of_their_checks(how: str, words: str)
 
 
 def test_workers_that_hang_are_ended_and_not_tried_again(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(WorkerIterator._shutdown_workers, "__defaults__", (0.1,))
+    monkeypatch.setattr(Iteration._shutdown_workers, "__defaults__", (0.1,))
     report = verify(DataLoader(verified.FailingIn("hang"), 4), timeout=1.0)
     assert verdicts(report, "workers") == ["error", "skipped", "skipped"]
     assert "timed out" in report.to_text()

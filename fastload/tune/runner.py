@@ -21,12 +21,12 @@ from torch.utils.data import BatchSampler, IterableDataset
 from .. import compat
 from ..errors import ConfigError
 from ..fusing import possible_plan
-from ..plan import slots_in_flight
 from ..sampler_generators import generators_kept
 from ..seeding import ORDER, Keys, seed_global_generators
 from ..verification.copies import Parts, copied
 from ..verification.hashing import BatchPrint, print_batch
 from ..verification.record import first_difference, undisturbed
+from ..work import slots_in_flight
 from .search import Slice
 from .settings import Setting
 from .usage import memory, processor_seconds, scheduled_seconds
@@ -211,7 +211,7 @@ class Runner:
         if setting.resident is None:
             twin.close()
         else:  # its data are read only once; each slice begins with the same epoch
-            twin._epochs = copy.copy(self._loader._epochs)
+            twin._epochs = self._loader._epochs.copied()
             self._kept[setting] = twin
 
     def _twin(self, setting: Setting) -> Any:
@@ -228,9 +228,9 @@ class Runner:
             resident=setting.resident,
             timeout=(self._loader.timeout or _TIMEOUT_S) if number else 0,
             persistent_workers=self._loader.persistent_workers and number > 0,
-            _upcoming=None,
             _alone=True,
         )
+        twin._epochs.resume = None
         twin._check_own_arguments()
         return twin
 

@@ -15,10 +15,10 @@ import torch
 from torch.utils.data import BatchSampler, IterableDataset, RandomSampler, SequentialSampler
 
 from .. import compat
+from ..epochs import KnownBatches, known_batches, seed_of
 from ..errors import ConfigError
 from ..late.samples import settle
 from ..loader import DataLoader
-from ..passes import KnownBatches, known_batches, seed_of
 from ..sampling import DistributedBatchSampler, KeyedSampler, check_seed
 from ..seeding import draws_nothing
 from ..shard import Shard

@@ -1,6 +1,6 @@
 """The work itself: from a WorkItem to samples, rows or a collated batch. The same for every kind of worker.
 
-In: a :class:`~fastload.plan.WorkItem`. Out: a :class:`Result`. What leaves the process, and how, is not known here:
+In: a :class:`~fastload.work.WorkItem`. Out: a :class:`Result`. What leaves the process, and how, is not known here:
 a :class:`Sink` takes it.
 """
 
@@ -17,8 +17,8 @@ from torch import Tensor
 from .. import compat, observe
 from ..errors import DatasetError, NothingLeft
 from ..layout import REFUSED, DoesNotFit, Layout, learn
-from ..plan import WHOLE_BATCH, WorkItem
 from ..seeding import Seeder
+from ..work import WHOLE_BATCH, WorkItem
 from .samples import Fused, FusedSamples, Job, SampleLoader, batch_getter
 
 if TYPE_CHECKING:

@@ -1,37 +1,74 @@
-"""What delivery needs of workers, whoever they are: the one seam between the two."""
+"""Workers: how they are chosen and started, and what delivery.py needs of them.
+
+In: a :class:`~fastload.workers.samples.Job` and tasks (:class:`~fastload.work.WorkItem`). Out: a
+:class:`~fastload.workers.fetch.Result` for each task.
+
+To add a kind of worker: write a module of this package with ``memory_kind()`` and ``start(job, spec, slots)``, as
+processes.py and threads.py have them, and name it in ``WORKER_MODULES``.
+
+NOTE [Interrupts]
+Python runs its signal handler between any two bytecodes, so an interrupt (Ctrl-C) may be raised inside a hook that runs
+around a fork, or inside ``__del__``, where Python prints and forgets it; or in the child, before the worker's own code,
+so that the child goes up its parent's stack. Here it is noted instead, and raised afterwards.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Protocol
+import _thread
+import signal
+import threading
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Protocol
 
 from torch._utils import ExceptionWrapper
 
 from ..layout import Layout
-from ..plan import WorkItem
 from ..slots import SlotPool
-from .fetch import Result
+from ..work import WorkItem
+from .fetch import Job, Result
+
+if TYPE_CHECKING:
+    from ..spec import Spec
+
+WORKER_MODULES = {"multiprocessing": "processes", "thread": "threads"}
+"""The values of ``worker_method``, and the module of this package that starts such workers."""
+
+# How long a pool that is closed waits for its workers before it terminates them, in seconds: torch's figure.
+GRACE = 5.0
 
 
 class Pool(Protocol):
-    """What delivery needs of workers."""
+    """A set of workers. Used and closed by the process that made it, one thread at a time."""
 
     slots: SlotPool
+    pid: int
+    """The process that made it."""
+    workers: Sequence[Any]
+    """Processes or threads."""
+    start_method: str
+    """``fork``, ``spawn``, ``forkserver`` or ``thread``."""
+    job_pickled: str
+    """How the dataset came to the workers."""
+
+    @property
+    def transport(self) -> str:
+        """How tasks and results pass."""
 
     def begin(self, iteration: int) -> None:
-        """Let items of older iterations be skipped."""
+        """Skip tasks of iterations with lower numbers."""
 
     def publish(self, generation: int, layout: Layout) -> None:
         """Make a layout known to all workers."""
 
     def submit(self, item: WorkItem, worker_id: int | None = None) -> None:
-        """Give an item to one worker, or to whoever is idle first. Never blocks."""
+        """Give a task to one worker, or to whichever is idle first. Never blocks."""
 
     def poll(self) -> Result | None:
         """Return a result that is there, or None. Never blocks."""
 
     def wait(self, timeout: float | None) -> None:
-        """Block until there may be a result, or the time is over."""
+        """Block until there may be a result, or the time in seconds is over."""
 
     def take_error(self, payload: Any) -> ExceptionWrapper:
         """Return the exception of an ERROR or FAILED_START result."""
@@ -44,3 +81,97 @@ class Pool(Protocol):
 
     def take_rows(self, payload: Any, item: WorkItem, layout: Layout) -> list[Sequence[Any]]:
         """Return the objects of a ROWS result, after its rows are in the slot."""
+
+    def close(self, grace: float = GRACE) -> None:
+        """End all workers. Blocks at most about ``grace`` seconds for what they are doing."""
+
+
+def memory_kind(worker_method: str) -> Any:
+    """Return the class of the memory that slots of such workers lie in: see :class:`fastload.slots.Memory`."""
+    return _module(worker_method).memory_kind()
+
+
+def start_workers(job: Job, spec: Spec, slots: SlotPool) -> Pool:
+    """Start the workers that a spec asks for; they write to these slots."""
+    pool: Pool = _module(spec.worker_method).start(job, spec, slots)
+    return pool
+
+
+def _module(worker_method: str) -> Any:
+    return import_module(f".{WORKER_MODULES[worker_method]}", __package__)
+
+
+_held: HeldInterrupts | None = None
+
+
+class HeldInterrupts:
+    """As a context manager: an interrupt inside is raised at the end.
+
+    Only in the main thread, where Python runs signal handlers; and only where SIGINT has a handler in Python.
+
+    Args:
+        finalizing: raise it a moment later, since what is raised inside ``__del__`` is lost.
+    """
+
+    def __init__(self, *, finalizing: bool = False) -> None:
+        self._finalizing = finalizing
+        self._handler: Callable[..., Any] | None = None
+        self._noted = False
+
+    def __enter__(self) -> None:
+        global _held
+        handler = signal.getsignal(signal.SIGINT)
+        if threading.current_thread() is threading.main_thread() and callable(handler):
+            self._handler = handler
+            signal.signal(signal.SIGINT, self._note)
+            _held = self
+
+    def _note(self, number: int, frame: object) -> None:
+        self._noted = True
+
+    def __exit__(self, *exc_info: object) -> None:
+        if not self._let_through():
+            return
+        if self._finalizing:
+            timer = threading.Timer(0.01, _interrupt_main_thread)
+            timer.daemon = True
+            timer.start()
+        else:
+            signal.raise_signal(signal.SIGINT)
+
+    def _let_through(self) -> bool:
+        global _held
+        if self._handler is None:
+            return False
+        _held = None
+        signal.signal(signal.SIGINT, self._handler)
+        self._handler = None
+        return self._noted
+
+
+def _interrupt_main_thread() -> None:
+    if hasattr(signal, "pthread_kill"):
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)  # also wakes it, where it waits
+    else:
+        _thread.interrupt_main()
+
+
+def let_interrupts_through_in_worker() -> None:
+    """In a worker that was forked inside: SIGINT has its handler again.
+
+    Raises:
+        KeyboardInterrupt: there was one.
+    """
+    if _held is not None and _held._let_through():
+        raise KeyboardInterrupt
+
+
+__all__ = [
+    "GRACE",
+    "WORKER_MODULES",
+    "HeldInterrupts",
+    "Pool",
+    "let_interrupts_through_in_worker",
+    "memory_kind",
+    "start_workers",
+]

@@ -12,6 +12,7 @@ process that the worker has forked, so it serves only where there are no pidfds.
 
 from __future__ import annotations
 
+import multiprocessing
 import multiprocessing.process
 import os
 import pickle
@@ -31,15 +32,36 @@ from .. import compat
 from ..errors import WorkerDied
 from ..layout import Buffer, Layout
 from ..packing import pack, unpack
-from ..plan import WorkItem
-from ..slots import MemoryFile, OwnForks, SlotPool, chunk_offset, slot_offset
+from ..slots import Memory, MemoryFile, OwnForks, SlotPool, chunk_offset, slot_offset
+from ..spec import Spec
+from ..work import WorkItem
 from .fetch import Job, Result
-from .interrupts import HeldInterrupts
-from .transport import MAX_PACKET, Packets, Pipes, Transport
+from .pool import GRACE, HeldInterrupts
+from .transport import MAX_PACKET, Packets, Transport, use_packets
 from .worker_process import JOB_OFFSET, LAYOUT_SHIFT, Control, DirectJob, SharedJob, worker_main
 
-# How long a pool that is closed waits for its workers before it terminates them, in seconds: torch's figure.
-GRACE = 5.0
+
+def memory_kind() -> type[Memory]:
+    """Return the kind of memory that slots lie in: see :mod:`fastload.workers.pool`."""
+    if use_packets():
+        return MemoryFile
+    from ..private_memory import PrivateMemory
+
+    return PrivateMemory
+
+
+def start(job: Job, spec: Spec, slots: SlotPool) -> ProcessPool:
+    """Start worker processes: see :mod:`fastload.workers.pool`."""
+    context = spec.multiprocessing_context or multiprocessing.get_context()
+    return ProcessPool(job, context, shared=not spec.assigned, slots=slots)
+
+
+def _transport(num_workers: int, context: BaseContext, *, shared: bool, packets: bool) -> Transport:
+    if packets:
+        return Packets(num_workers, shared=shared)
+    from .pipes import Pipes
+
+    return Pipes(num_workers, context)
 
 
 class ProcessPool:
@@ -53,8 +75,6 @@ class ProcessPool:
 
     Ownership: to be used and closed by the process that made it, one thread at a time.
     """
-
-    worker_method = "multiprocessing"
 
     def __init__(self, job: Job, context: BaseContext, *, shared: bool, slots: SlotPool) -> None:
         self.start_method: str = context.get_start_method()
@@ -72,9 +92,7 @@ class ProcessPool:
         self.slots = slots
         self._file = slots.memory if isinstance(slots.memory, MemoryFile) else None
         self._control = None if self._file is None else Control(self._file, job.num_workers)
-        self._transport: Transport = (
-            Pipes(job.num_workers, context) if self._file is None else Packets(job.num_workers, shared=shared)
-        )
+        self._transport = _transport(job.num_workers, context, shared=shared, packets=self._file is not None)
         self.job_pickled = "inherited"
         _pools.add(self)
         try:

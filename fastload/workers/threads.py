@@ -29,13 +29,25 @@ from ..at_exit import close_at_exit
 from ..layout import ALIGNMENT, Buffer, Layout
 from ..library_generators import LibraryGenerators, copies_for_thread, warn_of_shared_transforms
 from ..nesting import Key, map_leaves
-from ..plan import WorkItem
+from ..private_memory import PrivateMemory
 from ..seeding import Keys, Seeder
 from ..slots import Memory, SlotPool
+from ..spec import Spec
+from ..work import WorkItem
 from . import routing
 from .fetch import ERROR, FAILED_START, SKIPPED, START, WHOLE, Fetcher, Job, Result, WriteRows
 
 _GRACE = 5.0
+
+
+def memory_kind() -> type[PrivateMemory]:
+    """Return the kind of memory that slots lie in: see :mod:`fastload.workers.pool`."""
+    return PrivateMemory
+
+
+def start(job: Job, spec: Spec, slots: SlotPool) -> ThreadPool:
+    """Start worker threads: see :mod:`fastload.workers.pool`."""
+    return ThreadPool(job, shared=not spec.assigned, slots=slots, routed=spec.routed, keep_on_host=spec.keep_on_host)
 
 
 class _Board:
@@ -184,7 +196,7 @@ def _serve(board: _Board, job: Job, worker_id: int, generators: routing.ThreadGe
         board.results.put(Result(-1, worker_id, FAILED_START, 0, compat.wrap_exception(error, where), 0))
         return
     while (item := tasks.get()) is not None and not board.closed:
-        if item.iteration != board.iteration and item.layout != START:
+        if item.iteration < board.iteration and item.layout != START:
             result = Result(item.serial, worker_id, SKIPPED, 0, None, 0)
         else:
             try:
@@ -209,7 +221,6 @@ class ThreadPool:
         keep_on_host: parts of batches that do not go to a device.
     """
 
-    worker_method = "thread"
     start_method = "thread"
     transport = "memory"
     job_pickled = "shared"

@@ -3,7 +3,7 @@
 ``packets``: AF_UNIX SOCK_SEQPACKET pairs and one memory file. A packet goes to exactly one reader, atomically, so any
 idle worker may read from the one shared pair, and a worker that is killed holds no lock. Linux.
 
-``pipes``: a pipe for each worker, and everything is in the message. Elsewhere, and wherever
+``pipes``: a pipe for each worker, and everything is in the message: see pipes.py. Elsewhere, and wherever
 ``FASTLOAD_TRANSPORT=pipes`` is set (read when a pool starts), so that it is tested on Linux too.
 
 A message is bytes. Sending never blocks the user's process: what does not fit at once waits in a deque, and results
@@ -12,22 +12,16 @@ are always read before more is sent, so that neither side can wait for the other
 
 from __future__ import annotations
 
-import contextlib
 import os
 import select
 import socket
-import threading
 from collections import deque
 from collections.abc import Sequence
-from multiprocessing.connection import Connection, wait
-from multiprocessing.context import BaseContext
 from typing import Any, Protocol
 
 # A packet takes kernel memory in one piece; above this a message lies in the memory file and the packet says where.
 MAX_PACKET = 16_384
 _RECEIVE_BYTES = 65_536
-# A pipe of macOS holds 8 KiB. Below this a second message may wait in it while the worker is busy.
-_SMALL_MESSAGE = 3_072
 
 
 class Endpoint(Protocol):
@@ -209,162 +203,6 @@ class Packets:
                 pass
         for end in self._ours + self._theirs:
             end.close()
-
-
-class PipeEndpoint:
-    """See :class:`Endpoint`."""
-
-    def __init__(self, connection: Connection[bytes, bytes]) -> None:
-        self.end = connection
-
-    def receive(self) -> bytes | None:
-        """See :class:`Endpoint`."""
-        try:
-            return self.end.recv_bytes() or None
-        except (EOFError, ConnectionResetError):
-            return None
-
-    def send(self, message: bytes) -> None:
-        """See :class:`Endpoint`."""
-        self.end.send_bytes(message)
-
-
-class Pipes:
-    """A duplex pipe for each worker; at most two messages are under way to one."""
-
-    name = "pipes"
-
-    def __init__(self, num_workers: int, context: BaseContext) -> None:
-        self._context = context
-        self._ours: list[Connection[bytes, bytes]] = []
-        self._theirs: dict[int, Connection[bytes, bytes]] = {}
-        self._under_way: list[deque[int]] = [deque() for _ in range(num_workers)]
-        """Tags of the messages that each worker has not answered, the one it is at first."""
-        self._waiting: deque[tuple[bytes, int | None, int]] = deque()
-        self._sending: set[int] = set()
-        """Workers to which a thread is writing."""
-        self._sent: Any
-        self._tell_sent: Any
-        self._sent, self._tell_sent = context.Pipe(duplex=False)
-
-    def endpoint(self, worker_id: int) -> PipeEndpoint:
-        """See :class:`Transport`."""
-        ours, theirs = self._context.Pipe(duplex=True)
-        self._ours.append(ours)
-        self._theirs[worker_id] = theirs
-        return PipeEndpoint(theirs)
-
-    def started(self, worker_id: int) -> None:
-        """See :class:`Transport`."""
-        self._theirs.pop(worker_id).close()
-
-    def inherited(self) -> list[Any]:
-        """See :class:`Transport`."""
-        return self._ours
-
-    def send(self, message: bytes, worker_id: int | None, tag: int = 0) -> None:
-        """See :class:`Transport`."""
-        self._waiting.append((message, worker_id, tag))
-        self._drain()
-
-    def _least_busy(self) -> int:
-        return min(range(len(self._ours)), key=lambda worker_id: len(self._under_way[worker_id]))
-
-    def held_by(self, worker_id: int) -> int | None:
-        """See :class:`Transport`."""
-        return self._under_way[worker_id][0] if self._under_way[worker_id] else None
-
-    def _drain(self) -> None:
-        later: deque[tuple[bytes, int | None, int]] = deque()
-        full: set[int | None] = set()
-        while self._waiting and None not in full:
-            message, worker_id, tag = self._waiting.popleft()
-            to = self._least_busy() if worker_id is None else worker_id
-            room = 2 if len(message) <= _SMALL_MESSAGE else 1
-            if worker_id in full or len(self._under_way[to]) >= room or to in self._sending:
-                full.add(worker_id)
-                later.append((message, worker_id, tag))
-                continue
-            self._under_way[to].append(tag)
-            if room == 2:
-                _send(self._ours[to], message)  # the pipe has room for it
-            else:
-                # A worker that has not started, or hangs in the user's code, does not read: let a thread wait for it.
-                # It ends when the worker reads, or has ended.
-                self._sending.add(to)
-                threading.Thread(
-                    target=_send_and_tell,
-                    args=(self._ours[to], message, self._tell_sent, to),
-                    name="fastload_send",
-                    daemon=True,
-                ).start()
-        self._waiting = later + self._waiting
-
-    def receive(self) -> bytes | None:
-        """See :class:`Transport`."""
-        for worker_id, end in enumerate(self._ours):
-            try:
-                if end.poll():
-                    message = _receive(end)
-                    self._under_way[worker_id].popleft()
-                    self._drain()
-                    return message
-            except (EOFError, OSError):
-                continue  # the worker has died, perhaps in the middle of a message; wait() sees it
-        return None
-
-    def wait(self, sentinels: Sequence[int], timeout: float | None) -> list[int]:
-        """See :class:`Transport`."""
-        ready = wait([*self._ours, *sentinels, self._sent], timeout)
-        self._note_sent()
-        self._drain()
-        return [sentinel for sentinel in sentinels if sentinel in ready]
-
-    def _note_sent(self) -> None:
-        while self._sent.poll():
-            self._sending.discard(int(self._sent.recv_bytes()))
-
-    def close(self) -> None:
-        """See :class:`Transport`."""
-        if self._sent.closed:
-            return
-        self._note_sent()
-        for worker_id, end in enumerate(self._ours):
-            _shut_down(end)
-            if worker_id not in self._sending:
-                end.close()  # else with its last user: its descriptor must not become another file's before
-        for end in self._theirs.values():
-            end.close()
-        self._ours.clear()
-        self._sent.close()
-        self._tell_sent = None  # a thread that is still writing closes what it has when it ends
-
-
-def _shut_down(connection: Any) -> None:
-    """End the conversation. Closing alone would not, where a process forked meanwhile has a copy of the end."""
-    if hasattr(socket, "AF_UNIX"):  # there a duplex pipe is a pair of sockets
-        with contextlib.suppress(OSError), socket.socket(fileno=os.dup(connection.fileno())) as end:
-            end.shutdown(socket.SHUT_RDWR)
-
-
-def _send_and_tell(connection: Any, message: bytes, tell: Any, worker_id: int) -> None:
-    _send(connection, message)
-    _send(tell, b"%d" % worker_id)
-
-
-def _receive(connection: Connection[bytes, bytes]) -> bytes:
-    try:
-        return connection.recv_bytes()
-    except ConnectionResetError:
-        # Told once, when a worker has ended without reading all that was sent to it. What it sent is still there.
-        return connection.recv_bytes()
-
-
-def _send(connection: Connection[bytes, bytes], message: bytes) -> None:
-    try:
-        connection.send_bytes(message)
-    except OSError:
-        pass  # the worker has died; wait() sees it
 
 
 def _files_may_be_large() -> bool:

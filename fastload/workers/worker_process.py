@@ -24,8 +24,8 @@ from .. import compat, seeding
 from ..layout import Buffer, Layout
 from ..library_generators import LibraryGenerators
 from ..packing import join, pack, unpack
-from ..plan import WorkItem
 from ..slots import MAX_CHUNK_BYTES, MemoryFile, chunk_offset, let_go_in_worker, message_offset, slot_offset
+from ..work import WorkItem
 from .fetch import (
     ERROR,
     FAILED_START,
@@ -40,7 +40,7 @@ from .fetch import (
     Result,
     WriteRows,
 )
-from .interrupts import let_interrupts_through_in_worker
+from .pool import let_interrupts_through_in_worker
 from .transport import MAX_PACKET
 
 # From glibc's malloc.h.
@@ -271,7 +271,7 @@ def _live(source: SharedJob | DirectJob, worker_id: int, endpoint: Any, memory: 
             _send_failed_start(error, sink, worker_id, endpoint, where)
             return
         if control is not None:
-            if item.iteration != control.iteration and item.layout != START:
+            if item.iteration < control.iteration and item.layout != START:
                 endpoint.send(sink.encode(Result(item.serial, worker_id, SKIPPED, 0, None, 0), item))
                 continue
             control.begin(worker_id, item.serial)

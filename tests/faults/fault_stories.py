@@ -20,10 +20,10 @@ from torch.utils.data import Dataset
 
 import fastload
 from fastload import at_exit
-from fastload.iteration import WorkerIterator
+from fastload.iteration import Iteration
 
 # So long, in seconds, workers that are stuck are waited for here. Users wait five: see test_faults_leaving.py.
-WorkerIterator._shutdown_workers.__defaults__ = (1.5,)
+Iteration._shutdown_workers.__defaults__ = (1.5,)
 at_exit._GRACE = 1.5
 
 # --- Workers that do something ---------------------------------------------------------------------------------------

@@ -14,9 +14,10 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from fastload import DataLoader, prefetch
-from fastload.device import DeviceAhead, Loaded, Mover
+from fastload.device import DeviceAhead, Mover
 from fastload.page_lock import CudaPages
 from fastload.streams import DeviceStreams
+from fastload.work import Batch
 
 CYCLES = 20_000_000  # of torch.cuda._sleep: some 10 ms
 SHAPE = (16, 3, 64, 64)
@@ -38,7 +39,7 @@ class Recycled:
         self._free = [torch.empty(shape, pin_memory=True) for _ in range(ready)]
         self.num_buffers = ready
 
-    def next(self) -> Any:
+    def next(self, wait: bool = True) -> Any:
         if self._made == self._number:
             raise StopIteration
         if not self._free:
@@ -49,10 +50,7 @@ class Recycled:
         self._made += 1
         batch = buffer.view(self._shape)
         weakref.finalize(batch, self._free.append, buffer)
-        return Loaded(batch)
-
-    def next_nowait(self) -> Any:
-        return self.next()
+        return Batch(data=batch)
 
 
 class Forgetful(DeviceStreams):
@@ -64,12 +62,12 @@ class Forgetful(DeviceStreams):
 
 def read_late(streams: DeviceStreams, number: int = 12, **options: Any) -> list[float]:
     """Read each batch by a slow kernel after its Python object is gone, and return what the kernels saw."""
-    ahead = DeviceAhead(Recycled(number), Mover(streams.device, streams, **options), 2, patient=True)
+    ahead = DeviceAhead(Recycled(number), Mover(streams.device, streams, **options), 2)
     seen = []
     for _ in range(number):
         batch = ahead.next()
         torch.cuda._sleep(CYCLES)
-        seen.append(batch.double().mean())
+        seen.append(batch.data.double().mean())
         del batch
     torch.cuda.synchronize()
     ahead.close()
@@ -105,8 +103,8 @@ def read_behind_a_slow_side(streams: DeviceStreams, more: int, number: int = 6) 
         torch.cuda._sleep(CYCLES)
         return batch + more
 
-    ahead = DeviceAhead(Recycled(number), Mover(streams.device, streams, transform=slowly), 2, patient=True)
-    seen = [ahead.next().double().mean() for _ in range(number)]
+    ahead = DeviceAhead(Recycled(number), Mover(streams.device, streams, transform=slowly), 2)
+    seen = [ahead.next().data.double().mean() for _ in range(number)]
     torch.cuda.synchronize()
     ahead.close()
     return [value.item() for value in seen]
@@ -128,7 +126,7 @@ def test_copies_and_transforms_run_while_kernels_do(device, transform):
 
     def stage() -> DeviceAhead:
         source = Recycled(8, (16, 3, 256, 256), ready=8)
-        return DeviceAhead(source, Mover(device, streams, transform=transform), 2, patient=True)
+        return DeviceAhead(source, Mover(device, streams, transform=transform), 2)
 
     # Before: what takes longer than any kernel here, which is to page-lock and to allocate.
     ahead = stage()
@@ -144,8 +142,8 @@ def test_copies_and_transforms_run_while_kernels_do(device, transform):
         ended = torch.cuda.Event()
         ended.record()
         batch = ahead.next()  # begun now
-        assert ahead.last_event is not None
-        ahead.last_event.synchronize()
+        assert batch.event is not None
+        batch.event.synchronize()
         while_it_ran = not ended.query()
         torch.cuda.synchronize()
         del batch
@@ -164,12 +162,12 @@ def test_memory_is_bounded_by_what_a_slow_device_has_consumed(device):
     torch.cuda.empty_cache()
     before = torch.cuda.memory_stats(device)["active_bytes.all.current"]
     torch.cuda.reset_peak_memory_stats(device)
-    ahead = DeviceAhead(source, Mover(device, DeviceStreams(device)), depth, patient=True)
+    ahead = DeviceAhead(source, Mover(device, DeviceStreams(device)), depth)
     seen = []
     for _ in range(number):
         batch = ahead.next()
         torch.cuda._sleep(4 * CYCLES)  # some 50 ms
-        seen.append(batch.amax())
+        seen.append(batch.data.amax())
         del batch
     # Not max_memory_allocated(): it forgets memory that is freed while a stream is still to read it.
     most = torch.cuda.memory_stats(device)["active_bytes.all.peak"] - before

@@ -58,7 +58,7 @@ class FastloadListener:
         if (work is not None and work is not iterator) or not self._session.is_recorded(loader):
             return
         iterator._fastload_number = iteration
-        flow = self._flow(getattr(iterator, "_delivery", iterator))
+        flow = self._flow(getattr(iterator, "source", iterator))
         flow.given.clear()  # of the previous epoch
         flow.is_recorded = True
         iterator._fastload_given = flow.given

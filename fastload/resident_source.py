@@ -1,10 +1,10 @@
-"""One pass over resident data: no workers; each batch is gathered, and transformed, where the data are.
+"""A source that gathers batches from resident data, and transforms them, where the data are. There are no workers.
 
 ::
 
     index batches ─> [several at once] ─rows─> gather ─> batch_transform ─> one batch after the other
 
-In: a loader and its :class:`~fastload.resident.Columns`. Out: the batches that the loader would give without them, in
+In: index batches and :class:`~fastload.resident.Columns`. Out: the batches that the loader would give without them, in
 the same order, with the same parameters of the batch transform.
 
 NOTE [Several batches at once]
@@ -17,7 +17,6 @@ does everything behind samplers of the user's, which may look at what the loop h
 
 from __future__ import annotations
 
-import itertools
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -27,19 +26,15 @@ import numpy as np
 import torch
 
 from . import compat, observe
-from .agreement import compare_ranks
-from .batch_keys import BatchKeys
-from .device import DeviceAhead, Loaded
-from .errors import NotReady
-from .moving import Mover
-from .passes import Pass, our_sampler
-from .plan import Origin
+from .batch_keys import BatchKeys, batch_keys
+from .device import DeviceAhead, mover_of
+from .epochs import KnownBatches
 from .resident import Columns, Rows, bytes_of, rows_of, split
-from .resuming import base_seed_drawn, batch_keys, index_batches, note_randomness, order_states, shard_of
-from .shard import Shard
+from .spec import Spec
 from .streams import keep_in_children
 from .transforms.base import Transform
 from .transforms.draws import Draws
+from .work import Batch, EpochWork
 
 # Bytes of the data that are transformed at once: on the CPU so many that its caches are of use, elsewhere many more.
 _AT_ONCE_ON_HOST = 1 << 20
@@ -104,7 +99,7 @@ class Gather:
         self._then = then
 
     def __call__(self, rows: Any, draws: Any) -> Any:
-        """Return a batch on the device, given what :class:`_Batches` loads."""
+        """Return a batch on the device, given what :class:`_Gathered` loads."""
         own, host_leaves, watch = draws
         if host_leaves is not None:
             rows = _gathering(self._columns, watch)(rows, host_leaves)
@@ -117,44 +112,35 @@ def _gathering(columns: Columns, watch: observe.Watch | None) -> Callable[..., A
     return columns.batch if watch is None else watch.collate(columns.batch)
 
 
-class _Batches:
-    """What is to be gathered next, as a source of the device stage.
+class _Gathered:
+    """What is to be gathered next, as the stage before the device.
 
     Args:
-        indices: index batches.
+        work: of the epoch.
         columns: the data.
         keys: names the samples of each batch.
-        epoch: enters the keys.
-        shard: of this rank.
-        first_row: samples of this rank that were loaded before.
         away: batches are made on the host, and go to a device afterwards.
-        at_once: samples that are given at once, if they are of several batches.
         in_pairs: a batch of an odd size is the last of those that are given at once.
         heard: is told what is done; None: nobody listens.
     """
 
     def __init__(
         self,
-        indices: Iterator[Any],
+        work: EpochWork,
         columns: Columns,
         keys: BatchKeys,
-        epoch: int,
-        shard: Shard,
-        first_row: int,
         *,
         away: bool,
-        at_once: int,
         in_pairs: bool,
         heard: _Heard | None,
     ) -> None:
-        self._indices = indices
+        self._work = work
+        self._indices = work.index_batches
         self._columns = columns
         self._keys = keys
-        self._epoch = epoch
-        self._shard = shard
-        self._row = first_row
+        self._row = work.first_row
         self._away = away
-        self.at_once = at_once
+        self.at_once = 1
         """Samples that are given at once, if they are of several batches."""
         self._in_pairs = in_pairs
         self._heard = heard
@@ -166,8 +152,8 @@ class _Batches:
         self._error: Exception | None = None
         self._ended = False
 
-    def next(self) -> Loaded:
-        """See :class:`~fastload.device.Source`."""
+    def next(self, wait: bool = True) -> Batch:
+        """See :class:`~fastload.work.Stage`. Several batches at once are the parts of one."""
         found = self._found
         while not self._ended and self._error is None and self._has_room():
             since = 0 if self._heard is None else time.perf_counter_ns()
@@ -189,12 +175,14 @@ class _Batches:
             return loaded
         if self._error is not None:
             error, self._error = self._error, None
-            raise error
+            return Batch(error=error)
         raise StopIteration
 
-    def next_nowait(self) -> Loaded:
-        """See :class:`~fastload.device.Source`."""
-        raise NotReady
+    def drop(self) -> None:
+        """See :class:`~fastload.work.Stage`. Nothing is under way."""
+
+    def close(self) -> None:
+        """See :class:`~fastload.work.Stage`. Nothing is under way."""
 
     def _has_room(self) -> bool:
         found = self._found
@@ -213,7 +201,8 @@ class _Batches:
             if not len(indices):
                 raise IndexError("an index batch without indices has no samples to collate")
             rows = rows_of(indices, len(self._columns))
-            draws = self._keys.draws(Origin(self._epoch, self._shard.position(self._row), indices))
+            position = self._work.shard.position(self._row)
+            draws = self._keys.draws(Batch(epoch=self._work.epoch, position=position, indices=indices))
         except Exception:
             self._advance(len(indices))
             raise
@@ -229,176 +218,130 @@ class _Batches:
         """What a sample takes in memory."""
         return self._columns.num_bytes // max(len(self._columns), 1)
 
-    def loaded(self, batches: list[_Batch]) -> Loaded:
+    def loaded(self, parts: list[_Batch]) -> Batch:
         """Return what the device stage is to be given for some batches."""
-        rows = torch.from_numpy(np.concatenate([batch.rows for batch in batches]))
-        draws = Draws.joined([batch.draws for batch in batches])
+        rows: Any = torch.from_numpy(np.concatenate([batch.rows for batch in parts]))
+        draws = Draws.joined([batch.draws for batch in parts])
         host_leaves = self._columns.host_leaves(rows)
         watch = None if self._heard is None else self._heard.watch
-        if not self._away:
-            return Loaded(rows, (draws, host_leaves, watch), batches)
-        return Loaded(_gathering(self._columns, watch)(rows, host_leaves), (draws, None, watch), batches)
+        batch = Batch(data=_gathering(self._columns, watch)(rows, host_leaves) if self._away else rows)
+        batch.draws = draws, None if self._away else host_leaves, watch
+        batch.parts = parts
+        return batch
 
 
-class ResidentIterator(compat.BaseIterator):  # type: ignore[misc]  # torch's private base
-    """A pass over resident data; with ``persistent_workers``, one pass after the other.
+class ResidentSource:
+    """See the module, and :class:`~fastload.work.Stage`. It contains its own device stage.
 
-    There are no workers, but the order and the keys are those that there would be with them.
+    Args:
+        columns: the data.
+        spec: how the loader is served.
+        runtime: of the loader.
+        known: the order of the epoch, where it is known.
+        base_seed: of the iteration.
     """
 
-    has_workers = False
-    """Whatever ``num_workers`` says."""
-
-    def __init__(self, loader: Any, columns: Columns) -> None:
-        begun: Pass = loader._begin_pass()
-        # Without workers torch asks the sampler for one iterator, before it draws the base seed.
-        before = None if loader.num_workers else order_states(loader, begun)
-        with base_seed_drawn(loader, begun):
-            super().__init__(loader)
-        keep_in_children(self)
-        self._iterations = 0
-        self._begin(loader, begun, columns, before)
-        loader._runtime.iterators.add(self)
-
-    def _reset(self, loader: Any, first_iter: bool = False) -> None:
-        self._shutdown_workers()
-        begun: Pass = loader._begin_pass()
-        try:
-            self._begin(loader, begun, loader._columns(), None)
-        except BaseException:
-            loader._not_begun(begun)
-            raise
-
-    def _begin(self, loader: Any, begun: Pass, columns: Columns, before: dict[str, Any] | None) -> None:
-        since = time.perf_counter_ns()
+    def __init__(self, columns: Columns, spec: Spec, runtime: Any, known: KnownBatches | None, base_seed: int) -> None:
+        self._columns = columns
+        self._spec = spec
+        self._counts = runtime.counts
+        self._base_seed = base_seed
+        self._mover = mover_of(spec, runtime, columns=columns, gather=Gather)
+        self._bytes_at_once = _bytes_at_once(spec, known, self._mover.device)
         listener = observe.listener
         self._heard = None if listener is None else _Heard(listener)
-        epoch = note_randomness(loader, begun, self, self._iterations, before)
-        self._iterations = begun.key_epoch + 1
-        self._pass = begun
-        self._counts = loader._runtime.counts
-        if loader.num_workers:
-            super()._reset(loader)
-        indices, first_row = index_batches(loader, begun, self, arrays=True)
-        if loader.num_workers:  # a worker would have been given its first batch by now
-            indices = itertools.chain(list(itertools.islice(indices, 1)), indices)
-        shard = shard_of(loader, begun, self)
-        self._mover: Mover = loader._mover(columns)
-        self._source = _Batches(
-            indices,
-            columns,
-            batch_keys(loader, shard, self._base_seed),
-            epoch,
-            shard,
-            first_row,
-            away=self._mover.device != columns.device,
-            at_once=1,
-            in_pairs=getattr(loader.batch_transform, "mixes", False),
+        self.iteration = next(observe.numbers) if self._heard is None else self._heard.iteration
+        """Number of the iteration, unique within the process."""
+        self._stage: DeviceAhead | None = None
+        keep_in_children(self)
+
+    def begin(self, work: EpochWork) -> None:
+        """Begin the epoch."""
+        spec = self._spec
+        self._source = _Gathered(
+            work,
+            self._columns,
+            batch_keys(spec, work.shard, self._base_seed),
+            away=self._mover.device != self._columns.device,
+            in_pairs=getattr(spec.batch_transform, "mixes", False),
             heard=self._heard,
         )
-        self._bytes_at_once = _bytes_at_once(loader, begun, self._mover.device)
-        self._pins = self._pin_memory and loader.device is None
         # Where nothing is done beside the user's loop, nothing is done ahead of it.
-        depth = 0 if self._mover.streams is None else loader.prefetch_to_device
-        self._stage: DeviceAhead | None = DeviceAhead(self._source, self._mover, depth, patient=True)
-        self._given: Iterator[tuple[int, Any, Draws]] = iter(())
+        depth = 0 if self._mover.streams is None else spec.prefetch_to_device
+        self._stage = DeviceAhead(self._source, self._mover, depth)
+        self._given: Iterator[Batch] = iter(())
         self._singly: deque[_Batch] = deque()
-        if not loader._alone:
-            compare_ranks(our_sampler(loader), loader.state_dict())
-        if listener is not None and self._heard is not None:
-            listener.begun(self, loader, self._heard.iteration, since)
 
-    def _next_data(self) -> Any:
+    def next(self, wait: bool = True) -> Batch:
+        """See :class:`~fastload.work.Stage`."""
         if self._stage is None:
             raise StopIteration
-        begun, heard = self._pass, self._heard
+        heard = self._heard
         if heard is not None:
             heard.watch.begin()
-        try:
-            given = next(self._given, None)
-            while given is None:
-                self._given = self._made(self._stage)
-                given = next(self._given, None)
-        except StopIteration:
-            begun.finished = True
-            raise
-        except Exception:
-            begun.delivered += 1  # the error stood in a batch's place
-            if heard is not None:
-                heard.given(self, failed=True)
-            raise
+        batch = next(self._given, None)
+        while batch is None:
+            self._given = self._made(self._stage)
+            batch = next(self._given, None)
         if heard is not None:
-            heard.given(self, failed=False)
-        num_samples, batch, begun.draws = given
-        begun.delivered += 1
-        self._counts.count(num_samples, None)
-        return compat.pin_memory(batch, self._pin_memory_device) if self._pins else batch
+            heard.given(self, failed=batch.error is not None)
+        return batch
 
-    def _made(self, stage: DeviceAhead) -> Iterator[tuple[int, Any, Draws]]:
-        """Return the next batches, at least one, with their sizes and draws."""
+    def _made(self, stage: DeviceAhead) -> Iterator[Batch]:
+        """Return the next batches, at least one."""
         if self._singly:
-            loaded = self._source.loaded([self._singly[0]])
-            try:
-                made = stage.move_now(loaded)
-            except Exception:
-                self._singly.popleft()  # an interrupt leaves it
-                raise
-            self._singly.popleft()
-            return self._parts(made, stage.last_event, loaded)
-        try:
+            made = stage.move_now(self._source.loaded([self._singly[0]]))
+            self._singly.popleft()  # an interrupt leaves it
+        else:
             made = stage.next()
-        except StopIteration:
-            raise
-        except Exception:
-            last = stage.last
-            if last is None or len(last.note) == 1:
-                raise
-            self._singly.extend(last.note)  # so that only those are lost in which it happens again
-            return self._made(stage)
-        assert stage.last is not None
-        return self._parts(made, stage.last_event, stage.last)
+            if made.error is not None and len(made.parts) > 1:
+                self._singly.extend(made.parts)  # so that only those are lost in which it happens again
+                return self._made(stage)
+        return iter((made,)) if made.error is not None else self._parts(made)
 
-    def _parts(self, made: Any, event: Any, loaded: Loaded) -> Iterator[tuple[int, Any, Draws]]:
-        """Yield the batches that were made at once, with their sizes and draws, each when it is asked for."""
-        batches: list[_Batch] = loaded.note
-        sizes = [len(batch.rows) for batch in batches]
+    def _parts(self, made: Batch) -> Iterator[Batch]:
+        """Yield the batches that were made at once, each when it is asked for."""
+        sizes = [len(batch.rows) for batch in made.parts]
         if self._bytes_at_once:
             # Both what is read and what is made of it count; the first batch tells.
-            largest = max(bytes_of(made) // sum(sizes), self._source.sample_bytes, 1)
+            largest = max(bytes_of(made.data) // sum(sizes), self._source.sample_bytes, 1)
             self._source.at_once = self._bytes_at_once // largest
-        shape = loaded.draws[0].shape
-        parts = split(made, sizes) if len(sizes) > 1 else [made]
+        shape = made.draws[0].shape
+        parts = split(made.data, sizes) if len(sizes) > 1 else [made.data]
         stream = None
-        for size, batch, part in zip(sizes, batches, parts, strict=True):
-            stream = self._mover.lend(part, event, stream)  # the user may have another one by now
+        for size, batch, part in zip(sizes, made.parts, parts, strict=True):
+            stream = self._mover.lend(part, made.event, stream)  # the user may have another one by now
             batch.draws.shape = None if shape is None else shape._replace(num=size)
-            yield size, part, batch.draws
+            self._counts.count(size, None)
+            given = Batch(data=part)
+            given.draws = batch.draws
+            yield given
 
-    def _note(self, runtime: Any) -> None:
-        """Nothing that is not counted as it happens."""
+    def drop(self) -> None:
+        """See :class:`~fastload.work.Stage`. Each epoch has a source of its own."""
 
-    def _shutdown_workers(self) -> None:
-        """There are none; what is ahead is dropped, and the data are let go of."""
+    def close(self) -> None:
+        """Drop what is ahead, and let go of the data."""
         stage, self._stage = self._stage, None
         if stage is not None:
             stage.close()
             self._given = iter(())
             self._singly.clear()
-            del self._source, self._mover
+            del self._source, self._mover, self._columns
 
 
-def _bytes_at_once(loader: Any, begun: Pass, device: torch.device) -> int:
+def _bytes_at_once(spec: Spec, known: KnownBatches | None, device: torch.device) -> int:
     """Return how many bytes are transformed at once; 0: one batch. See NOTE [Several batches at once]."""
-    transform = loader.batch_transform
-    if not isinstance(transform, Transform) or loader.fixed_buffers:
+    transform = spec.batch_transform
+    if not isinstance(transform, Transform) or spec.fixed_buffers:
         return 0
     members = [member for member in transform.modules() if isinstance(member, Transform)]
     if not all(type(member).__module__.startswith(_OURS) for member in members):
         return 0
-    samplers = (loader.sampler, loader.batch_sampler)
-    if begun.known is None and any(type(sampler).__module__ != compat.SAMPLER_MODULE for sampler in samplers):
+    samplers = (spec.sampler, spec.batch_sampler)
+    if known is None and any(type(sampler).__module__ != compat.SAMPLER_MODULE for sampler in samplers):
         return 0  # it may look at what the loop has done with the batch before
     return _AT_ONCE_ON_HOST if device.type == "cpu" else _AT_ONCE_ON_DEVICE
 
 
-__all__ = ["Gather", "ResidentIterator"]
+__all__ = ["ResidentSource"]

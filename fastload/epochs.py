@@ -16,6 +16,7 @@ from torch.utils.data import DistributedSampler as TorchDistributedSampler
 from .order import Sequential
 from .sampling import DistributedBatchSampler, DistributedSampler, EpochOrder, KeyedSampler
 from .shard import Shard
+from .work import Batch
 
 
 @dataclass(frozen=True)
@@ -159,26 +160,27 @@ class Resume:
 
 
 @dataclass(slots=True)
-class Pass:
-    """One pass that has begun, and how far its user has come."""
+class Epoch:
+    """One epoch that has begun, and how far its user has come."""
 
-    epoch: int
+    number: int
     """As the user counts."""
     known: KnownBatches | None
     resume: Resume | None = None
     delivered: int = 0
-    """Batches given to the user since it began, those that ended in an error included."""
+    """Batches given to the user since it began, including those that ended in an error."""
     passed_over: list[int] = field(default_factory=list)
-    """Of each batch that was not given, since no sample of it could be loaded: how many were given before it."""
+    """For each batch that was not given, since no sample of it could be loaded: how many were given before it."""
     finished: bool = False
     base_seed: int | None = None
     key_epoch: int = 0
+    """Enters the samples' keys."""
     generators: dict[str, Any] = field(default_factory=dict)
     """States of the generators that make the order, from before the sampler was asked for an iterator."""
     draws_base_seed: bool = False
     """Whether the base seed was drawn after that, and before the sampler was asked for the first index."""
     replicas: Any = None
-    """Where the replicas of an IterableDataset are; see iteration.py."""
+    """Where the replicas of an IterableDataset are: see :class:`fastload.resuming.Replicas`."""
     draws: Any = None
     """What the batch transform drew from for the batch that was given last."""
 
@@ -189,8 +191,15 @@ class Pass:
 
     @property
     def batches(self) -> int:
-        """Index batches of this epoch that the user is done with, those before a resume included."""
+        """Index batches of this epoch that the user is done with, including those before a resume."""
         return self.taken + (self.resume.batches if self.resume is not None else 0)
+
+    def note(self, batch: Batch) -> None:
+        """Note that a batch, or the error in its place, is given to the user."""
+        self.delivered += 1
+        self.draws = batch.draws
+        if self.replicas is not None and batch.replica is not None:
+            self.replicas.note(batch.replica)
 
 
 class Epochs:
@@ -198,11 +207,23 @@ class Epochs:
 
     def __init__(self) -> None:
         self.next = 0
+        self.last: Epoch | None = None
+        """The epoch begun last."""
+        self.resume: Resume | None = None
+        """Where the next one begins, if a state was loaded and not used yet."""
         self._given = 0
         self._times_set = 0
+        self._before: dict[str, Any] = {}
+        """What this object was before the last epoch began."""
+
+    def copied(self) -> Epochs:
+        """Return the same for a copy of the loader, which has not begun an epoch."""
+        twin = Epochs()
+        vars(twin).update(vars(self), last=None, _before={})
+        return twin
 
     def upcoming(self, loader: Any) -> int:
-        """Return the epoch of the pass that would begin now."""
+        """Return the number of the epoch that would begin now."""
         owner = epoch_owner(loader)
         if owner is None:
             return self.next
@@ -215,10 +236,44 @@ class Epochs:
         epoch: int = owner.epoch
         return epoch if was_set else self.next
 
-    def begin(self, loader: Any) -> int:
-        """Return the epoch of the pass that begins now, and tell the sampler."""
-        owner, epoch = epoch_owner(loader), self.upcoming(loader)
-        if owner is not None and seed_of(loader) is not None:
+    def begin(self, spec: Any) -> Epoch:
+        """Begin the next epoch, and tell the sampler its number."""
+        last, resume = self.last, self.resume
+        self._before = {**vars(self), "_before": {}}
+        owner = epoch_owner(spec)
+        if (
+            seed_of(spec) is None
+            and getattr(owner, "shuffle", False)
+            and last is not None
+            and last.number == owner.epoch
+            and (last.finished or last.delivered > 1)
+            and resume is None
+        ):
+            from .users_line import warn_at_users_line
+
+            warn_at_users_line(
+                f"epoch {owner.epoch} of {type(owner).__name__} begins for the second time, with the order it had "
+                "before; call its set_epoch() before each epoch"
+                + (", or give the DataLoader an integer seed: then epochs advance" if spec.seeding == "sample" else "")
+            )
+        number = self._begin_number(spec, owner)
+        if resume is not None and number != resume.epoch:
+            resume = None
+        known = known_batches(spec)
+        if resume is not None and known is not None:
+            known = known.from_position(resume.base or known.position_after(resume.batches))
+        self.resume = None
+        self.last = Epoch(number=number, known=known, resume=resume)
+        return self.last
+
+    def undo(self, failed: Epoch) -> None:
+        """An epoch could not be begun: everything is as it was before."""
+        if self.last is failed and self._before:
+            vars(self).update(self._before)
+
+    def _begin_number(self, spec: Any, owner: Any) -> int:
+        epoch = self.upcoming(spec)
+        if owner is not None and seed_of(spec) is not None:
             self._given = epoch
             if isinstance(owner, (DistributedSampler, KeyedSampler)):
                 owner.epoch, self._times_set = epoch, owner.times_set  # not set by the user
@@ -226,3 +281,19 @@ class Epochs:
                 owner.set_epoch(epoch)
         self.next = epoch + 1
         return epoch
+
+
+def shard_of(spec: Any, begun: Epoch, rank: int, num_ranks: int) -> Shard:
+    """Return which share of the epoch's order this rank of the process group has."""
+    if begun.known is not None:
+        return begun.known.rows.shard
+    # A sampler that shards says how; else all ranks of the process group are taken to interleave, as torch's do.
+    own_rank, num_replicas = getattr(spec.sampler, "rank", None), getattr(spec.sampler, "num_replicas", None)
+    if isinstance(own_rank, int) and isinstance(num_replicas, int):
+        rank, num_ranks = own_rank, num_replicas
+    return Shard(length=0, rank=rank, num_ranks=num_ranks)
+
+
+def repeats_from(shard: Shard) -> int:
+    """Return the position from which on an order repeats samples; 0 where it does not."""
+    return shard.length if shard.tail == "pad" else 0

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fastload.plan import (
+from fastload.work import (
     CHUNKS_PER_WORKER,
     MAX_CHUNKS,
     ROOMY_CHUNK_NS,

@@ -1,0 +1,186 @@
+"""How a loader's arguments and dataset are served, and why: made once for each iteration, and never changed.
+
+In: the attributes of a :class:`fastload.DataLoader`. Out: a frozen :class:`Spec`. Stages take it, or less, and not the
+loader; for another way of serving the same dataset they take ``dataclasses.replace(spec, ...)``.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from torch.utils.data import BatchSampler, IterableDataset
+
+from . import compat, seeding
+from .epochs import KnownBatches, known_batches, seed_of
+from .workers.fetch import batch_getter
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spec:
+    """What an iteration is made from: the loader's arguments under their own names, and what follows from them."""
+
+    dataset: Any
+    sampler: Any = None
+    batch_sampler: Any = None
+    index_sampler: Any = None
+    """The one of the two that is iterated."""
+    batch_size: int | None = 1
+    drop_last: bool = False
+    collate_fn: Callable[[Any], Any] = compat.default_collate
+    auto_collation: bool = True
+    """Whether an index batch names several samples, which are collated."""
+    generator: Any = None
+    num_workers: int = 0
+    worker_method: str = "multiprocessing"
+    multiprocessing_context: Any = None
+    prefetch_factor: int | None = None
+    persistent_workers: bool = False
+    worker_init_fn: Callable[[int], Any] | None = None
+    timeout: float = 0
+    in_order: bool = True
+    pin_memory: bool = False
+    seed: int | None = None
+    seeding: str = "sample"
+    chunk_size: Any = None
+    overlap_epochs: bool = True
+    device: Any = None
+    prefetch_to_device: int = 2
+    keep_on_host: Collection[str | int] = ()
+    channels_last: bool = False
+    fixed_buffers: bool = False
+    batch_transform: Callable[[Any], Any] | None = None
+    resident: str | None = None
+    fuse: bool | str = "auto"
+    decoder: str = "auto"
+    on_error: str = "raise"
+    max_errors: int = 100
+    alone: bool = False
+    """Whether it is iterated beside its process group: other ranks do not take part."""
+
+    iterable: bool = False
+    """Whether the dataset is an IterableDataset."""
+    known: KnownBatches | None = None
+    """The order of the index batches, where it is a function of epoch and position."""
+    order_reason: str = ""
+    """Where the order comes from."""
+    sample_seed: int | None = None
+    """The integer that samples are seeded from; None: torch's base seed of the iteration."""
+    ids_are_indices: bool = False
+    """Whether an index comes once in an epoch, so that it names a sample; else its position does."""
+    whole_reason: str | None = None
+    """Why a worker collates the batch and sends it as it is; None if rows go into slots by their layout."""
+    uncut_reason: str | None = None
+    """Why batches are not cut into chunks; None if they are."""
+    assigned: bool = False
+    """Whether batch ``i`` goes to worker ``i % num_workers``."""
+    seeded: bool = False
+    """Whether each sample is seeded."""
+    seeding_reason: str = ""
+    routed: bool = False
+    """Whether worker threads draw from generators of their own. It costs something, so only where anything may draw."""
+
+    @property
+    def worker_name(self) -> str:
+        """The beginning of the sentence in which an error says where it was caught, as torch words it."""
+        return f"in DataLoader worker {'thread' if self.worker_method == 'thread' else 'process'}"
+
+    @property
+    def has_device_stage(self) -> bool:
+        """Whether batches are copied to a device or transformed before the user gets them."""
+        return self.device is not None or self.batch_transform is not None
+
+
+_GIVEN = [field.name for field in fields(Spec)]
+_GIVEN = _GIVEN[: _GIVEN.index("alone")]
+# Attributes of torch's class that have other names there.
+_PRIVATE = ("auto_collation", "index_sampler")
+
+
+def spec_of(loader: Any) -> Spec:
+    """Return how a :class:`fastload.DataLoader` is served; only its attributes are read."""
+    given = {name: getattr(loader, f"_{name}" if name in _PRIVATE else name) for name in _GIVEN}
+    return served_as(Spec(**given, alone=loader._alone))
+
+
+def served_as(spec: Spec, **changes: Any) -> Spec:
+    """Return a spec with other arguments, and with what follows from them."""
+    spec = replace(spec, **changes)
+    iterable = isinstance(spec.dataset, IterableDataset)
+    known, seed = known_batches(spec), seed_of(spec)
+    by_default = compat.collates_by_default(spec.collate_fn)
+    ids_are_indices = known is not None and known.rows.order.once and seed is not None
+    whole: str | None = None
+    if iterable:
+        whole = "an IterableDataset's replicas stay with their workers"
+    elif not spec.auto_collation:
+        whole = "batch_size=None leaves batching to the dataset"
+    elif not by_default:
+        whole = "custom collate_fn"
+    draws = not by_default or not seeding.draws_nothing(spec.dataset)
+    seeded = False
+    if spec.seeding == "torch":
+        reason = "torch's: a stream for each worker" if spec.num_workers else "none: torch's, in this process"
+    elif iterable:
+        reason = "torch's: a stream for each worker, since an IterableDataset has no sample ids"
+    elif not draws:
+        reason = "none: the dataset is known to draw nothing"
+    else:
+        seeded, reason = True, f"each sample, by its {'index' if ids_are_indices else 'position in the epoch'}"
+    threads = spec.worker_method == "thread" and spec.num_workers > 0
+    return replace(
+        spec,
+        iterable=iterable,
+        known=known,
+        order_reason=_order(spec, known, seed),
+        sample_seed=seed,
+        ids_are_indices=ids_are_indices,
+        whole_reason=whole,
+        uncut_reason=whole or _uncut(spec),
+        assigned=iterable or spec.seeding == "torch",
+        seeded=seeded,
+        seeding_reason=reason,
+        routed=threads and (draws or spec.worker_init_fn is not None),
+    )
+
+
+def _uncut(spec: Spec) -> str | None:
+    """Say why batches whose rows go into slots are not cut into chunks."""
+    if batch_getter(spec.dataset) is not None:
+        return "the dataset loads batches itself (__getitems__)"
+    if spec.seeding == "torch":
+        return "seeding='torch' binds a batch to its worker"
+    return "chunk_size='batch'" if spec.chunk_size == "batch" else None
+
+
+def _order(spec: Spec, known: KnownBatches | None, seed: int | None) -> str:
+    """Say where the order comes from."""
+    if isinstance(spec.dataset, IterableDataset):
+        return "the IterableDataset's"
+    if known is None:
+        outer = spec.batch_sampler
+        own = spec.sampler if outer is None or type(outer) is BatchSampler else outer
+        return f"that of {type(own).__name__}"
+    shard, words = known.rows.shard, known.rows.order.name
+    if shard.num_ranks > 1:
+        words += f", the share of rank {shard.rank} of {shard.num_ranks}"
+    if seed is None:
+        return words
+    ahead = spec.overlap_epochs and spec.persistent_workers
+    words += "; epochs advance by themselves"
+    return words + (", the next one begins while this one ends" if ahead else "")
+
+
+def decodes_late(spec: Spec, fused: Any) -> bool:
+    """Return whether images of samples that the dataset loads itself are decoded late: see :mod:`fastload.late`."""
+    late = spec.fuse is not False and fused is None
+    if late and "PIL.Image" in sys.modules:
+        from .late import opener
+
+        opener.why_not()  # cached here, so that forked workers have it
+    return late
+
+
+__all__ = ["Spec", "decodes_late", "served_as", "spec_of"]

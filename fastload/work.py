@@ -1,0 +1,266 @@
+"""What passes through the engine: tasks for workers, and batches from stage to stage.
+
+::
+
+    index batches ─> WorkItem ─> workers ─> source ─Batch─> [pin] ─Batch─> [device] ─Batch─> Iteration ─> training loop
+
+A :class:`WorkItem` says everything that a worker has to know, so that any worker can take any of them and a live worker
+never has to be told of a new epoch. A :class:`Batch` carries its own facts through all stages. To add a stage:
+implement :class:`Stage` around another one. Pure: no threads, no clocks, no memory.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+from .shard import Shard
+
+# A chunk should take about this long at least: long against what a task costs, 40 µs in the worker and 50 to 100 µs
+# in the user's process, which wakes up for each result.
+TARGET_CHUNK_NS = 6_000_000
+# And this long where a batch is large enough: fewer tasks, but still so many that all workers finish the oldest batch
+# together. With images of 2.7 ms on two cores, chunks of 7 instead of 2 gave 3 % more throughput.
+ROOMY_CHUNK_NS = 20_000_000
+CHUNKS_PER_WORKER = 4
+
+# A little below what a slot has room for beside its rows (see slots.py).
+MAX_CHUNKS = 2000
+
+
+class WorkItem(NamedTuple):
+    """One unit of work: some samples of one batch, or the whole batch."""
+
+    serial: int
+    """Number of this item among all that went to the same workers."""
+    iteration: int
+    """Number of the iteration (of one pool of workers) it belongs to; older ones are skipped."""
+    epoch: int
+    """Epoch that enters the samples' keys."""
+    batch_id: int
+    """Place of the batch in this iteration."""
+    chunk_id: int
+    """Place of the chunk in its batch."""
+    row: int
+    """First row of the batch that the chunk fills."""
+    num_rows: int
+    """Number of samples in the whole batch."""
+    slot: int
+    """Where the rows go."""
+    layout: int
+    """Generation of the layout that the rows must fit; 0: none was known yet; WHOLE_BATCH: collate in the worker."""
+    position: int
+    """Position of the first sample in the epoch's global order."""
+    indices: Any
+    """The samples: what the sampler gave."""
+
+
+WHOLE_BATCH = -1
+
+
+def chunk_bounds(num_rows: int, chunk_size: int) -> list[tuple[int, int]]:
+    """Cut a batch into chunks of nearly equal size, none above ``chunk_size`` unless there would be too many.
+
+    Args:
+        num_rows: samples of the batch; at least 1.
+        chunk_size: samples of a chunk; at least 1.
+
+    Returns:
+        (start, stop) row pairs that cover 0..num_rows in order; at most ``MAX_CHUNKS``.
+    """
+    chunk_size = max(chunk_size, -(-num_rows // MAX_CHUNKS))
+    num_chunks = -(-num_rows // chunk_size)
+    edges = [num_rows * i // num_chunks for i in range(num_chunks + 1)]
+    return list(itertools.pairwise(edges))
+
+
+def choose_chunk_size(num_rows: int, num_workers: int, sample_ns: float | None, *, awaited: bool = False) -> int:
+    """Choose how many samples a task has.
+
+    Args:
+        num_rows: samples of the batch.
+        num_workers: who share them.
+        sample_ns: measured cost of a sample, in nanoseconds; None before the first measurement.
+        awaited: whether the user waits for the batch from its beginning, as for the first one: it is cut finer then,
+            so that the workers finish it together.
+
+    Without a measurement a batch is cut into sixteen, or two for each worker: fine enough that all finish the first
+    batch together, and for the cheapest samples a cost of a fraction of a millisecond, once.
+    """
+    if sample_ns is None:
+        return max(1, num_rows // max(32 if awaited else 16, 2 * num_workers))
+    sample_ns = max(sample_ns, 1.0)
+    small = max(1, min(num_rows, int(TARGET_CHUNK_NS / sample_ns)))
+    if awaited:
+        return small
+    roomy = min(int(ROOMY_CHUNK_NS / sample_ns), num_rows // (CHUNKS_PER_WORKER * num_workers))
+    return max(small, roomy)
+
+
+def slots_in_flight(num_workers: int, prefetch_factor: int) -> int:
+    """Batches that may be under way or waiting for ``next()`` at once: torch's own bound.
+
+    Memory and work ahead are bounded by it. Batches that the user still holds are his and do not count.
+    """
+    return num_workers * prefetch_factor
+
+
+class Turns:
+    """Round-robin over workers, where each batch is assigned to one.
+
+    Args:
+        num_workers: how many.
+        first: whose turn is first.
+        window: batches that may be in flight.
+        in_order: whether a worker that is far behind keeps its turn.
+    """
+
+    def __init__(self, num_workers: int, first: int, window: int, *, in_order: bool) -> None:
+        self.active = [True] * num_workers
+        """Whether a worker's replica has more."""
+        self.load = [0] * num_workers
+        self._turn = first
+        self._window = window
+        self._in_order = in_order
+
+    def next(self) -> int | None:
+        """Return whose turn it is; None if all have ended or have enough to do."""
+        share = self._window // max(1, sum(self.active))
+        for _ in self.active:
+            worker_id = self._turn
+            self._turn = (self._turn + 1) % len(self.active)
+            if self.active[worker_id] and (self._in_order or self.load[worker_id] < share):
+                return worker_id
+        return None
+
+
+class Replica(NamedTuple):
+    """Where a worker's replica of an IterableDataset was after a batch."""
+
+    worker_id: int
+    state: Any
+    """From the dataset's or its iterator's ``state_dict``; None if they have none."""
+    num_batches: int
+    """Batches that this worker has made in the epoch."""
+
+
+@dataclass(kw_only=True)  # without slots, so that facts that are rare cost nothing
+class Batch:
+    """A batch, or the error that is raised in its place, with what is known of it."""
+
+    data: Any = None
+    error: BaseException | None = None
+    epoch: int = 0
+    """Enters the samples' keys."""
+    position: int = 0
+    """Of its first sample, in the epoch's global order."""
+    indices: Any = None
+    """What the sampler gave; None: nothing names the samples, and the position is the whole batch's."""
+    left_out: Sequence[int] = ()
+    """Rows of samples that failed and are left out."""
+    replica: Replica | None = field(default=None, init=False)
+    """For an IterableDataset."""
+    borrowed: bool = field(default=False, init=False)
+    """Whether it lies in page-locked memory that is used again once the batch is dropped."""
+    draws: Any = field(default=None, init=False)
+    """Randomness of the batch transform: see :class:`fastload.transforms.draws.Draws`."""
+    event: Any = field(default=None, init=False)
+    """Recorded on the device behind its transform."""
+    parts: Sequence[Any] = field(default=(), init=False)
+    """The batches that were gathered together, for resident data."""
+
+    def result(self) -> Any:
+        """Return the data.
+
+        Raises:
+            BaseException: the error in their place.
+        """
+        error, self.error = self.error, None
+        if error is None:
+            return self.data
+        try:
+            raise error
+        finally:
+            del error  # its traceback refers to this frame
+
+
+class Stage(Protocol):
+    """Gives batches in order. Used by one thread."""
+
+    def next(self, wait: bool = True) -> Batch:
+        """Return the next batch, or the error in its place.
+
+        Args:
+            wait: block for workers or a device. Otherwise raise NotReady where that would be necessary; a stage that
+                makes batches in this call makes the next one in any case.
+
+        Raises:
+            StopIteration: there are no more.
+            NotReady: the next batch is not complete.
+            LoadTimeout: no batch was completed in time; may be called again.
+            WorkerDied: a worker ended by itself; the iteration is over.
+        """
+
+    def drop(self) -> None:
+        """Drop what is under way, before the source begins another epoch."""
+
+    def close(self) -> None:
+        """Drop what is under way, and end threads of this stage."""
+
+
+@dataclass(slots=True, kw_only=True)
+class EpochWork:
+    """What a source is to load in one epoch."""
+
+    index_batches: Iterator[Any]
+    epoch: int
+    """Enters the samples' keys."""
+    shard: Shard
+    """Which positions of the global order this rank has."""
+    first_row: int = 0
+    """Samples of this rank before the first batch."""
+    identity: Any = None
+    """Compared with ``==``: whether an epoch that was begun ahead of time is the one asked for."""
+    shared_seed: int | None = None
+    """Seeds IterDataPipes."""
+    first_worker: int = 0
+    """Whose turn is first, where each batch has its worker."""
+    replica_batches: Sequence[int] = ()
+    """Of an IterableDataset: batches of each worker before this work, after a resume."""
+    failures: Any = None
+    """A :class:`fastload.on_error.PassFailures` that records failed samples; None where their errors are raised."""
+    passed_over: list[int] = field(default_factory=list)
+    """For each batch that lost all its samples: the number of batches given before it."""
+
+
+@dataclass(slots=True)
+class Counts:
+    """What a loader has done in its life, over all its iterations."""
+
+    batches: int = 0
+    samples: int = 0
+    without_layout: int = 0
+    reasons: dict[str, int] = field(default_factory=dict)
+    chunk_size: int = 0
+    """Samples of the task made last."""
+    max_in_flight: int = 0
+    decoded: dict[str, int] = field(default_factory=dict)
+    """Images decoded from files, by what decoded them."""
+    waited_ns: int = 0
+    failures: Any = None
+    """A :class:`fastload.on_error.FailureLog`; None as long as no iteration has asked for one."""
+
+    def count(self, num_samples: int, reason: str | None) -> None:
+        """Count a batch handed out; ``reason`` is why it had no layout."""
+        self.batches += 1
+        self.samples += num_samples
+        if reason is not None:
+            self.without_layout += 1
+            self.reasons[reason] = self.reasons.get(reason, 0) + 1
+
+    def count_decoded(self, decoded: dict[str, int]) -> None:
+        """Count images that were decoded from files."""
+        for name, number in decoded.items():
+            self.decoded[name] = self.decoded.get(name, 0) + number
