@@ -100,9 +100,9 @@ def test_pixels_come_from_where_the_steps_say_bit_for_bit(data):
         copy = Arithmetic(Operation.COPY, images.dtype)
         found = fused.transformed(images, rows, cols, (height, width), fill, copy)
     index_map = IndexMap(pixel_by_pixel(images, rows, height, 2), pixel_by_pixel(images, cols, width, 3))
-    found = gather.map_of(rows, cols, BatchShape(*images.shape[:2], height, width), images.device)
-    assert torch.equal(found.rows, index_map.rows)
-    assert torch.equal(found.cols, index_map.cols)
+    mapped = gather.map_of(rows, cols, BatchShape(*images.shape[:2], height, width), images.device)
+    assert torch.equal(mapped.rows, index_map.rows)
+    assert torch.equal(mapped.cols, index_map.cols)
     expected = gather.gather_map(images, index_map, fill, host=False)
     assert torch.equal(found, expected)
     assert found.dtype == images.dtype
