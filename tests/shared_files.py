@@ -9,9 +9,11 @@ from __future__ import annotations
 import mmap
 import os
 import re
+import time
 from pathlib import Path
 
 _FOLDER = Path("/dev/shm")
+_begun = time.time() - 1.0  # its clock is coarser
 # One byte for each process id: whether it was forked from this process, directly or by another forked one. Forked
 # processes share this memory and set their bytes themselves, so that those are known too that have ended.
 _forked = mmap.mmap(-1, 1 + int(Path("/proc/sys/kernel/pid_max").read_text())) if _FOLDER.is_dir() else None
@@ -28,7 +30,15 @@ def files_of_this_process() -> set[str]:
     except OSError:
         return set()
     makers = ((name, re.match(r"torch_(\d+)_", name)) for name in names)
-    return {name for name, maker in makers if maker is not None and _is_ours(int(maker[1]))}
+    return {name for name, maker in makers if maker is not None and _is_ours(int(maker[1])) and _is_recent(name)}
+
+
+def _is_recent(name: str) -> bool:
+    """Return whether a file was made since this process began: a process id may have been used before."""
+    try:
+        return (_FOLDER / name).stat().st_ctime >= _begun
+    except OSError:  # removed meanwhile
+        return False
 
 
 def forget_processes() -> None:

@@ -573,6 +573,6 @@ def test_what_cannot_be_copied_out_is_an_error_that_says_what_to_do(device, monk
     found = loader_of("processes", monkeypatch, collate_fn=collated_uncopied)
     with pytest.raises(TypeError, match="I am the only one") as caught:
         next(iter(found))
-    assert "return tensors, or objects that copy.deepcopy takes" in caught.value.__notes__[0]
+    assert "return tensors, or objects that copy.deepcopy can copy" in caught.value.__notes__[0]
     found.close()
     del caught

@@ -106,7 +106,7 @@ class Stream(IterableDataset[int]):
         (DataLoader(Drawing()), {"index": 1}, "give the DataLoader seed=..., got seed=None"),
         (DataLoader(Stream(), seed=1), {"index": 1}, "replay needs a map-style dataset"),
         (DataLoader(Drawing(), seed=1), {}, "index or position is needed"),
-        (DataLoader(Drawing(), seed=1), {"index": 1, "epoch": -1}, "epoch must be an integer of at least 0"),
+        (DataLoader(Drawing(), seed=1), {"index": 1, "epoch": -1}, "epoch must be an integer from 0"),
         (DataLoader(Drawing(), seed=1), {"position": -1}, "position must be an integer of at least 0"),
         (DataLoader(Drawing(), seed=1), {"position": 53}, "position must be below 53, the length of an epoch"),
         (DataLoader(Drawing(), seed=1), {"index": 4, "position": 5}, "epoch 0 has index 5 at position 5, not 4"),

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 import fastload
+import fastload.workers.pipes
 import fastload.workers.transport
 from fastload.workers.pipes import Pipes
 from fastload.workers.transport import MAX_PACKET, Packets, Transport, use_packets
@@ -149,7 +150,7 @@ def test_sending_what_no_buffer_can_hold_does_not_wait_for_a_reader_either(start
 
 def test_a_large_message_whose_sender_ends_late_does_not_hold_up_those_after_it(start, monkeypatch):
     # Whatever writes a large message may still be busy ending when the answer to it is read.
-    module = fastload.workers.transport
+    module = fastload.workers.pipes
     lingering = threading.Event()
 
     def send_slowly(connection: Any, message: bytes) -> None:

@@ -17,13 +17,14 @@ from torch.utils.data import ConcatDataset, Subset
 from torchvision import transforms as v1
 from torchvision.transforms import v2
 
-from fastload.batch_keys import BatchKeys, Origin
+from fastload.batch_keys import BatchKeys
 from fastload.fusion import FusedDataset, recognise
 from fastload.seeding import sample_id
 from fastload.transforms.base import BatchShape
 from fastload.transforms.draws import Draws
 from fastload.transforms.resize import RandomResizedCrop
 from fastload.transforms.sample import Sizes
+from fastload.work import Batch
 
 NAMES = ["v1, resized crop, flip", "v2, pad if needed", "tensors, rand augment", "v1, erase by noise", "v2, jitter"]
 
@@ -98,7 +99,7 @@ def test_what_the_device_does_draws_what_the_worker_would(name, nested, tmp_path
     part = FusedDataset(dataset, here, 7).load(indices, ids, 3)
     assert type(part.images) is torch.Tensor
     assert part.kind == "tensor"
-    batch = tail(part.images, draws=keys.draws(Origin(3, 40, indices)))
+    batch = tail(part.images, draws=keys.draws(Batch(epoch=3, position=40, indices=indices)))
     assert batch.dtype == whole.images.dtype
     assert batch.shape == whole.images.shape
     assert batch.is_contiguous()

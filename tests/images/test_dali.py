@@ -140,6 +140,7 @@ class Encoded:
         return (data if index % 2 else np.frombuffer(data, dtype=np.uint8)), index * 10
 
 
+@pytest.mark.slow
 def test_dali_is_imported_only_for_a_loader():
     code = "import fastload.images, fastload.images.dali, sys; print('nvidia.dali' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

@@ -395,5 +395,5 @@ def test_global_batches_are_refused_with_the_remedy(tmp_path: Path) -> None:
     first, second = in_two(body, tmp_path)
     assert first == second
     assert "DistributedBatchSampler" in first
-    assert "Leave this loader out of accelerator.prepare()" in first
+    assert "Do not pass this loader to" in first
     assert "fastload.DistributedSampler" in first

@@ -66,7 +66,7 @@ def test_pinning_by_the_loop_is_told_apart_from_the_work(tmp_path: Path, engine:
     loader = engine(Numbers(), batch_size=4, collate_fn=Pinnable)
     with fastload.profile(folder=tmp_path) as recorded:
         iterator = iter(loader)
-        iterator._pin_memory, iterator._pin_memory_device = True, None
+        iterator._pin_memory, iterator._pin_memory_device, iterator._pins_last = True, None, True
         assert [batch.samples for batch in iterator] == [list(range(p, p + 4)) for p in range(0, 24, 4)]
     (rank,) = recorded.trace().ranks
     assert [step.batch.number for step in rank.steps] == list(range(6))
