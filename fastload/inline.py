@@ -6,7 +6,8 @@ In: index batches. Out: batches, each made when it is asked for. The user's gene
 from __future__ import annotations
 
 import itertools
-from typing import Any
+import time
+from typing import Any, NamedTuple
 
 from . import observe, seeding
 from .errors import NothingLeft
@@ -15,6 +16,15 @@ from .shard import Shard
 from .spec import Spec
 from .work import Batch, Counts, EpochWork, Replica
 from .workers.fetch import Fetcher, Job
+
+
+class _Drawn(NamedTuple):
+    """An index batch that the sampler has drawn: see :class:`fastload.observe.Item`."""
+
+    iteration: int
+    batch_id: int
+    chunk_id: int
+    indices: Any
 
 
 class InlineSource:
@@ -81,8 +91,18 @@ class InlineSource:
             observe.listener.given(self, self.iteration, self._num_given, failed)
         self._num_given += 1
 
-    def _load(self) -> Batch:
+    def _next_index(self) -> Any:
+        listener = observe.listener
+        if listener is None:
+            return next(self._indices)
+        since = time.perf_counter_ns()
         index = next(self._indices)
+        item = _Drawn(self.iteration, self._num_given, 0, index)
+        listener.dispatched(item, None, since, time.perf_counter_ns() - since)
+        return index
+
+    def _load(self) -> Batch:
+        index = self._next_index()
         auto_collation, iterable = self._spec.auto_collation, self._spec.iterable
         if auto_collation and hasattr(index, "__iter__") and not hasattr(index, "__len__"):
             index = list(index)  # its samples are to be counted
