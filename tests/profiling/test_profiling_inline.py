@@ -202,8 +202,8 @@ def test_the_sampler_of_resident_data_is_told_apart(tmp_path: Path) -> None:
     loader = fastload.DataLoader(images(), 10, resident="host", sampler=SlowSampler())
     with fastload.profile(folder=tmp_path) as recorded:
         assert len(list(loader)) == 10
-    blame = blame_of(recorded.trace().ranks[0])
-    assert blame["sampler"] >= 0.8 * (sum(blame.values()) - blame["startup"])
+    # The first batch may be drawn at startup. How long all else takes, depends on the machine.
+    assert blame_of(recorded.trace().ranks[0])["sampler"] >= 9 * 2_000_000
 
 
 def test_an_error_in_the_place_of_a_resident_batch_keeps_the_others_in_theirs(tmp_path: Path) -> None:
