@@ -1,7 +1,7 @@
 """What has threads ends them before the interpreter goes.
 
 A daemon thread that comes back from C++ code, torch's for instance, to an interpreter that is gone ends the whole
-process by ``std::terminate``. So whoever has threads is closed while they can still be waited for.
+process by ``std::terminate``. So objects that own threads are closed while the threads can still be joined.
 """
 
 from __future__ import annotations

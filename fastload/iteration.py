@@ -229,8 +229,8 @@ class Iteration(compat.BaseIterator):  # type: ignore[misc]  # torch's private b
                 "iteration with iter(loader)"
             )
         epoch = self._epoch
-        # torch goes on after an interrupted batch: whoever asks for the next has given that one up, and until then a
-        # state has it still to come.
+        # torch continues after an interrupted batch. The next call of next() skips that batch; until then a saved state
+        # still includes it.
         epoch.delivered += self._interrupted
         self._interrupted = False
         try:

@@ -1,7 +1,7 @@
 """What may be observed of the engine. It costs nothing when nobody listens: one look at a name a chunk, below 0.1 µs.
 
 In: what the engine does, as it does it. Out: calls of a listener, which the engine does not know; it may be put here at
-any time, and hears what begins after that. A listener never changes what is loaded. Times are in nanoseconds of
+any time, and is called for what begins after that. A listener never changes what is loaded. Times are in nanoseconds of
 ``time.perf_counter_ns``, which all processes of a machine share on Linux.
 """
 
@@ -73,7 +73,7 @@ class Listener(Protocol):
         """An iteration over a loader has begun: made from ``since`` until now."""
 
     def dispatched(self, item: Item, worker_id: int | None, since: int, sampler_ns: int) -> None:
-        """A task was handed to a worker, or to whoever is idle first (None); drawing its indices took so long."""
+        """A task was sent to a worker, or to the first idle one (None), after ``sampler_ns`` of drawing its indices."""
 
     def arrived(self, item: Item) -> None:
         """The result of a task was read."""

@@ -47,7 +47,7 @@ _MESSAGE_LENGTH = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tolerance:
+class ErrorPolicy:
     """What workers do with a sample that cannot be loaded."""
 
     candidates: Sequence[Any] | npt.NDArray[np.int64] | None
@@ -266,7 +266,7 @@ def check_on_error(loader: Any) -> None:
         _candidates(loader)
 
 
-def tolerance_of(spec: Any, seed: int) -> Tolerance | None:
+def error_policy_of(spec: Any, seed: int) -> ErrorPolicy | None:
     """Return what a loader's workers do with samples that fail; None: their errors are raised.
 
     Args:
@@ -278,7 +278,7 @@ def tolerance_of(spec: Any, seed: int) -> Tolerance | None:
     """
     if spec.on_error == "raise":
         return None
-    return Tolerance(candidates=_candidates(spec) if spec.on_error == "replace" else None, seed=seed)
+    return ErrorPolicy(candidates=_candidates(spec) if spec.on_error == "replace" else None, seed=seed)
 
 
 def _candidates(spec: Any) -> Sequence[Any] | npt.NDArray[np.int64]:
@@ -336,15 +336,15 @@ def _integers(indices: Any) -> Sequence[int] | npt.NDArray[np.int64] | None:
 
 __all__ = [
     "ATTEMPTS",
+    "ErrorPolicy",
     "FailedSample",
     "Failure",
     "FailureLog",
     "PassFailures",
-    "Tolerance",
     "check_on_error",
+    "error_policy_of",
     "failure_of",
     "file_of",
     "name_sample",
     "plain",
-    "tolerance_of",
 ]

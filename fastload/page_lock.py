@@ -78,8 +78,8 @@ class CudaPages:
             code = getattr(cudart, name)(*arguments)
             if int(code) == 0:
                 return
-            # The runtime keeps the error for whoever asks next, which is the launch of the next kernel: the user's.
-            # torch has no name for asking, so a kernel of ours asks.
+            # The runtime raises the error again at its next call, which would be the launch of a kernel of the user's.
+            # torch has no function that clears it, so a kernel of ours is launched here.
             try:
                 torch.ones(1, device=self._device)
             except RuntimeError:
@@ -130,7 +130,7 @@ class PageLock:
         self._left: deque[tuple[int, Callable[[], Any]]] = deque()
         """Mappings that other threads have dropped."""
         self._thread = threading.get_ident()
-        """The training loop's: whoever has locked last."""
+        """The training loop's: the thread that locked last."""
         self._pid = os.getpid()
         # The modules' names may be gone when an interpreter ends.
         self._getpid = os.getpid
@@ -173,7 +173,7 @@ class PageLock:
         self._locked.discard(address)
         try:
             self._pages.unregister(address)
-        except RuntimeError as error:  # the device is lost, and whoever asks it next hears of that
+        except RuntimeError as error:  # the device is lost; its next call raises
             self.refuse(str(error))
 
     def later(self, address: int, unmap: Callable[[], Any]) -> bool:

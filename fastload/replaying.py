@@ -18,7 +18,7 @@ from .epochs import KnownBatches, known_batches, repeats_from, seed_of
 from .errors import ConfigError, DatasetError
 from .fusing import fused_of
 from .library_generators import LibraryGenerators
-from .on_error import tolerance_of
+from .on_error import error_policy_of
 from .sampling import as_integer, check_epoch
 from .spec import decodes_late, spec_of
 from .transforms.base import Transform
@@ -150,7 +150,7 @@ def _job_of(loader: Any, seed: int, known: KnownBatches | None) -> Job:
         worker_init_fn=None,
         fused=fused,
         late=decodes_late(spec, fused),
-        tolerance=tolerance_of(spec, seed),
+        error_policy=error_policy_of(spec, seed),
     )
 
 

@@ -133,15 +133,15 @@ def _make_job(spec: Spec, runtime: Runtime, origin: Origin) -> tuple[Job, Transf
     if compat.is_data_pipe(spec.dataset):
         init_fn = functools.partial(compat.sharding_worker_init_fn, init_fn, origin.num_ranks, origin.rank)
     seed = origin.base_seed if spec.sample_seed is None else spec.sample_seed
-    fused = tail = tolerance = None
+    fused = tail = error_policy = None
     if spec.fuse is True:
         from .fusing import fused_of
 
         fused, tail = fused_of(spec, runtime, seed)
     if spec.on_error != "raise":
-        from .on_error import tolerance_of
+        from .on_error import error_policy_of
 
-        tolerance = tolerance_of(spec, seed)
+        error_policy = error_policy_of(spec, seed)
     job = Job(
         dataset=origin.dataset,
         collate_fn=spec.collate_fn,
@@ -159,7 +159,7 @@ def _make_job(spec: Spec, runtime: Runtime, origin: Origin) -> tuple[Job, Transf
         fused=fused,
         late=decodes_late(spec, fused),
         replicas=origin.replicas,
-        tolerance=tolerance,
+        error_policy=error_policy,
     )
     return job, tail
 

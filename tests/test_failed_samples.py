@@ -15,10 +15,10 @@ from torch.utils.data import ConcatDataset, Subset
 from fastload import DatasetError
 from fastload.on_error import (
     ATTEMPTS,
+    ErrorPolicy,
     FailedSample,
     Failure,
     FailureLog,
-    Tolerance,
     failure_of,
     file_of,
     name_sample,
@@ -48,28 +48,28 @@ class Files:
 @given(seed=SEEDS, epoch=st.integers(0, 1000), sample_id=IDS, length=st.integers(1, 30), data=st.data())
 def test_substitutes_are_other_indices_each_once_and_a_function_of_the_key(seed, epoch, sample_id, length, data):
     index = data.draw(st.integers(0, length - 1))
-    tolerance = Tolerance(candidates=range(length), seed=seed)
-    found = list(tolerance.substitutes(index, epoch, sample_id))
-    assert found == list(tolerance.substitutes(index, epoch, sample_id))
+    error_policy = ErrorPolicy(candidates=range(length), seed=seed)
+    found = list(error_policy.substitutes(index, epoch, sample_id))
+    assert found == list(error_policy.substitutes(index, epoch, sample_id))
     assert len(set(found)) == len(found) <= ATTEMPTS
     assert set(found) <= set(range(length)) - {index}
     assert (length == 1) == (found == [])
-    array = Tolerance(candidates=np.arange(length), seed=seed)
+    array = ErrorPolicy(candidates=np.arange(length), seed=seed)
     assert [(type(one), one) for one in array.substitutes(index, epoch, sample_id)] == [(int, one) for one in found]
 
 
 @pytest.mark.parametrize("other", [{"seed": 4}, {"epoch": 1}, {"sample_id": 8}], ids=str)
 def test_another_seed_epoch_or_sample_gives_other_substitutes(other):
     def first(seed: int = 3, epoch: int = 0, sample_id: int = 7) -> list[Any]:
-        return list(Tolerance(candidates=range(10**6), seed=seed).substitutes(0, epoch, sample_id))
+        return list(ErrorPolicy(candidates=range(10**6), seed=seed).substitutes(0, epoch, sample_id))
 
     assert len(first()) == ATTEMPTS
     assert not set(first()) & set(first(**other))
 
 
 def test_substitutes_are_drawn_evenly():
-    tolerance = Tolerance(candidates=range(11), seed=0)
-    drawn = [next(tolerance.substitutes(10, 0, sample_id)) for sample_id in range(10_000)]
+    error_policy = ErrorPolicy(candidates=range(11), seed=0)
+    drawn = [next(error_policy.substitutes(10, 0, sample_id)) for sample_id in range(10_000)]
     counts = np.bincount(drawn)
     assert len(counts) == 10
     assert counts.min() > 850
@@ -78,18 +78,18 @@ def test_substitutes_are_drawn_evenly():
 
 def test_substitutes_are_pinned():
     """Else a resumed run would go on with others."""
-    tolerance = Tolerance(candidates=range(1000), seed=1)
-    assert list(tolerance.substitutes(5, 2, 5)) == [993, 815, 608, 764, 90, 702, 275, 280]
+    error_policy = ErrorPolicy(candidates=range(1000), seed=1)
+    assert list(error_policy.substitutes(5, 2, 5)) == [993, 815, 608, 764, 90, 702, 275, 280]
 
 
 def test_keys_that_are_no_integers_can_stand_in_too():
-    tolerance = Tolerance(candidates=["a", "b"], seed=0)
-    assert list(tolerance.substitutes("a", 0, 0)) == ["b"]
+    error_policy = ErrorPolicy(candidates=["a", "b"], seed=0)
+    assert list(error_policy.substitutes("a", 0, 0)) == ["b"]
 
 
 def test_nothing_stands_in_where_samples_are_left_out_or_there_is_no_other():
-    assert list(Tolerance(candidates=None, seed=0).substitutes(0, 0, 0)) == []
-    assert list(Tolerance(candidates=[], seed=0).substitutes(0, 0, 0)) == []
+    assert list(ErrorPolicy(candidates=None, seed=0).substitutes(0, 0, 0)) == []
+    assert list(ErrorPolicy(candidates=[], seed=0).substitutes(0, 0, 0)) == []
 
 
 @given(limit=st.integers(0, 5), sizes=st.lists(st.lists(st.integers(0, 4), max_size=6), max_size=4))

@@ -1,4 +1,4 @@
-"""DALI at work: batches go into a pipeline ahead of time, and come out in order, whoever asks for them.
+"""DALI at work: batches go into a pipeline ahead of time, and come out in order.
 
 In: the inputs of a batch, by name, in a :class:`Ticket`. Out: tensors in that ticket, or the error that stands in their
 place. A pipeline that has failed is not used again: what was under way in it is done once more in another one.
@@ -257,7 +257,7 @@ class Pipelines:
             self._current = self._made()
         try:
             self._current.schedule(ticket)
-        except RuntimeError:  # of a batch before, it may be: whoever asks for this one will see
+        except RuntimeError:  # it may be an earlier batch's; reading this one raises it
             if not self._current.torn:
                 raise
 

@@ -251,7 +251,7 @@ class _Known:
                 self._code.setdefault((kind, method), code)
 
     def is_patched(self) -> bool:
-        """Whether somebody has replaced what the known classes run, or hears all modules."""
+        """Whether code that the known classes run was replaced, or all modules have a hook."""
         hooks = nn.modules.module
         if hooks._global_forward_hooks or hooks._global_forward_pre_hooks:
             return True

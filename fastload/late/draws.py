@@ -34,7 +34,7 @@ def _random_resized_crop(arguments: dict[str, Any], image: Any) -> Any:
     logarithms = arguments.get("_log_ratio")  # version 2 takes them when it is constructed
     mode = arguments.get("interpolation")
     if type(mode) is str and logarithms is not None:
-        name = mode.upper()  # version 2 takes names too
+        name = mode.upper() if mode.islower() else ""  # version 2 takes names in lower case too
     else:
         name = getattr(mode, "name", "")
     resample = getattr(Image.Resampling, name, None)

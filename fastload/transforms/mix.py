@@ -37,7 +37,7 @@ class Mix(Transform):
     floats: probabilities of them. The result has labels [N, num_classes], float32 or the dtype given. A class not below
     ``num_classes`` is an IndexError or RuntimeError of torch's.
 
-    Whoever applies transforms to images alone, with :meth:`transform`, must apply :meth:`transform_labels` to the
+    If you transform only the images, with :meth:`transform`, you must also apply :meth:`transform_labels` to the
     labels with the same parameters.
     """
 

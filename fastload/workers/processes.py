@@ -163,7 +163,7 @@ class ProcessPool:
             self._file.write([len(encoded).to_bytes(8, "little")], offset)  # last: workers look at it first
 
     def submit(self, item: WorkItem, worker_id: int | None = None) -> None:
-        """Give an item to one worker, or to whoever is idle first. Never blocks.
+        """Give an item to one worker, or to the first idle one. Never blocks.
 
         Raises:
             Exception: whatever pickling the indices raises; nothing has been sent then.

@@ -26,7 +26,7 @@ from ..seeding import BATCH, SAMPLE, Keys, Seeder, sample_id
 
 if TYPE_CHECKING:
     from ..late import LateSamples
-    from ..on_error import Failure, Tolerance
+    from ..on_error import ErrorPolicy, Failure
 
 
 class FusedSamples(Protocol):
@@ -108,7 +108,7 @@ class Job:
     """Of an IterableDataset: where each worker's replica begins; None or empty: at its start."""
     late: bool = False
     """Whether images are decoded late, where the dataset loads its samples itself: see :mod:`fastload.late`."""
-    tolerance: Tolerance | None = None
+    error_policy: ErrorPolicy | None = None
     """What is done with samples that cannot be loaded; None: their errors are raised."""
 
 
@@ -118,7 +118,7 @@ class SampleLoader:
     Args:
         job: what to load.
         seeder: seeds what the samples draw from.
-        watch: hears it; None: nobody does.
+        watch: records the samples; None: they are not recorded.
     """
 
     def __init__(self, job: Job, seeder: Seeder, watch: Watch | None = None) -> None:
@@ -260,7 +260,7 @@ class SampleLoader:
         num_left_out = 0
         while True:
             try:
-                if seed_next is None and self._job.tolerance is None and late is None:
+                if seed_next is None and self._job.error_policy is None and late is None:
                     return [dataset[index if places is None else places[index]] for index in taken]
                 for index in taken:
                     if seed_next is not None:
@@ -290,7 +290,7 @@ class SampleLoader:
 
     def forgives(self, error: Exception) -> bool:
         """Whether an error of the dataset's is not to be raised."""
-        return self._job.tolerance is not None and not isinstance(error, StopIteration | DatasetError)
+        return self._job.error_policy is not None and not isinstance(error, StopIteration | DatasetError)
 
     def _instead_of(self, error: Exception, row: int, index: Any, identity: int, epoch: int) -> list[Any]:
         """Return the sample that stands in for one that failed, in a list, which is empty if it is left out.
@@ -300,12 +300,12 @@ class SampleLoader:
         """
         from ..on_error import ATTEMPTS, failure_of
 
-        tolerance, dataset = self._job.tolerance, self._job.dataset
-        assert tolerance is not None
-        if tolerance.candidates is None:
+        error_policy, dataset = self._job.error_policy, self._job.dataset
+        assert error_policy is not None
+        if error_policy.candidates is None:
             self.failures.append(failure_of(error, row, dataset, index, None))
             return []
-        for substitute in tolerance.substitutes(index, epoch, identity):
+        for substitute in error_policy.substitutes(index, epoch, identity):
             try:
                 sample = self._one(substitute, identity, epoch)
             except Exception as another:

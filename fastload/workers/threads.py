@@ -214,7 +214,7 @@ class ThreadPool:
 
     Args:
         job: what all of them do.
-        shared: whether an item is for whoever is idle first.
+        shared: whether the first idle worker takes an item.
         slots: where batches are written, in the process's own memory.
         routed: whether each thread draws from generators of its own. Else they share the process's, and samples are
             not seeded, whatever the job says.
@@ -266,7 +266,7 @@ class ThreadPool:
         self._board.layouts[generation] = layout
 
     def submit(self, item: WorkItem, worker_id: int | None = None) -> None:
-        """Give an item to one worker, or to whoever is idle first."""
+        """Give an item to one worker, or to the first idle one."""
         tasks = self._board.tasks
         tasks[(worker_id or 0) % len(tasks)].put(item)
 

@@ -49,7 +49,7 @@ class Transport(Protocol):
         """What a worker forked now should close, since it is not its own."""
 
     def send(self, message: bytes, worker_id: int | None, tag: int = 0) -> None:
-        """Send to one worker, or to whoever is free. Never blocks. ``tag`` names the message in ``held_by``."""
+        """Send to one worker, or to the first free one. Never blocks. ``tag`` names the message in ``held_by``."""
 
     def held_by(self, worker_id: int) -> int | None:
         """Return the tag of the message that a worker is at, if that is known here."""
@@ -134,7 +134,7 @@ class Packets:
         return self._ours
 
     def held_by(self, worker_id: int) -> int | None:
-        """See :class:`Transport`. Whoever reads first has it, so it is not known here."""
+        """See :class:`Transport`. The first reader takes it, so it is not known here."""
         return None
 
     def send(self, message: bytes, worker_id: int | None, tag: int = 0) -> None:

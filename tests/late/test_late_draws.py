@@ -120,6 +120,7 @@ def test_the_ordinary_calls_are_spared(version, monkeypatch):
         ("ratio", (0.0, 0.0)),
         ("ratio", (-1.0, 1.0)),
         ("interpolation", "bicubic"),
+        ("interpolation", "BICUBIC"),
         ("interpolation", 3),
         ("interpolation", InterpolationMode.NEAREST_EXACT),
         ("antialias", False),

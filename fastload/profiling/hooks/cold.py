@@ -42,7 +42,7 @@ class ColdFiles:
         if os.fsencode(path).endswith(_CODE):
             return
         self._thread.busy = True
-        with contextlib.suppress(OSError, ValueError):  # whoever opens the file gets the error
+        with contextlib.suppress(OSError, ValueError):  # opening the file raises the error
             drop(path)
         self._thread.busy = False
 
