@@ -10,10 +10,9 @@ import numpy as np
 
 from .epochs import repeats_from
 from .seeding import ALL_EPOCHS, BATCH, Keys
-from .shard import Shard
 from .spec import Spec
 from .transforms.draws import Draws
-from .work import Batch
+from .work import Batch, Shard
 
 
 class BatchKeys:

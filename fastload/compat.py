@@ -15,7 +15,15 @@ from typing import Any
 import torch
 from torch._utils import ExceptionWrapper
 from torch.utils.data import DataLoader as TorchDataLoader
-from torch.utils.data import IterDataPipe, MapDataPipe, SequentialSampler, _utils, default_collate, default_convert
+from torch.utils.data import (
+    IterDataPipe,
+    MapDataPipe,
+    SequentialSampler,
+    Subset,
+    _utils,
+    default_collate,
+    default_convert,
+)
 from torch.utils.data._utils import collate as _collate
 from torch.utils.data._utils import pin_memory as _pin_memory
 from torch.utils.data._utils import worker
@@ -235,11 +243,27 @@ def _private_tensor_collate(batch: Any, *, collate_fn_map: Any = None) -> Any:
     return torch.stack(batch, 0, out=out)
 
 
+def batch_getter(dataset: Any) -> Callable[[Any], Any] | None:
+    """Return the dataset's ``__getitems__`` where torch would use it and it is more than a loop over samples."""
+    if per_sample_subset(dataset) is not None:
+        return None
+    getter: Callable[[Any], Any] | None = getattr(dataset, "__getitems__", None)
+    return getter or None
+
+
+def per_sample_subset(dataset: Any) -> Subset[Any] | None:
+    """Return the dataset if it is exactly torch's Subset of a dataset that is read sample by sample."""
+    if type(dataset) is Subset and not callable(getattr(dataset.dataset, "__getitems__", None)):
+        return dataset
+    return None
+
+
 __all__ = [
     "SAMPLER_MODULE",
     "BaseIterator",
     "TorchDataLoader",
     "accelerator_index",
+    "batch_getter",
     "collate_into_private_memory",
     "collates_by_default",
     "default_collate",
@@ -249,6 +273,7 @@ __all__ = [
     "is_data_pipe",
     "make_worker_info",
     "make_worker_rng",
+    "per_sample_subset",
     "pin_memory",
     "pin_on_device",
     "process",

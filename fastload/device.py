@@ -31,11 +31,10 @@ from .moving import Backlog, Mover
 from .nesting import Key
 from .resident import check_can_reside
 from .sampling import as_integer
-from .shard import Shard
 from .spec import Spec
 from .streams import Event, device_of, device_or_cpu, keep_in_children, streams_of
 from .transforms.batches import in_turn, on_batches
-from .work import Batch, Stage
+from .work import Batch, Shard, Stage
 
 if TYPE_CHECKING:
     from .resident import Columns

@@ -15,8 +15,7 @@ from torch.utils.data import DistributedSampler as TorchDistributedSampler
 
 from .order import Sequential
 from .sampling import DistributedBatchSampler, DistributedSampler, EpochOrder, KeyedSampler
-from .shard import Shard
-from .work import Batch
+from .work import Batch, Shard
 
 
 @dataclass(frozen=True)

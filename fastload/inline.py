@@ -12,9 +12,8 @@ from typing import Any, NamedTuple
 from . import observe, seeding
 from .errors import NothingLeft
 from .library_generators import LibraryGenerators
-from .shard import Shard
 from .spec import Spec
-from .work import Batch, Counts, EpochWork, Replica
+from .work import Batch, Counts, EpochWork, Replica, Shard
 from .workers.fetch import Fetcher, Job
 
 

@@ -18,10 +18,9 @@ from . import compat, observe
 from .epochs import Epoch, Epochs, epoch_owner, our_sampler, shard_of, without_skipping
 from .errors import LoadTimeout
 from .sampling import DistributedSampler, KeyedSampler
-from .shard import Shard
 from .sources import Origin, Runtime, open_source
 from .spec import Spec, spec_of
-from .work import EpochWork, Stage
+from .work import EpochWork, Shard, Stage
 from .workers.pool import GRACE, HeldInterrupts, Pool
 
 

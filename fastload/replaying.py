@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from torch.utils.data import IterableDataset
 
-from . import seeding
+from . import compat, seeding
 from .batch_keys import BatchKeys
 from .epochs import KnownBatches, known_batches, repeats_from, seed_of
 from .errors import ConfigError, DatasetError
@@ -24,7 +24,7 @@ from .spec import decodes_late, spec_of
 from .transforms.base import Transform
 from .transforms.batches import images_of, on_batches
 from .work import Batch
-from .workers.fetch import Fetcher, Job, batch_getter
+from .workers.fetch import Fetcher, Job
 
 # Positions that are searched at once.
 _SEARCHED = 1 << 16
@@ -73,7 +73,9 @@ def replay(
         raise ConfigError(f"position must be an integer of at least 0, got {position=}")
     known = known_batches(loader)
     known = known and known.from_position(0)
-    index, position = _found(known, epoch, index, position, needs_position=batch_getter(loader.dataset) is not None)
+    index, position = _found(
+        known, epoch, index, position, needs_position=compat.batch_getter(loader.dataset) is not None
+    )
     sample = _loaded(loader, seed, known, epoch, index, position)
     return _transformed(loader, seed, known, epoch, index, position, sample) if transformed else sample
 
@@ -105,7 +107,7 @@ def _loaded(loader: Any, seed: int, known: KnownBatches | None, epoch: int, inde
     libraries = LibraryGenerators(loader.dataset, then=seeding.GlobalSeeder())
     fetcher = Fetcher(_job_of(loader, seed, known), 0, "", libraries)
     with seeding.preserved_global_generators(), libraries.adopted():
-        if batch_getter(loader.dataset) is None or known is None:
+        if compat.batch_getter(loader.dataset) is None or known is None:
             return _own(fetcher, fetcher.load([index], epoch, position), 0)
         # Such a dataset loads a batch at once, and is seeded for all of it.
         positions = _batch_around(known, position)

@@ -17,15 +17,14 @@ import numpy as np
 import torch
 from torch.utils.data import BatchSampler, SequentialSampler, TensorDataset
 
+from . import compat
 from .errors import ConfigError
 from .memory import in_words
 from .resident import Columns, Place, Residents, TooLarge, bytes_of, check_alike
-from .shard import Shard
 from .sources import Origin, Runtime, open_source
 from .spec import Spec, served_as
 from .streams import device_or_cpu
-from .work import Counts, EpochWork
-from .workers.fetch import batch_getter
+from .work import Counts, EpochWork, Shard
 from .workers.pool import GRACE
 
 # Samples that are read twice, to see whether the dataset is random.
@@ -131,7 +130,7 @@ class _Watched:
 
     def __getitem__(self, index: Any) -> dict[str, Any]:
         before = _generator_states()
-        load_batch = batch_getter(self._dataset)
+        load_batch = compat.batch_getter(self._dataset)
         sample = self._dataset[index] if load_batch is None else load_batch([index])[0]
         # Where each generator is in the end, unless it was left alone: a dataset may seed them itself.
         pairs = zip(before, _generator_states(), strict=True)

@@ -19,7 +19,7 @@ from torch.utils.data import DistributedSampler as TorchDistributedSampler
 
 from .errors import ConfigError
 from .order import AsTorch, Blocks, Buckets, Indices, Keyed, Order, Sequential, Weighted
-from .shard import Shard, Tail
+from .work import Shard, Tail
 
 OrderName = Literal["keyed", "torch", "block"]
 

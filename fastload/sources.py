@@ -14,10 +14,9 @@ from . import compat, seeding
 from .delivery import Delivery
 from .epochs import repeats_from
 from .layout import LayoutBook
-from .shard import Shard
 from .slots import SlotPool
 from .spec import Spec, decodes_late
-from .work import Counts, slots_in_flight
+from .work import Counts, Shard, slots_in_flight
 from .workers.fetch import Job
 from .workers.pool import Pool, memory_kind, start_workers
 

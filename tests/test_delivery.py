@@ -21,10 +21,9 @@ from torch.utils.data import default_collate
 import fastload.delivery
 from fastload.errors import LoadTimeout, NotReady, WorkerDied
 from fastload.layout import LayoutBook
-from fastload.shard import Shard
 from fastload.slots import chunk_offset, slot_offset
 from fastload.spec import Spec
-from fastload.work import MAX_CHUNKS, WHOLE_BATCH, Counts, EpochWork
+from fastload.work import MAX_CHUNKS, WHOLE_BATCH, Counts, EpochWork, Shard
 from fastload.workers.fetch import FAILED_START, Result
 
 Batches = list[list[int]]

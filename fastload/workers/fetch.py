@@ -19,7 +19,7 @@ from ..errors import DatasetError, NothingLeft
 from ..layout import REFUSED, DoesNotFit, Layout, learn
 from ..seeding import Seeder
 from ..work import WHOLE_BATCH, WorkItem
-from .samples import Fused, FusedSamples, Job, SampleLoader, batch_getter
+from .samples import Fused, FusedSamples, Job, SampleLoader
 
 if TYPE_CHECKING:
     from ..on_error import Failure
@@ -321,4 +321,4 @@ def _raising(error: Exception) -> Iterator[Any]:
     return map(fail, [None])
 
 
-__all__ = ["Fetcher", "Job", "Result", "Sink", "batch_getter"]
+__all__ = ["Fetcher", "Job", "Result", "Sink"]

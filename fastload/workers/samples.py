@@ -16,7 +16,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from torch import Tensor
-from torch.utils.data import Subset
 
 from .. import compat
 from ..errors import DatasetError, add_note
@@ -129,7 +128,7 @@ class SampleLoader:
         self._job = job
         self._dataset = job.dataset
         self._getitems = None if job.iterable else batch_getter(job.dataset)
-        self._subset = _per_sample_subset(job.dataset)
+        self._subset = compat.per_sample_subset(job.dataset)
         self._source = job.dataset if self._subset is None else self._subset.dataset
         self._fused = None if job.fused is None else job.fused.of(job.dataset)
         if watch is not None:
@@ -394,21 +393,6 @@ class SampleLoader:
             self.seed_generators(keys[0].key(sample_id))
 
 
-def batch_getter(dataset: Any) -> Callable[[Any], Any] | None:
-    """Return the dataset's ``__getitems__`` where torch would use it and it is more than a loop over samples."""
-    if _per_sample_subset(dataset) is not None:
-        return None
-    getter: Callable[[Any], Any] | None = getattr(dataset, "__getitems__", None)
-    return getter or None
-
-
-def _per_sample_subset(dataset: Any) -> Subset[Any] | None:
-    """Return the dataset if it is exactly torch's Subset of a dataset that is read sample by sample."""
-    if type(dataset) is Subset and not callable(getattr(dataset.dataset, "__getitems__", None)):
-        return dataset
-    return None
-
-
 def stopped(dataset: object) -> DatasetError:
     """Return the error that stands for a StopIteration of a map-style dataset."""
     return DatasetError(
@@ -417,4 +401,4 @@ def stopped(dataset: object) -> DatasetError:
     )
 
 
-__all__ = ["Fused", "FusedSamples", "Job", "SampleLoader", "batch_getter", "stopped"]
+__all__ = ["Fused", "FusedSamples", "Job", "SampleLoader", "stopped"]
