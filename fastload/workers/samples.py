@@ -127,7 +127,7 @@ class SampleLoader:
         """Samples that could not be loaded since the user of this object put an empty list here."""
         self._job = job
         self._dataset = job.dataset
-        self._getitems = None if job.iterable else batch_getter(job.dataset)
+        self._getitems = None if job.iterable else compat.batch_getter(job.dataset)
         self._subset = compat.per_sample_subset(job.dataset)
         self._source = job.dataset if self._subset is None else self._subset.dataset
         self._fused = None if job.fused is None else job.fused.of(job.dataset)
