@@ -13,8 +13,9 @@ from typing import Any
 
 from torch.utils.data import BatchSampler, IterableDataset
 
-from . import compat, seeding
-from .epochs import KnownBatches, known_batches, seed_of
+from .base import compat
+from .keys import seeding
+from .sampling.epochs import KnownBatches, known_batches, seed_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -321,7 +321,7 @@ class EpochWork:
     replica_batches: Sequence[int] = ()
     """Of an IterableDataset: batches of each worker before this work, after a resume."""
     failures: Any = None
-    """A :class:`fastload.on_error.PassFailures` that records failed samples; None where their errors are raised."""
+    """A :class:`fastload.workers.on_error.PassFailures` of failed samples; None where their errors are raised."""
     passed_over: list[int] = field(default_factory=list)
     """For each batch that lost all its samples: the number of batches given before it."""
 
@@ -341,7 +341,7 @@ class Counts:
     """Images decoded from files, by what decoded them."""
     waited_ns: int = 0
     failures: Any = None
-    """A :class:`fastload.on_error.FailureLog`; None as long as no iteration has asked for one."""
+    """A :class:`fastload.workers.on_error.FailureLog`; None as long as no iteration has asked for one."""
 
     def count(self, num_samples: int, reason: str | None) -> None:
         """Count a batch handed out; ``reason`` is why it had no layout."""

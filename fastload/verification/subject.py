@@ -14,13 +14,13 @@ from typing import Any
 import torch
 from torch.utils.data import BatchSampler, IterableDataset, RandomSampler, SequentialSampler
 
-from .. import compat
-from ..epochs import KnownBatches, known_batches, seed_of
+from ..base import compat
 from ..errors import ConfigError
+from ..keys.seeding import draws_nothing
 from ..late.samples import settle
 from ..loader import DataLoader
-from ..sampling import DistributedBatchSampler, KeyedSampler, check_seed
-from ..seeding import draws_nothing
+from ..sampling.epochs import KnownBatches, known_batches, seed_of
+from ..sampling.samplers import DistributedBatchSampler, KeyedSampler, check_seed
 from ..work import Shard
 from .copies import Parts, copied
 from .hashing import Leaf, digest_of, leaves

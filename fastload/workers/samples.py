@@ -17,15 +17,15 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from torch import Tensor
 
-from .. import compat
+from ..base import compat
+from ..buffers.layout import Layout
 from ..errors import DatasetError, add_note
-from ..layout import Layout
+from ..keys.seeding import BATCH, SAMPLE, Keys, Seeder, sample_id
 from ..observe import Watch
-from ..seeding import BATCH, SAMPLE, Keys, Seeder, sample_id
 
 if TYPE_CHECKING:
     from ..late import LateSamples
-    from ..on_error import ErrorPolicy, Failure
+    from .on_error import ErrorPolicy, Failure
 
 
 class FusedSamples(Protocol):
@@ -283,7 +283,7 @@ class SampleLoader:
                 samples += instead
 
     def _name_sample(self, error: Exception, index: Any) -> None:
-        from ..on_error import name_sample
+        from .on_error import name_sample
 
         name_sample(error, self._job.dataset, index)
 
@@ -297,7 +297,7 @@ class SampleLoader:
         Raises:
             Exception: the same, if the substitutes fail too.
         """
-        from ..on_error import ATTEMPTS, failure_of
+        from .on_error import ATTEMPTS, failure_of
 
         error_policy, dataset = self._job.error_policy, self._job.dataset
         assert error_policy is not None
