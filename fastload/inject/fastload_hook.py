@@ -86,8 +86,8 @@ def replace_init(loader_class: Any) -> None:
     """Let the constructor of torch's DataLoader, and of its subclasses, make a loader with fastload's engine.
 
     The first construction imports :func:`fastload.run.installation.initialize`, which does it; a process that
-    constructs no loader does not import fastload. Where fastload cannot be imported (another interpreter's environment), a warning
-    says so and the loader is torch's.
+    constructs no loader does not import fastload. Where fastload cannot be imported (another interpreter's
+    environment), a warning says so and the loader is torch's.
 
     Args:
         loader_class: ``torch.utils.data.DataLoader``.

@@ -14,15 +14,15 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 from device_simulation import Race, SimulatedStreams, Stream
-from fastload.device.moving import Mover
-from fastload.device.prefetch import prefetch
-from fastload.device.streams import device_of
 from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn.utils.rnn import PackedSequence, pack_sequence
 
 from fastload import ConfigError
-from fastload.device.prefetch import prefetch as device_module
+from fastload.device import prefetch as device_module
+from fastload.device.moving import Mover
+from fastload.device.prefetch import prefetch
+from fastload.device.streams import device_of
 from fastload.errors import LoadTimeout, NotReady
 from fastload.work import Batch
 

@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from fastload.device.prefetch import DeviceAhead
 from page_lock_simulation import CopyingStreams, SimulatedPages, WatchedLibc
 from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence, pack_sequence
@@ -27,6 +26,7 @@ from torch.utils.data import Dataset, default_collate
 from fastload import DataLoader, WorkerDied
 from fastload.buffers import page_lock, slots
 from fastload.buffers.private_memory import PrivateMemory
+from fastload.device.prefetch import DeviceAhead
 from fastload.device.prefetch import prefetch as device_stage
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="only Linux's memory is page-locked")

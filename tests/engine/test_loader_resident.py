@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from fastload.device.columns import rows_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
@@ -21,6 +20,7 @@ from torch.utils.data import Dataset, IterableDataset, Subset, TensorDataset
 import fastload
 from fastload import ConfigError, DataLoader, DistributedBatchSampler, DistributedSampler
 from fastload import transforms as T
+from fastload.device.columns import rows_of
 from fastload.transforms.base import BatchShape, Params, Transform, tensor_of
 from fastload.transforms.draws import Stream
 

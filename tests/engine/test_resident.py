@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 import torch
-from fastload.device.columns import Columns, Place, TooLarge, bytes_of, check_alike, rows_of, split
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 from torch.utils.data import default_collate
 
 from fastload import ConfigError
+from fastload.device.columns import Columns, Place, TooLarge, bytes_of, check_alike, rows_of, split
 
 HOST = torch.device("cpu")
 Pair = namedtuple("Pair", ["image", "label"])

@@ -9,7 +9,6 @@ import pickle
 import numpy as np
 import pytest
 import torch
-from fastload.device.batch_keys import BatchKeys
 from fused_samples import params_of, reference_of
 from fusion_tools import MEAN, PIPELINES, STD, cifar, folder, fused, same
 from hypothesis import given, settings
@@ -18,6 +17,7 @@ from torch.utils.data import ConcatDataset, Subset
 from torchvision import transforms as v1
 from torchvision.transforms import v2
 
+from fastload.device.batch_keys import BatchKeys
 from fastload.fusion import FusedDataset, recognise
 from fastload.keys.seeding import sample_id
 from fastload.transforms.base import BatchShape

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 import torch
-from fastload.device.prefetch import DeviceAhead, Mover
-from fastload.device.streams import DeviceStreams
 from torch import Tensor
 from torch.utils.data import Dataset
 
 from fastload import DataLoader, prefetch
 from fastload.buffers.page_lock import CudaPages
+from fastload.device.prefetch import DeviceAhead, Mover
+from fastload.device.streams import DeviceStreams
 from fastload.work import Batch
 
 CYCLES = 20_000_000  # of torch.cuda._sleep: some 10 ms

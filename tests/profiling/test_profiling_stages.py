@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 import torch
-from fastload.device.pinning import PinnedAhead
 from torch.utils.data import Dataset
 
 import fastload
 from fastload.base import compat
+from fastload.device.pinning import PinnedAhead
 
 
 class Numbers(Dataset[Any]):

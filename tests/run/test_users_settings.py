@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import torch
 from device_simulation import SimulatedStreams
-from fastload.sampling.order import AsTorch
 from torch import Tensor
 from torch.utils.data import Dataset, TensorDataset, default_collate
 from torch_settings import default_device, default_dtype, deterministic
@@ -18,6 +17,7 @@ from torch_settings import default_device, default_dtype, deterministic
 from fastload import DataLoader, prefetch
 from fastload.device.prefetch import prefetch as device
 from fastload.engine import iteration
+from fastload.sampling.order import AsTorch
 
 LENGTH = 24
 

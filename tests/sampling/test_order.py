@@ -10,11 +10,11 @@ from collections import Counter
 import numpy as np
 import pytest
 import torch
-from fastload.sampling.order import AsTorch, Blocks, Buckets, Keyed, Order, Permutation, Sequential, Weighted
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fastload import ConfigError, native
+from fastload.sampling.order import AsTorch, Blocks, Buckets, Keyed, Order, Permutation, Sequential, Weighted
 
 seeds = st.integers(-(2**127), 2**127 - 1)
 

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from fastload.sampling.samplers import KeyedSampler
 from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.data import BatchSampler
 
 import fastload
 from fastload import ConfigError, DistributedBatchSampler, DistributedSampler
+from fastload.sampling.samplers import KeyedSampler
 
 seeds = st.integers(-(2**127), 2**127 - 1)
 
