@@ -14,7 +14,7 @@ from pathlib import Path
 from types import FrameType
 
 # Never the user's code: fastload itself, and torch's loader.
-_PACKAGE = str(Path(__file__).parent) + os.sep
+_PACKAGE = str(Path(__file__).parents[1]) + os.sep
 _TORCHS_LOADER = os.path.join(os.sep, "torch", "utils", "data", "")
 # Only if there is no other: the standard library, code without a file, installed packages.
 _STANDARD = (sysconfig.get_path("stdlib") + os.sep, "<")

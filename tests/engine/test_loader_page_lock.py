@@ -26,8 +26,8 @@ from torch.utils.data import Dataset, default_collate
 from fastload import DataLoader, WorkerDied
 from fastload.buffers import page_lock, slots
 from fastload.buffers.private_memory import PrivateMemory
+from fastload.device import prefetch as device_stage
 from fastload.device.prefetch import DeviceAhead
-from fastload.device.prefetch import prefetch as device_stage
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="only Linux's memory is page-locked")
 

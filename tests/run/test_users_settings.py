@@ -15,7 +15,7 @@ from torch.utils.data import Dataset, TensorDataset, default_collate
 from torch_settings import default_device, default_dtype, deterministic
 
 from fastload import DataLoader, prefetch
-from fastload.device.prefetch import prefetch as device
+from fastload.device import prefetch as device
 from fastload.engine import iteration
 from fastload.sampling.order import AsTorch
 
