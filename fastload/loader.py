@@ -22,7 +22,7 @@ from .engine.sources import Runtime
 from .errors import ConfigError
 from .inject.fastload_hook import after_import
 from .sampling.epochs import Epochs, epoch_owner, samplers_of
-from .sampling.samplers import DistributedBatchSampler, KeyedSampler, as_integer, check_epoch, check_seed
+from .sampling.samplers import EpochBatchSampler, KeyedSampler, as_integer, check_epoch, check_seed
 
 if TYPE_CHECKING:
     from .engine.statistics import Statistics
@@ -208,7 +208,7 @@ class DataLoader(compat.TorchDataLoader[T]):
             in_order=in_order,
         )
         self._check_own_arguments()  # after torch's own checks
-        if isinstance(batch_sampler, DistributedBatchSampler):
+        if isinstance(batch_sampler, EpochBatchSampler):
             # Where torch has the dataset's own order: Lightning shards what is no DistributedSampler.
             vars(self)["sampler"] = batch_sampler.sampler
         observe.loader_constructed(self)

@@ -65,6 +65,8 @@ PURE = [
     "pack.description",
     "keys.philox",
     "sampling.order",
+    "sampling.distributed",
+    "sampling.distributed_orders",
     "sampling.samplers",
     "sampling.epochs",
     "work",

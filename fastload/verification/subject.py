@@ -19,8 +19,9 @@ from ..errors import ConfigError
 from ..keys.seeding import draws_nothing
 from ..late.samples import settle
 from ..loader import DataLoader
+from ..sampling.distributed import DistributedBatchSampler
 from ..sampling.epochs import KnownBatches, known_batches, seed_of
-from ..sampling.samplers import DistributedBatchSampler, KeyedSampler, check_seed
+from ..sampling.samplers import KeyedSampler, check_seed
 from ..work import Shard
 from .copies import Parts, copied
 from .hashing import Leaf, digest_of, leaves
