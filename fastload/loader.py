@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import copy
 import functools
 import os
 import warnings
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import replace
 from multiprocessing.context import BaseContext
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
@@ -21,7 +19,7 @@ from .engine.iteration import Iteration
 from .engine.sources import Runtime
 from .errors import ConfigError
 from .inject.fastload_hook import after_import
-from .sampling.epochs import Epochs, epoch_owner, samplers_of
+from .sampling.epochs import Epochs, samplers_of
 from .sampling.samplers import EpochBatchSampler, KeyedSampler, as_integer, check_epoch, check_seed
 
 if TYPE_CHECKING:
@@ -252,44 +250,9 @@ class DataLoader(compat.TorchDataLoader[T]):
         return list(map(type, given)) == [int, tuple, bool, bool] and given == (2, (), False, False)
 
     def _batch_on_host(self) -> tuple[Any, Callable[[int], Draws]]:
-        """Return the batch that would come next, and a function of the draws of its samples, in this epoch and later.
+        from .engine.first_batch import batch_on_host
 
-        Loaded without workers by a copy of this loader, which stays as it is, with its samplers and an IterableDataset;
-        so do the global generators.
-        """
-        from .device.batch_keys import BatchKeys, batch_keys
-        from .keys.seeding import preserved_global_generators
-        from .sampling.sampler_generators import generators_kept
-        from .spec import served_as, spec_of
-
-        spec = spec_of(self)
-        spec = served_as(
-            spec,
-            dataset=copy.deepcopy(self.dataset) if spec.iterable else self.dataset,
-            num_workers=0,
-            prefetch_factor=None,
-            persistent_workers=False,
-            timeout=0,
-            pin_memory=False,
-            device=None,
-            batch_transform=None,
-            resident=None,
-            alone=True,
-        )
-        owner = epoch_owner(self)
-        epoch = getattr(owner, "epoch", None)
-        try:
-            with preserved_global_generators(), generators_kept(self):
-                iteration = Iteration(self, spec, self._epochs.copied(), Runtime())
-                batch = iteration.source.next()
-                data = batch.result()
-        except StopIteration:
-            raise ConfigError("the loader gives no batch") from None
-        finally:
-            if owner is not None:
-                owner.epoch = epoch
-        keys: BatchKeys = batch_keys(spec, iteration.source.shard, iteration.base_seed)
-        return data, lambda version: keys.draws(replace(batch, epoch=batch.epoch + version))
+        return batch_on_host(self, self._epochs)
 
     def _get_iterator(self) -> Any:
         observe.loader_iterating(self)

@@ -18,6 +18,7 @@ from ..engine.fusing import fused_of
 from ..errors import ConfigError, DatasetError
 from ..keys import seeding
 from ..keys.library_generators import LibraryGenerators
+from ..keys.preserving import preserved_global_generators
 from ..sampling.epochs import KnownBatches, known_batches, repeats_from, seed_of
 from ..sampling.samplers import as_integer, check_epoch
 from ..spec import decodes_late, spec_of
@@ -107,7 +108,7 @@ def _transformed(
 def _loaded(loader: Any, seed: int, known: KnownBatches | None, epoch: int, index: Any, position: int) -> Any:
     libraries = LibraryGenerators(loader.dataset, then=seeding.GlobalSeeder())
     fetcher = Fetcher(_job_of(loader, seed, known), 0, "", libraries)
-    with seeding.preserved_global_generators(), libraries.adopted():
+    with preserved_global_generators(), libraries.adopted():
         if compat.batch_getter(loader.dataset) is None or known is None:
             return _own(fetcher, fetcher.load([index], epoch, position), 0)
         # Such a dataset loads a batch at once, and is seeded for all of it.
