@@ -43,9 +43,7 @@ def trace_json(analysis: Analysis) -> str:
 def _rank_events(place: int, rank: RankAnalysis) -> Iterator[Event]:
     pid = place + 1  # 0 is the idle process of the viewers
     yield from _names(pid, rank)
-    yield from _main(pid, rank)
-    if rank.clock == "device":
-        yield from _device(pid, rank)
+    yield from _steps(pid, rank)
     for pin in rank.pins:
         yield _slice(pid, _PIN, f"pin batch {pin.batch}", pin.begun_ms, pin.ended_ms, {"epoch": pin.pass_number})
     for task in rank.tasks:
@@ -63,7 +61,6 @@ def _track(worker: int) -> int:
 def _names(pid: int, rank: RankAnalysis) -> Iterator[Event]:
     yield _meta(pid, 0, "process_name", {"name": rank_name(rank)})
     yield _meta(pid, 0, "process_labels", {"labels": cause_name(rank.verdict.cause)})
-    yield _meta(pid, 0, "process_sort_index", {"sort_index": pid})
     tracks = {_MAIN: "main thread"}
     if rank.pins:
         tracks[_PIN] = "pin thread"
@@ -76,26 +73,20 @@ def _names(pid: int, rank: RankAnalysis) -> Iterator[Event]:
         yield _meta(pid, tid, "thread_sort_index", {"sort_index": tid})
 
 
-def _main(pid: int, rank: RankAnalysis) -> Iterator[Event]:
+def _steps(pid: int, rank: RankAnalysis) -> Iterator[Event]:
+    """Yield waits, stalls and loops. A device's stall is drawn on the host's clock: it ends when the wait does."""
+    on_device = rank.clock == "device"
     for number, step in enumerate(rank.steps):
         waited = step.begun_ms + step.wait_ms
         blame = {printable(state_name(state)): round(value, 3) for state, value in by_size(step.blame_ms)}
         about = {"step": number, "batch": step.batch, "stall_ms": round(step.stall_ms, 3), "blame_ms": blame}
         yield _slice(pid, _MAIN, "wait", step.begun_ms, waited, about)
-        if step.stall_ms > 0 and rank.clock == "host":
-            most = next(iter(blame), "stall")
-            yield _slice(pid, _MAIN, f"stall: {most}", max(waited - step.stall_ms, step.begun_ms), waited, {})
+        if step.stall_ms > 0:
+            why = "idle device" if on_device else next(iter(blame), "stall")
+            begun = max(waited - step.stall_ms, step.begun_ms)
+            yield _slice(pid, _DEVICE if on_device else _MAIN, f"stall: {why}", begun, waited, {"step": number})
         if step.loop_ms is not None:
             yield _slice(pid, _MAIN, f"step {number}", waited, waited + step.loop_ms, {"step": number})
-
-
-def _device(pid: int, rank: RankAnalysis) -> Iterator[Event]:
-    """Yield when the device was idle for data, on the host's clock: the stall ends when the wait does."""
-    for number, step in enumerate(rank.steps):
-        waited = step.begun_ms + step.wait_ms
-        if step.stall_ms > 0:
-            begun = max(waited - step.stall_ms, step.begun_ms)
-            yield _slice(pid, _DEVICE, "stall: idle device", begun, waited, {"step": number})
 
 
 def _arrows(pid: int, rank: RankAnalysis) -> Iterator[Event]:

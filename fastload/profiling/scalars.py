@@ -3,57 +3,43 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
-from typing import Any, Protocol
+from collections.abc import Iterator
 
 from ..errors import ConfigError
 from .analysis import Analysis, RankAnalysis
 from .text import by_size
 
 
-class Writer(Protocol):
-    """The part of :class:`torch.utils.tensorboard.SummaryWriter` that is used."""
-
-    def add_scalar(self, tag: str, scalar_value: float, global_step: int) -> Any:
-        """Store a value."""
-
-
-def write_scalars(analysis: Analysis, to: Writer | str | Path, *, global_step: int = 0) -> None:
-    """Store the analysis as scalars.
-
-    Args:
-        analysis: what to store.
-        to: a writer, which stays open, or a folder for event files.
-        global_step: of the means; values of single steps have the number of the step.
+def write_scalars(analysis: Analysis, folder: str) -> None:
+    """Write event files into a folder.
 
     Raises:
-        ConfigError: a folder was given, and tensorboard is not installed.
+        ConfigError: tensorboard is not installed.
     """
-    if not isinstance(to, (str, Path)):
-        _write(analysis, to, global_step)
-        return
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError as error:
         raise ConfigError(
-            f"scalars in {str(to)!r} need the package tensorboard: {error}; install it, or ask for --json"
+            f"scalars in {folder!r} need the package tensorboard: {error}; install it, or ask for --json"
         ) from error
-    with SummaryWriter(str(to)) as writer:
-        _write(analysis, writer, global_step)
+    with SummaryWriter(folder) as writer:
+        for tag, value, step in scalars_of(analysis):
+            writer.add_scalar(tag, value, step)
 
 
-def _write(analysis: Analysis, writer: Writer, global_step: int) -> None:
+def scalars_of(analysis: Analysis) -> Iterator[tuple[str, float, int]]:
+    """Yield tag, value and step: means have step 0."""
     for rank in analysis.ranks:
         name = "fastload" if rank.rank is None else f"fastload/rank{rank.rank}"
         for tag, value in _means(rank).items():
-            writer.add_scalar(f"{name}/{tag}", value, global_step)
+            yield f"{name}/{tag}", value, 0
         for number, step in enumerate(rank.steps):
-            writer.add_scalar(f"{name}/steps/wait_ms", step.wait_ms, number)
-            writer.add_scalar(f"{name}/steps/stall_ms", step.stall_ms, number)
+            yield f"{name}/steps/wait_ms", step.wait_ms, number
+            yield f"{name}/steps/stall_ms", step.stall_ms, number
             if step.loop_ms is not None:
-                writer.add_scalar(f"{name}/steps/loop_ms", step.loop_ms, number)
+                yield f"{name}/steps/loop_ms", step.loop_ms, number
     if analysis.overhead is not None:
-        writer.add_scalar("fastload/overhead", analysis.overhead, global_step)
+        yield "fastload/overhead", analysis.overhead, 0
 
 
 def _means(rank: RankAnalysis) -> dict[str, float]:
