@@ -21,7 +21,7 @@ from typing import TextIO
 
 from ..errors import ConfigError, TraceError
 from ..inject import put_first
-from ..targets import signals_passed_on
+from ..run.targets import signals_passed_on
 from .analysis import LARGEST, Analysis
 from .recording import SETTINGS_FILE, add_settings, write_settings
 from .summary import print_summary, write_lines

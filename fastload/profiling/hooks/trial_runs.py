@@ -202,7 +202,7 @@ def _batches(loader: Any, choice: Choice, indices: list[int], size: int) -> Iter
         return iter(kind(loader.dataset, **common))
     if choice.fuse is True and "torchvision" not in sys.modules:  # importing it takes longer than all trials
         raise ValueError("the script does not use torchvision")
-    from ...fusing import possible_plan
+    from ...engine.fusing import possible_plan
 
     settings: Any = {"fuse": choice.fuse, "seeding": choice.seeding}
     made: Any = DataLoader(loader.dataset, **common, **settings)
@@ -224,7 +224,7 @@ def _with_threads(loader: Any, choice: Choice, size: int) -> dict[str, Any]:
         choice: its other settings.
         size: of a batch.
     """
-    from ...cgroups import processors
+    from ...base.cgroups import processors
     from ...errors import ConfigError
     from ...tune.search import in_a_line
 
