@@ -12,8 +12,8 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from .analysis import Analysis, RankAnalysis
-from .text import by_size, cause_name, printable, rank_name, state_name
+from .formatting import by_size, cause_name, printable, rank_name, state_of
+from .schema import Analysis, RankAnalysis
 
 Event = dict[str, Any]
 
@@ -79,7 +79,7 @@ def _names(pid: int, rank: RankAnalysis) -> Iterator[Event]:
 def _main(pid: int, rank: RankAnalysis) -> Iterator[Event]:
     for number, step in enumerate(rank.steps):
         waited = step.begun_ms + step.wait_ms
-        blame = {printable(state_name(state)): round(value, 3) for state, value in by_size(step.blame_ms)}
+        blame = {state_of(state).name: round(value, 3) for state, value in by_size(step.blame_ms)}
         about = {"step": number, "batch": step.batch, "stall_ms": round(step.stall_ms, 3), "blame_ms": blame}
         yield _slice(pid, _MAIN, "wait", step.begun_ms, waited, about)
         if step.stall_ms > 0 and rank.clock == "host":

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ..errors import ConfigError
-from .analysis import Analysis, RankAnalysis
-from .text import by_size
+from .formatting import by_size
+from .schema import Analysis, RankAnalysis
 
 
 class Writer(Protocol):
