@@ -126,7 +126,7 @@ class WhatIf:
             raise TraceError(self.simulation.reason)
 
     def _runs(self, settings: Mapping[str, Any], cost: Cost | None = None) -> list[SimulatedRun]:
-        """Simulate the run with settings, by each of the models; for ``cost`` see :func:`~.changes.changed_workload`."""
+        """Simulate the run with settings, by each of the models; ``cost``: what samples cost."""
         workload = changed_workload(self._workload, settings, cost)
         models = [changed_model(model, settings) for model in self._calibration.models]
         if workload is not self._workload:

@@ -89,8 +89,8 @@ class Workload:
     queued_ns: float
     """Recorded: time ready to run while others had the cores, at tasks and in the loop, over all batches."""
     paces: tuple[tuple[int, float], ...] = ()
-    """Worker -> how many times as long as others it takes for the same, for unusually slow ones. The workload of batches
-    are those that they would have with other workers."""
+    """Worker -> how many times as long as others it takes for the same, for unusually slow ones. The samples
+    are what they would be with other workers."""
 
     @property
     def observed_ns(self) -> float:
