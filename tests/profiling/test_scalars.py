@@ -11,17 +11,8 @@ from profile_analyses import analysis, bare, hostile, rank
 
 from fastload import cli
 from fastload.errors import ConfigError
-from fastload.profiling.analysis import Analysis
 from fastload.profiling.command import write_reports
-from fastload.profiling.scalars import scalars_of, write_scalars
-
-
-def kept(one: Analysis) -> dict[str, list[tuple[int, float]]]:
-    """Return what would be written: tag -> steps and values."""
-    values: dict[str, list[tuple[int, float]]] = {}
-    for tag, value, step in scalars_of(one):
-        values.setdefault(tag, []).append((step, value))
-    return values
+from fastload.profiling.scalars import scalars, write_scalars
 
 
 def read_back(folder: Path) -> dict[str, list[tuple[int, float]]]:
@@ -37,10 +28,12 @@ def test_event_files_have_the_means_and_every_step(tmp_path: Path) -> None:
     pytest.importorskip("tensorboard", reason="tensorboard, which torch writes event files with, is not installed")
     one = analysis("cpu", ranks=[rank("cpu", num_steps=5)])
     write_scalars(one, str(tmp_path))
-    found, expected = read_back(tmp_path), kept(one)
-    assert found.keys() == expected.keys()
-    for tag, values in expected.items():
-        assert found[tag] == [(step, pytest.approx(value, rel=1e-6)) for step, value in values]
+    found = read_back(tmp_path)
+    assert {(tag, step) for tag, values in found.items() for step, _ in values} == {
+        (tag, step) for tag, _, step in scalars(one)
+    }
+    for tag, value, step in scalars(one):
+        assert dict(found[tag])[step] == pytest.approx(value, rel=1e-6)
     assert found["fastload/step_ms"] == [(0, pytest.approx(182.0))]
     assert [step for step, _ in found["fastload/steps/stall_ms"]] == [0, 1, 2, 3, 4]
     assert len(found["fastload/steps/loop_ms"]) == 4  # of the last nobody saw the end
@@ -68,8 +61,10 @@ def test_a_file_beside_tensorboards_folder_is_refused(tmp_path: Path, capsys: py
 
 
 def test_what_is_not_known_is_left_out_and_tags_are_such_as_tensorboard_takes() -> None:
-    assert set(kept(bare())) == {f"fastload/{name}" for name in ("step_ms", "compute_ms", "stall", "head_of_line")}
-    for tag in kept(hostile()):
+    assert {tag for tag, _, _ in scalars(bare())} == {
+        f"fastload/{name}" for name in ("step_ms", "compute_ms", "stall", "head_of_line")
+    }
+    for tag, _, _ in scalars(hostile()):
         assert all(one.isascii() and (one.isalnum() or one in "-_./") for one in tag), tag
 
 
