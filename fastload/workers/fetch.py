@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import pickle
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
-
-from torch import Tensor
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .. import observe
 from ..base import compat
 from ..base.worker_errors import wrap_exception
-from ..buffers.layout import REFUSED, DoesNotFit, Layout, learn
+from ..buffers.layout import REFUSED, DoesNotFit, Sink, learn
 from ..errors import DatasetError, NothingLeft
 from ..keys.seeding import Seeder
 from ..work import WHOLE_BATCH, WorkItem
@@ -72,20 +70,6 @@ class Result(NamedTuple):
         return pickle.dumps(tuple(result), 5)
 
 
-WriteRows: TypeAlias = Callable[[list[Tensor]], list[Sequence[Any]]]
-"""Writes an item's samples: given the rows of each tensor leaf, returns the objects of each object leaf."""
-
-
-class Sink(Protocol):
-    """Where a worker's rows and layouts live."""
-
-    def layout(self, generation: int) -> Layout | None:
-        """Return the layout of this generation; None if there is none (yet)."""
-
-    def write_rows(self, layout: Layout, item: WorkItem, write: WriteRows) -> Any:
-        """Let the rows of an item be written in its slot; return what must travel beside them."""
-
-
 class Fetcher:
     """Loads samples for one worker.
 
@@ -104,6 +88,10 @@ class Fetcher:
         self.watch = None if heard is None else heard.watch(worker_id)
         """Hears what is loaded; None: nobody does."""
         self._samples = SampleLoader(job, seeder, self.watch)
+        if job.fused is not None:
+            from .fused import FusedLoader
+
+            self._samples.fused = FusedLoader(self._samples, job.fused.of(job.dataset), self.watch)
         self._collate = job.collate_fn if self.watch is None else self.watch.collate(job.collate_fn)
         self.replica: IterableReplica | None = None
         if job.iterable:

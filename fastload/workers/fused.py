@@ -8,17 +8,14 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from torch import Tensor
 
-from ..buffers.layout import DoesNotFit, Layout
+from ..buffers.layout import DoesNotFit, Layout, Sink
 from ..observe import Watch
 from ..work import WorkItem
 from .samples import SampleLoader, stopped
-
-if TYPE_CHECKING:
-    from .fetch import Sink
 
 
 class FusedSamples(Protocol):

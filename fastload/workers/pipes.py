@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from ..buffers.layout import Buffer, Layout
+from ..buffers.layout import Buffer, Layout, WriteRows
 from ..buffers.packing import join, pack
 from ..work import WorkItem
-from .fetch import SAMPLES, WHOLE, Result, WriteRows
+from .fetch import SAMPLES, WHOLE, Result
 
 # A pipe of macOS holds 8 KiB. Below this a second message may wait in it while the worker is busy.
 _SMALL_MESSAGE = 3_072

@@ -22,7 +22,6 @@ from ..observe import Watch
 
 if TYPE_CHECKING:
     from ..late import LateSamples
-    from .fused import Fused, FusedLoader
     from .on_error import ErrorPolicy, Failure
 
 
@@ -50,8 +49,8 @@ class Job:
     shared_seed: int | None
     """Seed that IterDataPipes share."""
     worker_init_fn: Callable[[int], Any] | None
-    fused: Fused | None = None
-    """What loads the samples in the dataset's place."""
+    fused: Any = None
+    """A :class:`.fused.Fused` that loads the samples in the dataset's place; None: the dataset does."""
     replicas: Sequence[Any] = ()
     """Of an IterableDataset: where each worker's replica begins; None or empty: at its start."""
     late: bool = False
@@ -79,11 +78,8 @@ class SampleLoader:
         self.getitems = None if job.iterable else compat.batch_getter(job.dataset)
         self._subset = compat.per_sample_subset(job.dataset)
         self._source = job.dataset if self._subset is None else self._subset.dataset
-        self._fused: FusedLoader | None = None
-        if job.fused is not None:
-            from .fused import FusedLoader
-
-            self._fused = FusedLoader(self, job.fused.of(job.dataset), watch)
+        self.fused: Any = None
+        """A :class:`.fused.FusedLoader`, which loads samples in the dataset's place; None: the dataset does."""
         if watch is not None:
             self._watch(watch)
         self._keys: tuple[int, Keys, Keys] | None = None
@@ -135,9 +131,12 @@ class SampleLoader:
 
     def decoded(self) -> dict[str, int] | None:
         """Return how many images were decoded since this was asked last, by what decoded them; None: no such counts."""
-        if self._fused is not None:
-            return self._fused.decoded()
-        return None if self._late is None else self._late.take_counts()
+        counts: dict[str, int] | None = None
+        if self.fused is not None:
+            counts = self.fused.decoded()
+        elif self._late is not None:
+            counts = self._late.take_counts()
+        return counts
 
     def settled(self, sample: Any) -> Any:
         """Return a sample of the dataset's, as it leaves it: without late images."""
@@ -145,9 +144,9 @@ class SampleLoader:
             self._late.settle(sample)
         return sample
 
-    def fused_in(self, epoch: int) -> FusedLoader | None:
+    def fused_in(self, epoch: int) -> Any:
         """Return what loads the samples of an epoch in the dataset's place; None if the dataset does."""
-        return self._fused if self._fused is not None and self._fused.follows(epoch) else None
+        return self.fused if self.fused is not None and self.fused.follows(epoch) else None
 
     def _samples(self, indices: Sequence[Any], epoch: int, position: int) -> list[Any]:
         dataset, places = self._source, None if self._subset is None else self._subset.indices

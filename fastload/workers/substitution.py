@@ -7,17 +7,32 @@ when a sample fails and its error is not to be raised.
 from __future__ import annotations
 
 import operator
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from ..errors import DatasetError, add_note
-from .on_error import ATTEMPTS, failure_of
-
-if TYPE_CHECKING:
-    from .samples import SampleLoader
+from .on_error import ATTEMPTS, Failure, failure_of
 
 
-def one_by_one(loader: SampleLoader, indices: Any, epoch: int, position: int) -> list[Any]:
+class _Samples(Protocol):
+    """What is used here of a :class:`.samples.SampleLoader`."""
+
+    job: Any
+    dataset: Any
+    getitems: Callable[[Any], Any] | None
+    failures: list[Failure]
+
+    def ids(self, indices: Any, first: int) -> Sequence[int]: ...
+    def fused_in(self, epoch: int) -> Any: ...
+    def forgives(self, error: Exception) -> bool: ...
+    def name_sample(self, error: Exception, index: Any) -> None: ...
+    def seed(self, epoch: int, sample_id: int) -> None: ...
+    def guarded(self, get: Callable[[Any], Any], index: Any) -> Any: ...
+    def settled(self, sample: Any) -> Any: ...
+
+
+def one_by_one(loader: _Samples, indices: Any, epoch: int, position: int) -> list[Any]:
     """Load samples of which at least one fails: which one it is shows now."""
     samples: list[Any] = []
     for row, (index, identity) in enumerate(zip(indices, loader.ids(indices, position), strict=False)):
@@ -30,7 +45,7 @@ def one_by_one(loader: SampleLoader, indices: Any, epoch: int, position: int) ->
     return samples
 
 
-def instead_of(loader: SampleLoader, error: Exception, row: int, index: Any, identity: int, epoch: int) -> list[Any]:
+def instead_of(loader: _Samples, error: Exception, row: int, index: Any, identity: int, epoch: int) -> list[Any]:
     """Return the sample that stands in for one that failed, in a list, which is empty if it is left out.
 
     Raises:
@@ -55,7 +70,7 @@ def instead_of(loader: SampleLoader, error: Exception, row: int, index: Any, ide
     raise error
 
 
-def _one(loader: SampleLoader, index: Any, identity: int, epoch: int) -> Any:
+def _one(loader: _Samples, index: Any, identity: int, epoch: int) -> Any:
     """Load one sample with the randomness that belongs to an id."""
     fused = loader.fused_in(epoch)
     if fused is not None:

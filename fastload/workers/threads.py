@@ -28,7 +28,7 @@ from ..base import compat
 from ..base.at_exit import close_at_exit
 from ..base.nesting import Key, map_leaves
 from ..base.worker_errors import wrap_exception
-from ..buffers.layout import ALIGNMENT, Buffer, Layout
+from ..buffers.layout import ALIGNMENT, Buffer, Layout, WriteRows
 from ..buffers.private_memory import PrivateMemory
 from ..buffers.slots import Memory, SlotPool
 from ..keys.albumentations_transforms import copies_for_thread, warn_of_shared_transforms
@@ -37,7 +37,7 @@ from ..keys.seeding import Keys, Seeder
 from ..spec import Spec
 from ..work import WorkItem
 from . import routing
-from .fetch import ERROR, FAILED_START, SKIPPED, START, WHOLE, Fetcher, Job, Result, WriteRows
+from .fetch import ERROR, FAILED_START, SKIPPED, START, WHOLE, Fetcher, Job, Result
 
 _GRACE = 5.0
 

@@ -22,7 +22,7 @@ from torch._utils import ExceptionWrapper
 
 from ..base import compat
 from ..base.worker_errors import wrap_exception
-from ..buffers.layout import Layout
+from ..buffers.layout import Layout, Sink, WriteRows
 from ..buffers.packing import join, pack, unpack
 from ..buffers.slots import MAX_CHUNK_BYTES, MemoryFile, chunk_offset, let_go_in_worker, message_offset, slot_offset
 from ..keys import seeding
@@ -40,8 +40,6 @@ from .fetch import (
     Fetcher,
     Job,
     Result,
-    Sink,
-    WriteRows,
 )
 from .pool import let_interrupts_through_in_worker
 from .transport import MAX_PACKET
