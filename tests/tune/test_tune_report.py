@@ -7,11 +7,10 @@ import json
 import pytest
 
 from fastload.defaults import OPTIONS
-from fastload.explain import tables
-from fastload.tune.intervals import median_interval
 from fastload.tune.report import TuneReport
-from fastload.tune.search import Outcome, Slice, Trial
+from fastload.tune.search import Outcome, Slice, Trial, median_interval
 from fastload.tune.settings import Setting
+from fastload.verification import console
 
 PRESENT = Setting(
     num_workers=2,
@@ -57,7 +56,7 @@ def found() -> Outcome:
 
 
 def said(made: TuneReport, capsys: pytest.CaptureFixture[str]) -> list[str]:
-    tables.show(made.table())
+    console.show(made.table())
     return capsys.readouterr().out.splitlines()
 
 
