@@ -29,8 +29,7 @@ import textwrap
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from typing import Any, NoReturn
 
-from .defaults import FLAG_WORDS
-from .targets import Starter, UsageError, Verb, run_target
+from .run.targets import Starter, UsageError, Verb, run_target
 
 # A verb gets its own options and the command that follows them, and returns the exit status.
 Handler = Callable[[argparse.Namespace, list[str]], int]
@@ -94,6 +93,8 @@ def split_command(
         The words up to the command, and the command: ``["train.py", ...]``, ``["-m", "module", ...]`` or
         ``["--", "program", ...]``.
     """
+    from .run.defaults import FLAG_WORDS
+
     parser = verbs.get(arguments[0]) if arguments else None
     if parser is None or any(not action.option_strings for action in parser._actions):  # its arguments are no command
         return list(arguments), []
@@ -162,7 +163,7 @@ def _parsers() -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentP
 
 
 def _add_run_options(parser: argparse.ArgumentParser) -> None:
-    from .defaults import FLAGS, OPTIONS, VARIABLE
+    from .run.defaults import FLAGS, OPTIONS, VARIABLE
 
     group = parser.add_argument_group(
         "arguments of fastload's DataLoader, for all loaders that the script constructs without them",
@@ -204,7 +205,7 @@ def run(options: argparse.Namespace, command: list[str]) -> int:
     The script needs no change. Its worker processes and other Python processes that it starts get the same treatment
     (unless they ignore PYTHONPATH, as python -I does).
     """
-    from .defaults import OPTIONS, VARIABLE, as_text, read_text, values_of
+    from .run.defaults import OPTIONS, VARIABLE, as_text, read_text, values_of
 
     environment = dict(os.environ)
     injected_environment(environment)
@@ -226,7 +227,7 @@ def _check_default_arguments() -> None:
     Raises:
         ConfigError: there is no such argument, or no loader can have such a value.
     """
-    from .defaults import VARIABLE
+    from .run.defaults import VARIABLE
 
     if os.environ.get(VARIABLE):
         from .loader import argument_defaults  # takes time: torch

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from ..targets import Result, Target, Verb
+from ..run.targets import Result, Target, Verb
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

@@ -14,14 +14,14 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from ..base.console import section, show
+from ..engine.facts import facts
+from ..engine.fusing import named_plan, possible_plan
 from ..errors import one_line
-from ..explaining import facts
-from ..fusing import named_plan, possible_plan
 from ..images import native_jpeg
 from ..loader import DataLoader
-from ..targets import UsageError
+from ..run.targets import UsageError
 from ..tune.runner import name_of, sized
-from ..verification.console import section, show
 from .advice import advice_for
 
 

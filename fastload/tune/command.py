@@ -8,9 +8,9 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
+from ..base.users_line import users_frame
 from ..errors import one_line
-from ..targets import Result, Target, UsageError, Verb, add_json_option
-from ..users_line import users_frame
+from ..run.targets import Result, Target, UsageError, Verb, add_json_option
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -38,7 +38,7 @@ def tune(target: Target, options: dict[str, Any]) -> Result:
     Raises:
         UsageError: there is no loader, or several and none was named.
     """
-    from ..verification.console import show
+    from ..base.console import show
     from .run import tune as tune_loader  # takes time: torch
     from .runner import name_of
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from ..verification.console import plain_table, section
+from ..base.console import plain_table, section
 from .search import Interval, Outcome, Trial
 from .settings import as_call, as_options
 

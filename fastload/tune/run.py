@@ -8,10 +8,10 @@ from typing import Any
 
 import torch
 
-from ..cgroups import processor_quota, processors
-from ..defaults import OPTIONS
+from ..base.cgroups import processor_quota, processors
+from ..base.terminal_bar import TerminalBar
 from ..loader import DataLoader
-from ..terminal_bar import TerminalBar
+from ..run.defaults import OPTIONS
 from .report import TuneReport
 from .runner import Runner, refused, setting_of
 from .search import Search

@@ -17,12 +17,12 @@ from typing import Any, NamedTuple
 import torch
 from torch.utils.data import IterableDataset
 
-from .. import compat
+from ..base import compat
+from ..engine.fusing import possible_plan
 from ..errors import ConfigError
-from ..fusing import possible_plan
+from ..keys.seeding import ORDER, Keys, seed_global_generators
 from ..loader import DataLoader
-from ..sampler_generators import generators_kept
-from ..seeding import ORDER, Keys, seed_global_generators
+from ..sampling.sampler_generators import generators_kept
 from ..verification.hashing import BatchPrint, print_batch
 from ..verification.rebuilding import arguments_of, build, with_copied_parts
 from ..verification.record import first_difference, undisturbed

@@ -6,7 +6,7 @@ import argparse
 import sys
 from typing import Any
 
-from ..targets import Result, Target, Verb, add_json_option, positive, why_not_spawned
+from ..run.targets import Result, Target, Verb, add_json_option, positive, why_not_spawned
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -37,7 +37,7 @@ def verify(target: Target, options: dict[str, Any]) -> Result:
     Raises:
         ConfigError: it cannot be verified.
     """
-    from .console import show  # takes time: torch
+    from ..base.console import show  # takes time: torch
     from .plan import METHODS
     from .run import verify_subject
     from .subject import subject_of

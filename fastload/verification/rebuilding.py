@@ -19,8 +19,8 @@ import numpy as np
 import torch
 from torch.utils.data import BatchSampler, IterableDataset
 
-from ..compat import TorchDataLoader
-from ..library_generators import copies_for_thread
+from ..base.compat import TorchDataLoader
+from ..keys.library_generators import copies_for_thread
 from ..loader import DataLoader
 
 _PARTS = ("dataset", "sampler", "batch_sampler", "collate_fn", "worker_init_fn", "generator")

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from ..seeding import ORDER, Keys, preserved_global_generators, seed_global_generators
+from ..keys.seeding import ORDER, Keys, preserved_global_generators, seed_global_generators
 from .hashing import PICKLED, BatchPrint, Leaf, leaves, print_batch
 from .plan import Setting
 from .report import Difference

@@ -11,8 +11,8 @@ import json
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
+from ..base.console import as_text, plain_table, section
 from ..errors import FastloadError
-from .console import as_text, plain_table, section
 
 Verdict = Literal["equal", "different", "skipped", "error"]
 

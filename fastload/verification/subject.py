@@ -16,14 +16,14 @@ from typing import Any
 import torch
 from torch.utils.data import IterableDataset, RandomSampler, SequentialSampler
 
-from .. import compat
-from ..compat import TorchDataLoader
-from ..epochs import KnownBatches, known_batches, seed_of
+from ..base import compat
+from ..base.compat import TorchDataLoader
 from ..errors import ConfigError
+from ..keys.seeding import draws_nothing
 from ..loader import DataLoader, argument_defaults
-from ..sampling import DistributedBatchSampler, KeyedSampler, check_seed
-from ..seeding import draws_nothing
-from ..shard import Shard
+from ..sampling.epochs import KnownBatches, known_batches, seed_of
+from ..sampling.samplers import DistributedBatchSampler, KeyedSampler, check_seed
+from ..work import Shard
 from .hashing import Leaf, leaves
 from .plan import Setting
 from .rebuilding import arguments_of, build, with_copied_parts

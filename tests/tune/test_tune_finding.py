@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import fastload
-from fastload.targets import Target, UsageError
+from fastload.run.targets import Target, UsageError
 from fastload.tune.command import Found, chosen, loaders_in, names_in_stack
 
 

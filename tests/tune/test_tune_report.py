@@ -6,11 +6,11 @@ import json
 
 import pytest
 
-from fastload.defaults import OPTIONS
+from fastload.base import console
+from fastload.run.defaults import OPTIONS
 from fastload.tune.report import TuneReport
 from fastload.tune.search import Outcome, Slice, Trial, median_interval
 from fastload.tune.settings import Setting
-from fastload.verification import console
 
 PRESENT = Setting(
     num_workers=2,
