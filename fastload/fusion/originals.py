@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from PIL import Image, ImageFile, JpegImagePlugin
 
-from ..late.origin import is_written_in
+from ..late.originals import is_written_in
 
 _MODULES = ("torchvision.transforms.", "torchvision.datasets.folder")
 _PACKAGE = "torchvision.transforms.v2"  # it only names what is in its modules

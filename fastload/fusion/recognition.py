@@ -22,7 +22,7 @@ from torchvision.transforms._presets import ImageClassification
 
 from .. import transforms
 from ..errors import ConfigError
-from ..late.origin import is_written_in
+from ..late.originals import is_written_in
 from ..transforms.sample import NotRecognised, SampleTransform, State, Version
 from .conversions import CONVERSIONS, check_conversion
 

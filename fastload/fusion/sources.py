@@ -22,7 +22,7 @@ from torchvision import datasets
 from torchvision.datasets import folder
 
 from ..images import Loader
-from ..late.origin import is_written_in
+from ..late.originals import is_written_in
 from ..pack.dataset import PackedImages
 from ..transforms.sample import NotRecognised, State
 
