@@ -18,8 +18,7 @@ from torch.utils.data import Dataset
 
 from ..errors import ConfigError, DatasetError
 from ..fusion.plan import recognise
-from ..fusion.readers import reader_of_files
-from ..fusion.sources import Router, leaves
+from ..fusion.sources import Router, reader_of_files
 from ..transforms.draws import Draws, draws_for
 from ..transforms.sample import Sizes
 from .base import Cut
@@ -43,7 +42,7 @@ class Files(Dataset[tuple[bytes, Any, int]]):
         self._router: Router | None = None
         if parts and all(part.source.size is None for part in parts):
             self._router = Router(dataset)
-            self._leaves = [(reader_of_files(leaf), leaf.target_transform) for leaf in leaves(dataset)]
+            self._leaves = [(reader_of_files(leaf), leaf.target_transform) for leaf in self._router.leaves]
 
     def __len__(self) -> int:
         return len(self.dataset)

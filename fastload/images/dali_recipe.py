@@ -16,11 +16,9 @@ import numpy.typing as npt
 import torch
 
 from ..errors import ConfigError
-from ..fusion.parameters import Drawing
+from ..fusion.conversions import Values
 from ..fusion.plan import FusedTail, Part, recognise
-from ..fusion.rows import cut_of, num_cut
-from ..fusion.stages import fits, names_of, size_after
-from ..fusion.values import Values
+from ..fusion.stages import Drawing, cut_of, fits, names_of, num_cut, size_after
 from ..transforms.crop import CenterCrop, RandomCrop, RandomVerticalFlip
 from ..transforms.draws import Draws
 from ..transforms.resize import RandomResizedCrop, Resize

@@ -116,6 +116,7 @@ _DRAWS: dict[str, Draw] = {
 }
 """By a class's name: how it draws."""
 
+
 def classes() -> list[type]:
     """Return the classes of the imported modules whose draws are known here."""
     modules = map(sys.modules.get, ("torchvision.transforms.transforms", "torchvision.transforms.v2"))

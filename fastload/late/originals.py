@@ -64,7 +64,8 @@ class Originals:
 
     def is_replaced(self, owner: Any, name: str) -> bool:
         """Whether one of the added functions was replaced."""
-        found, known = getattr(owner, name, None), self._known[owner, name]
+        found: Any = getattr(owner, name, None)
+        known = self._known[owner, name]
         if found is known:
             return False
         while "fastload" in self._packages and hasattr(found, "__wrapped__") and _package_of(found) == "fastload":
@@ -77,9 +78,8 @@ class Originals:
         """Return the name of a function that was replaced; None if none was."""
         for (owner, name), known in self._known.items():
             if getattr(owner, name, None) is not known and self.is_replaced(owner, name):
-                return f"{owner.__module__}.{owner.__qualname__}.{name}" if isinstance(owner, type) else (
-                    f"{owner.__name__}.{name}"
-                )
+                where = f"{owner.__module__}.{owner.__qualname__}" if isinstance(owner, type) else owner.__name__
+                return f"{where}.{name}"
         return None
 
 
