@@ -22,7 +22,6 @@ from torchvision import tv_tensors
 
 from ..errors import ConfigError
 from ..images import Decoder
-from ..images.pillow import PillowDecoder
 from ..layout import Layout, Row, TensorLeaf
 from ..on_error import name_sample
 from ..seeding import SAMPLE, Keys, seed_global_generators
@@ -91,7 +90,7 @@ class FusedDataset:
             raise ConfigError(f"there is nothing to fuse in a {plan.dataset}: {plan.reason}")
         self.dataset = dataset
         self.seed = seed
-        self.rows: Decoder = PillowDecoder() if rows is None else rows
+        self.rows: Decoder = Decoder() if rows is None else rows
         self.native_blocks = native_blocks
         self._seen = -1  # the newest epoch
         self._objects = Objects(dataset)
