@@ -21,15 +21,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..images.base import Box, Cut
-from ..seeding import BATCH, Keys
+from ..keys.seeding import BATCH, Keys
 from ..transforms.base import DTYPES, BatchShape
-from ..transforms.crop import (
-    CenterCrop,
-    RandomCrop,
-    RandomHorizontalFlip,
-    RandomVerticalFlip,
-    centre_starts,
-)
+from ..transforms.crop import CenterCrop, RandomCrop, RandomHorizontalFlip, RandomVerticalFlip, centre_starts
 from ..transforms.draws import Draws
 from ..transforms.gather import Moving
 from ..transforms.resize import RandomResizedCrop, Resize
@@ -147,7 +141,7 @@ def draws_of(seed: int, epoch: int, ids: Iterable[int]) -> Draws:
     Args:
         seed: the loader's, or its base seed.
         epoch: 0, 1, ...
-        ids: of the samples, as :func:`fastload.seeding.sample_id` gives them.
+        ids: of the samples, as :func:`fastload.keys.seeding.sample_id` gives them.
     """
     names = list(ids)
     key = _key_of(seed, epoch)
