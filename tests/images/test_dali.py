@@ -371,6 +371,7 @@ def test_nothing_is_left_of_a_loader(folder, options):
     assert num_threads() == before
 
 
+@pytest.mark.slow
 @needs_dali
 @pytest.mark.parametrize(("workers", "status"), [("0", ""), ("2", "5")])
 def test_the_interpreter_ends_in_the_middle_of_an_epoch(root, workers, status):
