@@ -21,8 +21,8 @@ from typing import TextIO
 
 from ..errors import ConfigError, TraceError
 from ..run.targets import signals_passed_on
-from .analysis import LARGEST, Analysis
 from .recording import SETTINGS_FILE, add_settings, write_settings
+from .schema import LARGEST, Analysis
 from .summary import print_summary, write_lines
 
 VALUED = ("--steps", "--warmup", "--level", "--out", "--ceiling")

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import ConfigError, TraceError
 from .command import record_script
+from .formatting import ms, no_fix_text, shared_text
 from .hooks.rerun import SETTABLE, VARIABLE
 from .reader import read_trace
 from .recording import read_settings
-from .text import ms, no_fix_text, shared_text
 
 if TYPE_CHECKING:
-    from .analysis import Fix, Simulation
+    from .schema import Fix, Simulation
     from .trace import Rank, Trace
     from .whatif import WhatIf
 
@@ -119,9 +119,9 @@ def what_if(options: argparse.Namespace, launcher: Launcher) -> int:
 
 def _rank(trace: Trace, number: int | None) -> Rank:
     if number is None:
-        from .analyze import chosen_rank
+        from .analyze import analyze, main_rank
 
-        return chosen_rank(trace)
+        return main_rank(trace, analyze(trace))
     for rank in trace.ranks:
         if (rank.rank or 0) == number:
             return rank
@@ -161,7 +161,7 @@ def _rerun(
     settings: dict[str, Any],
 ) -> float | None:
     """Run the recorded command with the change; returns the observed time of a step in ms, None without one."""
-    from .demands import measure
+    from .workload import measure_workload
 
     before = read_settings(options.folder)
     change = {
@@ -190,7 +190,7 @@ def _rerun(
         print(f"fastload whatif: the script ended with status {status}", file=sys.stderr)
     try:
         anew = read_trace(str(folder))
-        observed = measure(_rank(anew, number), anew.warmup)
+        observed = measure_workload(_rank(anew, number), anew.warmup)
     except TraceError as error:
         print(f"fastload whatif: {error}", file=sys.stderr)
         return None

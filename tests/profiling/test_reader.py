@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from fastload.errors import TraceError
-from fastload.profiling.analyze import analyse
+from fastload.profiling.analyze import analyze
 from fastload.profiling.hooks.samples import _NUM_SLOWEST, SlowFiles, file_of
 from fastload.profiling.reader import read_trace
 from fastload.profiling.recording import SETTINGS_FILE, add_settings, read_settings, write_settings
@@ -59,7 +59,7 @@ def test_a_number_of_a_loader_that_json_cannot_say_becomes_a_word(tmp_path):
     folder = recording(tmp_path, TWO_PASSES, [{"kind": "loader", "number": 5, "timeout": float("inf")}])
     trace = read_trace(folder)
     assert trace.ranks[0].loaders[5]["timeout"] == "Infinity"
-    analyse(trace).to_json()
+    analyze(trace).to_json()
 
 
 def test_copies_belong_to_the_step_before_them(tmp_path):
