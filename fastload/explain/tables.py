@@ -18,7 +18,7 @@ from ..base.console import section, show
 from ..engine.facts import facts
 from ..engine.fusing import named_plan, possible_plan
 from ..errors import one_line
-from ..images import native_jpeg
+from ..images.native_jpeg import NativeDecoder
 from ..loader import DataLoader
 from ..run.targets import UsageError
 from ..tune.runner import name_of, sized
@@ -89,7 +89,7 @@ def _of_plan(plan: Any, heading: str) -> Iterator[Any]:
     yield Text(heading, "bold")
     yield Padding(plan.table(), (0, 0, 0, 2))
     files = any(part.source.size is None for part in plan.parts)
-    reason = native_jpeg.why_not() if plan.fused and files and plan.rows.startswith("Pillow") else None
+    reason = NativeDecoder.why_not() if plan.fused and files and plan.rows.startswith("Pillow") else None
     if reason is not None:
         yield Text(f"Pillow decodes the files: {reason}. Details: fastload doctor.", "yellow")
 
