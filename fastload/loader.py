@@ -21,6 +21,7 @@ from .errors import ConfigError
 from .inject.fastload_hook import after_import
 from .sampling.epochs import Epochs, samplers_of
 from .sampling.samplers import EpochBatchSampler, KeyedSampler, as_integer, check_epoch, check_seed
+from .workers.pool import WORKER_MODULES
 
 if TYPE_CHECKING:
     from .engine.statistics import Statistics
@@ -394,8 +395,8 @@ def _check(
     worker_method: object, seed: object, seeding: object, chunk_size: object, multiprocessing_context: object
 ) -> None:
     """Check the arguments that are ours; torch checks its own."""
-    if worker_method not in ("multiprocessing", "thread"):
-        raise ConfigError(f"worker_method must be 'multiprocessing' or 'thread', got {worker_method=}")
+    if worker_method not in WORKER_MODULES:
+        raise ConfigError(f"worker_method must be {' or '.join(map(repr, WORKER_MODULES))}, got {worker_method=}")
     if worker_method == "thread" and multiprocessing_context is not None:
         raise ConfigError(
             "multiprocessing_context has no meaning with worker_method='thread'; leave one of the two out, got "
