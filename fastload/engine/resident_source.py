@@ -51,15 +51,6 @@ class _Batch(NamedTuple):
     draws: Draws
 
 
-class _Drawn(NamedTuple):
-    """Indices that were drawn: see :class:`fastload.observe.Item`."""
-
-    iteration: int
-    batch_id: int
-    chunk_id: int
-    indices: Any
-
-
 class _Heard:
     """Tells a listener how the batches of a pass come about.
 
@@ -76,8 +67,8 @@ class _Heard:
 
     def drawn(self, indices: Any, since: int) -> None:
         """The indices of the next batch were drawn, or there was an error in their place."""
-        item = _Drawn(self.iteration, self._num_drawn, 0, indices)
-        self._listener.dispatched(item, None, since, time.perf_counter_ns() - since)
+        task = self.iteration, self._num_drawn, 0
+        self._listener.dispatched(task, indices, 0, since, time.perf_counter_ns() - since)
         self._num_drawn += 1
 
     def given(self, iterator: Any, failed: bool) -> None:
