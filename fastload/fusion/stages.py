@@ -18,7 +18,7 @@ import numpy as np
 
 from ..transforms.base import DTYPES, BatchShape
 from ..transforms.draws import Draws
-from ..transforms.gather import Moving
+from ..transforms.gather import MovingTransform
 from ..transforms.resize import RandomResizedCrop
 from ..transforms.sample import SampleTransform, State
 from .rows import num_cut
@@ -103,7 +103,7 @@ def moves(step: SampleTransform, state: State, size: tuple[int, int]) -> bool:
         return False
     batched = step.batched(state) or []
     same = step.state_after(state)[1:] == state[1:]
-    return same and all(isinstance(transform, Moving) and transform.only_moves for transform in batched)
+    return same and all(isinstance(transform, MovingTransform) and transform.only_moves for transform in batched)
 
 
 def fits(step: SampleTransform, state: State, size: tuple[int, int] | None) -> bool:

@@ -16,11 +16,11 @@ from torch import Tensor
 from torch.nn import functional
 
 from ..errors import ConfigError
-from .arguments import check_fill, in_float32
-from .base import BatchShape, Layout, Params, Transform, check_flag, check_probability, check_size, tensor_of
+from ..native.arrays import AxisStep, StepKind
+from .arguments import check_fill, check_flag, check_probability, check_size, in_float32
+from .base import BatchShape, Layout, Params, Transform, tensor_of
 from .draws import Draws, Stream, to_integers
-from .gather import Moving, matrix_dtype, on_host
-from .recipe import Kind, Step
+from .gather import MovingTransform
 from .sample import (
     Drawn,
     NotRecognised,
@@ -31,10 +31,16 @@ from .sample import (
     fill_argument,
     size_argument,
 )
+from .tensors import matrix_dtype, on_host
 
 PaddingMode = Literal["constant", "edge", "reflect", "symmetric"]
 
-_STEPS = {"constant": Kind.SHIFT, "edge": Kind.EDGE, "reflect": Kind.REFLECT, "symmetric": Kind.SYMMETRIC}
+_KINDS = {
+    "constant": StepKind.SHIFT,
+    "edge": StepKind.EDGE,
+    "reflect": StepKind.REFLECT,
+    "symmetric": StepKind.SYMMETRIC,
+}
 
 
 class _Padding(NamedTuple):
@@ -44,7 +50,7 @@ class _Padding(NamedTuple):
     bottom: int
 
 
-class RandomCrop(Moving, SampleTransform):
+class RandomCrop(MovingTransform, SampleTransform):
     """Crop each image at its own random place, after padding it.
 
     Args:
@@ -108,13 +114,13 @@ class RandomCrop(Moving, SampleTransform):
         top, left = to_integers(units[:, 0], rows), to_integers(units[:, 1], cols)
         return {"top": tensor_of(top, torch.int64), "left": tensor_of(left, torch.int64)}
 
-    def steps(self, params: Params, shape: BatchShape, device: torch.device) -> tuple[list[Step], list[Step]]:
-        """See :class:`Moving`."""
+    def steps(self, params: Params, shape: BatchShape, device: torch.device) -> tuple[list[AxisStep], list[AxisStep]]:
+        """See :class:`MovingTransform`."""
         padding = self.padding_of(shape.height, shape.width)
-        kind = _STEPS[self.padding_mode]
+        kind = _KINDS[self.padding_mode]
         return (
-            [Step(kind, params["top"], -padding.top, shape.height)],
-            [Step(kind, params["left"], -padding.left, shape.width)],
+            [AxisStep(kind, params["top"], -padding.top, shape.height)],
+            [AxisStep(kind, params["left"], -padding.left, shape.width)],
         )
 
     def shape_after(self, shape: BatchShape) -> BatchShape:
@@ -202,7 +208,7 @@ class RandomCrop(Moving, SampleTransform):
         return [self] if fits else None
 
 
-class CenterCrop(Moving, SampleTransform):
+class CenterCrop(MovingTransform, SampleTransform):
     """Crop the centre of each image; where it is smaller, pad with zeros first.
 
     Args:
@@ -218,17 +224,17 @@ class CenterCrop(Moving, SampleTransform):
         super().__init__(layout=layout)
         self.size = check_size("size", size)
 
-    def steps(self, params: Params, shape: BatchShape, device: torch.device) -> tuple[list[Step], list[Step]]:
-        """See :class:`Moving`."""
+    def steps(self, params: Params, shape: BatchShape, device: torch.device) -> tuple[list[AxisStep], list[AxisStep]]:
+        """See :class:`MovingTransform`."""
         sides = shape.height, shape.width
         rows, cols = (
-            [Step(Kind.STILL, None, start, side)]
+            [AxisStep(StepKind.OFFSET, None, start, side)]
             for start, side in zip(centre_starts(sides, self.size), sides, strict=True)
         )
         return rows, cols
 
-    def transform(self, images: Tensor, params: Params) -> Tensor:
-        """Return the centres, in memory of their own."""
+    def moved(self, images: Tensor, params: Params) -> Tensor:
+        """See :class:`MovingTransform`."""
         height, width = images.shape[2:]
         top, left = centre_starts((height, width), self.size)
         # Padding by less than nothing crops.
@@ -243,7 +249,7 @@ class CenterCrop(Moving, SampleTransform):
         return BatchShape(shape.num, shape.channels, *self.size)
 
 
-class Flip(Moving, SampleTransform):
+class Flip(MovingTransform, SampleTransform):
     """Either flip, of each image or not; parameters: ``flip``, [N], bool."""
 
     dim: int
@@ -256,9 +262,9 @@ class Flip(Moving, SampleTransform):
         """Return which images are flipped."""
         return {"flip": tensor_of(stream.chance(self.p), torch.bool)}
 
-    def steps(self, params: Params, shape: BatchShape, device: torch.device) -> tuple[list[Step], list[Step]]:
-        """See :class:`Moving`."""
-        step = [Step(Kind.FLIP, params["flip"], 0, (shape.height, shape.width)[self.dim])]
+    def steps(self, params: Params, shape: BatchShape, device: torch.device) -> tuple[list[AxisStep], list[AxisStep]]:
+        """See :class:`MovingTransform`."""
+        step = [AxisStep(StepKind.FLIP, params["flip"], 0, (shape.height, shape.width)[self.dim])]
         return ([], step) if self.dim else (step, [])
 
     def matrix(self, params: Params, shape: BatchShape, device: torch.device) -> Tensor:
@@ -268,10 +274,10 @@ class Flip(Moving, SampleTransform):
         diagonal[1 - self.dim] = sign
         return torch.diag_embed(torch.stack(diagonal, dim=-1))
 
-    def transform(self, images: Tensor, params: Params) -> Tensor:
-        """Return the images, flipped or not."""
+    def moved(self, images: Tensor, params: Params) -> Tensor:
+        """See :class:`MovingTransform`."""
         if on_host(images):
-            return super().transform(images, params)
+            return super().moved(images, params)
         return torch.where(params["flip"][:, None, None, None], images.flip(self.dim - 2), images)
 
     def transform_sample(self, image: Any, params: Any) -> Any:
@@ -363,15 +369,3 @@ def _check_padding(padding: Any) -> _Padding:
         )
     sides = [int(side) for side in sides]
     return _Padding(*(sides * (4 // len(sides))))
-
-
-__all__ = [
-    "AlternatingFlip",
-    "CenterCrop",
-    "Flip",
-    "PaddingMode",
-    "RandomCrop",
-    "RandomHorizontalFlip",
-    "RandomVerticalFlip",
-    "centre_starts",
-]

@@ -6,6 +6,7 @@ host by one vectorised call each. Pure; no device is touched.
 
 from __future__ import annotations
 
+import math
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -181,6 +182,10 @@ class Stream:
             unit = unit * (high - low) + low
         return unit if count is not None else unit[:, 0]
 
+    def log_uniform(self, low: float, high: float, count: int) -> Floats:
+        """Return [N, count] numbers in [low, high), whose logarithms are uniform."""
+        return np.exp(self.uniform(math.log(low), math.log(high), count=count))
+
     def integers(self, bound: int | Integers, count: int | None = None) -> Integers:
         """Return uniform integers in [0, bound): [N], or [N, count]. ``bound`` is a number, or one for each of them."""
         return to_integers(self.uniform(count=count), bound)
@@ -252,6 +257,13 @@ def to_integers(unit: Floats, bound: int | Integers) -> Integers:
     return least
 
 
+def first_fitting(fits: Flags, heights: Floats, widths: Floats) -> tuple[Flags, Floats, Floats]:
+    """Return [N] each: whether one of [N, attempts] heights and widths fits, and the first that does."""
+    first = fits.argmax(axis=1)[:, None]
+    height, width = (np.take_along_axis(lengths, first, axis=1)[:, 0] for lengths in (heights, widths))
+    return np.asarray(fits.any(axis=1)), height, width
+
+
 def _johnk(alpha: float, first: Floats, second: Floats) -> tuple[Floats, Flags]:
     # In logarithms: U ** (1 / alpha) is 0 for many U where alpha is small.
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -269,6 +281,3 @@ def _cheng(alpha: float, first: Floats, second: Floats) -> tuple[Floats, Flags]:
         r = (alpha + 1 / scale) * v - np.log(4)
         accepted = r + 2 * alpha * np.log(2 * alpha / (alpha + w)) >= np.log(first * first * second)
         return w / (alpha + w), accepted & np.isfinite(w)
-
-
-__all__ = ["Draws", "Flags", "Floats", "Integers", "Stream", "to_integers"]

@@ -1,7 +1,7 @@
 """Crops, resizing, flips, conversion and normalisation in one launch, on CUDA.
 
 In: images, the steps that say where each row and column of the result comes from, or boxes to resize; a fill value, and
-what becomes of a value (:mod:`fastload.transforms.recipe`). Out: the images that torch's operations, one after the
+an :class:`~fastload.transforms.arithmetic.Arithmetic`. Out: the images that torch's operations, one after the
 other, would give. The kernels are written in Triton, which torch's builds for CUDA bring with them; they are imported
 when they are first needed.
 """
@@ -21,16 +21,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..native.arrays import AxisStep
 from .arguments import Fill, fill_numbers
-from .gather import INTEGERS, memory_format_of
-from .recipe import Arithmetic, Operation, Step
+from .arithmetic import Arithmetic, Operation
 from .resampling import Boxes
+from .tensors import INTEGERS, memory_format_of
 
-# Values of channels are arguments of the kernel, and there is an end to what those may be.
-MOST_CHANNELS = 64
-
-LEVELS = Arithmetic(Operation.COPY, torch.uint8)
-"""Of resized images of uint8: they stay as they are."""
+# The values of channels are arguments of the kernels, whose number is limited.
+_MAX_CHANNELS = 64
+# What the kernels compute with; float64 they only copy. They write floats.
+_COMPUTED = (torch.uint8, torch.float16, torch.bfloat16, torch.float32)
 
 # Of a tile, and how many tiles a program makes once there are enough programs.
 _ROWS, _COLS = 32, 128
@@ -87,10 +87,17 @@ def takes(images: Tensor) -> bool:
     )
 
 
+def computes(images: Tensor, arithmetic: Arithmetic, fill: Fill | None = None) -> bool:
+    """Return whether the kernels can do this to images of this dtype."""
+    if max(len(arithmetic.factors), 0 if fill is None else len(fill)) > _MAX_CHANNELS:
+        return False
+    return arithmetic.operation == Operation.COPY or (images.dtype in _COMPUTED and arithmetic.dtype in _COMPUTED[1:])
+
+
 def transformed(
     images: Tensor,
-    rows: Sequence[Step],
-    cols: Sequence[Step],
+    rows: Sequence[AxisStep],
+    cols: Sequence[AxisStep],
     size: tuple[int, int],
     fill: Fill | None,
     arithmetic: Arithmetic,
@@ -146,7 +153,7 @@ def transformed(
             filled=fill is not None,
             arithmetic=int(arithmetic.operation),
             dtype=types[images.dtype],
-            via=types[arithmetic.via],
+            via=types[arithmetic.via or torch.float32],
             channels=channels,
             channels_last=channels_last,
             wide=max(_span(images), channels * size[0] * size[1]) >= 2**31,
@@ -245,11 +252,11 @@ def _kernels() -> Any:
 
 
 # A place of the result meets the last step first.
-def _kinds_of(steps: Sequence[Step]) -> tuple[int, ...]:
+def _kinds_of(steps: Sequence[AxisStep]) -> tuple[int, ...]:
     return tuple(int(step.kind) for step in reversed(steps))
 
 
-def _numbers_of(steps: Sequence[Step], num: int) -> tuple[tuple[Tensor | None, ...], tuple[int, ...]]:
+def _numbers_of(steps: Sequence[AxisStep], num: int) -> tuple[tuple[Tensor | None, ...], tuple[int, ...]]:
     values = tuple(_plain(step.values, num) for step in reversed(steps))
     return values, tuple(number for step in reversed(steps) for number in (step.first, step.second))
 
@@ -297,6 +304,3 @@ def _least_waste(length: int) -> int:
 
 def _power_of_two(number: int) -> int:
     return 1 << (number - 1).bit_length()
-
-
-__all__ = ["LEVELS", "MOST_CHANNELS", "available", "resized", "takes", "transformed"]

@@ -25,14 +25,15 @@ import torch
 import triton
 import triton.language as tl
 
-from .recipe import Kind, Operation
+from ..native.arrays import StepKind
+from .arithmetic import Operation
 
-STILL = tl.constexpr(int(Kind.STILL))
-EDGE = tl.constexpr(int(Kind.EDGE))
-REFLECT = tl.constexpr(int(Kind.REFLECT))
-SYMMETRIC = tl.constexpr(int(Kind.SYMMETRIC))
-FLIP = tl.constexpr(int(Kind.FLIP))
-MAP = tl.constexpr(int(Kind.MAP))
+OFFSET = tl.constexpr(int(StepKind.OFFSET))
+EDGE = tl.constexpr(int(StepKind.EDGE))
+REFLECT = tl.constexpr(int(StepKind.REFLECT))
+SYMMETRIC = tl.constexpr(int(StepKind.SYMMETRIC))
+FLIP = tl.constexpr(int(StepKind.FLIP))
+MAP = tl.constexpr(int(StepKind.MAP))
 COPY = tl.constexpr(int(Operation.COPY))
 LINE = tl.constexpr(int(Operation.LINE))
 
@@ -63,7 +64,7 @@ def _source(place, inside, sample, kinds: tl.constexpr, values, numbers):
             inside = inside & (place >= 0)
         else:
             place = place + first
-            if kinds[step] != STILL:
+            if kinds[step] != OFFSET:
                 place = place + tl.load(values[step] + sample).to(tl.int32)
             if kinds[step] == EDGE:
                 place = tl.minimum(tl.maximum(place, 0), second - 1)

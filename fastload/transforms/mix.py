@@ -13,20 +13,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..errors import ConfigError
-from .base import (
-    BatchShape,
-    Layout,
-    Params,
-    Transform,
-    check_number,
-    check_probability,
-    tensor_of,
-)
+from .arguments import check_integer, check_positive, check_probability
+from .base import BatchShape, Layout, Params, Transform, tensor_of
 from .draws import Floats, Integers, Stream
-from .gather import INTEGERS, on_host
-from .parts import check_arguments, in_parts
-from .steps import narrowed, pick
+from .tensors import INTEGERS, in_parts, narrowed, on_host, pick, wide_dtype
 
 
 class Mix(Transform):
@@ -45,11 +35,7 @@ class Mix(Transform):
 
     def __init__(self, num_classes: int | None, layout: Layout) -> None:
         super().__init__(layout=layout)
-        if num_classes is not None and (
-            isinstance(num_classes, bool) or not isinstance(num_classes, (int, np.integer)) or num_classes < 1
-        ):
-            raise ConfigError(f"num_classes must be an integer above 0, got {num_classes=}")
-        self.num_classes = None if num_classes is None else int(num_classes)
+        self.num_classes = None if num_classes is None else check_integer("num_classes", num_classes, 1)
 
     def transform_labels(self, labels: Tensor, params: Params) -> Tensor:
         """See :class:`Transform`."""
@@ -99,7 +85,7 @@ class MixUp(Mix):
 
     def __init__(self, *, alpha: float = 1.0, num_classes: int | None = None, layout: Layout = "NCHW") -> None:
         super().__init__(num_classes, layout)
-        self.alpha = _check_alpha("alpha", alpha)
+        self.alpha = check_positive("alpha", alpha)
 
     def draw(self, stream: Stream, shape: BatchShape) -> Params:
         """Return the weights."""
@@ -132,7 +118,7 @@ class CutMix(Mix):
 
     def __init__(self, *, alpha: float = 1.0, num_classes: int | None = None, layout: Layout = "NCHW") -> None:
         super().__init__(num_classes, layout)
-        self.alpha = _check_alpha("alpha", alpha)
+        self.alpha = check_positive("alpha", alpha)
 
     def draw(self, stream: Stream, shape: BatchShape) -> Params:
         """Return the boxes, and what they leave."""
@@ -171,8 +157,8 @@ class MixUpOrCutMix(Mix):
         layout: Layout = "NCHW",
     ) -> None:
         super().__init__(num_classes, layout)
-        self.mixup_alpha = _check_alpha("mixup_alpha", mixup_alpha)
-        self.cutmix_alpha = _check_alpha("cutmix_alpha", cutmix_alpha)
+        self.mixup_alpha = check_positive("mixup_alpha", mixup_alpha)
+        self.cutmix_alpha = check_positive("cutmix_alpha", cutmix_alpha)
         self.cutmix_p = check_probability("cutmix_p", cutmix_p)
 
     def draw(self, stream: Stream, shape: BatchShape) -> Params:
@@ -218,7 +204,7 @@ def _boxes(stream: Stream, kept: Floats, shape: BatchShape) -> tuple[Integers, F
 
 @in_parts
 def _weighted(images: Tensor, weights: Tensor) -> Tensor:
-    wide = torch.float64 if images.dtype == torch.float64 else torch.float32
+    wide = wide_dtype(images.dtype)
     own = weights.to(wide).view(-1, 1, 1, 1)
     partners = images.index_select(0, _partners(images))  # parts are of whole pairs
     mixed = (partners.to(wide) * (1 - own)).add_(images.to(wide) * own)
@@ -233,7 +219,6 @@ def _pasted(images: Tensor, boxes: Tensor) -> Tensor:
 
 
 def _pasted_one_by_one(images: Tensor, boxes: Tensor) -> Tensor:
-    check_arguments("CutMix", (images, boxes))
     found = images.clone()
     integers = INTEGERS[images.element_size()]
     source, target = images.view(integers).numpy(), found.view(integers).numpy()
@@ -251,13 +236,3 @@ def _pasted_at_once(images: Tensor, boxes: Tensor) -> Tensor:
     y = torch.arange(images.shape[2], device=images.device)[:, None]
     inside = ((x >= left) & (x < right)) & ((y >= top) & (y < bottom))
     return pick(inside, images.index_select(0, _partners(images)), images)
-
-
-def _check_alpha(name: str, value: float) -> float:
-    number = check_number(name, value)
-    if number <= 0:
-        raise ConfigError(f"{name} must be above 0, got {name}={value!r}")
-    return number
-
-
-__all__ = ["CutMix", "Mix", "MixUp", "MixUpOrCutMix"]

@@ -186,6 +186,3 @@ def leaves_of(params: Any) -> Iterator[Tensor]:
     elif isinstance(params, (list, tuple)):
         for value in params:
             yield from leaves_of(value)
-
-
-__all__ = ["Params", "check_params", "leaves_of", "pack", "params_to", "places_of", "unpack"]

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from ..device import check_count
 from ..errors import ConfigError
+from .arguments import check_integer
 from .base import Transform
 from .batches import images_of, on_batches
 from .values import Normalize, ToNormalized
@@ -46,7 +46,10 @@ def preview(
         raise ConfigError(
             f"preview shows what a batch_transform of fastload.transforms does, and this loader has {transform!r}"
         )
-    num_samples, num_versions = check_count("num_samples", num_samples), check_count("num_versions", num_versions)
+    num_samples, num_versions = (
+        check_integer("num_samples", num_samples, 1),
+        check_integer("num_versions", num_versions, 1),
+    )
     batch, draws_of_version = loader._batch_on_host()
     apply = on_batches(transform)
     columns = [_shown(images_of(batch)[:num_samples], transform, before=True)]
@@ -99,6 +102,3 @@ def _sized(images: Tensor, height: int, width: int) -> Tensor:
     if images.shape[2:] == (height, width):
         return images
     return functional.interpolate(images.float(), (height, width), mode="nearest").to(torch.uint8)
-
-
-__all__ = ["preview"]

@@ -39,7 +39,6 @@ changes each value by itself, or replaces a rectangle."""
 # What Pillow resizes with; of tensors torchvision resizes with fewer.
 _PIL_INTERPOLATIONS = ("nearest", "nearest-exact", "bilinear", "bicubic", "box", "hamming", "lanczos")
 _TENSOR_INTERPOLATIONS = _PIL_INTERPOLATIONS[:4]
-_PILLOW_NUMBERS = {1: "lanczos", 4: "box", 5: "hamming"}
 
 
 class NotRecognised(Exception):
@@ -325,7 +324,6 @@ def fill_argument(fill: Any, state: State, version: Version) -> Any:
 
 def interpolation_argument(given: Any, state: State) -> str:
     """Return the name of torchvision's ``interpolation``."""
-    given = _PILLOW_NUMBERS.get(given, given) if isinstance(given, int) else given
     return check_interpolation(given, _PIL_INTERPOLATIONS if state.kind == "PIL" else _TENSOR_INTERPOLATIONS)
 
 

@@ -116,8 +116,8 @@ def test_the_library_makes_the_blocks_that_torch_makes(steps, values):
 )
 def test_the_library_makes_blocks_in_one_call_where_pixels_only_move(steps, calls, monkeypatch):
     dataset = cifar(v1.Compose([*steps, v2.PILToTensor()]), size=(9, 10))
-    counted = Mock(side_effect=arrays.Repeated.write, autospec=True)
-    monkeypatch.setattr(arrays.Repeated, "write", lambda *args: counted(*args))
+    counted = Mock(side_effect=arrays.BatchWriter.write, autospec=True)
+    monkeypatch.setattr(arrays.BatchWriter, "write", lambda *args: counted(*args))
     FusedDataset(dataset, recognise(dataset), 7, native_blocks=True).load([3, 0], [3, 0], 1)
     assert counted.call_count == calls
 
