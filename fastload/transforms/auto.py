@@ -21,14 +21,7 @@ from torch import Tensor
 
 from . import color
 from .affine import warp
-from .arguments import (
-    check_flag,
-    check_integer,
-    check_interpolation,
-    check_optional_fill,
-    check_positive,
-    fill_numbers,
-)
+from .arguments import check_flag, check_integer, check_interpolation, check_optional_fill, check_positive, fill_numbers
 from .auto_operations import (
     BRIGHTNESS,
     COLOR,

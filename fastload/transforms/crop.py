@@ -21,16 +21,7 @@ from .arguments import check_fill, check_flag, check_probability, check_size, in
 from .base import BatchShape, Layout, Params, Transform, tensor_of
 from .draws import Draws, Stream, to_integers
 from .gather import MovingTransform
-from .sample import (
-    Drawn,
-    NotRecognised,
-    SampleTransform,
-    Sizes,
-    State,
-    Version,
-    fill_argument,
-    size_argument,
-)
+from .sample import Drawn, NotRecognised, SampleTransform, Sizes, State, Version, fill_argument, size_argument
 from .tensors import matrix_dtype, on_host
 
 PaddingMode = Literal["constant", "edge", "reflect", "symmetric"]

@@ -211,7 +211,7 @@ def test_places_outside_of_the_images_leave_nothing_unwritten(top, left, mode):
     crop = RandomCrop(8, padding_mode=mode)
     if mode == "constant":
         for batch in (images, images.float()):
-            with pytest.raises(ValueError, match="from outside of images of .*10"):
+            with pytest.raises(ValueError, match=r"from outside of images of .*10"):
                 crop(batch, params=params)
     else:
         assert (crop(images, params=params) == 7).all()
