@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, TypeAlias
@@ -199,20 +199,25 @@ class Stream:
         return np.argsort(self.uniform(count=length), axis=1, kind="stable")
 
     def beta(self, alpha: float) -> Floats:
-        """Return [N] numbers of the distribution Beta(alpha, alpha), by rejection.
+        """Return [N] numbers of the distribution Beta(alpha, alpha).
 
         For alpha <= 1 after Jöhnk (1964), else after Cheng's BB (1978).
         """
-        found = np.full(len(self), 0.5)
-        wanted = np.ones(len(self), dtype=bool)
+        candidates = _johnk if alpha <= 1 else _cheng
+        return self._by_rejection((len(self),), 2, 0.5, lambda units: candidates(alpha, units[:, 0], units[:, 1]))
+
+    def _by_rejection(
+        self, shape: tuple[int, ...], count: int, last: float, draw: Callable[[Floats], tuple[Floats, Flags]]
+    ) -> Floats:
+        """Return the first candidates, of a shape, that ``draw`` accepts given [N, count] units; else ``last``."""
+        found, wanted = np.full(shape, last), np.ones(shape, dtype=bool)
         # What is drawn next must not depend on how many rounds the other samples of the batch need.
-        next_block = self._block + _MAX_ROUNDS
+        next_block = self._block + _MAX_ROUNDS * -(-2 * count // 4)
         for _ in range(_MAX_ROUNDS):
-            both = self.uniform(count=2)
-            candidate, accepted = (_johnk if alpha <= 1 else _cheng)(alpha, both[:, 0], both[:, 1])
+            candidates, accepted = draw(self.uniform(count=count))
             taken = wanted & accepted
-            found[taken] = candidate[taken]
-            wanted &= ~accepted
+            found[taken] = candidates[taken]
+            wanted &= ~taken
             if not wanted.any():
                 break
         self._block = next_block
@@ -232,22 +237,16 @@ class Stream:
         # Gamma(alpha) is Gamma(alpha + 1) times U ** (1 / alpha); their algorithm needs an alpha of 1 or more.
         added = np.log1p(-self.uniform(count=count)) / alpha if alpha < 1 else np.zeros((len(self), count))
         d = (alpha + 1 if alpha < 1 else alpha) - 1 / 3
-        found = np.full((len(self), count), np.log(d))
-        wanted = np.ones(found.shape, dtype=bool)
-        next_block = self._block + _MAX_ROUNDS * -(-6 * count // 4)  # as in beta
-        for _ in range(_MAX_ROUNDS):
-            first, second, third = self.uniform(count=3 * count).reshape(len(self), 3, count).swapaxes(0, 1)
+
+        def candidates(units: Floats) -> tuple[Floats, Flags]:
+            first, second, third = units.reshape(len(self), 3, count).swapaxes(0, 1)
             normal = np.sqrt(-2 * np.log1p(-first)) * np.cos(2 * np.pi * second)
             with np.errstate(divide="ignore", invalid="ignore"):
                 log_v = 3 * np.log(1 + normal / np.sqrt(9 * d))
                 accepted = np.log(third) < normal * normal / 2 + d - d * np.exp(log_v) + d * log_v
-            taken = wanted & accepted & np.isfinite(log_v)
-            found[taken] = np.log(d) + log_v[taken]
-            wanted &= ~taken
-            if not wanted.any():
-                break
-        self._block = next_block
-        return np.asarray(found + added)
+            return np.log(d) + log_v, accepted & np.isfinite(log_v)
+
+        return np.asarray(self._by_rejection((len(self), count), 3 * count, float(np.log(d)), candidates) + added)
 
 
 def to_integers(unit: Floats, bound: int | Integers) -> Integers:
