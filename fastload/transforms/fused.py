@@ -131,34 +131,29 @@ def transformed(
     channels_last = memory_format == torch.channels_last
     block, strips, programs = _tiles(size, *((channels, num) if channels_last else (1, num * channels)))
     fills = (0,) if fill is None else _bits(tuple(fill_numbers("fill", fill, channels, images.dtype)), images.dtype)
-    along_rows, along_cols = _numbers_of(rows, num), _numbers_of(cols, num)
     kernels = _kernels()
     types = kernels.TYPES
+    dtypes = types[images.dtype], types[arithmetic.via or torch.float32]
+    # row_kinds, col_kinds, filled, (operation, dtype, via), (channels, channels_last), wide, tile_rows, tile_cols
+    config = (
+        _kinds_of(rows),
+        _kinds_of(cols),
+        fill is not None,
+        (int(arithmetic.operation), *dtypes),
+        (channels, channels_last),
+        max(_span(images), channels * size[0] * size[1]) >= 2**31,
+        *block,
+    )
     with _explained(), torch.cuda.device_of(images):
         kernels.transformed[(programs,)](
             images.view(integers),
             out.view(integers) if copied else out,
-            *along_rows,
-            *along_cols,
-            images.stride(),
-            height,
-            width,
-            *size,
-            fills,
-            arithmetic.factors,
-            arithmetic.summands,
+            _numbers_of(rows, num),
+            _numbers_of(cols, num),
+            (images.stride(), height, width, *size),
+            (fills, arithmetic.factors, arithmetic.summands),
             strips,
-            row_kinds=_kinds_of(rows),
-            col_kinds=_kinds_of(cols),
-            filled=fill is not None,
-            arithmetic=int(arithmetic.operation),
-            dtype=types[images.dtype],
-            via=types[arithmetic.via or torch.float32],
-            channels=channels,
-            channels_last=channels_last,
-            wide=max(_span(images), channels * size[0] * size[1]) >= 2**31,
-            tile_rows=block[0],
-            tile_cols=block[1],
+            config,
         )
     return out
 
@@ -203,26 +198,24 @@ def resized(
     planes, pixel = (num, channels) if channels_last else (num * channels, 1)
     rows, cols = min(_RESIZED_ROWS, _power_of_two(size[0])), _least_waste(size[1] * pixel)
     programs = planes * -(-size[0] // rows) * -(-size[1] * pixel // cols)
-    kernels = _kernels()
+    # line, cubic, (channels, channels_last), wide, tile_rows, tile_cols
+    config = (
+        arithmetic.operation == Operation.LINE,
+        interpolation == "bicubic",
+        (channels, channels_last),
+        max(_span(images), channels * size[0] * size[1]) >= 2**31,
+        rows,
+        cols,
+    )
     with _explained(), torch.cuda.device_of(images):
-        kernels.resized[(programs,)](
+        _kernels().resized[(programs,)](
             images,
             out,
-            *(_plain(side.expand(num) if len(side) == 1 else side, num) for side in boxes),
+            tuple(_plain(side.expand(num) if len(side) == 1 else side, num) for side in boxes),
             _plain(flip, num),
-            images.stride(),
-            height,
-            width,
-            *size,
-            arithmetic.factors,
-            arithmetic.summands,
-            line=arithmetic.operation == Operation.LINE,
-            cubic=interpolation == "bicubic",
-            channels=channels,
-            channels_last=channels_last,
-            wide=max(_span(images), channels * size[0] * size[1]) >= 2**31,
-            tile_rows=rows,
-            tile_cols=cols,
+            (images.stride(), height, width, *size),
+            (arithmetic.factors, arithmetic.summands),
+            config,
             num_warps=max(1, cols // 64),
         )
     return out
