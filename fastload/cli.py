@@ -55,7 +55,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     from .errors import ConfigError
-    from .profiling.command import FolderError
 
     parser = _parser()
     if not arguments:
@@ -69,7 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         status = handler(options, command)
         print(end="", flush=True)  # standard output may be closed
         return status
-    except (UsageError, ConfigError, FolderError) as error:
+    except (UsageError, ConfigError) as error:
         print(f"fastload {options.verb}: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
@@ -264,10 +263,9 @@ def profile(options: argparse.Namespace, command: list[str]) -> int:
     The script needs no change and need not use fastload. Its worker processes, and the ranks that torchrun starts, are
     recorded too. Its output and its exit status stay its own; the status is 2 if nothing was recorded.
     """
-    from .inject import put_first
     from .profiling.command import record_script
 
-    return record_script(options, _program(command, "profile"), command, put_first)
+    return record_script(options, _program(command, "profile"), command)
 
 
 def whatif(options: argparse.Namespace, command: list[str]) -> int:
@@ -276,10 +274,9 @@ def whatif(options: argparse.Namespace, command: list[str]) -> int:
     The recorded run is simulated, first as it was: if the simulation does not reproduce it, nothing is predicted. With
     --rerun the script runs again with the change, unedited, and both numbers are printed.
     """
-    from .inject import put_first
-    from .profiling.whatif_command import Launcher, what_if
+    from .profiling.whatif_command import what_if
 
-    return what_if(options, Launcher(lambda words: _program(words, "profile"), put_first, injected_environment))
+    return what_if(options, lambda words: _program(words, "profile"))
 
 
 def report(options: argparse.Namespace, command: list[str]) -> int:

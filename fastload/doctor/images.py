@@ -176,7 +176,7 @@ def torchvision_io() -> Iterator[Finding]:
     import torch
     from torchvision.io import ImageReadMode, decode_jpeg
 
-    from ..images.torchvision_io import why_not
+    from ..images.torchvision_io import TorchvisionDecoder
 
     data = torch.frombuffer(bytearray(made_jpeg()), dtype=torch.uint8)
     image = decode_jpeg(data, mode=ImageReadMode.RGB)
@@ -185,7 +185,7 @@ def torchvision_io() -> Iterator[Finding]:
         return
     taken = milliseconds(lambda: decode_jpeg(data, mode=ImageReadMode.RGB))
     words = f"decodes a whole file on the CPU in {taken:.2f} ms"
-    reason = why_not()
+    reason = TorchvisionDecoder.why_not()
     if reason is None:
         yield Finding("torchvision.io", "ok", f"{words}; its pixels are Pillow's")
     else:

@@ -18,7 +18,7 @@ from rich.text import Text
 
 from ..engine.fusing import named_plan, possible_plan
 from ..errors import one_line
-from ..images import native_jpeg
+from ..images.native_jpeg import NativeDecoder
 from ..run.targets import Result
 from ..tune.advice import advise
 from .facts import facts
@@ -77,7 +77,7 @@ def _of_plan(plan: Any, heading: str) -> Iterator[Any]:
     yield Text(heading, "bold")
     yield Padding(plan.table(), (0, 0, 0, 2))
     files = any(part.source.size is None for part in plan.parts)
-    reason = native_jpeg.why_not() if plan.fused and files and plan.rows.startswith("Pillow") else None
+    reason = NativeDecoder.why_not() if plan.fused and files and plan.rows.startswith("Pillow") else None
     if reason is not None:
         yield Text(f"Pillow decodes the files: {reason}. Details: fastload doctor.", "yellow")
 

@@ -19,7 +19,7 @@ from torchvision import datasets, transforms
 import fastload
 from fastload import cli
 from fastload.explain import tables
-from fastload.images import native_jpeg
+from fastload.images.native_jpeg import NativeDecoder
 from fastload.run import targets
 
 TRAIN = """
@@ -292,7 +292,7 @@ def test_files_that_are_left_to_pillow_are_told_with_the_reason(tmp_path: Path, 
     (tmp_path / "one class").mkdir()
     Image.new("RGB", (40, 30)).save(tmp_path / "one class" / "0.jpg")
     data = datasets.ImageFolder(tmp_path, transforms.Compose([transforms.Resize(24), transforms.ToTensor()]))
-    monkeypatch.setattr(native_jpeg, "why_not", lambda: "PIL 1 resizes to other values than the native library")
+    monkeypatch.setattr(NativeDecoder, "why_not", lambda: "PIL 1 resizes to other values than the native library")
     said = words_shown(data, capsys)
     assert "row (Pillow)" in said
     assert "Pillow decodes the files: PIL" in said

@@ -15,8 +15,8 @@ from profiled import profile, write
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 import fastload
-from fastload.profiling.hooks import trials as trials_module
-from fastload.profiling.hooks.trials import TrialRuns
+from fastload.profiling.hooks import trial_runs as trials_module
+from fastload.profiling.hooks.trial_runs import TrialRuns
 from fastload.profiling.trials import Choice, trials_of
 
 
