@@ -12,7 +12,7 @@ see :mod:`fastload.transforms.color` and :mod:`fastload.transforms.auto_geometry
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -114,10 +114,15 @@ class _Policy(Transform):
     def _warp(self, images: Tensor, matrices: Tensor) -> Tensor:
         return warp(images, matrices, self.interpolation, self.fill)
 
-    def _check_images(self, images: Tensor) -> None:
+    def _after(self, images: Tensor, steps: Sequence[Any]) -> Tensor:
+        """Return the images after some steps, in memory of their own."""
         color.check_channels(images, type(self).__name__)
         if self.fill is not None:  # whether or not a sample of this batch is warped
             fill_numbers("fill", self.fill, images.shape[1], images.dtype)
+        changed = images.clone()
+        for step in steps:
+            changed = self._stepped(changed, step)
+        return changed
 
 
 class _SamplePolicy(_Policy, SampleTransform):
@@ -147,6 +152,13 @@ class _SamplePolicy(_Policy, SampleTransform):
     def magnitudes(self, height: int, width: int, version: Version = "v2") -> Floats:
         """Return the magnitudes for images of this size: [number of operations, number of bins]; not to be changed."""
         raise NotImplementedError
+
+    def _steps(self, stream: Stream, shape: BatchShape) -> list[Params]:
+        table = self.magnitudes(shape.height, shape.width)
+        return [
+            self._step(operations, signs * table[operations, bins], shape)
+            for operations, bins, signs in self.choices(stream)
+        ]
 
     def draw_samples(self, draws: Draws, name: str, sizes: Sizes) -> Drawn:
         """Return ``steps``: see :meth:`choices`."""
@@ -220,12 +232,7 @@ class RandAugment(_SamplePolicy):
 
     def draw(self, stream: Stream, shape: BatchShape) -> Params:
         """Return the steps."""
-        table = self.magnitudes(shape.height, shape.width)
-        steps = [
-            self._step(operations, signs * table[operations, bins], shape)
-            for operations, bins, signs in self.choices(stream)
-        ]
-        return {"steps": steps}  # type: ignore[dict-item]  # nested, as params_to takes them
+        return {"steps": self._steps(stream, shape)}  # type: ignore[dict-item]  # nested, as params_to takes them
 
     def magnitudes(self, height: int, width: int, version: Version = "v2") -> Floats:
         """See :class:`_SamplePolicy`."""
@@ -243,11 +250,7 @@ class RandAugment(_SamplePolicy):
 
     def transform(self, images: Tensor, params: Any) -> Tensor:
         """Return the images after all steps."""
-        self._check_images(images)
-        changed = images.clone()
-        for step in params["steps"]:
-            changed = self._stepped(changed, step)
-        return changed
+        return self._after(images, params["steps"])
 
 
 class TrivialAugmentWide(_SamplePolicy):
@@ -281,9 +284,7 @@ class TrivialAugmentWide(_SamplePolicy):
 
     def draw(self, stream: Stream, shape: BatchShape) -> Params:
         """Return the step."""
-        table = self.magnitudes(shape.height, shape.width)
-        [(operations, bins, signs)] = self.choices(stream)
-        return self._step(operations, signs * table[operations, bins], shape)
+        return self._steps(stream, shape)[0]
 
     def magnitudes(self, height: int, width: int, version: Version = "v2") -> Floats:
         """See :class:`_SamplePolicy`."""
@@ -298,8 +299,7 @@ class TrivialAugmentWide(_SamplePolicy):
 
     def transform(self, images: Tensor, params: Params) -> Tensor:
         """Return the images after the step."""
-        self._check_images(images)
-        return self._stepped(images.clone(), params)
+        return self._after(images, [params])
 
 
 class AugMix(_Policy):
@@ -366,16 +366,12 @@ class AugMix(_Policy):
 
     def transform(self, images: Tensor, params: Any) -> Tensor:
         """Return the weighted sums."""
-        self._check_images(images)
         wide = wide_dtype(images.dtype)
         weights = params["weights"].to(wide).unbind(1)
         mixed = torch.zeros_like(images, dtype=wide)
         _add_weighted(mixed, images, weights[0])
         for steps, weight in zip(params["chains"], weights[1:], strict=True):
-            changed = images.clone()
-            for step in steps:
-                changed = self._stepped(changed, step)
-            _add_weighted(mixed, changed, weight)
+            _add_weighted(mixed, self._after(images, steps), weight)
         return narrowed(mixed, images.dtype)
 
 

@@ -21,7 +21,7 @@ from .arguments import check_fill, check_flag, check_probability, check_size, in
 from .base import BatchShape, Layout, Params, Transform, tensor_of
 from .draws import Draws, Stream, to_integers
 from .gather import MovingTransform
-from .sample import Drawn, NotRecognised, SampleTransform, Sizes, State, Version, fill_argument, size_argument
+from .sample import Drawn, NotRecognised, SampleTransform, Sizes, State, Version, fill_argument
 from .tensors import matrix_dtype, on_host
 
 PaddingMode = Literal["constant", "edge", "reflect", "symmetric"]
@@ -156,7 +156,7 @@ class RandomCrop(MovingTransform, SampleTransform):
             left, right, top, bottom = padding
             padding = (left, top, right, bottom)
         fill, mode = fill_argument(given.fill, state, version) or 0, given.padding_mode
-        made = cls(size_argument(given.size), padding, bool(given.pad_if_needed), 0, mode)
+        made = cls(given.size, padding, bool(given.pad_if_needed), 0, mode)
         if isinstance(fill, tuple) and len(fill) not in (1, state.channels):
             raise NotRecognised(f"fill for {len(fill)} channels, and the image has {state.channels}")
         if mode == "constant":

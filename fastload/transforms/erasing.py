@@ -18,7 +18,7 @@ from ..errors import ConfigError
 from .arguments import Fill, check_fill, check_probability, check_range, check_size, fill_values, in_float32
 from .base import DTYPES, BatchShape, Layout, Params, Transform, tensor_of
 from .draws import Draws, Integers, Stream, first_fitting
-from .sample import Drawn, NotRecognised, SampleTransform, Sizes, State, Version, numbers_argument, range_argument
+from .sample import Drawn, NotRecognised, SampleTransform, Sizes, State, Version, numbers_argument
 from .tensors import check_box, memory_format_of, on_host
 
 _ATTEMPTS = 10
@@ -133,7 +133,7 @@ class RandomErasing(_Erasing, SampleTransform):
                 raise NotRecognised(f"values for {len(value)} channels, and the image has {state.channels}")
         elif not state.dtype.is_floating_point:
             raise NotRecognised("RandomErasing with noise, of integers")
-        made = cls(float(given.p), range_argument(given.scale), range_argument(given.ratio), value)
+        made = cls(given.p, given.scale, given.ratio, value)
         made.torchvision_value = value
         return made
 

@@ -214,25 +214,19 @@ class RandomGrayscale(_Sometimes, SampleTransform):
 class RandomInvert(_Sometimes):
     """Invert the values of a sample with probability p. Arguments, parameters, errors: as :class:`RandomGrayscale`."""
 
-    def change(self, images: Tensor) -> Tensor:
-        """Return the inverted images."""
-        return color.invert(images)
+    change = staticmethod(color.invert)
 
 
 class RandomEqualize(_Sometimes):
     """Equalise the histograms of a sample with probability p. For the rest, as :class:`RandomGrayscale`."""
 
-    def change(self, images: Tensor) -> Tensor:
-        """Return the equalised images."""
-        return color.equalize(images)
+    change = staticmethod(color.equalize)
 
 
 class RandomAutocontrast(_Sometimes):
     """Stretch a sample's values to the whole range with probability p. For the rest, as :class:`RandomGrayscale`."""
 
-    def change(self, images: Tensor) -> Tensor:
-        """Return the stretched images."""
-        return color.autocontrast(images)
+    change = staticmethod(color.autocontrast)
 
 
 class RandomSolarize(_Sometimes):

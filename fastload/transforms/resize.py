@@ -30,8 +30,6 @@ from .sample import (
     State,
     Version,
     interpolation_argument,
-    range_argument,
-    size_argument,
     torchvision_mode,
 )
 from .tensors import on_host
@@ -291,9 +289,9 @@ class RandomResizedCrop(_Resizing):
     @classmethod
     def from_torchvision(cls, given: Any, state: State, version: Version) -> RandomResizedCrop:
         """See :class:`SampleTransform`."""
-        size, scale, ratio = size_argument(given.size), range_argument(given.scale), range_argument(given.ratio)
         name = interpolation_argument(given.interpolation, state)
-        made = cls(size, scale, ratio, name if name in _BATCHED else "bilinear", bool(given.antialias))
+        batched = name if name in _BATCHED else "bilinear"
+        made = cls(given.size, given.scale, given.ratio, batched, bool(given.antialias))
         made.interpolation = name
         return made
 

@@ -143,9 +143,8 @@ class SampleTransform:
         drawn: Drawn = {}
         for rows, (height, width) in sizes.groups():
             some = draws.of(rows)
-            for key, values in _arrays(
-                draw(some.stream(name), BatchShape(len(some), sizes.channels, height, width))
-            ).items():
+            params = draw(some.stream(name), BatchShape(len(some), sizes.channels, height, width))
+            for key, values in _arrays(params).items():
                 drawn.setdefault(key, np.empty((len(draws), *values.shape[1:]), dtype=values.dtype))[rows] = values
         return drawn
 
@@ -245,9 +244,6 @@ class Sizes(NamedTuple):
 
     def groups(self) -> list[tuple[Any, tuple[int, int]]]:
         """Return which samples have which size."""
-        common = self.common()
-        if common is not None:
-            return [(slice(None), common)]
         pairs, which = np.unique(np.stack(self[:2], axis=1), axis=0, return_inverse=True)
         which = which.reshape(-1)
         return [(np.flatnonzero(which == place), (int(h), int(w))) for place, (h, w) in enumerate(pairs)]
@@ -276,18 +272,6 @@ def _functional(version: Version) -> ModuleType:
 def torchvision_mode(interpolation: str) -> Any:
     """Return torchvision's ``InterpolationMode`` of this name."""
     return _functional("v1").InterpolationMode(interpolation)
-
-
-def size_argument(size: Any) -> tuple[int, int]:
-    """Return torchvision's ``size`` of a crop as (height, width)."""
-    sides = [size] if isinstance(size, int) else list(size)
-    return int(sides[0]), int(sides[-1])
-
-
-def range_argument(pair: Any) -> tuple[float, float]:
-    """Return torchvision's (low, high) as floats."""
-    low, high = pair
-    return float(low), float(high)
 
 
 def numbers_argument(given: Any) -> tuple[float, ...]:
