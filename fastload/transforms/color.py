@@ -1,18 +1,16 @@
-"""Colour operations on batches, each sample with a factor of its own.
+"""Colour operations and filters on batches, each sample with its own factor.
 
 In: images [N, C, H, W] on any device, uint8 or float in [0, 1], and tensors of N factors. Out: new images of the same
-shape and dtype. Each sample is what ``torchvision.transforms.v2.functional`` makes of it with its factor:
+shape and dtype. Each sample equals the result of ``torchvision.transforms.v2.functional`` with its factor:
 
-* uint8: bit for bit on the CPU, where a function does not say otherwise: every step that is rounded is rounded as
-  there. Compiled, or on another device, a product and a sum may be rounded once or twice, and a result that is cut off
-  to an integer is then at most 1 apart.
+* uint8: bit for bit on the CPU, unless a function says otherwise: every step is rounded as there. Compiled, or on
+  another device, a product and a sum may be rounded once or twice, and truncated results differ by at most 1.
 * float32, float64: within 1e-5 (``adjust_hue`` works in float32, as torchvision's does).
 * float16, bfloat16: computed in float32 and rounded once, where torchvision rounds every step: within 8 units in the
-  last place of 1.0, and where torchvision's own error is amplified (autocontrast of a nearly uniform image) nearer to
-  the exact result than its.
+  last place of 1.0; nearer to the exact result where torchvision's error is amplified (autocontrast of a nearly
+  uniform image).
 
-Factors are not looked at, since that would wait for the device: they must be finite, and in the range that torchvision
-demands. Pure.
+Factors are not checked, since that would wait for the device: they must be finite, and in torchvision's range.
 """
 
 from __future__ import annotations
@@ -30,7 +28,7 @@ _TINY = torch.finfo(torch.float32).tiny
 
 @in_parts
 def blend(images: Tensor, kinds: Tensor, factors: Tensor) -> Tensor:
-    """Adjust brightness, contrast or saturation, another of them for each sample; or several, one after the other.
+    """Adjust brightness, contrast or saturation, as chosen for each sample; or several, one after the other.
 
     Brightness is a product, contrast a blend with the mean of the grey levels, saturation one with the grey levels; a
     factor of 1 leaves the image as it is. Contrast of uint8 images of more than 65,000 pixels: at most 1 apart from
@@ -47,12 +45,12 @@ def blend(images: Tensor, kinds: Tensor, factors: Tensor) -> Tensor:
     for turn in range(kinds.shape[1]):
         before, kind = blended, kinds[:, turn]
         if turn > 0 and images.dtype == torch.uint8:
-            blended = blended.floor_()  # as the conversion to uint8 would cut them off
+            blended = blended.floor_()  # as the conversion to uint8 would truncate them
         grey = _grey_of(images, blended)
         # Black for brightness: 1 - factor is multiplied by zero, and a sum with zero is exact.
         other = (grey * _column(kind == 2, grey)).add_(_mean_of(grey) * _column(kind == 1, grey))
-        ours = blended is not images and images.shape[1] == 3
-        blended = _mixed(images, blended, other, factors[:, turn], ours=ours)
+        inplace = blended is not images and images.shape[1] == 3
+        blended = _mixed(images, blended, other, factors[:, turn], inplace=inplace)
         if images.shape[1] == 1:  # which have no saturation
             blended = pick((kind == 2).view(-1, 1, 1, 1), before, blended)
     return narrowed(blended, images.dtype)
@@ -92,8 +90,8 @@ def _to_hsv(rgb: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     saturation = spread / high.clamp_min(_TINY)
     spread = spread.clamp_min_(_TINY)
     red, green, blue = ((high - colour).div_(spread) for colour in (red, green, blue))
-    # How far each is from the leader, who is at zero; the hue is counted from the leader's. A weight of 0 or 1 makes
-    # lerp choose one of the two, without an error.
+    # The distance of each from the largest, which is 0; the hue is relative to the largest. With a weight of 0 or 1
+    # lerp selects one of the two exactly.
     red_leads, green_leads = (colour.clone().eq_(0.0) for colour in (red, green))  # a bool would be slow to convert
     from_blue, from_green = (green + 4.0).sub_(red), (red + 2.0).sub_(blue)
     hue = torch.lerp(torch.lerp(from_blue, from_green, green_leads), blue - green, red_leads)
@@ -150,7 +148,7 @@ def invert(images: Tensor) -> Tensor:
 
 @in_parts
 def solarize(images: Tensor, thresholds: Tensor) -> Tensor:
-    """Invert what is at or above a threshold.
+    """Invert the values at or above a threshold.
 
     Args:
         images: any number of channels.
@@ -206,7 +204,7 @@ def autocontrast(images: Tensor) -> Tensor:
 
 @in_parts
 def equalize(images: Tensor) -> Tensor:
-    """Equalise the histogram of each channel, as Pillow does. Floats are brought to 256 levels first."""
+    """Equalise the histogram of each channel, as Pillow does. Floats are quantised to 256 levels first."""
     if images.dtype == torch.uint8:
         levels = images
     else:
@@ -215,7 +213,7 @@ def equalize(images: Tensor) -> Tensor:
     flat = levels.flatten(2).long()
     counts = torch.zeros((num, channels, 256), dtype=torch.int32, device=images.device)
     counts.scatter_add_(2, flat, torch.ones((), dtype=torch.int32, device=images.device).expand_as(flat))
-    # The pixels of the highest level that there is are not counted among those to be spread.
+    # Pixels of the highest level are not counted.
     highest = counts.gather(2, _for_extremes(levels).amax((2, 3)).long()[..., None])
     step = (height * width - highest).div_(255, rounding_mode="floor")
     divisor = step.clamp(min=1)
@@ -327,12 +325,12 @@ def _bound(images: Tensor) -> float:
 
 
 def _widened(images: Tensor, *, copy: bool = False) -> Tensor:
-    """Return the images in the dtype in which is computed: float32, or float64 if they are."""
+    """Return the images in the dtype to compute in: float64 if they are, else float32."""
     return images.to(wide_dtype(images.dtype), copy=copy)
 
 
 def _for_extremes(images: Tensor) -> Tensor:
-    """Return the images in a dtype of which a compiler finds the least and the highest value."""
+    """Return the images in a dtype for which compiled amin and amax are right."""
     # Inductor's amin of uint8 on the CPU is 0 in torch 2.13, whatever the values; without it bytes are read faster.
     return images.short() if torch.compiler.is_compiling() and images.dtype == torch.uint8 else images
 
@@ -355,7 +353,7 @@ def _grey_of(images: Tensor, wide: Tensor) -> Tensor:
 
 
 def _mean_of(grey: Tensor) -> Tensor:
-    """Return the mean of [N, 1, H, W], as [N, 1, 1, 1]. Each sample's does not depend on the others or their number."""
+    """Return the mean of [N, 1, H, W], as [N, 1, 1, 1]; independent of the other samples."""
     # Whole numbers are summed without an error: float32 holds the sum of a row, float64 that of all rows.
     rows = grey.sum(3, keepdim=True)
     total = rows if grey.device.type == "mps" else rows.double()  # which knows no float64
@@ -364,9 +362,9 @@ def _mean_of(grey: Tensor) -> Tensor:
     return total.sum(2, keepdim=True).to(grey.dtype) / num
 
 
-def _mixed(images: Tensor, wide: Tensor, other: Tensor, factors: Tensor, *, ours: bool) -> Tensor:
-    """Return factor * wide + (1 - factor) * other, in the range of the images; changes ``wide``, if it is ours."""
+def _mixed(images: Tensor, wide: Tensor, other: Tensor, factors: Tensor, *, inplace: bool) -> Tensor:
+    """Return factor * wide + (1 - factor) * other, clipped to the range of the images."""
     factor = _column(factors, wide)
-    mixed = wide.mul_(factor) if ours else wide * factor
+    mixed = wide.mul_(factor) if inplace else wide * factor
     # One rounding for product and sum, as with a number in place of the tensor.
     return mixed.addcmul_(other, _column(1 - factors, wide)).clamp_(0, _bound(images))

@@ -1,8 +1,4 @@
-"""Crops and flips: each sample its own, the whole batch in one gather.
-
-In: images, or the parameters drawn for them. Out: the same pixels at other places, and the fill value; never a new
-value, so that every result equals torchvision's bit for bit.
-"""
+"""Crops and flips, each sample with its own parameters; every result equals torchvision's bit for bit."""
 
 # N samples, C channels, H and W of the source, h and w of the result.
 
@@ -46,10 +42,9 @@ class RandomCrop(MovingTransform, SampleTransform):
 
     Args:
         size: height and width of the result, in pixels; an int for both.
-        padding: of an int for all sides, (left and right, top and bottom), or (left, top, right, bottom); none is
-            negative.
+        padding: an int for all sides, (left and right, top and bottom), or (left, top, right, bottom); not negative.
         pad_if_needed: pad images smaller than ``size``, on both sides by what is missing.
-        fill: what constant padding consists of: a number or one for each channel, in the images' units.
+        fill: the value of constant padding: a number, or one for each channel, in the images' units.
         padding_mode: ``"constant"``; ``"edge"``: the last pixel repeated; ``"reflect"``: mirrored without repeating
             it, padding less than the image; ``"symmetric"``: mirrored and repeated, padding not more than the image.
         layout: see :class:`Transform`.
@@ -90,7 +85,7 @@ class RandomCrop(MovingTransform, SampleTransform):
         if padding_mode == "constant" and (any(self.padding) or self.pad_if_needed):
             self.map_fill = self.fill
         self.torchvision_fill = fill
-        """In the type that torchvision's functions take."""
+        """As torchvision's functions take it."""
 
     def draw(self, stream: Stream, shape: BatchShape) -> Params:
         """Return the places of the crops."""
@@ -119,11 +114,7 @@ class RandomCrop(MovingTransform, SampleTransform):
         return BatchShape(shape.num, shape.channels, *self.size)
 
     def padding_of(self, height: int, width: int) -> _Padding:
-        """Return how far an image of this size is padded.
-
-        Raises:
-            ValueError: the padded image is smaller than the crop.
-        """
+        """Return the padding of an image of this size; a ValueError if it is smaller than the crop even then."""
         left, top, right, bottom = self.padding
         if self.pad_if_needed:
             rows = max(self.size[0] - height - top - bottom, 0)
@@ -144,7 +135,7 @@ class RandomCrop(MovingTransform, SampleTransform):
         left, top, right, bottom = padding = self.padding_of(shape.height, shape.width)
         if max(left, right) > shape.width - most or max(top, bottom) > shape.height - most:
             raise ValueError(
-                f"padding_mode={self.padding_mode!r} has no more pixels to mirror than the image has, got padding "
+                f"padding_mode={self.padding_mode!r} cannot mirror more pixels than the image has, got padding "
                 f"{tuple(padding)} for images of {(shape.height, shape.width)}; 'edge' has no such limit"
             )
 
@@ -152,7 +143,7 @@ class RandomCrop(MovingTransform, SampleTransform):
     def from_torchvision(cls, given: Any, state: State, version: Version) -> RandomCrop:
         """See :class:`SampleTransform`."""
         padding = given.padding
-        if padding is not None and version == "v2":  # which has brought it into the order left, right, top, bottom
+        if padding is not None and version == "v2":  # its order is left, right, top, bottom
             left, right, top, bottom = padding
             padding = (left, top, right, bottom)
         fill, mode = fill_argument(given.fill, state, version) or 0, given.padding_mode
@@ -181,7 +172,7 @@ class RandomCrop(MovingTransform, SampleTransform):
             if tuple(functional.get_dimensions(image)[1:]) == self.size:
                 return image
             return functional.crop(image, *params, *self.size)
-        # One after the other: pixels mirrored twice are not those mirrored once.
+        # As v1, in up to three steps: pixels mirrored twice are not those mirrored once.
         if any(self.padding):
             image = functional.pad(image, list(self.padding), fill, mode)
             height, width = functional.get_dimensions(image)[1:]
@@ -200,7 +191,7 @@ class RandomCrop(MovingTransform, SampleTransform):
 
 
 class CenterCrop(MovingTransform, SampleTransform):
-    """Crop the centre of each image; where it is smaller, pad with zeros first.
+    """Crop the centre of each image; pad a smaller one with zeros first.
 
     Args:
         size: height and width of the result, in pixels; an int for both.
@@ -296,9 +287,9 @@ class RandomHorizontalFlip(Flip):
 class AlternatingFlip(RandomHorizontalFlip):
     """Flip each image left to right in every second epoch: one half of them in even epochs, the others in odd ones.
 
-    An image is seen both ways in any two epochs, where by chance it is seen twice the same way in half of them. Only as
-    the ``batch_transform`` of a :class:`fastload.DataLoader` with an integer ``seed`` and an order of fastload's: there
-    samples are named by their index, and epochs are counted.
+    Each image is seen both ways in any two consecutive epochs; with random flips only half of the images are. Needs a
+    :class:`fastload.DataLoader` with an integer ``seed`` and without a sampler of your own, as its ``batch_transform``:
+    there samples are named by their index, and epochs are counted.
 
     Args:
         layout: see :class:`Transform`.
@@ -306,11 +297,11 @@ class AlternatingFlip(RandomHorizontalFlip):
     Parameters: ``flip``, [N], bool. Given them, the result equals torchvision's bit for bit.
 
     Raises:
-        ConfigError: at the call: the samples have no names that hold for more than an epoch.
+        ConfigError: at the call: the samples are not named by their index.
 
     Source:
-        Jordan, "94% on CIFAR-10 in 3.29 seconds on a single GPU" (2024), section 3.6. Which half is first is drawn from
-        the sample's key here.
+        Jordan, "94% on CIFAR-10 in 3.29 seconds on a single GPU" (2024), section 3.6. Here the
+        sample's key decides which half it is in.
     """
 
     def __init__(self, *, layout: Layout = "NCHW") -> None:
@@ -339,7 +330,7 @@ class RandomVerticalFlip(Flip):
 
 
 def centre_starts(sides: tuple[int, int], size: tuple[int, int]) -> tuple[int, int]:
-    """Return where the crop begins, above 0 or, where padding is needed, below; rounded as torchvision does."""
+    """Return where the crop begins, rounded as in torchvision; below 0 where padding is needed."""
     top, left = (
         round((side - length) / 2) if side >= length else -((length - side) // 2)
         for side, length in zip(sides, size, strict=True)

@@ -29,14 +29,14 @@ _MAX_ROUNDS = 64
 
 
 class Draws:
-    """Where the transforms of a batch get their random numbers from.
+    """The random numbers of a batch: its samples, and the key of the epoch.
 
     Args:
-        key: at least 8 bytes, the epoch's.
-        ids: [N], int64: the samples, by their index in the dataset or their position in the epoch.
-        repeats: [N], which occurrence of the sample this is, where a padded epoch repeats some; None: all the first.
-        prefix: of all purposes.
-        epochs: the epoch, and a key that is the same in all epochs; None where ids do not name samples for longer.
+        key: of the epoch, at least 8 bytes.
+        ids: [N], int64: the samples' indices in the dataset, or their positions in the epoch.
+        repeats: [N], int64: which occurrence of its sample each is, where a padded epoch repeats some; None: all 0.
+        prefix: of the names of all streams.
+        epochs: the epoch, and a key that all epochs share; None where ids do not name the same samples in all epochs.
     """
 
     def __init__(
@@ -57,10 +57,7 @@ class Draws:
 
     @classmethod
     def from_generator(cls, generator: torch.Generator | None, num_samples: int) -> Draws:
-        """Return the draws of a batch that has no keys: from a generator of the CPU's, torch's global one if None.
-
-        The generator is asked for 64 bits, whatever the transforms draw.
-        """
+        """Return draws with a key from a CPU generator, or torch's global one; it gives 64 bits, whatever is drawn."""
         bits = torch.randint(-(2**63), 2**63 - 1, (), dtype=torch.int64, device="cpu", generator=generator).item()
         return cls(int(bits).to_bytes(8, "little", signed=True), np.arange(num_samples, dtype=np.int64))
 
@@ -80,14 +77,14 @@ class Draws:
         return len(self.ids)
 
     def stream(self, purpose: str) -> Stream:
-        """Return the stream of one transform. Streams of different purposes have nothing to do with each other."""
+        """Return the stream of one transform; streams of different purposes are independent."""
         return Stream(self, zlib.crc32((self._prefix + purpose).encode()))
 
     def for_images(self, num_images: int) -> Draws:
-        """Return the draws of a batch's images, where they are not as many as its samples.
+        """Return the draws of a batch's images, which may be more or fewer than its samples.
 
-        Fewer: those of the first samples. More, as of a collate_fn that cuts several out of each sample: the images
-        take turns in the samples, and each has draws of its own.
+        Fewer: those of the first samples. More, for a collate_fn that makes several images of each sample: the images
+        cycle through the samples, and each has its own draws.
         """
         if num_images <= len(self) or not len(self):
             return self if num_images == len(self) else self.of(slice(num_images))
@@ -102,15 +99,11 @@ class Draws:
         return Draws(self.key, self.ids[rows], repeats, self._prefix, self.epochs)
 
     def of_all_epochs(self) -> Draws:
-        """Return draws that a sample has in every epoch: its own, whichever repeat it is.
-
-        Raises:
-            ConfigError: nothing names the samples from one epoch to the next.
-        """
+        """Return draws that a sample has in every epoch; a ConfigError if ids do not name the same samples in all."""
         if self.epochs is None:
             raise ConfigError(
-                "draws that hold for all epochs need samples that are named by their index: those of a "
-                "fastload.DataLoader with an integer seed and an order of fastload's"
+                "draws that hold for all epochs need samples that are named by their index: use a "
+                "fastload.DataLoader with an integer seed and without a sampler of your own"
             )
         return Draws(self.epochs[1], self.ids, None, self._prefix, self.epochs)
 
@@ -119,8 +112,8 @@ _given: ContextVar[list[Draws] | None] = ContextVar("_given", default=None)
 
 
 @contextmanager
-def draws_at_hand(draws: Draws | None) -> Iterator[None]:
-    """Let the transforms that are called in this context draw from these."""
+def using_draws(draws: Draws | None) -> Iterator[None]:
+    """Make transforms that are called in this context without draws use these."""
     token = _given.set(None if draws is None else [draws])
     try:
         yield
@@ -129,7 +122,7 @@ def draws_at_hand(draws: Draws | None) -> Iterator[None]:
 
 
 def draws_for(num_images: int, generator: torch.Generator | None) -> Draws:
-    """Return the draws of a call that was given none: those at hand, another stream for each call; or a generator's."""
+    """Return the draws of a call without any: of :func:`using_draws`, new for each call; else of a generator."""
     given = _given.get()
     if given is None or generator is not None:
         return Draws.from_generator(generator, num_images)
@@ -140,7 +133,7 @@ def draws_for(num_images: int, generator: torch.Generator | None) -> Draws:
 
 
 class Stream:
-    """Random numbers for one transform: N of each, independent of each other and of all other samples'."""
+    """Random numbers for one transform: for N samples, independent of each other and of all other samples'."""
 
     def __init__(self, draws: Draws, purpose: int) -> None:
         self._draws = draws
@@ -151,17 +144,13 @@ class Stream:
         return len(self._draws)
 
     def of_all_epochs(self) -> tuple[int, Stream]:
-        """Return the epoch, and a stream that gives a sample the same numbers in every epoch.
-
-        Raises:
-            ConfigError: as :meth:`Draws.of_all_epochs`.
-        """
+        """Return the epoch, and a stream with the same numbers in all epochs: see :meth:`Draws.of_all_epochs`."""
         draws = self._draws.of_all_epochs()
         assert draws.epochs is not None
         return draws.epochs[0], Stream(draws, self._purpose)
 
     def words(self, count: int) -> Words:
-        """Return [N, count] uint32, not given out before."""
+        """Return [N, count] new uint32."""
         words = sample_words(
             self._draws.key,
             self._draws.ids,
@@ -191,11 +180,11 @@ class Stream:
         return to_integers(self.uniform(count=count), bound)
 
     def chance(self, probability: float) -> Flags:
-        """Return [N]: whether, with this probability."""
+        """Return [N] flags, each True with this probability."""
         return self.uniform() < probability
 
     def permutation(self, length: int) -> Integers:
-        """Return [N, length]: for each sample an order of 0 to length - 1, all equally likely."""
+        """Return [N, length]: a random order of 0 to length - 1 for each sample."""
         return np.argsort(self.uniform(count=length), axis=1, kind="stable")
 
     def beta(self, alpha: float) -> Floats:

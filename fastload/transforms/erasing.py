@@ -1,7 +1,4 @@
-"""Rectangles of images erased, each sample its own.
-
-In: images, or the boxes drawn for them. Out: images with the boxes' pixels replaced by a value or by noise.
-"""
+"""Rectangles of images replaced by a value or by noise, another one for each sample."""
 
 # N samples, C channels, H and W of the images.
 
@@ -29,7 +26,7 @@ _CHUNK = 2**24
 
 
 class _Erasing(Transform):
-    """What both have in common: boxes, of which those without height erase nothing, and what they are filled with."""
+    """Boxes, of which those without height erase nothing, and what replaces their pixels."""
 
     def __init__(self, p: float, value: Any, layout: Layout) -> None:
         super().__init__(layout=layout)
@@ -51,7 +48,7 @@ class _Erasing(Transform):
         """Return the images with the boxes erased."""
         if self.value is None and not images.is_floating_point():
             raise TypeError(
-                f"{type(self).__name__} with value='random' erases by noise of mean 0 and deviation 1, which is for "
+                f"{type(self).__name__} with value='random' fills in noise of mean 0 and deviation 1, which needs "
                 f"float images, got {images.dtype}; convert and normalise them before"
             )
         values = None if self.value is None else fill_values("value", self.value, images)
@@ -168,7 +165,7 @@ class RandomErasing(_Erasing, SampleTransform):
 
 
 class Cutout(_Erasing):
-    """Erase a square around a random pixel of each image; what of it lies outside the image erases nothing.
+    """Erase a square around a random pixel of each image, clipped to the image.
 
     Args:
         size: the square's side, in pixels.

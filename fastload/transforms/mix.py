@@ -1,7 +1,7 @@
-"""MixUp and CutMix: the samples of a pair are mixed with each other, and their labels as the samples are.
+"""MixUp and CutMix: the two samples of a pair are mixed with each other, and their labels likewise.
 
-Partners are the slots 2j and 2j + 1 of the batch, so that no partner is on another rank as long as the ranks' parts are
-even. A pair has one weight (and one box), drawn with the key of its first sample; an odd last sample stays as it is.
+Pairs are the positions 2j and 2j + 1 of the batch, so partners are on one rank as long as the ranks' parts are even. A
+pair has one weight (and one box), drawn with the key of its first sample; an odd last sample is not changed.
 torchvision mixes each sample with the one before it, and draws one weight for the batch; the formulas are the same.
 """
 
@@ -22,13 +22,12 @@ from .tensors import INTEGERS, in_parts, narrowed, on_host, pick, wide_dtype
 class Mix(Transform):
     """What MixUp and CutMix share: labels, and pairs.
 
-    Images are mixed in their dtype if it is float32 or float64, the lower ones in float32; uint8, which torchvision's
-    MixUp refuses, likewise, and rounded to the nearest. Labels are [N], integers: the classes; or [N, num_classes],
-    floats: probabilities of them. The result has labels [N, num_classes], float32 or the dtype given. A class not below
-    ``num_classes`` is an IndexError or RuntimeError of torch's.
+    float32 and float64 are mixed as they are, lower dtypes in float32, and so is uint8, which torchvision's MixUp does
+    not take; it is rounded to the nearest. Labels are classes, [N], integers, or their probabilities,
+    [N, num_classes], floats. The result has probabilities, float32 or the dtype given. A class that is not below
+    ``num_classes`` raises torch's IndexError or RuntimeError.
 
-    If you transform only the images, with :meth:`transform`, you must also apply :meth:`transform_labels` to the
-    labels with the same parameters.
+    If you use :meth:`transform` for the images alone, use :meth:`transform_labels` with the same parameters too.
     """
 
     mixes = True
@@ -212,7 +211,7 @@ def _weighted(images: Tensor, weights: Tensor) -> Tensor:
 
 
 def _pasted(images: Tensor, boxes: Tensor) -> Tensor:
-    # Others, as FakeTensor, have no values to loop over.
+    # Subclasses such as FakeTensor have no values to loop over.
     if on_host(images) and type(images) is Tensor:
         return _pasted_one_by_one(images, boxes)
     return _pasted_at_once(images, boxes)

@@ -1,4 +1,4 @@
-"""The second form of a transform: torchvision's own, applied to one image at a time. Fusion works with it.
+"""The second form of a transform, for fusion: torchvision's own functions on one image at a time.
 
 A batched transform that fusion also recognises inherits from :class:`SampleTransform` too, and has the name of its
 torchvision counterpart. To add one, write a module with such a class and name it in ``transforms/__init__.py``:
@@ -186,7 +186,7 @@ class SampleTransform:
 
 
 class Unchanged(SampleTransform):
-    """A transform of torchvision's that returns what it gets, for images of this state."""
+    """A transform of torchvision's that changes nothing in images of this state."""
 
     role = "value"
 
@@ -270,7 +270,7 @@ def _functional(version: Version) -> ModuleType:
 
 
 def torchvision_mode(interpolation: str) -> Any:
-    """Return torchvision's ``InterpolationMode`` of this name."""
+    """Return torchvision's ``InterpolationMode`` of a name."""
     return _functional("v1").InterpolationMode(interpolation)
 
 

@@ -36,7 +36,7 @@ class ValueTransform(Transform):
 
 
 def arithmetic_of(transforms: Sequence[ValueTransform], dtype: torch.dtype, channels: int) -> Arithmetic:
-    """Return what one transform does, or ToDtype(scale=True) to a float dtype with Normalize behind it."""
+    """Return what one transform does, or ToDtype(scale=True) to a float dtype and then Normalize."""
     if len(transforms) == 1:
         return transforms[0].arithmetic(dtype, channels)
     to_dtype, normalize = transforms
@@ -89,7 +89,7 @@ class ToDtype(ValueTransform, SampleTransform):
         if state.kind == "PIL" or dtype is None:
             return Unchanged.of(given, state, version)
         made = cls(torch.float32, bool(given.scale))
-        made.dtype = dtype  # torchvision converts to others, too
+        made.dtype = dtype  # torchvision has more dtypes
         return made
 
     def state_after(self, state: State) -> State:
@@ -114,7 +114,7 @@ class Normalize(ValueTransform, SampleTransform):
     Args:
         mean: for each channel, or one for all.
         std: likewise; not 0.
-        inplace: for torchvision's sake; images are never changed in place.
+        inplace: accepted for torchvision's sake; images are never changed in place.
         layout: see :class:`Transform`.
 
     Raises:
@@ -205,9 +205,9 @@ def _check_moments(mean: Sequence[float], std: Sequence[float]) -> tuple[tuple[f
             raise ConfigError(f"{name} must be a sequence, a number for each channel, got {name}={values!r}") from None
     means, deviations = checked
     if not means or not deviations or len({1, len(means), len(deviations)}) > 2:
-        raise ConfigError(f"mean and std must be as many as there are channels, got {mean=} and {std=}")
+        raise ConfigError(f"mean and std must be as many numbers as there are channels, got {mean=} and {std=}")
     if 0 in deviations:
-        raise ConfigError(f"std must not be 0, by which would be divided, got {std=}")
+        raise ConfigError(f"std must not be 0, since images are divided by it, got {std=}")
     num = max(len(means), len(deviations))
     return means * (num // len(means)), deviations * (num // len(deviations))
 
