@@ -1,5 +1,6 @@
 """The order of an epoch, what samplers may be, and what is drawn from which generator when."""
 
+import functools
 import itertools
 from typing import Any
 
@@ -227,14 +228,27 @@ SAMPLERS: dict[str, Any] = {
 }
 
 
-@with_workers(INLINE, TWO_PERSISTENT)  # samplers are read in this process, whatever the workers are
-@pytest.mark.parametrize("name", SAMPLERS)
-def test_a_sampler_gives_the_same_batches_in_two_epochs(name, workers):
-    def case(load):
-        arguments = SAMPLERS[name]()
-        return epochs(load(arguments.pop("dataset", Indices(10)), **arguments), 2), random_states()
+SENT = ["list", "lazy", "generator that is used up", "iterator that is used up", "without a length", "negative indices"]
+SENT += [name for name in SAMPLERS if name in {"tensors", "NumPy integers", "bools", "slices", "bulk"} or "keys" in name]
+SENT += [name for name in SAMPLERS if name.startswith(("batches that", "batches of texts", "a batch", "draws"))]
+SENT += ["random", "random, global", "eager", "drop_last", "empty", "batches, an empty one among them", "growing batches"]
+"""Samplers are read in this process, whatever the workers are: these are what reaches workers in different ways."""
 
-    assert_same_as_torch(case, workers)
+
+def _two_epochs(name: str, load: Any) -> Any:
+    arguments = SAMPLERS[name]()
+    return epochs(load(arguments.pop("dataset", Indices(10)), **arguments), 2), random_states()
+
+
+@pytest.mark.parametrize("name", SAMPLERS)
+def test_a_sampler_gives_the_same_batches_in_two_epochs(name):
+    assert_same_as_torch(functools.partial(_two_epochs, name))
+
+
+@with_workers(TWO_PERSISTENT)
+@pytest.mark.parametrize("name", SENT)
+def test_what_a_sampler_gives_reaches_workers(name, workers):
+    assert_same_as_torch(functools.partial(_two_epochs, name), workers)
 
 
 @with_workers(INLINE)
