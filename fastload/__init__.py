@@ -2,7 +2,7 @@
 
 ::
 
-    sampling ─> plan ─WorkItem─> workers ─────> delivery ─> device ─> transforms ─> training loop
+    sampling ─────WorkItem──> workers ─────> delivery ─> device ─> transforms ─> training loop
                                     │ rows into a slot ▲
                                     └─────> slots <────┘
 
@@ -13,7 +13,8 @@ command line prints its help, and ``fastload run`` starts a script, without impo
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .device import prefetch
+    from .device.prefetch import prefetch
+    from .engine.statistics import Statistics
     from .errors import (
         ConfigError,
         DatasetError,
@@ -24,15 +25,14 @@ if TYPE_CHECKING:
         StateError,
         WorkerDied,
     )
-    from .installation import install, uninstall
+    from .explain.replay import replay
     from .loader import DataLoader
-    from .on_error import FailedSample
     from .profiling.api import profile
-    from .replaying import replay
-    from .sampling import DistributedBatchSampler, DistributedSampler
-    from .statistics import Statistics
+    from .run.installation import install, uninstall
+    from .sampling.samplers import DistributedBatchSampler, DistributedSampler
     from .verification.report import VerifyReport
     from .verification.run import verify
+    from .workers.on_error import FailedSample
 
 __version__ = "0.1.0"
 
@@ -61,16 +61,16 @@ __all__ = [
 
 _MODULE_OF = {
     "DataLoader": "loader",
-    "DistributedBatchSampler": "sampling",
-    "DistributedSampler": "sampling",
-    "FailedSample": "on_error",
-    "Statistics": "statistics",
+    "DistributedBatchSampler": "sampling.samplers",
+    "DistributedSampler": "sampling.samplers",
+    "FailedSample": "workers.on_error",
+    "Statistics": "engine.statistics",
     "VerifyReport": "verification.report",
-    "install": "installation",
-    "prefetch": "device",
+    "install": "run.installation",
+    "prefetch": "device.prefetch",
     "profile": "profiling.api",
-    "replay": "replaying",
-    "uninstall": "installation",
+    "replay": "explain.replay",
+    "uninstall": "run.installation",
     "verify": "verification.run",
 }
 

@@ -29,7 +29,7 @@ import textwrap
 from collections.abc import Callable, MutableMapping, Sequence
 from typing import Any, NoReturn
 
-from .targets import Starter, UsageError
+from .run.targets import Starter, UsageError
 
 # A verb gets its own options and the command that follows them, and returns the exit status.
 Handler = Callable[[argparse.Namespace, list[str]], int]
@@ -90,8 +90,8 @@ def split_command(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
         The words up to the command, and the command: ``["train.py", ...]``, ``["-m", "module", ...]`` or
         ``["--", "program", ...]``.
     """
-    from . import defaults
     from .profiling.command import VALUED as OF_PROFILE
+    from .run import defaults
     from .tune.command import VALUED as OF_TUNE
     from .verification.command import VALUED as OF_VERIFY
 
@@ -174,7 +174,7 @@ def _add_verb(
 
 
 def _add_run_options(parser: argparse.ArgumentParser) -> None:
-    from .defaults import FLAGS, OPTIONS, VARIABLE
+    from .run.defaults import FLAGS, OPTIONS, VARIABLE
 
     group = parser.add_argument_group(
         "arguments of fastload's DataLoader, for all loaders that the script constructs without them",
@@ -216,7 +216,7 @@ def run(options: argparse.Namespace, command: list[str]) -> int:
     The script needs no change. Its worker processes and other Python processes that it starts get the same treatment
     (unless they ignore PYTHONPATH, as python -I does).
     """
-    from .defaults import OPTIONS, VARIABLE, as_text, read_text, values_of
+    from .run.defaults import OPTIONS, VARIABLE, as_text, read_text, values_of
 
     environment = dict(os.environ)
     injected_environment(environment)
@@ -238,7 +238,7 @@ def _check_default_arguments() -> None:
     Raises:
         ConfigError: there is no such argument, or no loader can have such a value.
     """
-    from .defaults import VARIABLE
+    from .run.defaults import VARIABLE
 
     if os.environ.get(VARIABLE):
         from .loader import argument_defaults  # takes time: torch

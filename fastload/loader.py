@@ -15,23 +15,24 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 import torch
 from torch.utils.data import Dataset, IterableDataset, Sampler
 
-from . import compat, observe
-from .epochs import Epochs, epoch_owner, samplers_of
+from . import observe
+from .base import compat
+from .engine.iteration import Iteration
+from .engine.sources import Runtime
 from .errors import ConfigError
 from .inject.fastload_hook import after_import
-from .iteration import Iteration
-from .sampling import DistributedBatchSampler, KeyedSampler, as_integer, check_epoch, check_seed
-from .sources import Runtime
+from .sampling.epochs import Epochs, epoch_owner, samplers_of
+from .sampling.samplers import DistributedBatchSampler, KeyedSampler, as_integer, check_epoch, check_seed
 
 if TYPE_CHECKING:
-    from .defaults import Defaults
-    from .on_error import FailedSample
-    from .statistics import Statistics
+    from .engine.statistics import Statistics
+    from .run.defaults import Defaults
     from .transforms.draws import Draws
+    from .workers.on_error import FailedSample
 
 T = TypeVar("T", covariant=True)
 
-# What fastload.adapters knows.
+# What fastload.run.adapters knows.
 ADAPTED_LIBRARIES = (
     "accelerate.data_loader",
     "lightning.pytorch.loops.fit_loop",
@@ -227,11 +228,11 @@ class DataLoader(compat.TorchDataLoader[T]):
             _check(self.worker_method, self.seed, self.seeding, self.chunk_size, self.multiprocessing_context)
             self._check_device_stage()
             if self.on_error != "raise" or type(self.max_errors) is not int or self.max_errors < 0:
-                from .on_error import check_on_error
+                from .workers.on_error import check_on_error
 
                 check_on_error(self)
             if self.fuse != "auto" or self.decoder != "auto":  # last: it goes by the others
-                from .fusing import check_can_fuse
+                from .engine.fusing import check_can_fuse
 
                 check_can_fuse(self)
         except ConfigError as error:
@@ -241,7 +242,7 @@ class DataLoader(compat.TorchDataLoader[T]):
     def _check_device_stage(self) -> None:
         if self.device is None and self.batch_transform is None and self.resident is None and self._stays_on_host():
             return
-        from .device import check_device_arguments
+        from .device.prefetch import check_device_arguments
 
         check_device_arguments(self)
 
@@ -256,9 +257,9 @@ class DataLoader(compat.TorchDataLoader[T]):
         Loaded without workers by a copy of this loader, which stays as it is, with its samplers and an IterableDataset;
         so do the global generators.
         """
-        from .batch_keys import BatchKeys, batch_keys
-        from .sampler_generators import generators_kept
-        from .seeding import preserved_global_generators
+        from .device.batch_keys import BatchKeys, batch_keys
+        from .keys.seeding import preserved_global_generators
+        from .sampling.sampler_generators import generators_kept
         from .spec import served_as, spec_of
 
         spec = spec_of(self)
@@ -326,7 +327,7 @@ class DataLoader(compat.TorchDataLoader[T]):
 
     def statistics(self) -> Statistics:
         """Return what the loader decided and did so far."""
-        from .statistics import statistics_of
+        from .engine.statistics import statistics_of
 
         return statistics_of(self)
 
@@ -340,7 +341,7 @@ class DataLoader(compat.TorchDataLoader[T]):
 
     def explain(self) -> str:
         """Return, in words, how this loader works with its dataset and arguments, and why."""
-        from .explaining import explain
+        from .explain.facts import explain
 
         return explain(self)
 
@@ -374,7 +375,7 @@ class DataLoader(compat.TorchDataLoader[T]):
                 "in the middle of an epoch may lose and repeat some; save between epochs, or keep the order",
                 stacklevel=2,
             )
-        from .state import state_of
+        from .engine.state import state_of
 
         return state_of(self, last, loaded, following)
 
@@ -388,7 +389,7 @@ class DataLoader(compat.TorchDataLoader[T]):
         Raises:
             StateError: it is no such state, or belongs to another loader; this loader is as it was.
         """
-        from .state import resume_from
+        from .engine.state import resume_from
 
         resume = resume_from(self, state)
         kept: Any = self._iterator
@@ -413,7 +414,7 @@ def _follow_libraries() -> None:
         return
     _follows_libraries = True
     if os.environ.get("FASTLOAD_REPORT") == "1":
-        from . import exit_report
+        from .explain import exit_report
 
         exit_report.start()
     for name in ADAPTED_LIBRARIES:
@@ -421,7 +422,7 @@ def _follow_libraries() -> None:
 
 
 def _adapt(library: ModuleType) -> None:
-    from .adapters import adapt
+    from .run.adapters import adapt
 
     adapt(library)
 
@@ -456,7 +457,7 @@ def _check(
 @functools.cache
 def argument_defaults() -> Defaults:
     """Return what :func:`fastload.install` and the environment change: defaults of fastload's own arguments."""
-    from .defaults import Defaults
+    from .run.defaults import Defaults
 
     return Defaults(DataLoader)
 

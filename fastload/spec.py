@@ -13,9 +13,9 @@ from typing import Any
 
 from torch.utils.data import BatchSampler, IterableDataset
 
-from . import compat, seeding
-from .epochs import KnownBatches, known_batches, seed_of
-from .workers.fetch import batch_getter
+from .base import compat
+from .keys import seeding
+from .sampling.epochs import KnownBatches, known_batches, seed_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,7 +148,7 @@ def served_as(spec: Spec, **changes: Any) -> Spec:
 
 def _uncut(spec: Spec) -> str | None:
     """Say why batches whose rows go into slots are not cut into chunks."""
-    if batch_getter(spec.dataset) is not None:
+    if compat.batch_getter(spec.dataset) is not None:
         return "the dataset loads batches itself (__getitems__)"
     if spec.seeding == "torch":
         return "seeding='torch' binds a batch to its worker"

@@ -14,9 +14,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
-from .shard import Shard
+import numpy as np
+import numpy.typing as npt
+
+Tail = Literal["drop", "short", "pad"]
 
 # A chunk should take about this long at least: long against what a task costs, 40 µs in the worker and 50 to 100 µs
 # in the user's process, which wakes up for each result.
@@ -28,6 +31,94 @@ CHUNKS_PER_WORKER = 4
 
 # A little below what a slot has room for beside its rows (see slots.py).
 MAX_CHUNKS = 2000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shard:
+    """The positions of an epoch's global order that one rank loads.
+
+    A row counts the samples of one rank; a position counts those of all ranks together.
+
+    With ``global_batch_size=None``, row ``j`` is at position ``rank + num_ranks * j``. Otherwise each global batch is
+    cut into one piece for each rank, so the pieces together are the same batch for any number of ranks.
+    """
+
+    length: int
+    """Positions of the order."""
+    rank: int = 0
+    num_ranks: int = 1
+    global_batch_size: int | None = None
+    """Samples of a step over all ranks; a multiple of ``num_ranks``."""
+    tail: Tail = "short"
+    """If the last positions do not fill a step: ``drop`` leaves them out, ``short`` makes a shorter step, ``pad`` fills
+    the step from the beginning of the order."""
+    base: int = 0
+    """Positions that were loaded before, with another shard of the same epoch."""
+
+    @property
+    def end(self) -> int:
+        """The first position that no rank loads; those from ``length`` on are padding."""
+        left = max(0, self.length - self.base)
+        unit = self.global_batch_size or self.num_ranks
+        if self.tail == "drop":
+            left = left // unit * unit
+        elif self.tail == "pad":
+            left = -(-left // unit) * unit
+        return self.base + left
+
+    @property
+    def num_rows(self) -> int:
+        """Number of rows of this rank."""
+        return self._rows_before(self.end)
+
+    @property
+    def num_valid(self) -> int:
+        """Number of rows that are not padding; they come first."""
+        return self._rows_before(min(self.end, max(self.base, self.length)))
+
+    def _rows_before(self, end: int) -> int:
+        left = end - self.base
+        if self.global_batch_size is None:
+            return max(0, -(-(left - self.rank) // self.num_ranks))
+        share = self.global_batch_size // self.num_ranks
+        full, rest = divmod(left, self.global_batch_size)
+        first, last = self._piece_of(self.global_batch_size if self.tail == "pad" else rest)
+        return full * share + max(0, min(rest, last) - first)
+
+    def _piece_of(self, num_rows: int) -> tuple[int, int]:
+        """Return the first and last row of this rank, of a step of so many rows; the pieces are nearly equal."""
+        return num_rows * self.rank // self.num_ranks, num_rows * (self.rank + 1) // self.num_ranks
+
+    def positions(self, first_row: int, num_rows: int) -> npt.NDArray[np.int64]:
+        """Return the positions of these rows. It is not checked that the epoch has so many."""
+        rows = np.arange(first_row, first_row + num_rows)
+        if self.global_batch_size is None:
+            return self.base + self.rank + self.num_ranks * rows
+        share = self.global_batch_size // self.num_ranks
+        step = rows // share
+        full, rest = divmod(self.end - self.base, self.global_batch_size)
+        first = np.full(num_rows, self.rank * share)
+        if rest:
+            first[step == full] = self._piece_of(rest)[0]
+        positions: npt.NDArray[np.int64] = self.base + step * self.global_batch_size + first + rows % share
+        return positions
+
+    def position(self, row: int) -> int:
+        """Return the position of one row."""
+        if self.global_batch_size is None:
+            return self.base + self.rank + self.num_ranks * row
+        return int(self.positions(row, 1)[0])
+
+    @property
+    def stride(self) -> int:
+        """Distance between the positions of consecutive rows of a batch."""
+        return 1 if self.global_batch_size else self.num_ranks
+
+    def given_after(self, num_rows: int) -> int:
+        """Return how many positions all ranks together have loaded when each has loaded so many rows."""
+        share = 1 if self.global_batch_size is None else self.global_batch_size // self.num_ranks
+        unit = self.global_batch_size or self.num_ranks
+        return min(self.base + -(-num_rows // share) * unit, self.end)
 
 
 class WorkItem(NamedTuple):
@@ -230,7 +321,7 @@ class EpochWork:
     replica_batches: Sequence[int] = ()
     """Of an IterableDataset: batches of each worker before this work, after a resume."""
     failures: Any = None
-    """A :class:`fastload.on_error.PassFailures` that records failed samples; None where their errors are raised."""
+    """A :class:`fastload.workers.on_error.PassFailures` of failed samples; None where their errors are raised."""
     passed_over: list[int] = field(default_factory=list)
     """For each batch that lost all its samples: the number of batches given before it."""
 
@@ -250,7 +341,7 @@ class Counts:
     """Images decoded from files, by what decoded them."""
     waited_ns: int = 0
     failures: Any = None
-    """A :class:`fastload.on_error.FailureLog`; None as long as no iteration has asked for one."""
+    """A :class:`fastload.workers.on_error.FailureLog`; None as long as no iteration has asked for one."""
 
     def count(self, num_samples: int, reason: str | None) -> None:
         """Count a batch handed out; ``reason`` is why it had no layout."""

@@ -149,7 +149,7 @@ class Block:
 
 
 class SimulatedStreams:
-    """See ``fastload.streams.Streams``.
+    """See ``fastload.device.streams.Streams``.
 
     Args:
         without: names of methods that do nothing: mistakes of the one who forgets to call them.

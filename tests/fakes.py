@@ -15,9 +15,9 @@ import torch
 from torch._utils import ExceptionWrapper
 from torch.utils.data import Dataset, IterableDataset, default_collate
 
-from fastload.layout import DoesNotFit, Layout, learn
-from fastload.private_memory import PrivateMemory
-from fastload.slots import SlotPool
+from fastload.buffers.layout import DoesNotFit, Layout, learn
+from fastload.buffers.private_memory import PrivateMemory
+from fastload.buffers.slots import SlotPool
 from fastload.work import WHOLE_BATCH, WorkItem
 from fastload.workers.fetch import (
     ERROR,

@@ -25,7 +25,7 @@ def _overlap(one: tuple[int, int], other: tuple[int, int]) -> bool:
 
 
 class SimulatedPages:
-    """See ``fastload.page_lock.Pages``.
+    """See ``fastload.buffers.page_lock.Pages``.
 
     Args:
         refuse_from: how many mappings are locked before it refuses; None: any number.

@@ -18,7 +18,7 @@ import PIL
 import pytest
 
 from fastload import native
-from fastload.cgroups import processor_quota
+from fastload.base.cgroups import processor_quota
 from fastload.doctor import command, images, probes
 from fastload.doctor import finding as findings_of
 from fastload.doctor.command import page, summary, to_json

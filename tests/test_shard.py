@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fastload.shard import Shard, Tail
+from fastload.work import Shard, Tail
 
 tails: st.SearchStrategy[Tail] = st.sampled_from(("drop", "short", "pad"))
 

@@ -19,7 +19,7 @@ from collections.abc import Iterator, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from typing import IO
 
-from ..cgroups import processors
+from ..base.cgroups import processors
 from .finding import Finding, State
 from .probes import PROBES, Probe
 

@@ -22,7 +22,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from ..cgroups import processor_quota, processors
+from ..base.cgroups import processor_quota, processors
 from ..errors import one_line
 from . import images
 from .finding import Finding, pip
@@ -106,7 +106,7 @@ def together() -> Iterator[Finding]:
 
 def seeding() -> Iterator[Finding]:
     """Check whether generators can be seeded per sample by installing their states."""
-    from ..seeding import slow_because
+    from ..keys.seeding import slow_because
 
     reason = slow_because()
     if reason is None:
@@ -122,7 +122,7 @@ def cuda() -> Iterator[Finding]:
     """Look for CUDA devices, and let each add two numbers."""
     import torch
 
-    from ..memory import in_words
+    from ..base.memory import in_words
 
     built = f"torch is built for CUDA {torch.version.cuda}"
     if torch.version.hip is not None:
@@ -210,7 +210,7 @@ def page_locking() -> Iterator[Finding]:
         return
     import numpy as np
 
-    from ..page_lock import CudaPages
+    from ..buffers.page_lock import CudaPages
 
     pages = CudaPages(torch.device("cuda", torch.cuda.current_device()))
     held = mmap.mmap(-1, 1 << 20)
@@ -261,7 +261,7 @@ def cores() -> Iterator[Finding]:
 
 def memory() -> Iterator[Finding]:
     """Ask how much memory is free."""
-    from ..memory import free_on_host, in_words
+    from ..base.memory import free_on_host, in_words
 
     free = free_on_host()
     yield Finding("memory", "ok", "the system does not say" if free is None else f"{in_words(free)} free")
@@ -300,7 +300,7 @@ def limits() -> Iterator[Finding]:
         import resource
     except ModuleNotFoundError:  # Windows
         return
-    from ..memory import in_words
+    from ..base.memory import in_words
 
     def in_figures(limit: int) -> str:
         return "no limit" if limit == resource.RLIM_INFINITY else f"{limit:,}"

@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from ..targets import Result, Starter, UsageError, Verb, epilog, find_object, run_target
+from ..run.targets import Result, Starter, UsageError, Verb, epilog, find_object, run_target
 
 EPILOG = epilog(
     "the loaders that the script has made when it asks for its first batch",
@@ -21,7 +21,7 @@ def explain_target(options: argparse.Namespace, command: list[str], starter: Sta
     """Carry out ``fastload explain``; return the exit status.
 
     Raises:
-        UsageError: see :func:`fastload.targets.run_target`.
+        UsageError: see :func:`fastload.run.targets.run_target`.
     """
     verb = Verb("explain", "fastload.explain.tables:explain_script", _explain_object, "name the script it starts")
     return run_target(verb, command, {"samples": options.samples}, starter)
@@ -38,7 +38,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _explain_object(word: str, options: dict[str, Any]) -> Result:
-    from ..installation import install, uninstall  # takes time: torch
+    from ..run.installation import install, uninstall  # takes time: torch
 
     install()  # the module may construct torch's loaders
     try:

@@ -16,12 +16,12 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from ..engine.fusing import named_plan, possible_plan
 from ..errors import one_line
-from ..explaining import facts
-from ..fusing import named_plan, possible_plan
 from ..images import native_jpeg
-from ..targets import Result
+from ..run.targets import Result
 from ..tune.advice import advise
+from .facts import facts
 
 # Width where standard output is no terminal.
 _COLUMNS = 120

@@ -20,13 +20,13 @@ from torch import Tensor
 from torch.utils.data import default_collate
 from torchvision import tv_tensors
 
+from ..buffers.layout import Layout, Row, TensorLeaf
 from ..errors import ConfigError
 from ..images import Decoder
 from ..images.pillow import PillowDecoder
-from ..layout import Layout, Row, TensorLeaf
-from ..on_error import name_sample
-from ..seeding import SAMPLE, Keys, seed_global_generators
+from ..keys.seeding import SAMPLE, Keys, seed_global_generators
 from ..transforms.sample import Kind
+from ..workers.on_error import name_sample
 from .changes import Objects
 from .parameters import draws_of
 from .plan import Plan, recognise
@@ -171,7 +171,7 @@ class FusedDataset:
 
         Args:
             indices: of the samples.
-            ids: their names, as :func:`fastload.seeding.sample_id` gives them.
+            ids: their names, as :func:`fastload.keys.seeding.sample_id` gives them.
             epoch: 0, 1, ...
             out: rows to write images into: [N, C, H, W], contiguous, as the plan's ``yields`` says; None: new ones.
                 For direct plans only.

@@ -20,13 +20,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..buffers.layout import Layout
 from ..errors import ConfigError, DatasetError
 from ..images import Cut, nvjpeg
 from ..images.base import Data
-from ..layout import Layout
-from ..on_error import name_sample
 from ..transforms.resampling import resize_natively
 from ..transforms.resize import RandomResizedCrop, Resize
+from ..workers.on_error import name_sample
 from .dataset import FusedDataset, Loaded
 from .plan import FusedTail, Plan
 from .rows import cut_of, num_cut

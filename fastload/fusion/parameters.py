@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ..seeding import BATCH, Keys
+from ..keys.seeding import BATCH, Keys
 from ..transforms.draws import Draws
 from ..transforms.sample import Drawn, SampleTransform, Sizes
 from .stages import names_of
@@ -26,7 +26,7 @@ def draws_of(seed: int, epoch: int, ids: Iterable[int]) -> Draws:
     Args:
         seed: the loader's, or its base seed.
         epoch: 0, 1, ...
-        ids: of the samples, as :func:`fastload.seeding.sample_id` gives them.
+        ids: of the samples, as :func:`fastload.keys.seeding.sample_id` gives them.
     """
     names = list(ids)
     key = _key_of(seed, epoch)

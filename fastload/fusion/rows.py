@@ -10,13 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..images.base import Box, Cut
-from ..transforms.crop import (
-    CenterCrop,
-    RandomCrop,
-    RandomHorizontalFlip,
-    RandomVerticalFlip,
-    centre_starts,
-)
+from ..transforms.crop import CenterCrop, RandomCrop, RandomHorizontalFlip, RandomVerticalFlip, centre_starts
 from ..transforms.resize import RandomResizedCrop, Resize
 from ..transforms.sample import SampleTransform, State, Unchanged
 from .conversions import PILToTensor, ToImage, ToPureTensor

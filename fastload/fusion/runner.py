@@ -19,7 +19,6 @@ from torchvision import tv_tensors
 
 from ..images.base import Cut, Data, Decoder, Pixels
 from ..native import arrays
-from ..on_error import name_sample
 from ..transforms.arguments import fill_numbers
 from ..transforms.base import BatchShape
 from ..transforms.chain import compose
@@ -27,6 +26,7 @@ from ..transforms.draws import Draws
 from ..transforms.erasing import RandomErasing
 from ..transforms.gather import steps_of
 from ..transforms.sample import Drawn, Kind, Sizes
+from ..workers.on_error import name_sample
 from .conversions import FromImage
 from .parameters import Drawing
 from .plan import Part

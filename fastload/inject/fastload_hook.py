@@ -85,9 +85,9 @@ class _Watcher:
 def replace_init(loader_class: Any) -> None:
     """Let the constructor of torch's DataLoader, and of its subclasses, make a loader with fastload's engine.
 
-    The first construction imports :func:`fastload.installation.initialize`, which does it; a process that constructs no
-    loader does not import fastload. Where fastload cannot be imported (another interpreter's environment), a warning
-    says so and the loader is torch's.
+    The first construction imports :func:`fastload.run.installation.initialize`, which does it; a process that
+    constructs no loader does not import fastload. Where fastload cannot be imported (another interpreter's
+    environment), a warning says so and the loader is torch's.
 
     Args:
         loader_class: ``torch.utils.data.DataLoader``.
@@ -99,7 +99,7 @@ def replace_init(loader_class: Any) -> None:
     @functools.wraps(torch_init)
     def init(self: Any, *args: Any, **kwargs: Any) -> None:
         try:
-            from fastload.installation import initialize
+            from fastload.run.installation import initialize
         except ImportError as error:
             import warnings
 
@@ -113,5 +113,5 @@ def replace_init(loader_class: Any) -> None:
         else:
             initialize(self, torch_init, args, kwargs)
 
-    init.fastload_replaces = torch_init  # type: ignore[attr-defined] # found by fastload.installation
+    init.fastload_replaces = torch_init  # type: ignore[attr-defined] # found by fastload.run.installation
     loader_class.__init__ = init

@@ -23,7 +23,7 @@ def _install() -> None:
     if "FASTLOAD_SCRIPT_LOADERS" in os.environ:  # for fastload verify, explain and tune
 
         def observe(_: ModuleType) -> None:
-            from fastload.script_loaders import start
+            from fastload.run.script_loaders import start
 
             start()
 

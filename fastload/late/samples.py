@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from .. import compat
+from ..base import compat
 from .scope import Scope, thread
 
 # Types that neither are images nor hold any.

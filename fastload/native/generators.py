@@ -7,8 +7,8 @@ NOTE [Where states are]: NumPy publishes the address of a bit generator's state.
 object's header, a ``RandomState`` has a second Gaussian somewhere in itself, and torch's generator, whose ``set_state``
 takes 0.5 µs and displaces half of a first-level cache, has its state near its beginning. :func:`_offsets` finds them in
 other objects, within their sizes. Nothing is written unless the memory agrees with ``getstate()`` and ``get_state()``;
-and :mod:`fastload.seeding` compares the installed states with slow seeding before it changes a generator of the user's.
-In versions where they differ, seeding is slow.
+and :mod:`fastload.keys.seeding` compares the installed states with slow seeding before it changes a generator of the
+user's. In versions where they differ, seeding is slow.
 """
 
 from __future__ import annotations

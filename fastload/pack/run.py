@@ -13,8 +13,8 @@ from dataclasses import asdict, dataclass, replace
 from types import ModuleType
 from typing import Any, Literal
 
+from ..base.terminal_bar import TerminalBar
 from ..errors import ConfigError, PackError
-from ..terminal_bar import TerminalBar
 from .description import FILE, Description, read_description
 from .listing import Listing, list_images
 from .options import PackOptions

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TextIO
 
 from ..errors import ConfigError, TraceError
-from ..targets import signals_passed_on
+from ..run.targets import signals_passed_on
 from .analysis import LARGEST, Analysis
 from .recording import SETTINGS_FILE, add_settings, write_settings
 from .summary import print_summary, write_lines

@@ -21,16 +21,7 @@ from .base import BatchShape, Layout, Params, Transform, check_flag, check_proba
 from .draws import Draws, Stream, to_integers
 from .gather import Moving, matrix_dtype, on_host
 from .recipe import Kind, Step
-from .sample import (
-    Drawn,
-    NotRecognised,
-    SampleTransform,
-    Sizes,
-    State,
-    Version,
-    fill_argument,
-    size_argument,
-)
+from .sample import Drawn, NotRecognised, SampleTransform, Sizes, State, Version, fill_argument, size_argument
 
 PaddingMode = Literal["constant", "edge", "reflect", "symmetric"]
 

@@ -17,7 +17,7 @@ import numpy.typing as npt
 import torch
 
 from ..errors import ConfigError
-from ..philox import Words, sample_units, sample_words
+from ..keys.philox import Words, sample_units, sample_words
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 Integers: TypeAlias = npt.NDArray[np.int64]

@@ -14,15 +14,7 @@ import torch
 from torch import Tensor
 
 from ..errors import ConfigError
-from .base import (
-    BatchShape,
-    Layout,
-    Params,
-    Transform,
-    check_number,
-    check_probability,
-    tensor_of,
-)
+from .base import BatchShape, Layout, Params, Transform, check_number, check_probability, tensor_of
 from .draws import Floats, Integers, Stream
 from .gather import INTEGERS, on_host
 from .parts import check_arguments, in_parts

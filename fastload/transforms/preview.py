@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from ..device import check_count
+from ..device.prefetch import check_count
 from ..errors import ConfigError
 from .base import Transform
 from .batches import images_of, on_batches

@@ -7,7 +7,7 @@ import math
 import shlex
 from typing import Any
 
-from ..targets import Result, Starter, UsageError, Verb, add_json_option, epilog, find_object, run_target
+from ..run.targets import Result, Starter, UsageError, Verb, add_json_option, epilog, find_object, run_target
 
 VALUED = ("--loader", "--seconds", "--json")
 """The options that take a value, which may be the word after them."""
@@ -43,7 +43,7 @@ def tune_target(options: argparse.Namespace, command: list[str], starter: Starte
     """Carry out ``fastload tune``; return the exit status.
 
     Raises:
-        UsageError: see :func:`fastload.targets.run_target`.
+        UsageError: see :func:`fastload.run.targets.run_target`.
     """
     given = {
         "seconds": options.seconds,
@@ -57,7 +57,7 @@ def tune_target(options: argparse.Namespace, command: list[str], starter: Starte
 
 
 def _tune_object(word: str, options: dict[str, Any]) -> Result:
-    from ..installation import install, uninstall  # takes time: torch
+    from ..run.installation import install, uninstall  # takes time: torch
     from .finding import loaders_in
     from .script import tune_and_print
 

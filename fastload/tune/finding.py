@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..targets import UsageError
-from ..users_line import users_frame
+from ..base.users_line import users_frame
+from ..run.targets import UsageError
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,11 +18,11 @@ from typing import Any, NamedTuple
 import torch
 from torch.utils.data import BatchSampler, IterableDataset
 
-from .. import compat
+from ..base import compat
+from ..engine.fusing import possible_plan
 from ..errors import ConfigError
-from ..fusing import possible_plan
-from ..sampler_generators import generators_kept
-from ..seeding import ORDER, Keys, seed_global_generators
+from ..keys.seeding import ORDER, Keys, seed_global_generators
+from ..sampling.sampler_generators import generators_kept
 from ..verification.copies import Parts, copied
 from ..verification.hashing import BatchPrint, print_batch
 from ..verification.record import first_difference, undisturbed

@@ -9,12 +9,12 @@ from typing import Any
 
 import torch
 
-from ..cgroups import processor_quota, processors
-from ..defaults import OPTIONS
+from ..base.cgroups import processor_quota, processors
+from ..base.terminal_bar import TerminalBar
 from ..errors import one_line
 from ..explain.tables import name_of, show
-from ..targets import Result, UsageError
-from ..terminal_bar import TerminalBar
+from ..run.defaults import OPTIONS
+from ..run.targets import Result, UsageError
 from .finding import Found, chosen, names_in_stack
 from .report import TuneReport
 from .runner import Runner, refused, setting_of

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..library_generators import shared_transforms
+from ..keys.library_generators import shared_transforms
 
 _PER_SAMPLE = (
     "draw from the global generators (random, numpy.random, torch), which fastload seeds for each sample, or make the "

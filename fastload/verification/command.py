@@ -9,7 +9,7 @@ import sys
 from typing import Any
 
 from ..errors import ConfigError
-from ..targets import Result, Starter, Verb, add_json_option, count, epilog, find_object, run_target, unguarded
+from ..run.targets import Result, Starter, Verb, add_json_option, count, epilog, find_object, run_target, unguarded
 
 VALUED = ("--loader", "--batches", "--seed", "--json", "--batch-size", "--methods")
 """The options that take a value, which may be the word after them."""
@@ -46,7 +46,7 @@ def verify_target(options: argparse.Namespace, command: list[str], starter: Star
     """Carry out ``fastload verify``; return the exit status.
 
     Raises:
-        UsageError: see :func:`fastload.targets.run_target`.
+        UsageError: see :func:`fastload.run.targets.run_target`.
     """
     given = {
         "batches": options.batches,

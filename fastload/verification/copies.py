@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..library_generators import copies_for_thread
+from ..keys.library_generators import copies_for_thread
 
 _SHARED_BYTES = 1 << 20
 _SHARED_LENGTH = 10_000

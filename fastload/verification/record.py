@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from ..seeding import ORDER, Keys, preserved_global_generators, seed_global_generators
+from ..keys.seeding import ORDER, Keys, preserved_global_generators, seed_global_generators
 from .hashing import PICKLED, BatchPrint, Leaf, leaves, print_batch
 from .plan import Setting
 from .subject import Edit, Subject

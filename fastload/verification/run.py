@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from ..base.terminal_bar import TerminalBar
 from ..errors import ConfigError, one_line
-from ..terminal_bar import TerminalBar
 from .culprit import find_culprit
 from .plan import METHODS, REFERENCE, Method, PlannedCheck, Setting, plan_checks, plan_iterable_checks
 from .record import Place, Record, first_difference, index_of, pickled_kinds, record

@@ -14,15 +14,14 @@ from typing import Any
 import torch
 from torch.utils.data import BatchSampler, IterableDataset, RandomSampler, SequentialSampler
 
-from .. import compat
-from ..epochs import KnownBatches, known_batches, seed_of
+from ..base import compat
 from ..errors import ConfigError
+from ..keys.seeding import draws_nothing
 from ..late.samples import settle
 from ..loader import DataLoader
-from ..sampling import DistributedBatchSampler, KeyedSampler, check_seed
-from ..seeding import draws_nothing
-from ..shard import Shard
-from ..workers.fetch import batch_getter
+from ..sampling.epochs import KnownBatches, known_batches, seed_of
+from ..sampling.samplers import DistributedBatchSampler, KeyedSampler, check_seed
+from ..work import Shard
 from .copies import Parts, copied
 from .hashing import Leaf, digest_of, leaves
 from .plan import Setting
@@ -50,7 +49,7 @@ class HashedSamples:
 
     def __init__(self, dataset: Any) -> None:
         vars(self)["_dataset"] = dataset
-        if batch_getter(dataset) is not None:
+        if compat.batch_getter(dataset) is not None:
             vars(self)["__getitems__"] = self._hashed_batch
 
     def __getitem__(self, index: Any) -> torch.Tensor:

@@ -1,1 +1,7 @@
-"""Workers: WorkItem -> rows of a batch. fetch.py is the work; inline, threads and processes are who does it."""
+"""Work items -> rows of a batch, in processes or threads.
+
+In: a :class:`~fastload.work.WorkItem`. Out: rows written to a slot, and a :class:`.fetch.Result`. :mod:`.samples` loads
+samples, each with its own random numbers, :mod:`.fetch` writes or collates them, :mod:`.on_error` leaves out or
+replaces samples that fail. :mod:`.processes` and :mod:`.threads` are the pools. To add a kind of worker, implement
+:class:`.pool.Pool` in a new file and add a line to :data:`.pool.WORKER_MODULES`.
+"""

@@ -14,15 +14,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 from torch import Tensor
 
-from .. import compat, observe
+from .. import observe
+from ..base import compat
+from ..buffers.layout import REFUSED, DoesNotFit, Layout, learn
 from ..errors import DatasetError, NothingLeft
-from ..layout import REFUSED, DoesNotFit, Layout, learn
-from ..seeding import Seeder
+from ..keys.seeding import Seeder
 from ..work import WHOLE_BATCH, WorkItem
-from .samples import Fused, FusedSamples, Job, SampleLoader, batch_getter
+from .samples import Fused, FusedSamples, Job, SampleLoader
 
 if TYPE_CHECKING:
-    from ..on_error import Failure
+    from .on_error import Failure
 
 # What a Result carries.
 ROWS = 0  # rows were written; payload: the samples' objects (for layouts with object leaves), by OWN_LAYOUT after it
@@ -321,4 +322,4 @@ def _raising(error: Exception) -> Iterator[Any]:
     return map(fail, [None])
 
 
-__all__ = ["Fetcher", "Job", "Result", "Sink", "batch_getter"]
+__all__ = ["Fetcher", "Job", "Result", "Sink"]

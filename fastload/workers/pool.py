@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from torch._utils import ExceptionWrapper
 
-from ..layout import Layout
-from ..slots import SlotPool
+from ..buffers.layout import Layout
+from ..buffers.slots import SlotPool
 from ..work import WorkItem
 from .fetch import Job, Result
 
@@ -87,7 +87,7 @@ class Pool(Protocol):
 
 
 def memory_kind(worker_method: str) -> Any:
-    """Return the class of the memory that slots of such workers lie in: see :class:`fastload.slots.Memory`."""
+    """Return the class of the memory that slots of such workers lie in: see :class:`fastload.buffers.slots.Memory`."""
     return _module(worker_method).memory_kind()
 
 

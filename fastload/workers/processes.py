@@ -28,11 +28,11 @@ from typing import Any
 import numpy as np
 from torch._utils import ExceptionWrapper
 
-from .. import compat
+from ..base import compat
+from ..buffers.layout import Buffer, Layout
+from ..buffers.packing import pack, unpack
+from ..buffers.slots import Memory, MemoryFile, OwnForks, SlotPool, chunk_offset, slot_offset
 from ..errors import WorkerDied
-from ..layout import Buffer, Layout
-from ..packing import pack, unpack
-from ..slots import Memory, MemoryFile, OwnForks, SlotPool, chunk_offset, slot_offset
 from ..spec import Spec
 from ..work import WorkItem
 from .fetch import Job, Result
@@ -45,7 +45,7 @@ def memory_kind() -> type[Memory]:
     """Return the kind of memory that slots lie in: see :mod:`fastload.workers.pool`."""
     if use_packets():
         return MemoryFile
-    from ..private_memory import PrivateMemory
+    from ..buffers.private_memory import PrivateMemory
 
     return PrivateMemory
 

@@ -29,8 +29,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from .. import compat, reachable, seeding
+from ..base import compat, reachable
 from ..errors import DatasetError
+from ..keys import seeding
 from . import torch_routing
 from .method_patches import Patch, bound_methods, patch_method, patch_type
 from .torch_routing import ActiveGenerator, TorchRouting
@@ -55,7 +56,7 @@ class ThreadGenerators:
         self._process_bits: Any = _process_bits(_rand)
 
     def seed(self, key: bytes) -> None:
-        """Seed all three from 16 bytes of key, as :func:`fastload.seeding.seed_global_generators` does the global ones.
+        """Seed all three from 16 bytes of key, as ``seeding.seed_global_generators`` does the global ones.
 
         Raises:
             DatasetError: the process's bit generator is another than when the thread began.
@@ -71,7 +72,7 @@ class ThreadGenerators:
         self._seed(for_random, for_numpy, for_torch)
 
     def each(self, keys: seeding.Keys, ids: Sequence[int]) -> Callable[[], None]:
-        """Return a function that seeds for the next sample: see :class:`~fastload.seeding.Seeder`."""
+        """Return a function that seeds for the next sample: see :class:`~fastload.keys.seeding.Seeder`."""
         return seeding.one_by_one(self.seed, keys, ids)
 
     def seed_as_torch_worker(self, base_seed: int, worker_id: int) -> None:

@@ -16,17 +16,16 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from torch import Tensor
-from torch.utils.data import Subset
 
-from .. import compat
+from ..base import compat
+from ..buffers.layout import Layout
 from ..errors import DatasetError, add_note
-from ..layout import Layout
+from ..keys.seeding import BATCH, SAMPLE, Keys, Seeder, sample_id
 from ..observe import Watch
-from ..seeding import BATCH, SAMPLE, Keys, Seeder, sample_id
 
 if TYPE_CHECKING:
     from ..late import LateSamples
-    from ..on_error import ErrorPolicy, Failure
+    from .on_error import ErrorPolicy, Failure
 
 
 class FusedSamples(Protocol):
@@ -128,8 +127,8 @@ class SampleLoader:
         """Samples that could not be loaded since the user of this object put an empty list here."""
         self._job = job
         self._dataset = job.dataset
-        self._getitems = None if job.iterable else batch_getter(job.dataset)
-        self._subset = _per_sample_subset(job.dataset)
+        self._getitems = None if job.iterable else compat.batch_getter(job.dataset)
+        self._subset = compat.per_sample_subset(job.dataset)
         self._source = job.dataset if self._subset is None else self._subset.dataset
         self._fused = None if job.fused is None else job.fused.of(job.dataset)
         if watch is not None:
@@ -284,7 +283,7 @@ class SampleLoader:
                 samples += instead
 
     def _name_sample(self, error: Exception, index: Any) -> None:
-        from ..on_error import name_sample
+        from .on_error import name_sample
 
         name_sample(error, self._job.dataset, index)
 
@@ -298,7 +297,7 @@ class SampleLoader:
         Raises:
             Exception: the same, if the substitutes fail too.
         """
-        from ..on_error import ATTEMPTS, failure_of
+        from .on_error import ATTEMPTS, failure_of
 
         error_policy, dataset = self._job.error_policy, self._job.dataset
         assert error_policy is not None
@@ -394,21 +393,6 @@ class SampleLoader:
             self.seed_generators(keys[0].key(sample_id))
 
 
-def batch_getter(dataset: Any) -> Callable[[Any], Any] | None:
-    """Return the dataset's ``__getitems__`` where torch would use it and it is more than a loop over samples."""
-    if _per_sample_subset(dataset) is not None:
-        return None
-    getter: Callable[[Any], Any] | None = getattr(dataset, "__getitems__", None)
-    return getter or None
-
-
-def _per_sample_subset(dataset: Any) -> Subset[Any] | None:
-    """Return the dataset if it is exactly torch's Subset of a dataset that is read sample by sample."""
-    if type(dataset) is Subset and not callable(getattr(dataset.dataset, "__getitems__", None)):
-        return dataset
-    return None
-
-
 def stopped(dataset: object) -> DatasetError:
     """Return the error that stands for a StopIteration of a map-style dataset."""
     return DatasetError(
@@ -417,4 +401,4 @@ def stopped(dataset: object) -> DatasetError:
     )
 
 
-__all__ = ["Fused", "FusedSamples", "Job", "SampleLoader", "batch_getter", "stopped"]
+__all__ = ["Fused", "FusedSamples", "Job", "SampleLoader", "stopped"]

@@ -24,14 +24,14 @@ import torch
 from torch import Tensor
 from torch._utils import ExceptionWrapper
 
-from .. import compat
-from ..at_exit import close_at_exit
-from ..layout import ALIGNMENT, Buffer, Layout
-from ..library_generators import LibraryGenerators, copies_for_thread, warn_of_shared_transforms
-from ..nesting import Key, map_leaves
-from ..private_memory import PrivateMemory
-from ..seeding import Keys, Seeder
-from ..slots import Memory, SlotPool
+from ..base import compat
+from ..base.at_exit import close_at_exit
+from ..base.nesting import Key, map_leaves
+from ..buffers.layout import ALIGNMENT, Buffer, Layout
+from ..buffers.private_memory import PrivateMemory
+from ..buffers.slots import Memory, SlotPool
+from ..keys.library_generators import LibraryGenerators, copies_for_thread, warn_of_shared_transforms
+from ..keys.seeding import Keys, Seeder
 from ..spec import Spec
 from ..work import WorkItem
 from . import routing

@@ -20,11 +20,12 @@ import numpy as np
 import torch
 from torch._utils import ExceptionWrapper
 
-from .. import compat, seeding
-from ..layout import Buffer, Layout
-from ..library_generators import LibraryGenerators
-from ..packing import join, pack, unpack
-from ..slots import MAX_CHUNK_BYTES, MemoryFile, chunk_offset, let_go_in_worker, message_offset, slot_offset
+from ..base import compat
+from ..buffers.layout import Buffer, Layout
+from ..buffers.packing import join, pack, unpack
+from ..buffers.slots import MAX_CHUNK_BYTES, MemoryFile, chunk_offset, let_go_in_worker, message_offset, slot_offset
+from ..keys import seeding
+from ..keys.library_generators import LibraryGenerators
 from ..work import WorkItem
 from .fetch import (
     ERROR,

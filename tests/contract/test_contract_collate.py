@@ -45,7 +45,7 @@ from contract_samples import (
 from torch.utils.data import Dataset, default_collate
 from torch.utils.data._utils.collate import collate, default_collate_fn_map
 
-from fastload.layout import learn
+from fastload.buffers.layout import learn
 
 
 def _batches(name: str) -> str:

@@ -19,8 +19,8 @@ from fault_tools import Numbers, batches_of, loader_of, numbers, outcomes
 from torch.utils.data import Dataset
 
 import fastload
-from fastload import at_exit
-from fastload.iteration import Iteration
+from fastload.base import at_exit
+from fastload.engine.iteration import Iteration
 
 # So long, in seconds, workers that are stuck are waited for here. Users wait five: see test_faults_leaving.py.
 Iteration._shutdown_workers.__defaults__ = (1.5,)

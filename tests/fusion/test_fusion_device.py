@@ -13,7 +13,8 @@ from torchvision import transforms as v1
 from torchvision.transforms import v2
 
 import fastload
-from fastload import ConfigError, DataLoader, fusing, transforms
+from fastload import ConfigError, DataLoader, transforms
+from fastload.engine import fusing
 
 NORMALISED = [v2.ToDtype(torch.float32, scale=True), v2.Normalize(MEAN, STD)]
 CHAINS: dict[str, tuple[Any, float]] = {

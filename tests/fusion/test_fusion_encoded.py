@@ -15,7 +15,8 @@ from torchvision import transforms as v1
 from torchvision.io import ImageReadMode, decode_jpeg
 from torchvision.transforms import v2
 
-from fastload import ConfigError, DataLoader, fusing
+from fastload import ConfigError, DataLoader
+from fastload.engine import fusing
 from fastload.errors import DatasetError
 from fastload.fusion.encoded import packed, unpacked
 from fastload.images import Cut, nvjpeg

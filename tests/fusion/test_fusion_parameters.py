@@ -17,9 +17,9 @@ from torch.utils.data import ConcatDataset, Subset
 from torchvision import transforms as v1
 from torchvision.transforms import v2
 
-from fastload.batch_keys import BatchKeys
+from fastload.device.batch_keys import BatchKeys
 from fastload.fusion import FusedDataset, recognise
-from fastload.seeding import sample_id
+from fastload.keys.seeding import sample_id
 from fastload.transforms.base import BatchShape
 from fastload.transforms.draws import Draws
 from fastload.transforms.resize import RandomResizedCrop

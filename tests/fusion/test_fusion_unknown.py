@@ -14,7 +14,7 @@ from torchvision import transforms as v1
 from torchvision.transforms import v2
 
 import fastload
-from fastload import seeding
+from fastload.keys import seeding
 
 
 class Seen:

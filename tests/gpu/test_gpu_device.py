@@ -14,9 +14,9 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from fastload import DataLoader, prefetch
-from fastload.device import DeviceAhead, Mover
-from fastload.page_lock import CudaPages
-from fastload.streams import DeviceStreams
+from fastload.buffers.page_lock import CudaPages
+from fastload.device.prefetch import DeviceAhead, Mover
+from fastload.device.streams import DeviceStreams
 from fastload.work import Batch
 
 CYCLES = 20_000_000  # of torch.cuda._sleep: some 10 ms

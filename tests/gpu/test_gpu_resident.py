@@ -82,7 +82,7 @@ def test_nothing_waits_for_the_device(place):
 
 
 def test_data_that_have_no_room_on_the_device_are_an_error_or_go_to_the_host(monkeypatch):
-    monkeypatch.setattr("fastload.resident.free_on", lambda device: 1000 if device.type == "cuda" else 1 << 40)
+    monkeypatch.setattr("fastload.device.columns.free_on", lambda device: 1000 if device.type == "cuda" else 1 << 40)
     with pytest.raises(ConfigError, match=r"resident='device': 512 samples take .* are free on cuda:0"):
         iter(DataLoader(dataset(), 32, device="cuda", resident="device"))
     loader = DataLoader(dataset(), 32, device="cuda", resident="auto")

@@ -28,7 +28,7 @@ from fastload import ConfigError, DistributedSampler
 from fastload.errors import DatasetError, StateError
 from fastload.images import PackedImages, dali
 from fastload.images.dali import DALILoader
-from fastload.images.dali_feeding import Files
+from fastload.images.dali.feeding import Files
 from fastload.pack.run import pack
 
 needs_dali = pytest.mark.skipif(

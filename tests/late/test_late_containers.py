@@ -18,7 +18,7 @@ from torch import nn
 from torchvision import transforms as v1
 from torchvision.transforms import v2
 
-from fastload.compat import process
+from fastload.base.compat import process
 from fastload.late import LateSamples, containers
 
 MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]

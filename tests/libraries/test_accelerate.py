@@ -17,8 +17,8 @@ from accelerate.utils import DataLoaderConfiguration
 from torch.utils.data import BatchSampler, IterableDataset, RandomSampler, SequentialSampler, TensorDataset
 
 import fastload
-from fastload import adapters
-from fastload.adapters import own_arguments
+from fastload.run import adapters
+from fastload.run.adapters import own_arguments
 
 OWN: dict[str, Any] = {
     "seed": 11,

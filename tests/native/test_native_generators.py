@@ -15,10 +15,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jpeg_files import SOURCES, compiler
 
-from fastload import native, seeding
+from fastload import native
+from fastload.keys import seeding
+from fastload.keys.seeding import BATCH, SAMPLE, Keys, words
 from fastload.native import generators
 from fastload.native.generators import Run, States
-from fastload.seeding import BATCH, SAMPLE, Keys, words
 
 IDS = st.lists(st.integers(-(2**63), 2**63 - 1), max_size=35)
 KEYS = st.builds(Keys, st.integers(-(2**127), 2**127 - 1), st.integers(0, 2**40), st.sampled_from([SAMPLE, BATCH]))

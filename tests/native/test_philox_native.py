@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fastload import native, philox
-from fastload.philox import reference_words, sample_units, sample_words, to_unit
+from fastload import native
+from fastload.keys import philox
+from fastload.keys.philox import reference_words, sample_units, sample_words, to_unit
 
 KEYS = st.binary(min_size=8, max_size=16)
 
@@ -67,7 +68,8 @@ def test_more_blocks_than_a_sample_has_are_an_error():
 @pytest.mark.slow
 def test_words_do_not_depend_on_whether_the_library_is_there():
     code = (
-        "import numpy as np; from fastload.philox import sample_words, sample_units; ids = np.arange(1000) * 10**15\n"
+        "import numpy as np; from fastload.keys.philox import sample_words, sample_units\n"
+        "ids = np.arange(1000) * 10**15\n"
         "print(sample_words(b'key of 8', ids, 5, 7).tolist(), sample_units(b'key of 8', ids, 5, 3).tolist())"
     )
     said = [

@@ -11,8 +11,8 @@ import torch
 from torch.utils.data import Dataset
 
 import fastload
-from fastload import compat
-from fastload.pinning import PinnedAhead
+from fastload.base import compat
+from fastload.device.pinning import PinnedAhead
 
 
 class Numbers(Dataset[Any]):

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import fastload
-from fastload.targets import UsageError
+from fastload.run.targets import UsageError
 from fastload.tune.finding import Found, chosen, loaders_in, names_in_stack
 
 

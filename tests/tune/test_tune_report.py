@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from fastload.defaults import OPTIONS
 from fastload.explain import tables
+from fastload.run.defaults import OPTIONS
 from fastload.tune.intervals import median_interval
 from fastload.tune.report import TuneReport
 from fastload.tune.search import Outcome, Slice, Trial

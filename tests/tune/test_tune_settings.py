@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fastload.defaults import OPTIONS
+from fastload.run.defaults import OPTIONS
 from fastload.tune.settings import STAGES, Machine, Setting, as_call, as_options, candidates
 
 PRESENT = Setting(

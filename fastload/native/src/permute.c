@@ -1,4 +1,4 @@
-/* The keyed order of an epoch: what fastload/order.py's class Permutation defines; that file is the reference. */
+/* The keyed order of an epoch: what fastload/sampling/order.py's class Permutation defines; that file is the reference. */
 #include "fastload.h"
 
 #define GROUP 32 /* positions that are walked together */

@@ -1,7 +1,7 @@
 /* Random words as a function of (key, id, purpose): Philox4x32-10 for the samples of a batch.
  *
  * In: the ids of samples. Out: for each of them words, or numbers in [0, 1) made of two words each, as
- * fastload/philox.py defines them; that file is the reference, and says whose algorithm this is.
+ * fastload/keys/philox.py defines them; that file is the reference, and says whose algorithm this is.
  */
 #include "fastload.h"
 

@@ -14,7 +14,7 @@ import time
 from collections.abc import Collection
 from typing import Any
 
-from ...at_exit import close_at_exit
+from ...base.at_exit import close_at_exit
 from ..clocks import RunQueue, ThreadClocks
 from ..recorder import Recorder, in_children
 from ..ring import Kind

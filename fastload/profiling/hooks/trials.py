@@ -191,7 +191,7 @@ def _batches(loader: Any, choice: Choice, indices: list[int], size: int) -> Iter
         return iter(kind(loader.dataset, **common))
     if choice.fuse is True and "torchvision" not in sys.modules:  # importing it takes longer than all trials
         raise ValueError("the script does not use torchvision")
-    from ...fusing import possible_plan
+    from ...engine.fusing import possible_plan
 
     settings: Any = {"fuse": choice.fuse, "seeding": choice.seeding}
     made: Any = DataLoader(loader.dataset, **common, **settings)
@@ -213,7 +213,7 @@ class _ThreadTrials:
     """
 
     def __init__(self, loader: Any, choice: Choice, size: int) -> None:
-        from ...cgroups import processors
+        from ...base.cgroups import processors
 
         self._loader = loader
         self._choice = choice

@@ -1,0 +1,287 @@
+"""Everything that depends on torch's version or on torch's private names, in one place.
+
+Supported: torch 2.6 and later. The names used here are those that other libraries rely on too
+(StatefulDataLoader, Lightning, Accelerate, timm), so they are unlikely to go without notice; a missing one raises
+AttributeError at import, not in the middle of an epoch.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch._utils import ExceptionWrapper
+from torch.utils.data import DataLoader as TorchDataLoader
+from torch.utils.data import (
+    IterDataPipe,
+    MapDataPipe,
+    SequentialSampler,
+    Subset,
+    _utils,
+    default_collate,
+    default_convert,
+)
+from torch.utils.data._utils import collate as _collate
+from torch.utils.data._utils import pin_memory as _pin_memory
+from torch.utils.data._utils import worker
+from torch.utils.data.dataloader import _BaseDataLoaderIter, _sharding_worker_init_fn
+from torch.utils.data.graph_settings import apply_random_seed
+
+from ..errors import SampleNote, add_note
+
+SAMPLER_MODULE = SequentialSampler.__module__
+BaseIterator: Any = _BaseDataLoaderIter
+set_worker_signal_handlers: Callable[[], None] = torch._C._set_worker_signal_handlers
+sharding_worker_init_fn: Callable[..., None] = _sharding_worker_init_fn
+
+_collate_map: dict[Any, Callable[..., Any]] = _collate.default_collate_fn_map
+_torch_collate_map = dict(_collate_map)
+
+_thread = threading.local()
+
+
+class _Process:
+    is_worker = False
+    """Whether this process only makes samples; worker_process.py sets it."""
+
+
+process = _Process()
+
+
+def pin_memory(batch: Any, device: Any = None) -> Any:
+    """Copy a batch into page-locked memory, as torch does; looked up each time, so that it can be heard."""
+    return _pin_memory.pin_memory(batch, device)
+
+
+def exits() -> bool:
+    """Whether the interpreter is shutting down, so that nothing may be waited for any more."""
+    return _utils is None or _utils.python_exit_status is not False
+
+
+def make_worker_info(*, id: int, num_workers: int, seed: int, dataset: Any, worker_method: str, rng: Any = None) -> Any:
+    """Make what ``torch.utils.data.get_worker_info()`` returns in a worker. ``rng``: see :func:`make_worker_rng`."""
+    fields: dict[str, Any] = {"id": id, "num_workers": num_workers, "seed": seed, "dataset": dataset}
+    if "worker_method" in worker.WorkerInfo.__annotations__:  # younger than torch 2.11
+        fields["worker_method"] = worker_method
+    if "rng" in worker.WorkerInfo.__annotations__:
+        fields["rng"] = rng
+    return worker.WorkerInfo(**fields)
+
+
+def make_worker_rng(random_generator: Any, torch_generator: Any, numpy_generator: Any) -> Any:
+    """Make the field ``rng`` of a worker thread's info, by which ``torch.random.thread_safe_generator()`` finds it.
+
+    None where torch has no such thing.
+    """
+    kind = getattr(worker, "_RNG", None)
+    if kind is None:
+        return None
+    return kind(random_generator=random_generator, torch_generator=torch_generator, numpy_generator=numpy_generator)
+
+
+def set_process_worker_info(info: Any) -> None:
+    """Make ``get_worker_info()`` return ``info`` in this process."""
+    worker._worker_info = info
+    _thread.collates_privately = True
+
+
+def set_thread_worker_info(info: Any) -> None:
+    """Make ``get_worker_info()`` return ``info`` in this thread, and what it did everywhere else.
+
+    torch keeps it in a global of its module, and scripts have bound the function by name, so its code is what has
+    to change.
+    """
+    worker._fastload_thread = _thread  # type: ignore[attr-defined]  # read by the code below
+    worker.get_worker_info.__code__ = _thread_aware_worker_info.__code__
+    _thread.info = info
+    _thread.collates_privately = True
+
+
+def _thread_aware_worker_info() -> Any:
+    return getattr(_fastload_thread, "info", _worker_info)  # type: ignore[name-defined]  # noqa: F821  # torch's globals
+
+
+def set_thread_name(name: str) -> None:
+    """Name this thread for ``top`` and ``ps``, where torch can."""
+    setter = getattr(torch.multiprocessing, "_set_thread_name", None)
+    if setter is not None:
+        setter(name)
+
+
+def wrap_exception(error: BaseException, where: str) -> ExceptionWrapper:
+    """Wrap an exception for another thread or process.
+
+    Some classes would be lost in ``reraise()``: StopIteration ends a loop without a word, and torch calls a class with
+    an attribute ``message`` by that keyword, whether or not it takes it. They become RuntimeError, with the same text.
+
+    A :class:`SampleNote` is no part of that text: ``reraise()`` adds it to the exception.
+    """
+    kind = type(error)
+    notes: Any = getattr(error, "__notes__", None)
+    ours = [note for note in notes if isinstance(note, SampleNote)] if isinstance(notes, list) else []
+    if ours:
+        error.__notes__ = [note for note in notes if note not in ours]
+    wrapper: Any = ExceptionWrapper((kind, error, error.__traceback__), where=where)
+    if ours:
+        error.__notes__ = notes
+        wrapper.sample_notes = ours
+    lost = issubclass(kind, StopIteration)
+    if getattr(kind, "message", None):
+        try:
+            kind(message="")  # type: ignore[call-arg]  # that is the question
+        except Exception:
+            lost = True
+    if lost:
+        wrapper.exc_type = RuntimeError
+        wrapper.where = f"{where} (in place of {kind.__name__}, which cannot be raised again)"
+    made: ExceptionWrapper = wrapper
+    return made
+
+
+def error_of(wrapper: ExceptionWrapper) -> BaseException:
+    """Return the wrapped exception, as torch would raise it here, without its frame.
+
+    That frame's reference to the exception would be a cycle, through which it would keep the user's frames, and so
+    iterators and their workers, until the next collection.
+    """
+    try:
+        wrapper.reraise()
+    except BaseException as error:
+        found = error.with_traceback(None)
+    for note in getattr(wrapper, "sample_notes", ()):
+        add_note(found, note)
+    return found
+
+
+def draw_base_seed(loader: Any) -> int:
+    """Draw a base seed as an iterator of torch's does when it begins."""
+    return int(torch.empty((), dtype=torch.int64).random_(generator=loader.generator).item())
+
+
+def process_group_store() -> Any:
+    """Return the store of the default process group."""
+    from torch.distributed.distributed_c10d import _get_default_store
+
+    return _get_default_store()
+
+
+def accelerator_index() -> int:
+    """Index of the current accelerator device."""
+    getter: Callable[[], int] | None = getattr(torch.accelerator, "current_device_index", None)
+    if getter is None:  # torch 2.6
+        getter = torch.accelerator.current_device_idx
+    return getter()
+
+
+def pin_on_device(batch: Any, *, device: Any, index: int) -> Any:
+    """Copy a batch into memory pinned for an accelerator: tensors, containers, and objects with ``pin_memory()``."""
+    if getattr(_thread, "device_index", None) != index:
+        # A thread of its own would otherwise make a context on device 0 beside the user's.
+        setter = getattr(torch.accelerator, "set_device_index", None) or torch.accelerator.set_device_idx
+        setter(index)
+        _thread.device_index = index
+    return pin_memory(batch, device)
+
+
+def seed_iter_data_pipe(dataset: Any, shared_seed: int | None) -> Any:
+    """Give an IterDataPipe the seed that all workers share, as torch does; other datasets pass as they are."""
+    if isinstance(dataset, IterDataPipe) and shared_seed is not None:
+        generator = torch.Generator()
+        generator.manual_seed(shared_seed)
+        return apply_random_seed(dataset, generator)
+    return dataset
+
+
+def is_data_pipe(dataset: Any) -> bool:
+    """Whether the dataset is a DataPipe, which torch shards over ranks and workers by itself."""
+    return isinstance(dataset, IterDataPipe | MapDataPipe)
+
+
+def collates_by_default(collate_fn: Any) -> bool:
+    """Whether batches are made by torch's ``default_collate``, not extended by the user."""
+    return collate_fn is default_collate and all(
+        _torch_collate_map.get(kind) is function or function is _private_tensor_collate
+        for kind, function in _collate_map.items()
+    )
+
+
+def worker_collate(samples: list[Any]) -> Any:
+    """Collate as torch's ``default_collate`` does in a worker, but into private memory."""
+    _thread.collates_privately, before = True, getattr(_thread, "collates_privately", False)
+    try:
+        return _collate.collate(samples, collate_fn_map={**_collate_map, torch.Tensor: _private_tensor_collate})
+    finally:
+        _thread.collates_privately = before
+
+
+def collate_into_private_memory() -> None:
+    """Let ``default_collate`` stack into private memory in our workers.
+
+    In a worker torch stacks into shared memory, one file under /dev/shm for each tensor. Here results are packed
+    into slots, so that would be one copy more and a file too many. Does nothing where the user has put a function
+    of his own in the place.
+    """
+    if _collate_map[torch.Tensor] is _torch_collate_map[torch.Tensor]:
+        _collate_map[torch.Tensor] = _private_tensor_collate
+
+
+def _private_tensor_collate(batch: Any, *, collate_fn_map: Any = None) -> Any:
+    first = batch[0]
+    plain = getattr(_thread, "collates_privately", False) and first.layout is torch.strided and not first.is_nested
+    if not plain:
+        return _torch_collate_map[torch.Tensor](batch, collate_fn_map=collate_fn_map)
+    # As in torch's workers gradients are refused, and there is room for as many elements as the tensors have. The dtype
+    # is that of torch without workers, for any number of workers: torch's workers take the first tensor's, and so cut
+    # off the digits of the others, or fail.
+    if len(batch) * first.numel() > sum(tensor.numel() for tensor in batch):
+        raise RuntimeError("Trying to resize storage that is not resizable")
+    dtype = functools.reduce(torch.promote_types, dict.fromkeys(tensor.dtype for tensor in batch))
+    out = first.new_empty((len(batch), *first.shape), dtype=dtype)
+    return torch.stack(batch, 0, out=out)
+
+
+def batch_getter(dataset: Any) -> Callable[[Any], Any] | None:
+    """Return the dataset's ``__getitems__`` where torch would use it and it is more than a loop over samples."""
+    if per_sample_subset(dataset) is not None:
+        return None
+    getter: Callable[[Any], Any] | None = getattr(dataset, "__getitems__", None)
+    return getter or None
+
+
+def per_sample_subset(dataset: Any) -> Subset[Any] | None:
+    """Return the dataset if it is exactly torch's Subset of a dataset that is read sample by sample."""
+    if type(dataset) is Subset and not callable(getattr(dataset.dataset, "__getitems__", None)):
+        return dataset
+    return None
+
+
+__all__ = [
+    "SAMPLER_MODULE",
+    "BaseIterator",
+    "TorchDataLoader",
+    "accelerator_index",
+    "batch_getter",
+    "collate_into_private_memory",
+    "collates_by_default",
+    "default_collate",
+    "default_convert",
+    "draw_base_seed",
+    "exits",
+    "is_data_pipe",
+    "make_worker_info",
+    "make_worker_rng",
+    "per_sample_subset",
+    "pin_memory",
+    "pin_on_device",
+    "process",
+    "seed_iter_data_pipe",
+    "set_process_worker_info",
+    "set_thread_name",
+    "set_thread_worker_info",
+    "set_worker_signal_handlers",
+    "sharding_worker_init_fn",
+    "worker_collate",
+]

@@ -1,0 +1,60 @@
+"""Finds the line of the user's code that constructs or iterates a loader.
+
+In: the call stack. Out: its innermost frame that is not of fastload, torch's loader, the standard library or an
+installed package, so that a warning points at code that the user can change.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import sysconfig
+import warnings
+from pathlib import Path
+from types import FrameType
+
+# Never the user's code: fastload itself, and torch's loader.
+_PACKAGE = str(Path(__file__).parents[1]) + os.sep
+_TORCHS_LOADER = os.path.join(os.sep, "torch", "utils", "data", "")
+# Only if there is no other: the standard library, code without a file, installed packages.
+_STANDARD = (sysconfig.get_path("stdlib") + os.sep, "<")
+_INSTALLED = "-packages" + os.sep
+
+
+def users_frame() -> FrameType | None:
+    """Return the innermost frame of the user's code; if there is none, of the library that called fastload."""
+    outside = None
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        name = frame.f_code.co_filename
+        if not name.startswith(_PACKAGE) and _TORCHS_LOADER not in name:
+            if not name.startswith(_STANDARD) and _INSTALLED not in name:
+                return frame
+            outside = outside or frame
+        frame = frame.f_back
+    return outside
+
+
+def warn_at_users_line(message: str, category: type[Warning] = UserWarning) -> None:
+    """Warn as :func:`warnings.warn` does, at the line of the user's code.
+
+    Args:
+        message: the warning.
+        category: of the warning.
+    """
+    frame = users_frame()
+    if frame is None:  # in a thread of fastload
+        warnings.warn(message, category, stacklevel=2)
+        return
+    there = frame.f_globals
+    warnings.warn_explicit(
+        message,
+        category,
+        frame.f_code.co_filename,
+        frame.f_lineno,
+        module=there.get("__name__"),
+        registry=there.setdefault("__warningregistry__", {}),
+    )
+
+
+__all__ = ["users_frame", "warn_at_users_line"]

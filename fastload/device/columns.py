@@ -1,0 +1,492 @@
+"""A dataset that is read once and stays in memory: its samples column by column, and batches gathered from them.
+
+::
+
+    dataset ─> read once, in its own order ─> Columns [N, ...] of a device or the host ─rows─> batch
+
+In: what samples collate to. Out: the batches that collation would have made, of any rows. Nothing random happens here:
+a dataset that draws random numbers is refused, since each epoch would repeat what it drew once.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import sys
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+from torch.utils.data import IterableDataset
+
+from ..base import compat
+from ..base.memory import free_on, in_words
+from ..base.nesting import Key, leaves_of, map_leaves, paths_of
+from ..errors import ConfigError
+from .streams import keep_in_children
+
+Rows: TypeAlias = npt.NDArray[np.int64]
+
+# Of what is free so much may be taken: where the user asked for it, and where it is ours to choose.
+_SHARE_ASKED = 0.95
+_SHARE_CHOSEN = 0.5
+
+
+class TooLarge(Exception):
+    """A dataset does not fit into a place. The message says why; no user meets this class."""
+
+
+class TensorColumn:
+    """A tensor for each sample, all of one shape and dtype.
+
+    Args:
+        values: [N, ...], on any device; [N, H, W, C] for ``turned``.
+        turned: batches are [B, C, H, W] that lie NHWC in memory, as the values do.
+        pinned: batches are made in page-locked memory, on their way to a device.
+    """
+
+    def __init__(self, values: Tensor, *, turned: bool = False, pinned: bool = False) -> None:
+        self.values = values
+        self._turned = turned
+        self._pinned = pinned
+        self.on_host = values.device.type == "cpu"
+
+    def take(self, rows: Tensor) -> Tensor:
+        """Return [B, ...], given rows [B], int64, on the device of the values."""
+        if self._pinned:
+            shape = len(rows), *self.values.shape[1:]
+            place = torch.empty(shape, dtype=self.values.dtype, device="cpu", pin_memory=True)
+            taken = torch.index_select(self.values, 0, rows, out=place)
+        else:
+            taken = self.values.index_select(0, rows)
+        return taken.permute(0, 3, 1, 2) if self._turned else taken
+
+    def put(self, start: int, leaf: Any) -> None:
+        """Store the rows of a batch.
+
+        Raises:
+            ValueError: they are no tensor, or of another shape or dtype.
+        """
+        if not isinstance(leaf, Tensor):
+            raise ValueError("strings, and no tensor")
+        if self._turned:
+            leaf = _turned(leaf)
+        place = self.values[start : start + len(leaf)]
+        if place.shape != leaf.shape or place.dtype != leaf.dtype:  # else it would be broadcast and converted
+            raise ValueError(f"{tuple(leaf.shape[1:])} of {leaf.dtype}, not {tuple(place.shape[1:])} of {place.dtype}")
+        place.copy_(leaf)
+
+    @property
+    def num_bytes(self) -> int:
+        """Memory that it takes."""
+        return self.values.numel() * self.values.element_size()
+
+
+class ListColumn:
+    """A string or ``bytes`` for each sample, on the host.
+
+    Args:
+        kind: list or tuple, whichever collation makes.
+        length: samples.
+    """
+
+    on_host = True
+
+    def __init__(self, kind: type, length: int) -> None:
+        self._kind = kind
+        self._values: list[Any] = [None] * length
+
+    def take(self, rows: Tensor) -> Any:
+        """Return those of some rows, [B], int64, on the host."""
+        return self._kind([self._values[row] for row in rows.tolist()])
+
+    def put(self, start: int, leaf: Any) -> None:
+        """Store the rows of a batch.
+
+        Raises:
+            ValueError: they are no strings.
+        """
+        if isinstance(leaf, Tensor):
+            raise ValueError("a tensor, and no strings")
+        self._values[start : start + len(leaf)] = leaf
+
+    @property
+    def num_bytes(self) -> int:
+        """Memory that it takes."""
+        return sum(sys.getsizeof(value) for value in self._values)
+
+
+class _Place(NamedTuple):
+    """Stands for a column in the nesting of a batch."""
+
+    column: int
+
+    def to(self, *_: Any) -> _Place:  # what has it is a leaf, for nesting.py
+        return self
+
+
+class Columns:
+    """A whole dataset in memory.
+
+    Args:
+        nesting: of a batch, with the number of a column at each leaf.
+        columns: in the order of the leaves.
+        paths: of the leaves.
+        length: samples.
+        device: where they are, but for those that stay on the host.
+    """
+
+    def __init__(
+        self,
+        nesting: Any,
+        columns: Sequence[TensorColumn | ListColumn],
+        paths: Sequence[str],
+        length: int,
+        device: torch.device,
+    ) -> None:
+        self._nesting = nesting
+        self._columns = columns
+        self._paths = paths
+        self._length = length
+        self.device = device
+        keep_in_children(self)
+
+    def __len__(self) -> int:
+        return self._length
+
+    @property
+    def num_bytes(self) -> int:
+        """Memory that they take."""
+        return sum(column.num_bytes for column in self._columns)
+
+    def tensors(self) -> list[Tensor]:
+        """Return the tensors that they are made of."""
+        return [column.values for column in self._columns if isinstance(column, TensorColumn)]
+
+    def host_leaves(self, rows: Tensor) -> dict[int, Any]:
+        """Return the leaves of a batch that come from the host, by column; ``rows`` are there too."""
+        return {number: column.take(rows) for number, column in enumerate(self._columns) if column.on_host}
+
+    def batch(self, rows: Tensor, host_leaves: dict[int, Any]) -> Any:
+        """Return a batch: its leaves from the host, and the others gathered by rows, [B], int64, on the device."""
+
+        def leaf(place: _Place) -> Any:
+            column = place.column
+            return host_leaves[column] if column in host_leaves else self._columns[column].take(rows)
+
+        return map_leaves(self._nesting, leaf)
+
+    def put(self, start: int, batch: Any) -> int:
+        """Store a batch; return its number of samples.
+
+        Raises:
+            ConfigError: it is not like the first one.
+        """
+        leaves = dict(leaves_of(batch, _is_leaf))
+        size = _size_of(batch)
+        try:
+            if leaves.keys() != set(self._paths):
+                raise ValueError(f"made of {', '.join(map(repr, leaves))}, not of {', '.join(map(repr, self._paths))}")
+            for column, path in zip(self._columns, self._paths, strict=True):
+                column.put(start, leaves[path])
+        except (RuntimeError, TypeError, ValueError) as error:
+            raise ConfigError(
+                f"resident data must all be of one shape and dtype, and samples {start} to {start + size - 1} are not "
+                f"like the first: {error}"
+            ) from error
+        return size
+
+
+class Place:
+    """Where a dataset could lie.
+
+    Args:
+        device: for its tensors.
+        keep_on_host: paths of the parts that lie on the host all the same.
+        channels_last: tensors of four dimensions lie NHWC.
+        pinned: see :class:`TensorColumn`.
+    """
+
+    def __init__(
+        self,
+        device: torch.device,
+        keep_on_host: Collection[Key] = (),
+        *,
+        channels_last: bool = False,
+        pinned: bool = False,
+    ) -> None:
+        self.device = device
+        self._kept = tuple(str(key) for key in keep_on_host)
+        self._channels_last = channels_last
+        self._pinned = pinned
+
+    def check_parts(self, batch: Any) -> None:
+        """Check that a batch has the parts that stay on the host.
+
+        Raises:
+            ConfigError: it has not.
+        """
+        paths = set(paths_of(batch))
+        if missing := set(self._kept) - paths:
+            raise ConfigError(
+                f"keep_on_host names {', '.join(map(repr, sorted(missing)))}, and the batch has "
+                f"{', '.join(map(repr, sorted(paths))) or 'no parts'}"
+            )
+
+    def check_room(self, num_bytes: int, num_samples: int, *, chosen: bool) -> None:
+        """Check that there is room for a dataset.
+
+        Args:
+            num_bytes: of all of it.
+            num_samples: for the message.
+            chosen: nobody asked for this place, so that half of what is free is to stay free.
+
+        Raises:
+            TooLarge: there is none.
+        """
+        free = free_on(self.device)
+        if free is None:
+            return
+        if self.device.type == "cpu":  # the ranks of a machine share its memory, and each has all the data
+            free //= max(int(os.environ.get("LOCAL_WORLD_SIZE", "1")), 1)
+        if num_bytes > free * (_SHARE_CHOSEN if chosen else _SHARE_ASKED):
+            raise TooLarge(
+                f"{num_samples:,} samples take {in_words(num_bytes)}, and {in_words(free)} are free {self.words}"
+                + (", half of which may be used" if chosen else "")
+            )
+
+    @property
+    def words(self) -> str:
+        """Where it is, for messages."""
+        return "on the host" if self.device.type == "cpu" else f"on {self.device}"
+
+    def columns(self, example: Any, length: int) -> Columns:
+        """Make room for a dataset, given a collated batch of some of its samples.
+
+        Raises:
+            ConfigError: samples are made of other things than tensors and strings.
+            TooLarge: there is no room.
+        """
+        columns: list[TensorColumn | ListColumn] = []
+        paths = []
+        for path, leaf in leaves_of(example, _is_leaf):
+            paths.append(path)
+            if not isinstance(leaf, Tensor):
+                if not isinstance(leaf, (list, tuple)):
+                    raise ConfigError(_not_kept(path, type(leaf).__name__))
+                columns.append(ListColumn(type(leaf), length))
+                continue
+            if type(leaf) is not Tensor or leaf.layout is not torch.strided:
+                raise ConfigError(_not_kept(path, f"{type(leaf).__name__}, {leaf.layout}"))
+            shape = (_turned(leaf) if self._turns(leaf, path) else leaf).shape[1:]
+            with self._room():
+                values = torch.empty((length, *shape), dtype=leaf.dtype, device=self._device_at(path))
+            columns.append(self._column(values, leaf, path))
+        return Columns(_nesting_of(example), columns, paths, length, self.device)
+
+    def columns_of(self, tensors: Sequence[Tensor]) -> Columns:
+        """Return a TensorDataset's columns: its own tensors, where they are in this place already.
+
+        Raises:
+            TooLarge: there is no room.
+        """
+        columns = []
+        for number, tensor in enumerate(tensors):
+            path = str(number)
+            with self._room():
+                values = tensor.to(self._device_at(path))
+                if self._turns(tensor, path):
+                    values = _turned(values).contiguous()
+            columns.append(self._column(values, tensor, path))
+        paths = [str(number) for number in range(len(tensors))]
+        return Columns(_nesting_of(list(tensors)), columns, paths, len(tensors[0]), self.device)
+
+    def bytes_copied(self, tensors: Sequence[Tensor]) -> int:
+        """Return how much of a TensorDataset would be copied."""
+        total = 0
+        for number, tensor in enumerate(tensors):
+            path = str(number)
+            there = tensor.device == self._device_at(path)
+            turned = self._turns(tensor, path) and not _turned(tensor).is_contiguous()
+            # A copy in the place's own layout follows the one to its device.
+            total += (int(not there) + int(turned)) * tensor.numel() * tensor.element_size()
+        return total
+
+    @contextmanager
+    def _room(self) -> Iterator[None]:
+        try:
+            yield
+        except (RuntimeError, MemoryError) as error:  # torch says with both that there is no memory
+            raise TooLarge(f"there is no room {self.words}: {str(error).splitlines()[0]}") from error
+
+    def _column(self, values: Tensor, leaf: Tensor, path: str) -> TensorColumn:
+        return TensorColumn(values, turned=self._turns(leaf, path), pinned=self._pinned and not self._is_kept(path))
+
+    def _turns(self, leaf: Tensor, path: str) -> bool:
+        return self._channels_last and leaf.ndim == 4 and not self._is_kept(path)
+
+    def _device_at(self, path: str) -> torch.device:
+        return torch.device("cpu") if self._is_kept(path) else self.device
+
+    def _is_kept(self, path: str) -> bool:
+        return any(path == kept or path.startswith(f"{kept}.") for kept in self._kept)
+
+
+def bytes_of(batch: Any) -> int:
+    """Return the memory that a collated batch takes."""
+    total = 0
+    for _, leaf in leaves_of(batch, _is_leaf):
+        if isinstance(leaf, Tensor):
+            total += leaf.numel() * leaf.element_size()
+        elif isinstance(leaf, (list, tuple)):
+            total += sum(sys.getsizeof(value) + 8 for value in leaf)
+    return total
+
+
+def check_alike(one: Any, other: Any, index: int, *, drew: bool) -> None:
+    """Check that a sample that was read twice, with other seeds, is the same, and that nothing was drawn for it.
+
+    Raises:
+        ConfigError: it is not, or something was.
+    """
+    leaves, others = (dict(leaves_of(batch, _is_leaf)) for batch in (one, other))
+    if leaves.keys() != others.keys() or not all(_same(leaf, others[path]) for path, leaf in leaves.items()):
+        what = f"sample {index} was another when it was read again"
+    elif drew:
+        what = f"it draws random numbers for sample {index}"
+    else:
+        return
+    raise ConfigError(
+        f"resident data is read once, and the dataset is random: {what}; every epoch would have the same draws. Leave "
+        "what is random to batch_transform (see fastload.transforms), which draws anew in each epoch"
+    )
+
+
+def rows_of(indices: Any, length: int) -> Rows:
+    """Return the rows that an index batch names, [B].
+
+    Raises:
+        IndexError: there is no such row.
+        ConfigError: these are no integers.
+    """
+    if isinstance(indices, np.ndarray):
+        rows = indices.copy()  # the sampler may change its array later
+    else:
+        given = indices.tolist() if isinstance(indices, Tensor) else list(indices)
+        rows = np.asarray(given, dtype=None if given else np.int64)
+    if rows.dtype.kind not in "iu" or rows.ndim != 1:
+        shown = f"{rows.tolist()[:3]!r}{' ...' if len(indices) > 3 else ''}"
+        raise ConfigError(
+            f"resident data is found by integers, and the sampler gave {shown}; resident=None asks the dataset itself"
+        )
+    if rows.size and (rows.min() < 0 or rows.max() >= length):
+        outside = (rows < -length) | (rows >= length)
+        if outside.any():
+            raise IndexError(f"index {rows[outside][0]} is out of range: the dataset has {length} samples")
+        rows = np.where(rows < 0, rows + length, rows)
+    found: Rows = rows.astype(np.int64, copy=False)
+    return found
+
+
+def split(batch: Any, sizes: Sequence[int]) -> Iterable[Any]:
+    """Yield the batches that a batch consists of, as views.
+
+    Args:
+        batch: collated.
+        sizes: their numbers of samples, in order.
+    """
+    ends = list(itertools.accumulate(sizes, initial=0))
+    for start, stop in itertools.pairwise(ends):
+        yield map_leaves(batch, lambda leaf, rows=slice(start, stop): leaf[rows], is_leaf=_is_leaf)  # type: ignore[misc]
+
+
+def check_can_reside(loader: Any) -> None:
+    """Check that a loader's data can be read once and gathered.
+
+    Raises:
+        ConfigError: they cannot.
+    """
+    name = f"resident={loader.resident!r}"
+    if isinstance(loader.dataset, IterableDataset):
+        raise ConfigError(
+            f"{name} needs a dataset with indices, got {type(loader.dataset).__name__}, an IterableDataset"
+        )
+    if not loader._auto_collation:
+        raise ConfigError(
+            f"{name} makes batches itself, which batch_size=None leaves to the dataset; give a batch size"
+        )
+    if not compat.collates_by_default(loader.collate_fn):
+        raise ConfigError(
+            f"{name} gathers batches as torch's default collation makes them, got collate_fn={loader.collate_fn!r}; a "
+            "batch_transform can do to whole batches what it does"
+        )
+
+
+class Residents(NamedTuple):
+    """What became of a loader's wish for resident data."""
+
+    made_from: tuple[Any, ...]
+    length: int
+    columns: Columns | None
+    """None: they have no room anywhere."""
+    refused: tuple[str, ...]
+    """Why not in better places."""
+
+    def is_made_from(self, others: tuple[Any, ...]) -> bool:
+        """Return whether they were made from the same objects."""
+        return all(one is other for one, other in zip(self.made_from, others, strict=True))
+
+
+def _is_leaf(value: Any) -> bool:
+    """Whether a part of a collated batch is a leaf: a tensor, or the strings of all samples."""
+    if isinstance(value, Tensor):
+        return True
+    return type(value) in (list, tuple) and bool(value) and all(isinstance(part, (str, bytes)) for part in value)
+
+
+def _turned(images: Tensor) -> Tensor:
+    return images.permute(0, 2, 3, 1)
+
+
+def _nesting_of(batch: Any) -> Any:
+    numbers = itertools.count()
+    return map_leaves(batch, lambda _: _Place(next(numbers)), is_leaf=_is_leaf)
+
+
+def _size_of(batch: Any) -> int:
+    return next((len(leaf) for _, leaf in leaves_of(batch, _is_leaf) if hasattr(leaf, "__len__")), 0)
+
+
+def _same(one: Any, other: Any) -> bool:
+    if not isinstance(one, Tensor) or not isinstance(other, Tensor):
+        return bool(one == other)
+    if one.shape != other.shape or one.dtype != other.dtype:
+        return False
+    return bool(
+        ((one == other) | ((one != one) & (other != other))).all()
+    )  # a NaN is a NaN, and nothing else is not itself
+
+
+def _not_kept(path: str, what: str) -> str:
+    where = f"{path!r} of a batch" if path else "a batch"
+    return f"resident data is made of dense tensors and strings, and {where} is of type {what}; resident=None loads it"
+
+
+__all__ = [
+    "Columns",
+    "ListColumn",
+    "Place",
+    "Residents",
+    "Rows",
+    "TensorColumn",
+    "TooLarge",
+    "bytes_of",
+    "check_alike",
+    "check_can_reside",
+    "rows_of",
+    "split",
+]

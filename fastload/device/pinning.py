@@ -1,0 +1,120 @@
+"""``pin_memory=True``: batches are copied into torch's pinned memory ahead of ``next()``, by one thread.
+
+In: complete batches, in order. Out: the same, in memory of torch's pinned allocator, which the user may copy from
+asynchronously and drop at once: that allocator delays reuse until the copy is done, as it could not for a slot of ours.
+"""
+
+from __future__ import annotations
+
+import functools
+import queue
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from .. import observe
+from ..base import compat
+from ..base.at_exit import close_at_exit
+from ..errors import LoadTimeout, NotReady
+from ..work import Batch, Stage
+
+# Batches pinned beyond the one asked for: one being copied, one ready.
+_AHEAD = 2
+
+# What passes through the thread: a batch; None at the end of the epoch; or this, behind what is to be forgotten.
+_DROPPED = Batch()
+
+
+class PinnedAhead:
+    """Takes batches from a stage and pins the next ones while the user works on the last: see :class:`.work.Stage`.
+
+    Args:
+        source: used by the thread that calls :meth:`next` alone.
+        pin: copies a batch into pinned memory.
+        where: end of the sentence "Caught ... " in errors, as torch words it.
+
+    Ownership: one thread, which holds neither this object nor the source, and ends at :meth:`close`.
+    """
+
+    def __init__(self, source: Stage, pin: Callable[[Any], Any], where: str) -> None:
+        self._source = source
+        self._todo: queue.SimpleQueue[tuple[Batch | None] | None] = queue.SimpleQueue()
+        self._done: queue.SimpleQueue[Batch | None] = queue.SimpleQueue()
+        self._under_way = 0
+        self.thread = threading.Thread(
+            target=_pin_all, args=(self._todo, self._done, pin, where), name="fastload_pin", daemon=True
+        )
+        close_at_exit(self)
+        self.thread.start()
+
+    def next(self, wait: bool = True) -> Batch:
+        """Return the next batch, pinned. Errors of pinning are in their batches. See :class:`.work.Stage`."""
+        if not self._under_way:
+            self._submit(wait)
+        self._fill()
+        batch = self._done.get()
+        self._under_way -= 1
+        if batch is None:
+            raise StopIteration
+        self._fill()
+        return batch
+
+    def _fill(self) -> None:
+        while self._under_way <= _AHEAD:
+            try:
+                self._submit(wait=False)
+            except NotReady:
+                return
+
+    def _submit(self, wait: bool) -> None:
+        batch: Batch | None = None
+        try:
+            batch = self._source.next(wait)
+        except StopIteration:
+            pass
+        except (NotReady, LoadTimeout):
+            raise
+        except Exception as error:  # behind the batches before it
+            batch = Batch(error=error)
+        self._todo.put((batch,))
+        self._under_way += 1
+
+    def drop(self) -> None:
+        """Forget what is under way. Blocks for the batch that is being pinned."""
+        self._todo.put((_DROPPED,))
+        while self._done.get() is not _DROPPED:
+            pass
+        self._under_way = 0
+
+    def close(self, grace: float | None = None) -> None:
+        """End the thread. Blocks for the batch that is being pinned, at most ``grace`` seconds where that is given."""
+        self._todo.put(None)
+        self.thread.join(grace)
+
+
+def _pin_all(todo: Any, done: Any, pin: Callable[[Any], Any], where: str) -> None:
+    # Thread-local: one core is enough for a copy, and the training loop wants the others.
+    torch.set_num_threads(1)
+    while (entry := todo.get()) is not None:
+        batch = entry[0]
+        if batch is not None and batch is not _DROPPED and batch.error is None:
+            try:
+                batch.data = pin(batch.data)
+            except Exception as error:
+                batch.error, batch.data = compat.error_of(compat.wrap_exception(error, where)), None
+        done.put(batch)
+        del entry, batch
+
+
+def pinned_ahead(source: Stage, device: Any) -> PinnedAhead:
+    """Return the stage that pins batches for the current accelerator, or for torch's ``pin_memory_device``."""
+    index = compat.accelerator_index()
+    pin: Callable[[Any], Any] = functools.partial(compat.pin_on_device, device=device, index=index)
+    if observe.listener is not None:
+        pin = observe.listener.pinning(source, pin)
+    return PinnedAhead(source, pin, f"in pin memory thread for device {index}")
+
+
+__all__ = ["PinnedAhead", "pinned_ahead"]

@@ -1,0 +1,443 @@
+"""Batches of the host to batches of a device, ahead of time, on streams of their own.
+
+::
+
+    host batches ─> copy (copy stream) ─> transform (transform stream) ─> [depth batches ahead] ─> training loop
+         ▲                │ event: copied            │ event: made                                     │
+         └─ host memory free ┘                       compute stream waits for it        event: consumed ┘
+
+In: batches in order, from any iterator. Out: the same batches with their tensors on the device.
+
+NOTE [Back-pressure]
+The host queues work faster than the device does it, and memory that the device is still to read cannot be used again.
+So batch ``k`` is copied only when the device has done all work that was queued with batch ``k - (depth + 2)``: behind
+each batch an event of the compute stream is recorded when the user asks for the next one. A copy ahead of the user's
+demand is postponed to the next call where that event has not come. The host waits for it only where the batch that is
+asked for has not been copied: the user is then ``depth + 1`` steps ahead of the device, which has enough to do.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ..base.nesting import Key
+from ..errors import ConfigError, LoadTimeout, NotReady
+from ..sampling.samplers import as_integer
+from ..spec import Spec
+from ..transforms.batches import in_turn, on_batches
+from ..work import Batch, Shard, Stage
+from .batch_keys import batch_keys
+from .columns import check_can_reside
+from .moving import Backlog, Mover
+from .streams import Event, device_of, device_or_cpu, keep_in_children, streams_of
+
+if TYPE_CHECKING:
+    from ..transforms.base import Transform
+    from .columns import Columns
+
+
+class DeviceAhead:
+    """Has the next batches of another stage on the device before they are asked for: see :class:`.work.Stage`.
+
+    Args:
+        source: gives host batches.
+        mover: see :class:`Mover`.
+        depth: batches on the device beyond the one handed out.
+        draws_of: returns the randomness of a batch's transform; None: the source sets it.
+
+    Holds the host's memory of a batch until its copy is done, and no longer.
+    """
+
+    def __init__(self, source: Stage, mover: Mover, depth: int, draws_of: Callable[[Batch], Any] | None = None) -> None:
+        self._source = source
+        self._mover = mover
+        self._depth = depth
+        self._draws_of = draws_of
+        self._most_on_device = depth + 2
+        """Batches that were copied and are not consumed. See NOTE [Back-pressure]."""
+        self._ready: deque[Batch | None] = deque()
+        """None: there are no more."""
+        self._host: deque[tuple[Event, Any]] = deque()
+        self._unmoved: Batch | None = None
+        self._begun = False
+        self._ended = False
+        self._pid = os.getpid()
+        self._backlog: Backlog | None = mover.begin(self)
+        """None: the iteration has ended."""
+        keep_in_children(self)
+
+    def next(self, wait: bool = True) -> Batch:
+        """Return the next batch, on the device. Blocks for the host's part, and where the device is far behind.
+
+        Raises:
+            Exception: see :class:`.work.Stage`. Errors of copies and transforms are in their batches.
+        """
+        if self._backlog is None:
+            raise StopIteration
+        self._mover.check_process()
+        self._backlog.asked()
+        self._let_go()
+        if not self._ready:
+            self._take(wait)
+        if self._begun:
+            self._fill()
+        self._begun = True  # the first batch does not wait for the others
+        batch = self._ready.popleft()
+        if batch is None:
+            self._end()
+            raise StopIteration
+        return self._hand_out(batch)
+
+    def _hand_out(self, batch: Batch) -> Batch:
+        if batch.error is None:
+            assert self._backlog is not None
+            self._backlog.given_to(self._mover.lend(batch.data, batch.event, None))
+        return batch
+
+    def move_now(self, batch: Batch) -> Batch:
+        """Return a batch that does not come from the source, on the device; it was not copied ahead of time."""
+        assert self._backlog is not None
+        self._backlog.asked()
+        self._make_room()
+        self._move(batch)
+        return self._hand_out(batch)
+
+    def _fill(self) -> None:
+        while len(self._ready) <= self._depth and not self._ended:
+            assert self._backlog is not None
+            if not self._backlog.has_room(self._most_on_device - len(self._ready)):
+                return
+            try:
+                self._take(wait=False)
+            except NotReady:
+                return
+            except LoadTimeout:
+                if not self._ready:
+                    raise
+                return
+
+    def _take(self, wait: bool) -> None:
+        if self._unmoved is None:
+            try:
+                self._unmoved = self._source.next(wait)
+            except (NotReady, LoadTimeout):
+                raise
+            except StopIteration:
+                self._ended = True
+                self._ready.append(None)
+                return
+            except Exception as error:  # behind the batches before it
+                self._unmoved = Batch(error=error)
+        batch = self._unmoved  # an interrupt leaves it for the next time
+        if batch.error is None:
+            self._make_room()
+            if self._draws_of is not None:
+                batch.draws = self._draws_of(batch)
+            self._move(batch)
+        self._ready.append(batch)
+        self._unmoved = None
+
+    def _move(self, batch: Batch) -> None:
+        host = batch.data
+        try:
+            moved = self._mover.move(host, batch.draws, borrowed=batch.borrowed)
+        except Exception as error:
+            self._hold(self._mover.mark(), host)  # some of it may be on its way
+            batch.error, batch.data = error, None
+        else:
+            self._hold(moved.copied, host)
+            batch.data, batch.event = moved.made, moved.event
+
+    def _make_room(self) -> None:
+        assert self._backlog is not None
+        self._backlog.make_room(self._most_on_device - len(self._ready))
+
+    def _hold(self, event: Event | None, batch: Any) -> None:
+        if event is not None:
+            self._host.append((event, batch))
+
+    def _let_go(self) -> None:
+        while self._host and self._host[0][0].query():
+            self._host.popleft()
+
+    def drop(self) -> None:
+        """Forget what is under way, for a new iteration. Waits for the copies that are."""
+        self._forget()
+        self._end()
+        self._begun = self._ended = False
+        self._backlog = self._mover.begin(self)
+
+    def close(self) -> None:
+        """Forget everything. Waits for the copies that are under way, since they read the host's memory."""
+        try:
+            self._forget()
+        finally:
+            self._ended = True
+            self._end()
+
+    def _end(self) -> None:
+        backlog, self._backlog = self._backlog, None
+        if backlog is not None:
+            self._mover.end(self, backlog)
+
+    def _forget(self) -> None:
+        if self._pid != os.getpid():  # see NOTE [Forked processes] in streams.py
+            self._ready, self._host = deque(), deque()
+            self._unmoved = self._backlog = None
+            return
+        if self._unmoved is not None and (event := self._mover.mark()) is not None:
+            event.synchronize()  # an interrupt may have left it half moved
+        self._unmoved = None
+        self._ready.clear()
+        while self._host:
+            self._host[0][0].synchronize()
+            self._host.popleft()
+
+
+class Prefetched:
+    """An iterable whose batches are on a device, ahead of time. See :func:`prefetch`."""
+
+    def __init__(self, iterable: Iterable[Any], mover: Mover, depth: int) -> None:
+        self.iterable = iterable
+        self.device = mover.device
+        self._mover = mover
+        self._depth = depth
+
+    def __iter__(self) -> Iterator[Any]:
+        ahead = DeviceAhead(_Plain(iter(self.iterable)), self._mover, self._depth)
+        return _Iteration(ahead)
+
+    def __len__(self) -> int:
+        return len(self.iterable)  # type: ignore[arg-type]  # its own error, where it has no length
+
+
+class _Iteration:
+    """One pass over a prefetched iterable."""
+
+    def __init__(self, ahead: DeviceAhead) -> None:
+        self._ahead = ahead
+
+    def __iter__(self) -> _Iteration:
+        return self
+
+    def __next__(self) -> Any:
+        return self._ahead.next().result()
+
+    def close(self) -> None:
+        """End it; what is ahead is dropped."""
+        self._ahead.close()
+
+    def __del__(self) -> None:
+        self._ahead.close()
+
+
+class _Plain:
+    """An iterator as a :class:`.work.Stage`."""
+
+    def __init__(self, iterator: Iterator[Any]) -> None:
+        self._iterator = iterator
+
+    def next(self, wait: bool = True) -> Batch:
+        try:
+            return Batch(data=next(self._iterator))
+        except StopIteration:
+            raise
+        except Exception as error:
+            return Batch(error=error)
+
+    def drop(self) -> None:
+        """Nothing is under way."""
+
+    def close(self) -> None:
+        """Nothing is under way."""
+
+
+def device_stage(
+    source: Stage, spec: Spec, runtime: Any, tail: Transform | None, shard: Shard, base_seed: int
+) -> DeviceAhead:
+    """Return the device stage of an iteration.
+
+    Args:
+        source: of host batches.
+        spec: how the loader is served.
+        runtime: keeps the mover for the next iteration.
+        tail: what is done before the batch transform, for a fused dataset.
+        shard: of the epoch's order.
+        base_seed: of the iteration.
+    """
+    keys = batch_keys(spec, shard, base_seed)
+    return DeviceAhead(source, mover_of(spec, runtime, tail=tail), spec.prefetch_to_device, keys.draws)
+
+
+def mover_of(
+    spec: Spec,
+    runtime: Any,
+    *,
+    columns: Columns | None = None,
+    gather: Callable[..., Any] | None = None,
+    tail: Transform | None = None,
+) -> Mover:
+    """Return what moves batches to the device and transforms them: the same one as long as it is made from the same.
+
+    Args:
+        spec: how the loader is served.
+        runtime: keeps it.
+        columns: resident data that batches are gathered from.
+        gather: makes the transform that gathers them, from them and from the transform after that.
+        tail: what is done before the batch transform, for a fused dataset.
+    """
+    num_buffers = spec.prefetch_to_device + 2 if spec.fixed_buffers else 0
+    transforms = (tail, spec.batch_transform)
+    made_from = (spec.device, spec.keep_on_host, spec.channels_last, num_buffers, *transforms, columns)
+    known = runtime.mover  # the same streams, and the same fixed places, for all iterations
+    if known is None or any(one is not other for one, other in zip(known[0], made_from, strict=True)):
+        device = device_or_cpu(spec.device)
+        transform = in_turn([on_batches(one) for one in transforms if one is not None])
+        there = columns is not None and columns.device == device
+        streams = streams_of(device)
+        if columns is not None and gather is not None:
+            transform = gather(columns, transform)
+            if streams is not None:
+                for tensor in filter(streams.holds, columns.tensors()):
+                    streams.used_by_transforms(tensor)  # gathered from there, and given back on any stream
+        mover = Mover(
+            device,
+            streams,
+            # Columns lie as batches are to lie, where these are made of them.
+            keep_on_host=() if there else spec.keep_on_host,
+            channels_last=spec.channels_last and not there,
+            transform=transform,
+            num_buffers=num_buffers,
+        )
+        runtime.mover = known = made_from, mover
+    found: Mover = known[1]
+    return found
+
+
+def check_device_arguments(loader: Any) -> None:
+    """Check a loader's arguments of the device stage.
+
+    Raises:
+        ConfigError: one is out of its range, or cannot be combined with another.
+    """
+    check_count("prefetch_to_device", loader.prefetch_to_device)
+    if isinstance(loader.batch_transform, type):
+        raise ConfigError(
+            f"batch_transform must be an instance, got the class {loader.batch_transform.__name__}: call it with its "
+            "arguments first"
+        )
+    for name in ("channels_last", "fixed_buffers"):
+        if not isinstance(getattr(loader, name), bool):
+            raise ConfigError(f"{name} must be True or False, got {getattr(loader, name)!r}")
+    check_paths("keep_on_host", loader.keep_on_host)
+    if loader.batch_transform is not None and not callable(loader.batch_transform):
+        raise ConfigError(f"batch_transform must be callable with a batch, got {loader.batch_transform!r}")
+    if loader.resident not in (None, "device", "host", "auto"):
+        raise ConfigError(f"resident must be None, 'device', 'host' or 'auto', got resident={loader.resident!r}")
+    if loader.resident is not None:
+        check_can_reside(loader)
+    if loader.device is not None:
+        device_of(loader.device)
+        return
+    if loader.resident == "device":
+        raise ConfigError("resident='device' keeps the data on the device that device=... names, got device=None")
+    for name in ("keep_on_host", "channels_last", "fixed_buffers"):
+        if getattr(loader, name):
+            raise ConfigError(f"{name} has a meaning only with device=..., got {getattr(loader, name)!r} without")
+
+
+def prefetch(
+    iterable: Iterable[Any],
+    device: torch.device | str | int,
+    depth: int = 2,
+    transform: Callable[[Any], Any] | None = None,
+    *,
+    keep_on_host: Collection[Key] = (),
+    channels_last: bool = False,
+    fixed_buffers: bool = False,
+) -> Prefetched:
+    """Return an iterable that gives the batches of another one on a device, copied while the steps before them run.
+
+    Copies and the transform have streams of their own. A call waits for the device only where the loop is more than
+    ``depth + 1`` steps ahead of it, so that at most ``depth + 3`` batches lie there; and for sparse and nested tensors
+    and objects with a ``to`` of their own, which are copied on your stream. What is not page-locked is copied through
+    page-locked memory of torch's allocator, so ``pin_memory=True`` saves that. For a :class:`fastload.DataLoader`
+    its own argument ``device`` is better: it copies from its slots, and its state says what the loop was given.
+
+    Args:
+        iterable: of batches: tensors, nested in dicts, lists, tuples and named tuples as they may be; other objects
+            that have ``to``, as ``PackedSequence``; what has not stays as it is.
+        device: ``"cuda"``, ``"cuda:1"``, ..., or ``"cpu"``: the same, without a copy.
+        depth: batches on the device beyond the one given out; at least 1. Also how far ``iterable`` is asked ahead.
+        transform: what is done with each batch on the device, on a stream of its own.
+        keep_on_host: parts that stay on the host, by their path: ``("lengths",)``, ``(1,)``, ``("meta.lengths",)``.
+        channels_last: four-dimensional tensors get torch's channels-last format on the device.
+        fixed_buffers: all batches are in the same ``depth + 2`` places in turn, for CUDA graphs. Such a batch is valid
+            until the next one is asked for, and all must have the same shapes.
+
+    Raises:
+        ConfigError: an argument is out of its range, or the device is not there.
+    """
+    where = device_of(device)
+    depth = check_count("depth", depth)
+    if not (hasattr(iterable, "__iter__") or hasattr(iterable, "__getitem__")):
+        raise ConfigError(f"prefetch takes an iterable of batches, got {iterable!r}")
+    if transform is not None and (not callable(transform) or isinstance(transform, type)):
+        raise ConfigError(f"transform must be callable with a batch, and no class, got {transform!r}")
+    for name, value in (("channels_last", channels_last), ("fixed_buffers", fixed_buffers)):
+        if not isinstance(value, bool):
+            raise ConfigError(f"{name} must be True or False, got {value!r}")
+    applied = None if transform is None else lambda batch, _: transform(batch)
+    mover = Mover(
+        where,
+        streams_of(where),
+        keep_on_host=check_paths("keep_on_host", keep_on_host),
+        channels_last=channels_last,
+        transform=applied,
+        num_buffers=depth + 2 if fixed_buffers else 0,
+    )
+    return Prefetched(iterable, mover, depth)
+
+
+def check_count(name: str, count: Any) -> int:
+    """Return a number of things.
+
+    Raises:
+        ConfigError: it is no integer of at least 1.
+    """
+    number = as_integer(count)
+    if isinstance(number, bool) or not isinstance(number, int) or number < 1:
+        raise ConfigError(f"{name} must be an integer of at least 1, got {name}={count!r}")
+    return number
+
+
+def check_paths(name: str, paths: object) -> tuple[Key, ...]:
+    """Check paths into a batch.
+
+    Raises:
+        ConfigError: these are not keys and places.
+    """
+    if isinstance(paths, str) or not isinstance(paths, Collection):
+        raise ConfigError(f"{name} must be a collection of keys or places, as ('lengths',), got {name}={paths!r}")
+    for path in paths:
+        if isinstance(path, bool) or not isinstance(path, (str, int)):
+            raise ConfigError(f"{name} must hold keys or places, as 'lengths' or 1, got {path!r}")
+    return tuple(paths)
+
+
+__all__ = [
+    "DeviceAhead",
+    "Mover",
+    "Prefetched",
+    "check_count",
+    "check_device_arguments",
+    "check_paths",
+    "device_stage",
+    "mover_of",
+    "prefetch",
+]

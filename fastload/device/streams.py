@@ -1,0 +1,240 @@
+"""A device that works later than it is told to: its streams and events, and the copies to it.
+
+In: a device. Out: what the device stage asks of it. See NOTE [Three streams] in moving.py.
+
+NOTE [Forked processes]
+CUDA does not work in a forked process. If such a process frees a tensor that several streams used, torch's allocator
+asks CUDA for an event, gets an error inside a destructor, and ends the process; an event's destructor calls CUDA too.
+So what holds tensors and events of a device says so (:func:`keep_in_children`), and a forked process never frees what
+it held at the fork. The memory is the parent's: it costs the child nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import weakref
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from ..errors import ConfigError
+
+
+class Event(Protocol):
+    """Behind the work that a stream had been given when it was recorded."""
+
+    def query(self) -> bool:
+        """Return whether that work is done. Never blocks."""
+
+    def synchronize(self) -> None:
+        """Block until it is done."""
+
+
+class Streams(Protocol):
+    """What is asked of a device that works asynchronously. :class:`DeviceStreams` is the real one.
+
+    There are two streams of its own, for copies and for transforms, and the user's current one, called compute stream.
+    """
+
+    def holds(self, leaf: Tensor) -> bool:
+        """Return whether a tensor is on the device."""
+
+    def compute_stream(self) -> Any:
+        """Return the user's current stream, to be compared."""
+
+    def copying(self) -> contextlib.AbstractContextManager[Any]:
+        """Return a context in which work goes to the copy stream."""
+
+    def transforming(self) -> contextlib.AbstractContextManager[Any]:
+        """Return a context in which work goes to the transform stream."""
+
+    def to_device(self, leaf: Tensor) -> Tensor:
+        """Return a copy on the device, made on the current stream. Does not block."""
+
+    def copy_into(self, place: Tensor, leaf: Tensor) -> None:
+        """Copy within the device, on the current stream."""
+
+    def mark_copies(self) -> Event:
+        """Return an event behind the work of the copy stream so far."""
+
+    def mark_transforms(self) -> Event:
+        """Return an event behind the work of the transform stream so far."""
+
+    def mark_compute(self, stream: Any = None) -> Event:
+        """Return an event behind the work so far of the compute stream, or of one that was it before."""
+
+    def transforms_wait(self, event: Any) -> None:
+        """Let the transform stream wait for an event."""
+
+    def compute_waits(self, event: Any) -> None:
+        """Let the compute stream wait for an event."""
+
+    def used_by_transforms(self, leaf: Tensor) -> None:
+        """Tell the allocator that the transform stream reads a tensor of another stream."""
+
+    def used_by_compute(self, leaf: Tensor) -> None:
+        """Tell the allocator that the compute stream reads a tensor of another stream."""
+
+
+class DeviceStreams:
+    """The streams of a real device: two of its own, made once; the compute stream is the user's current one.
+
+    Args:
+        device: with an index.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self._module: Any = torch.get_device_module(device)
+        self._copies = self._module.Stream(device=device)
+        self._transforms = self._module.Stream(device=device)
+        # A host that waits for such an event sleeps: the workers need its core.
+        self._sleeping = {"blocking": True} if device.type == "cuda" else {}
+
+    def holds(self, leaf: Tensor) -> bool:
+        """See :class:`Streams`."""
+        return leaf.device == self.device
+
+    def compute_stream(self) -> Any:
+        """See :class:`Streams`."""
+        return self._module.current_stream(self.device)
+
+    def copying(self) -> contextlib.AbstractContextManager[Any]:
+        """See :class:`Streams`."""
+        context: contextlib.AbstractContextManager[Any] = self._module.stream(self._copies)
+        return context
+
+    def transforming(self) -> contextlib.AbstractContextManager[Any]:
+        """See :class:`Streams`."""
+        context: contextlib.AbstractContextManager[Any] = self._module.stream(self._transforms)
+        return context
+
+    def to_device(self, leaf: Tensor) -> Tensor:
+        """See :class:`Streams`. What is not page-locked goes through page-locked memory of torch's allocator."""
+        if leaf.device.type == "cpu" and leaf.layout is torch.strided:
+            if not (leaf.ndim == 4 and leaf.is_contiguous(memory_format=torch.channels_last)):
+                leaf = leaf.contiguous()  # else the copy would make it so, in memory that it waits for
+            if not leaf.is_pinned():
+                leaf = leaf.pin_memory()
+        return leaf.to(self.device, non_blocking=True)
+
+    def copy_into(self, place: Tensor, leaf: Tensor) -> None:
+        """See :class:`Streams`."""
+        place.copy_(leaf, non_blocking=True)
+
+    def mark_copies(self) -> Event:
+        """See :class:`Streams`."""
+        return self._mark(self._copies)
+
+    def mark_transforms(self) -> Event:
+        """See :class:`Streams`."""
+        return self._mark(self._transforms)
+
+    def mark_compute(self, stream: Any = None) -> Event:
+        """See :class:`Streams`."""
+        return self._mark(self.compute_stream() if stream is None else stream)
+
+    def _mark(self, stream: Any) -> Event:
+        event = self._module.Event(**self._sleeping)
+        event.record(stream)
+        marked: Event = event
+        return marked
+
+    def transforms_wait(self, event: Any) -> None:
+        """See :class:`Streams`."""
+        self._transforms.wait_event(event)
+
+    def compute_waits(self, event: Any) -> None:
+        """See :class:`Streams`."""
+        self.compute_stream().wait_event(event)
+
+    def used_by_transforms(self, leaf: Tensor) -> None:
+        """See :class:`Streams`."""
+        for part in _strided_parts(leaf):
+            part.record_stream(self._transforms)
+
+    def used_by_compute(self, leaf: Tensor) -> None:
+        """See :class:`Streams`."""
+        for part in _strided_parts(leaf):
+            part.record_stream(self.compute_stream())
+
+
+def _strided_parts(leaf: Tensor) -> list[Tensor]:
+    """Return the tensors that a tensor is made of: the allocator knows no others."""
+    if leaf.is_nested:
+        return [leaf.values()] if leaf.layout is torch.jagged else list(leaf.unbind())
+    if leaf.layout is torch.sparse_coo:
+        return [leaf._indices(), leaf._values()]
+    if leaf.layout in (torch.sparse_csr, torch.sparse_bsr):
+        return [leaf.crow_indices(), leaf.col_indices(), leaf.values()]
+    if leaf.layout in (torch.sparse_csc, torch.sparse_bsc):
+        return [leaf.ccol_indices(), leaf.row_indices(), leaf.values()]
+    return [leaf]
+
+
+def streams_of(device: torch.device) -> DeviceStreams | None:
+    """Return the streams of a device; None for the CPU, and for devices that have none."""
+    if device.type == "cpu":
+        return None
+    module = torch.get_device_module(device)
+    if not all(hasattr(module, name) for name in ("Stream", "Event", "stream", "current_stream")):
+        return None
+    return DeviceStreams(device)
+
+
+_holders: weakref.WeakSet[Any] = weakref.WeakSet()
+_kept_in_child: list[Any] = []
+
+
+def keep_in_children(holder: object) -> None:
+    """Keep what an object's attributes hold at a fork for the life of the forked process. See NOTE [Forked processes].
+
+    The object may assign other values to its attributes there, but not empty the containers that they hold.
+    """
+    _holders.add(holder)
+
+
+def _after_fork_in_child() -> None:
+    _kept_in_child.extend(vars(holder).copy() for holder in list(_holders))
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)
+
+
+def device_of(device: torch.device | str | int) -> torch.device:
+    """Return a device with its index.
+
+    Raises:
+        ConfigError: this is no device, or it is not there.
+    """
+    try:
+        found: torch.device = torch.device(device)
+    except (RuntimeError, TypeError) as error:
+        raise ConfigError(f"device must name a device of torch's, as 'cuda' or 'cpu', got {device=}: {error}") from None
+    if found.type == "cpu":
+        return torch.device("cpu")
+    try:
+        module: Any = torch.get_device_module(found)
+        count: int = module.device_count()
+    except (RuntimeError, AttributeError):
+        module, count = None, 0
+    index: Any = found.index  # None where it was not given
+    if index is None:
+        index = module.current_device() if count and hasattr(module, "current_device") else 0
+    if count <= index:
+        raise ConfigError(
+            f"device={device!r} is not there: torch {torch.__version__} sees {count} devices of the type {found.type}; "
+            "device='cpu' runs the same stages without a copy"
+        )
+    return torch.device(found.type, index)
+
+
+def device_or_cpu(device: Any) -> torch.device:
+    """Return a loader's device; the CPU where it was given none."""
+    return torch.device("cpu") if device is None else device_of(device)
+
+
+__all__ = ["DeviceStreams", "Event", "Streams", "device_of", "device_or_cpu", "keep_in_children", "streams_of"]

@@ -1,0 +1,155 @@
+"""From the results of a batch's chunks to the batch; and what they teach of layouts on the way.
+
+In: results, as the workers sent them, in any order. Out: the batch that torch's collation would have made, in its
+slot where its samples are all of one layout, else collated here by torch's own function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..base.compat import error_of, worker_collate, wrap_exception
+from ..buffers.layout import DoesNotFit, Layout, LayoutBook
+from ..errors import NothingLeft
+from ..work import WorkItem
+from ..workers.fetch import OWN_LAYOUT, ROWS, SAMPLES, WHOLE, Result
+from ..workers.pool import Pool
+
+
+class Assembly:
+    """Puts the batches of one pool of workers together.
+
+    Args:
+        pool: who made the results.
+        book: the layouts; shared with other iterations of the same loader.
+        where: end of the sentence "Caught ... " for errors of collation that happen here.
+    """
+
+    def __init__(self, pool: Pool, book: LayoutBook, where: str) -> None:
+        self._pool = pool
+        self._book = book
+        self._where = where
+        self._published: set[int] = set()
+
+    def generation(self) -> int:
+        """Return the generation of layout for new work, made known to the workers; 0 if there is none yet."""
+        book = self._book
+        if book.layout is not None:
+            self._publish(book.generation, book.layout)
+        return book.generation
+
+    def take(self, result: Result, item: WorkItem) -> Result:
+        """Read what a result carries; afterwards the payload of ROWS is their layout and the samples' objects.
+
+        Raises:
+            Exception: what the user's code raised, for reading a sample may run it.
+        """
+        if result.status == ROWS:
+            own = result.layout == OWN_LAYOUT
+            layout, payload = result.payload if own else (self._book.layouts[result.layout], result.payload)
+            if own:
+                self._learn_from_worker(layout)
+            return result._replace(payload=(layout, self._pool.take_rows(payload, item, layout)))
+        if result.status == SAMPLES:
+            samples = self._pool.take_samples(result.payload, item)
+            return self._placed(result._replace(payload=samples), item)
+        return result
+
+    def _learn_from_worker(self, layout: Layout) -> None:
+        book = self._book
+        if book.given_up is not None:
+            return
+        if book.layout is not None:
+            book.misfit_of(layout)
+        else:
+            book.adopt(layout)
+            self._publish_first()
+
+    def _placed(self, result: Result, item: WorkItem) -> Result:
+        """Learn from samples that came before any layout was known, and write them where they belong."""
+        if item.layout != 0 or len(result.payload) != len(item.indices):  # some were left out
+            return result
+        book = self._book
+        if book.layout is None and book.given_up is None:
+            book.learn(result.payload)
+        self._publish_first()
+        if 1 not in self._published:
+            return result
+        layout = book.layouts[1]
+        try:
+            rows = self._pool.slots.view(item.slot, layout.offsets(item.num_rows)[1])
+            objects = layout.write(result.payload, rows, item.num_rows, item.row)
+        except DoesNotFit:
+            return result
+        return result._replace(status=ROWS, layout=1, payload=(layout, objects))
+
+    def _publish_first(self) -> None:
+        """Publish the first layout, which another iteration of this loader may have learnt; work waits for it."""
+        if 1 in self._book.layouts:
+            self._publish(1, self._book.layouts[1])
+
+    def _publish(self, generation: int, layout: Layout) -> None:
+        if generation not in self._published:
+            self._pool.publish(generation, layout)
+            self._published.add(generation)
+
+    def build(self, slot: int, num_rows: int, parts: Sequence[tuple[WorkItem, Result]]) -> tuple[Any, str | None]:
+        """Make the batch; its slot is the user's, or free, afterwards.
+
+        Args:
+            slot: where it lies.
+            num_rows: its samples.
+            parts: its chunks in order, each with its result, of which none is an error.
+
+        Returns:
+            The batch; and why it has no layout, or None if it has.
+
+        Raises:
+            NothingLeft: all samples were left out.
+            Exception: what torch's collation raised.
+        """
+        item, first = parts[0]
+        if first.status == WHOLE:
+            return self._pool.take_whole(first.payload, item), self._book.given_up or "__getitems__ gave no list"
+        if any(result.status != ROWS or result.layout != first.layout for _, result in parts):
+            return self._collated_here(slot, num_rows, parts)
+        layout = first.payload[0]
+        memory = self._pool.slots.lend(slot, layout.offsets(num_rows)[1])
+        objects = [_joined(column) for column in zip(*(result.payload[1] for _, result in parts), strict=True)]
+        if first.layout != OWN_LAYOUT:
+            self._book.fitted()
+        return layout.build(memory, num_rows, objects), None
+
+    def _collated_here(
+        self, slot: int, num_rows: int, parts: Sequence[tuple[WorkItem, Result]]
+    ) -> tuple[Any, str | None]:
+        """Collate a batch whose samples did not all fit one layout, or are not all there, by torch's own function."""
+        samples: list[Any] = []
+        try:
+            for item, result in parts:
+                if result.status == SAMPLES:
+                    samples += result.payload
+                else:
+                    layout, objects = result.payload
+                    rows = self._pool.slots.view(slot, layout.offsets(num_rows)[1])
+                    samples += layout.unstack(rows, num_rows, item.row, len(item.indices), objects)
+            if not samples:
+                raise NothingLeft
+            reason = self._book.given_up or "samples of one batch differ, or a new shape"
+            if len(samples) != num_rows:
+                reason = "samples were left out"
+            elif self._book.given_up is None:
+                self._book.misfit(samples)
+                reason = self._book.given_up or reason
+            try:
+                return worker_collate(samples), reason
+            except Exception as error:
+                wrapper = wrap_exception(error, self._where)
+            raise error_of(wrapper)
+        finally:
+            self._pool.slots.release(slot)
+
+
+def _joined(columns: Sequence[Sequence[Any]]) -> Sequence[Any]:
+    return columns[0] if len(columns) == 1 else [value for column in columns for value in column]

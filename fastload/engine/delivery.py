@@ -1,0 +1,493 @@
+"""Keeps enough work in flight, and gives batches in order.
+
+In: index batches, one at a time, from an iterator. Out: batches, in the order of their index batches (or, with
+``in_order=False``, as they are completed). A pool of workers does the work; see workers/pool.py.
+
+It runs only inside ``next()``: there is no thread of ours in the user's process. The window of batches under way
+covers the time between two calls. The oldest batch always owns a slot, since a slot is taken before work is submitted,
+so in-order delivery cannot block itself.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from .. import observe
+from ..base.compat import error_of
+from ..buffers.layout import LayoutBook
+from ..errors import DatasetError, LoadTimeout, NothingLeft, NotReady, WorkerDied
+from ..spec import Spec
+from ..work import (
+    WHOLE_BATCH,
+    Batch,
+    Counts,
+    EpochWork,
+    Replica,
+    Turns,
+    WorkItem,
+    choose_chunk_size,
+    chunk_bounds,
+    slots_in_flight,
+)
+from ..workers.fetch import ERROR, EXHAUSTED, FAILED_START, START, UNSENDABLE, Result
+from ..workers.pool import Pool
+from .assembly import Assembly
+
+
+@dataclass(slots=True)
+class _Pending:
+    """A batch under way."""
+
+    num_rows: int
+    missing: int
+    """Chunks without a result."""
+    slot: int
+    """0: it has none, since the sampler raised an error in its place."""
+    parts: list[tuple[WorkItem, Result] | None]
+    worker_id: int | None = None
+    error: BaseException | None = None
+    redo: bool = False
+    """Whether a worker must load it again and collate it, since its samples could not be sent."""
+
+
+class _Epoch:
+    """One epoch's batches under way.
+
+    Args:
+        work: what is to be loaded.
+    """
+
+    def __init__(self, work: EpochWork) -> None:
+        self.number = next(observe.numbers)
+        """Of the iteration, unique within the process; workers skip items of lower numbers than the current one."""
+        self.work = work
+        self.index_batches: Iterator[Any] | None = work.index_batches
+        """None: they have ended."""
+        self.first_row = work.first_row
+        self.batches: dict[int, _Pending] = {}
+        self.completed: deque[int] = deque()
+        """Complete batches, in the order of completion."""
+        self.num_made = 0
+        self.next_given = 0
+        self.num_given = 0
+
+    def next_complete(self, *, in_order: bool) -> int | None:
+        """Return the batch to be given next, if it is complete."""
+        if not in_order:
+            while self.completed:
+                batch_id = self.completed.popleft()
+                if batch_id in self.batches:
+                    return batch_id
+            return None
+        while self.next_given < self.num_made:
+            batch = self.batches.get(self.next_given)
+            if batch is not None and batch.missing:
+                return None
+            self.next_given += 1
+            if batch is not None:  # else its worker's replica had ended
+                return self.next_given - 1
+        return None
+
+
+class Delivery:
+    """A source of batches that a pool of workers makes: one epoch after the other. See :class:`~fastload.work.Stage`.
+
+    Args:
+        pool: the workers.
+        spec: how the loader is served.
+        book: the layouts.
+        counts: where to count.
+    """
+
+    _epoch: _Epoch
+    """Set by :meth:`begin`."""
+
+    def __init__(self, pool: Pool, spec: Spec, book: LayoutBook, counts: Counts) -> None:
+        self._pool = pool
+        self._spec = spec
+        self._window = slots_in_flight(spec.num_workers, spec.prefetch_factor or 0)
+        self._chunk_size = sys.maxsize if spec.uncut_reason else spec.chunk_size
+        self._assembly = Assembly(pool, book, f"{spec.worker_name} 0")
+        self._book = book
+        self._counts = counts
+        self._serial = 0
+        self._items: dict[int, WorkItem] = {}
+        self._stale: dict[int, int] = {}
+        """Slots of dropped batches, with the results that are still to come for them."""
+        self._begun = False
+        self._following: _Epoch | None = None
+        """The epoch after it, once its work is submitted ahead of time."""
+        self._upcoming: EpochWork | None = None
+        self._turns: Turns | None = None
+        self._replica_batches: list[int] = []
+        self.broken = False
+        """Whether a worker is lost, so that nothing more can come."""
+
+    def begin(self, work: EpochWork, upcoming: EpochWork | None = None) -> None:
+        """Begin an epoch; what is left of the one before is dropped.
+
+        If it is the one that was announced as upcoming, its first batches are under way already, and stay.
+
+        Args:
+            work: what is to be loaded.
+            upcoming: the next epoch, where it is known: begun as soon as this one needs no more work.
+        """
+        begun, following = self._begun, self._following
+        self._upcoming, self._following = upcoming, None
+        if following is not None and not self._epoch.batches and following.work.identity == work.identity:
+            following.work.failures, following.work.passed_over = work.failures, work.passed_over
+            self._epoch = following
+            self._pool.begin(following.number)
+            self._refill()
+            return
+        if begun:
+            self._drop(self._epoch)
+        if following is not None:
+            self._drop(following)
+        self._epoch = epoch = _Epoch(work)
+        self._begun = True
+        self._pool.begin(epoch.number)
+        self._replica_batches = list(work.replica_batches) or [0] * self._spec.num_workers
+        if self._spec.assigned:
+            self._turns = Turns(self._spec.num_workers, work.first_worker, self._window, in_order=self._spec.in_order)
+        if begun and self._spec.iterable:
+            for worker_id in range(self._spec.num_workers):
+                item = WorkItem(self._serial, epoch.number, work.epoch, -1, 0, 0, 0, 0, START, 0, work.shared_seed)
+                self._submit(item, worker_id)
+        self._refill()
+
+    @property
+    def iteration(self) -> int:
+        """Number of the iteration, unique within the process."""
+        return self._epoch.number
+
+    def first_error(self) -> BaseException | None:
+        """Return the sampler's error if the epoch that was just begun has no batch before it."""
+        batch = self._epoch.batches.get(0)
+        return batch.error if batch is not None and not batch.slot else None
+
+    def next(self, wait: bool = True) -> Batch:
+        """See :class:`~fastload.work.Stage`."""
+        while True:
+            self._receive()
+            self._refill()
+            batch_id = self._ready()
+            if batch_id is None:
+                if not wait:
+                    raise NotReady
+                if self._epoch.batches:
+                    begun = time.perf_counter_ns()
+                    batch_id = self._wait_ready()
+                    self._counts.waited_ns += time.perf_counter_ns() - begun
+                if batch_id is None:
+                    raise StopIteration
+            batch = self._give(batch_id)
+            if batch is not None:
+                return batch
+
+    def drop(self) -> None:
+        """See :class:`~fastload.work.Stage`. :meth:`begin` does it."""
+
+    def close(self) -> None:
+        """See :class:`~fastload.work.Stage`. The pool is closed by its owner."""
+
+    def _give(self, batch_id: int) -> Batch | None:
+        """Return a complete batch, whose slot is the user's, or free, afterwards; None if nothing is left of it."""
+        epoch = self._epoch
+        pending = epoch.batches.pop(batch_id)
+        if pending.worker_id is not None and self._turns is not None:
+            self._turns.load[pending.worker_id] -= 1
+        epoch.num_given += 1  # an error has the batch's place
+        try:
+            batch = self._finish(pending, epoch)
+            if observe.listener is not None:
+                observe.listener.given(self, epoch.number, batch_id, batch.error is not None)
+            return batch
+        except NothingLeft:
+            epoch.num_given -= 1
+            epoch.work.passed_over.append(epoch.num_given)
+            return None
+        finally:
+            self._refill()  # afterwards, so that its slot no longer counts as in flight
+
+    def _wait_ready(self) -> int | None:
+        deadline = time.monotonic() + self._spec.timeout if self._spec.timeout > 0 else None
+        while self._epoch.batches:
+            done = self._num_complete()
+            self._lock_one()
+            self._pool.wait(None if deadline is None else max(0.0, deadline - time.monotonic()))
+            self._receive()
+            self._refill()
+            batch_id = self._ready()
+            if batch_id is not None:
+                return batch_id
+            if deadline is not None:
+                if self._num_complete() > done:
+                    deadline = time.monotonic() + self._spec.timeout
+                elif time.monotonic() >= deadline:
+                    raise LoadTimeout(f"DataLoader timed out after {self._spec.timeout} seconds")
+        return None
+
+    def _under_way(self) -> list[_Pending]:
+        following = [] if self._following is None else self._following.batches.values()
+        return [*self._epoch.batches.values(), *following]
+
+    def _num_under_way(self) -> int:
+        return len(self._epoch.batches) + (0 if self._following is None else len(self._following.batches))
+
+    def _lock_one(self) -> None:
+        """Page-lock one more of the slots in flight while there is time: later the training loop would wait for it."""
+        layout, slots = self._book.layout, self._pool.slots
+        if layout is None or slots.memory.page_lock is None:
+            return
+        for batch in self._under_way():
+            if batch.slot and batch.num_rows and slots.lock(batch.slot, layout.offsets(batch.num_rows)[1]):
+                return
+
+    def _num_complete(self) -> int:
+        return sum(batch.missing == 0 for batch in self._under_way())
+
+    def _ready(self) -> int | None:
+        return self._epoch.next_complete(in_order=self._spec.in_order)
+
+    def _refill(self) -> None:
+        """Submit work until the window is full."""
+        epoch = self._epoch if self._epoch.index_batches is not None else self._following
+        while epoch is not None and epoch.index_batches is not None:
+            if self._num_under_way() >= self._window:
+                break
+            worker_id = None
+            if self._turns is not None and (worker_id := self._turns.next()) is None:
+                return
+            batch_id, num_rows = epoch.num_made, 0
+            begun = 0 if observe.listener is None else time.perf_counter_ns()
+            try:
+                indices = next(epoch.index_batches)
+                if not self._spec.auto_collation:
+                    num_rows = 1
+                elif hasattr(indices, "__len__"):
+                    num_rows = len(indices)
+                elif hasattr(indices, "__iter__"):  # its samples are to be counted
+                    indices = list(indices)
+                    num_rows = len(indices)
+                epoch.num_made += 1
+                self._issue(epoch, batch_id, indices, num_rows, worker_id, begun)
+            except StopIteration:
+                epoch.index_batches = None
+                epoch = self._begin_upcoming() if epoch is self._epoch else None
+            except Exception as error:
+                # At its own place, so that the batches before it are not lost.
+                epoch.num_made = batch_id + 1
+                epoch.batches[batch_id] = _Pending(0, 0, 0, [], None, error)
+                epoch.completed.append(batch_id)
+                epoch.first_row += num_rows
+                return
+            else:
+                epoch.first_row += num_rows
+        self._counts.max_in_flight = max(self._counts.max_in_flight, self._num_under_way())
+
+    def _begin_upcoming(self) -> _Epoch | None:
+        if self._upcoming is not None:
+            self._following, self._upcoming = _Epoch(self._upcoming), None
+        return self._following
+
+    def _issue(
+        self, epoch: _Epoch, batch_id: int, indices: Any, num_rows: int, worker_id: int | None, since: int
+    ) -> None:
+        sampler_ns = time.perf_counter_ns() - since if since else 0
+        whole = self._spec.whole_reason is not None or self._book.given_up is not None
+        if type(indices) is list:
+            indices = indices[:]  # the sampler may use the list again
+        elif num_rows and not whole and type(indices) is not tuple and self._chunk_size != sys.maxsize:
+            indices = list(indices)
+            num_rows = len(indices)  # whatever it said of itself
+        whole = whole or num_rows == 0
+        bounds = [(0, num_rows)] if whole else self._chunks(epoch, batch_id, num_rows)
+        layout = WHOLE_BATCH if whole else self._assembly.generation()
+        slot = self._pool.slots.acquire()
+        batch = epoch.batches[batch_id] = _Pending(num_rows, len(bounds), slot, [None] * len(bounds), worker_id)
+        if worker_id is not None and self._turns is not None:
+            self._turns.load[worker_id] += 1
+        work = epoch.work
+        position = work.shard.position(epoch.first_row)
+        for chunk_id, (start, stop) in enumerate(bounds):
+            part = indices if len(bounds) == 1 else indices[start:stop]
+            at = position + work.shard.stride * start
+            where = self._serial, epoch.number, work.epoch, batch_id, chunk_id, start, num_rows, slot
+            item = WorkItem(*where, layout, at, part)
+            try:
+                self._submit(item, worker_id)
+                if observe.listener is not None and since:
+                    observe.listener.dispatched(item, worker_id, since, sampler_ns)
+                    since, sampler_ns = time.perf_counter_ns(), 0
+            except Exception as error:  # indices that cannot be pickled
+                batch.error = batch.error or error
+                self._part_done(epoch, batch_id, batch)
+
+    def _chunks(self, epoch: _Epoch, batch_id: int, num_rows: int) -> list[tuple[int, int]]:
+        """Return the rows of each task of a batch."""
+        awaited = batch_id == 0 and epoch is self._epoch
+        size = self._chunk_size or choose_chunk_size(
+            num_rows, self._spec.num_workers, self._book.sample_ns, awaited=awaited
+        )
+        bounds = chunk_bounds(num_rows, size)
+        if len(bounds) > 1 and self._book.layout is None and batch_id < self._spec.num_workers and bounds[0][1] > 1:
+            # The first sample teaches the layout: have it soon, for all that is made after it.
+            bounds[:1] = [(0, 1), (1, bounds[0][1])]
+        self._counts.chunk_size = min(size, num_rows)
+        return bounds
+
+    def _submit(self, item: WorkItem, worker_id: int | None) -> None:
+        self._serial += 1
+        self._pool.submit(item, worker_id)
+        self._items[item.serial] = item
+
+    def _receive(self) -> None:
+        """Take all results that are there."""
+        try:
+            while (result := self._pool.poll()) is not None:
+                self._take(result)
+        except WorkerDied:
+            self.broken = True
+            raise
+
+    def _epoch_of(self, item: WorkItem) -> _Epoch | None:
+        """Return the epoch that an item belongs to; None if it was dropped."""
+        if item.iteration == self._epoch.number:
+            return self._epoch
+        following = self._following
+        return following if following is not None and following.number == item.iteration else None
+
+    def _take(self, result: Result) -> None:
+        if result.status == FAILED_START:
+            self.broken = True
+            raise error_of(self._pool.take_error(result.payload))
+        if result.decoded:
+            self._counts.count_decoded(result.decoded)
+        item = self._items.pop(result.serial)
+        if item.layout == START:
+            return
+        epoch = self._epoch_of(item)
+        if epoch is None:
+            self._stale_done(item)
+            return
+        if observe.listener is not None:
+            observe.listener.arrived(item)
+        batch = epoch.batches.get(item.batch_id)
+        if batch is None:  # dropped with its worker's replica
+            self._pool.slots.release(item.slot)
+            return
+        if result.status == EXHAUSTED:
+            self._replica_ended(epoch, result.worker_id)
+            self._pool.slots.release(item.slot)
+            return
+        if item.layout != WHOLE_BATCH and result.status != ERROR:
+            self._book.observe_cost(result.busy_ns, len(item.indices))
+        if result.status == UNSENDABLE:
+            self._book.given_up = result.payload
+            batch.redo = True
+        try:
+            result = self._assembly.take(result, item)
+        except Exception as error:  # reading a sample runs the user's code
+            batch.error = batch.error or error
+        batch.parts[item.chunk_id] = (item, result)
+        self._part_done(epoch, item.batch_id, batch)
+
+    def _part_done(self, epoch: _Epoch, batch_id: int, batch: _Pending) -> None:
+        batch.missing -= 1
+        if batch.missing:
+            return
+        if batch.redo and batch.error is None:
+            items = [part[0] for part in batch.parts if part is not None]
+            batch.redo, batch.missing, batch.parts = False, 1, [None]
+            whole = items[0]._replace(
+                serial=self._serial, layout=WHOLE_BATCH, indices=[index for item in items for index in item.indices]
+            )
+            try:
+                self._submit(whole, batch.worker_id)
+                return
+            except Exception as error:  # indices that could be pickled in chunks only
+                batch.error, batch.missing = error, 0
+        epoch.completed.append(batch_id)
+
+    def _replica_ended(self, epoch: _Epoch, worker_id: int) -> None:
+        """Forget what a worker whose replica has ended was still to make; its slots come back with the results."""
+        assert self._turns is not None
+        self._turns.active[worker_id] = False
+        for batch_id, batch in list(epoch.batches.items()):
+            if batch.worker_id == worker_id and batch.missing:
+                del epoch.batches[batch_id]
+
+    def _drop(self, epoch: _Epoch) -> None:
+        """Forget the batches of an epoch. A slot is free when nobody can be writing to it any more."""
+        for batch in epoch.batches.values():
+            if batch.missing:
+                self._stale[batch.slot] = batch.missing
+            elif batch.slot:
+                self._pool.slots.release(batch.slot)
+
+    def _stale_done(self, item: WorkItem) -> None:
+        missing = self._stale.get(item.slot, 1) - 1
+        if missing:
+            self._stale[item.slot] = missing
+        else:
+            self._stale.pop(item.slot, None)
+            self._pool.slots.release(item.slot)
+
+    def _finish(self, pending: _Pending, epoch: _Epoch) -> Batch:
+        """Turn a complete batch into what the user gets.
+
+        Raises:
+            NothingLeft: all its samples failed and are left out.
+        """
+        slots = self._pool.slots
+        if pending.error is not None:
+            if pending.slot:
+                slots.release(pending.slot)
+            return Batch(error=pending.error)
+        parts = [part for part in pending.parts if part is not None]
+        first, result = parts[0]
+        if self._spec.iterable:
+            self._replica_batches[result.worker_id] += 1
+        for _, one in parts:
+            if one.status == ERROR:
+                slots.release(pending.slot)
+                return Batch(error=error_of(self._pool.take_error(one.payload)))
+        failures = [failure._replace(row=item.row + failure.row) for item, one in parts for failure in one.failures]
+        left_out = [failure.row for failure in failures if failure.substitute is None]
+        if failures and epoch.work.failures is not None:
+            try:
+                epoch.work.failures.note(failures)
+            except DatasetError as error:
+                slots.release(pending.slot)
+                return Batch(error=error)
+        num_lent = slots.num_lent
+        try:
+            data, reason = self._assembly.build(pending.slot, pending.num_rows, parts)
+        except NothingLeft:
+            raise
+        except Exception as error:  # of collation
+            return Batch(error=error)
+        batch = Batch(data=data, epoch=first.epoch, position=first.position, left_out=left_out)
+        page_lock = slots.memory.page_lock
+        batch.borrowed = page_lock is not None and page_lock.used and slots.num_lent > num_lent
+        if self._spec.iterable:
+            worker_id, made = result.worker_id, self._replica_batches[result.worker_id]
+            batch.replica = Replica(worker_id, result.replica, made)
+            batch.position = (made - 1) * self._spec.num_workers + worker_id
+        elif len(parts) == 1:
+            batch.indices = first.indices
+        else:
+            batch.indices = [index for item, _ in parts for index in item.indices]
+        # An IterableDataset's last batch may be shorter than was asked for, so its samples are not known.
+        num_samples = 1 if self._spec.iterable else pending.num_rows - len(left_out)
+        self._counts.count(num_samples, reason and (self._spec.whole_reason or reason))
+        return batch
+
+
+__all__ = ["Delivery"]

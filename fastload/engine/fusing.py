@@ -1,0 +1,247 @@
+"""What ``fuse=True`` makes of a loader's dataset.
+
+In: a loader. Out: the plan of its dataset, what loads its samples by that plan, and what the device does with whole
+batches of them. The library of C functions is used where it is there, Pillow and torch elsewhere, or the decoder that
+the user names: the samples are the same.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.utils.data import IterableDataset
+
+from .. import native
+from ..base import compat
+from ..base.users_line import warn_at_users_line
+from ..device.streams import device_of
+from ..errors import ConfigError
+from ..spec import Spec, spec_of
+
+if TYPE_CHECKING:
+    from ..fusion import FusedDataset, FusedTail, Plan
+
+
+def check_can_fuse(loader: Any) -> None:
+    """Check that a loader's arguments leave room for fusing.
+
+    Raises:
+        ConfigError: they do not.
+    """
+    if not isinstance(loader.fuse, bool) and loader.fuse != "auto":
+        raise ConfigError(f"fuse must be 'auto', True or False, got fuse={loader.fuse!r}")
+    if loader.fuse is True and loader.seeding == "torch":
+        raise ConfigError(
+            "fuse=True draws parameters from each sample's key, and seeding='torch' from torch's streams; leave one out"
+        )
+    if isinstance(loader.decoder, str) and loader.decoder == "auto":
+        return
+    from ..images import chosen
+
+    if loader.decoder != "nvjpeg":
+        chosen(loader.decoder)
+    if loader.fuse is not True:
+        raise ConfigError(
+            f"decoder={loader.decoder!r} is what fuse=True decodes files with, got fuse={loader.fuse!r}; use "
+            f"fuse=True, or give the dataset loader=fastload.images.Loader({loader.decoder!r})"
+        )
+    if loader.decoder == "nvjpeg":
+        _check_nvjpeg(loader)
+
+
+def _check_nvjpeg(loader: Any) -> None:
+    """Check that the device can decode for a loader.
+
+    Raises:
+        ConfigError: it cannot.
+    """
+    from ..images import nvjpeg
+
+    if loader.device is None or not decodes(device_of(loader.device)):
+        reason: str | None = f"it decodes on a CUDA device, got device={loader.device!r}; give device='cuda'"
+    elif loader.on_error != "raise":
+        reason = f"that a file is damaged shows when its batch is made; use on_error='raise', got {loader.on_error!r}"
+    else:
+        reason = why_not_there(loader) or nvjpeg.why_not()
+    if reason is not None:
+        raise ConfigError(f"decoder='nvjpeg' cannot be used: {reason}, or decoder='auto'")
+
+
+def decoder_of(spec: Spec) -> str:
+    """Return what decodes files for a spec that fuses, in words."""
+    from ..images import chosen
+
+    if spec.decoder == "nvjpeg":
+        return f"nvjpeg: whole batches on {spec.device}; what it cannot decode, Pillow does"
+    name, library = chosen(spec.decoder)
+    return f"{name}: {library}"
+
+
+def plan_of(spec: Spec) -> Plan | None:
+    """Return the plan of a dataset: of the workers, where the device does a part; None: ``fuse`` is not True."""
+    return _planned(spec)[0] if spec.fuse is True else None
+
+
+def possible_plan(loader: Any) -> Plan | str:
+    """Return the plan that ``fuse=True`` would carry out, asked for or not; or why there is none."""
+    if loader.seeding == "torch":
+        return "seeding='torch' draws from torch's streams"
+    spec = spec_of(loader)
+    return _why_not_by_index(spec) or _planned(spec)[0]
+
+
+def named_plan(dataset: Any, decoder: str = "auto") -> Plan:
+    """Return the plan of a dataset, with what would make its rows and blocks here."""
+    from ..fusion import recognise
+
+    makers = _makers(decoder)
+    rows = "nvJPEG, on the device" if decoder == "nvjpeg" else makers["rows"].name
+    blocks = "the native library" if makers["native_blocks"] else "torch"
+    return replace(recognise(dataset), rows=rows, blocks=blocks)
+
+
+def fused_of(spec: Spec, runtime: Any, seed: int, *, split: bool = True) -> tuple[FusedDataset | None, Any]:
+    """Return what loads the samples in the dataset's place, and what the device does with whole batches of them.
+
+    Args:
+        spec: how the loader is served.
+        runtime: of the loader.
+        seed: of the samples' keys.
+        split: leave a part to the device, where there is one. Else the first does all.
+
+    Returns:
+        None, None where the dataset loads its samples itself. The second, a transform of batches or None, is the same
+        object as before, as long as it does the same.
+
+    Raises:
+        ConfigError: ``decoder="nvjpeg"``, and the device cannot decode this dataset's files.
+
+    Warns:
+        UserWarning: nothing of the dataset can be fused; once for each reason.
+    """
+    if spec.fuse is not True:
+        return None, None
+    plan, tail = _planned(spec, split=split)
+    if spec.decoder == "nvjpeg" and split:
+        return _decoded_there(spec, runtime, plan, tail, seed)
+    if not plan.fused:
+        if runtime.no_fusion_told != plan.reason:
+            runtime.no_fusion_told = plan.reason
+            warn_at_users_line(
+                f"fuse=True changes nothing: {plan.reason}; images are decoded late, as with fuse='auto'; "
+                "loader.explain() shows what was recognised"
+            )
+        return None, None
+    from ..fusion import FusedDataset
+
+    if tail is not None:
+        known = runtime.tail
+        if known is None or known[0] != plan.tails:
+            runtime.tail = known = plan.tails, tail
+        tail = known[1]
+    return FusedDataset(spec.dataset, plan, seed, **_makers(spec.decoder)), tail
+
+
+def _decoded_there(spec: Spec, runtime: Any, plan: Plan, tail: FusedTail | None, seed: int) -> tuple[FusedDataset, Any]:
+    """Return what reads the files of samples, and what decodes batches of them on the device."""
+    from ..fusion.encoded import DeviceDecoding, EncodedDataset
+
+    dataset = EncodedDataset(spec.dataset, plan, seed, **_makers(spec.decoder))
+    known = runtime.tail
+    if known is None or known[0] != plan:
+        assert plan.yields is not None
+        assert plan.yields.shape is not None
+        decoding = DeviceDecoding(
+            spec.dataset,
+            plan.yields.shape[1:],
+            device_of(spec.device),
+            spec.channels_last,
+            tail,
+            runtime.counts.count_decoded,
+        )
+        runtime.tail = known = plan, decoding
+    return dataset, known[1]
+
+
+def images_in_words(spec: Spec) -> str | None:
+    """Return how the images are decoded that the dataset opens itself, in words; None where Pillow is not used."""
+    if "PIL.Image" not in sys.modules:
+        return None
+    if spec.fuse is False:
+        return "decoded at once, as fuse=False asks"
+    if spec.fuse is True and _planned(spec)[0].fused:
+        return None
+    from ..late.opener import why_not
+
+    reason = why_not()
+    if reason is not None:
+        return f"decoded at once: {reason}"
+    return "JPEG files that a sample opens through Pillow are decoded late, as far as their pixels are used"
+
+
+def _planned(spec: Spec, *, split: bool = True) -> tuple[Plan, FusedTail | None]:
+    """Return the plan of the workers, and what the device does after them."""
+    from ..fusion import Plan
+
+    reason = _why_not_by_index(spec)
+    if reason is not None:
+        return Plan(dataset=type(spec.dataset).__name__, parts=(), reason=reason), None
+    plan = named_plan(spec.dataset, spec.decoder)
+    has_device = spec.device is not None and does_steps(device_of(spec.device))
+    return plan.split(device=split and has_device and why_not_there(spec) is None)
+
+
+def _why_not_by_index(spec: Spec) -> str | None:
+    """Return why samples are not asked for one by one; None if they are."""
+    if isinstance(spec.dataset, IterableDataset):
+        return "an IterableDataset has no indices"
+    return None if spec.auto_collation else "batch_size=None leaves batching to the dataset"
+
+
+def why_not_there(spec: Any) -> str | None:
+    """Return why a device would not get the images as the workers make them; None if it would."""
+    if spec.resident is not None:
+        return f"resident={spec.resident!r} keeps what the whole transform makes"
+    if not compat.collates_by_default(spec.collate_fn):
+        return "collate_fn gets what the whole transform makes"
+    if "0" in map(str, spec.keep_on_host):  # where torch's collation puts them
+        return "keep_on_host keeps the images"
+    return None
+
+
+def does_steps(device: torch.device) -> bool:
+    """Whether steps are better done by a device than by the workers."""
+    return device.type != "cpu"
+
+
+def decodes(device: torch.device) -> bool:
+    """Whether nvJPEG decodes on a device."""
+    return device.type == "cuda"
+
+
+def _makers(decoder: str) -> dict[str, Any]:
+    """Return what makes rows of files, and whether the native library makes blocks of arrays: by argument.
+
+    With nvJPEG the workers read no more than headers, and a sample that is replayed is made on the CPU.
+    """
+    from ..images import make_decoder
+
+    rows = make_decoder("auto" if decoder == "nvjpeg" else decoder)
+    return {"rows": rows, "native_blocks": native.available("arrays")}
+
+
+__all__ = [
+    "check_can_fuse",
+    "decoder_of",
+    "decodes",
+    "does_steps",
+    "fused_of",
+    "images_in_words",
+    "named_plan",
+    "plan_of",
+    "possible_plan",
+    "why_not_there",
+]

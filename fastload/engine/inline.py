@@ -1,0 +1,164 @@
+"""Without workers: batches are made in ``next()``.
+
+In: index batches. Out: batches, each made when it is asked for. The user's generators are as before after each batch.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from typing import Any, NamedTuple
+
+from .. import observe
+from ..errors import NothingLeft
+from ..keys import seeding
+from ..keys.library_generators import LibraryGenerators
+from ..spec import Spec
+from ..work import Batch, Counts, EpochWork, Replica, Shard
+from ..workers.fetch import Fetcher, Job
+
+
+class _Drawn(NamedTuple):
+    """An index batch that the sampler has drawn: see :class:`fastload.observe.Item`."""
+
+    iteration: int
+    batch_id: int
+    chunk_id: int
+    indices: Any
+
+
+class InlineSource:
+    """See :class:`~fastload.work.Stage`.
+
+    Args:
+        job: what is loaded.
+        spec: how the loader is served.
+        counts: where to count.
+    """
+
+    def __init__(self, job: Job, spec: Spec, counts: Counts) -> None:
+        self._spec = spec
+        self._counts = counts
+        roots = (job.dataset, job.collate_fn) if spec.seeded else ()
+        self._seeder = seeding.VisitingSeeder()
+        self._libraries = LibraryGenerators(*roots, then=self._seeder)
+        self._fetcher = Fetcher(job, 0, "", self._libraries)
+        self.repeats_interrupted = False
+        """Whether a batch that was interrupted is made again, since it was not asked for by the user."""
+        self.iteration = next(observe.numbers)
+        """Number of the iteration, unique within the process."""
+
+    def begin(self, work: EpochWork) -> None:
+        """Begin the epoch."""
+        self._work = work
+        self._indices = work.index_batches
+        self._row = work.first_row
+        self._num_made = work.replica_batches[0] if work.replica_batches else 0
+        self._num_given = 0
+
+    @property
+    def shard(self) -> Shard:
+        """Which positions of the global order this rank has."""
+        return self._work.shard
+
+    def next(self, wait: bool = True) -> Batch:
+        """See :class:`~fastload.work.Stage`."""
+        while True:
+            try:
+                batch = self._load()
+            except NothingLeft:
+                self._work.passed_over.append(self._num_given)
+                continue
+            except Exception as error:
+                if isinstance(error, StopIteration):
+                    raise
+                batch = Batch(error=error)
+            except BaseException:
+                if not self.repeats_interrupted:
+                    self._note_given(failed=True)
+                raise
+            self._note_given(failed=batch.error is not None)
+            return batch
+
+    def drop(self) -> None:
+        """See :class:`~fastload.work.Stage`. Nothing is under way."""
+
+    def close(self) -> None:
+        """See :class:`~fastload.work.Stage`. Nothing is under way."""
+
+    def _note_given(self, *, failed: bool) -> None:
+        if observe.listener is not None:
+            observe.listener.given(self, self.iteration, self._num_given, failed)
+        self._num_given += 1
+
+    def _next_index(self) -> Any:
+        listener = observe.listener
+        if listener is None:
+            return next(self._indices)
+        since = time.perf_counter_ns()
+        index = next(self._indices)
+        item = _Drawn(self.iteration, self._num_given, 0, index)
+        listener.dispatched(item, None, since, time.perf_counter_ns() - since)
+        return index
+
+    def _load(self) -> Batch:
+        index = self._next_index()
+        auto_collation, iterable = self._spec.auto_collation, self._spec.iterable
+        if auto_collation and hasattr(index, "__iter__") and not hasattr(index, "__len__"):
+            index = list(index)  # its samples are to be counted
+        num_rows = len(index) if auto_collation and hasattr(index, "__len__") else 1
+        position = self._work.shard.position(self._row)
+        self._row += num_rows
+        self._num_made += 1
+        batch = Batch(epoch=self._work.epoch, position=self._num_made - 1 if iterable else position)
+        try:
+            batch.data = self._fetch(index, position)
+            batch.left_out = self._note_failures()
+        except NothingLeft:
+            self._note_failures()
+            raise
+        except Exception:
+            raise
+        except BaseException:
+            if self.repeats_interrupted:
+                self._indices = itertools.chain([index], self._indices)
+                self._row -= num_rows
+                self._num_made -= 1
+            raise
+        if iterable:
+            batch.replica = Replica(0, self._fetcher.replica_state(), self._num_made)
+        else:
+            batch.indices = index
+        self._counts.count(1 if iterable else num_rows - len(batch.left_out), None)
+        return batch
+
+    def _note_failures(self) -> list[int]:
+        """Record which samples of a batch failed; return the rows of those that are left out.
+
+        Raises:
+            DatasetError: they are too many.
+        """
+        failures = self._fetcher.failures
+        if failures and self._work.failures is not None:
+            self._work.failures.note(failures)
+        return [failure.row for failure in failures if failure.substitute is None]
+
+    def _fetch(self, index: Any, position: int) -> Any:
+        # No context managers around the user's code: they write into what is raised, which a frozen class forbids.
+        self._libraries.adopt()
+        watch = self._fetcher.watch
+        if watch is not None:
+            watch.begin()
+        try:
+            return self._fetcher.fetch(index, self._work.epoch, position)
+        finally:
+            if watch is not None:
+                watch.end(self.iteration, self._num_given, 0)
+            self._libraries.release()
+            self._seeder.give_back()
+            decoded = self._fetcher.decoded()
+            if decoded:
+                self._counts.count_decoded(decoded)
+
+
+__all__ = ["InlineSource"]

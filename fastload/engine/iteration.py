@@ -1,0 +1,370 @@
+"""What ``iter(loader)`` gives: one epoch over a loader, or with persistent workers one epoch after the other.
+
+In: a :class:`~fastload.spec.Spec`. Out: batches for the training loop. The iteration opens a source and the stages
+behind it, and is the only writer of where the epoch is (:class:`~fastload.sampling.epochs.Epoch`).
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from .. import observe
+from ..base import compat
+from ..errors import LoadTimeout
+from ..sampling.epochs import Epoch, Epochs, epoch_owner, our_sampler, shard_of, without_skipping
+from ..sampling.samplers import DistributedSampler, KeyedSampler
+from ..spec import Spec, spec_of
+from ..work import EpochWork, Shard, Stage
+from ..workers.pool import GRACE, HeldInterrupts, Pool
+from .sources import Origin, Runtime, open_source
+
+
+class Iteration(compat.BaseIterator):  # type: ignore[misc]  # torch's private base
+    """See the module. torch's base draws the base seed, asks the sampler for its iterator and warns as torch does.
+
+    It does not keep the loader.
+
+    Args:
+        loader: what torch's part is made from.
+        spec: how it is served, if otherwise than :func:`~fastload.spec.spec_of` says.
+        epochs: counts the epochs; the loader's own by default.
+        runtime: what is kept for the next iteration; the loader's own by default.
+    """
+
+    has_workers = True
+    """False: it has none whatever ``num_workers`` says, since its data are resident."""
+
+    def __init__(
+        self, loader: Any, spec: Spec | None = None, epochs: Epochs | None = None, runtime: Runtime | None = None
+    ) -> None:
+        self._pool: Pool | None = None
+        self._stage: Stage | None = None
+        self.source: Any = None
+        self._base_seed = 0  # until torch has drawn it
+        self._interrupted = False
+        self._iterations = 0
+        self._runtime: Runtime = loader._runtime if runtime is None else runtime
+        self._epochs: Epochs = loader._epochs if epochs is None else epochs
+        self._given_spec = spec
+        spec = self._spec = spec_of(loader) if spec is None else spec
+        self._read_resident()
+        epoch = self._epochs.begin(spec)
+        try:
+            # Without workers torch asks the sampler for one iterator, before it draws the base seed.
+            before = None if spec.num_workers else _order_states(spec, epoch)
+            if epoch.resume is None:
+                super().__init__(loader)
+            else:
+                from .resuming import base_seed_drawn
+
+                with base_seed_drawn(spec, epoch):
+                    super().__init__(loader)
+            self._check_torchs_arguments()
+            self._begin(loader, epoch, before)
+        except BaseException:
+            self._epochs.undo(epoch)
+            self._shutdown_workers()
+            raise
+        self._runtime.iterators.add(self)
+
+    def _check_torchs_arguments(self) -> None:
+        # In torch's words, though its constructor checks most of it.
+        if not self._spec.num_workers:
+            if self._spec.timeout != 0:
+                raise AssertionError("_SingleProcessDataLoaderIter requires timeout == 0")
+            if compat.is_data_pipe(self._dataset):
+                torch.utils.data.graph_settings.apply_sharding(self._dataset, self._world_size, self._rank)
+        elif self.has_workers and not self._spec.prefetch_factor:
+            raise AssertionError("prefetch_factor must be greater than 0 for MultiProcessingDataLoaderIter")
+
+    def _reset(self, loader: Any, first_iter: bool = False) -> None:
+        """Begin the next epoch with the same workers."""
+        self._spec = spec_of(loader) if self._given_spec is None else self._given_spec
+        if not self.has_workers:
+            self._shutdown_workers()
+        self._read_resident()
+        epoch = self._epochs.begin(self._spec)
+        try:
+            self._begin(loader, epoch, None)
+        except BaseException:
+            self._epochs.undo(epoch)
+            self._shutdown_workers()
+            raise
+
+    def _read_resident(self) -> None:
+        self._columns: Any = None
+        if self._spec.resident is not None:
+            from .placement import columns_of
+
+            self._columns = columns_of(self._spec, self._runtime)
+            self.has_workers = self._columns is None
+
+    def _begin(self, loader: Any, epoch: Epoch, before: dict[str, Any] | None) -> None:
+        since = time.perf_counter_ns()
+        spec = self._spec
+        # Without a seed the base seed stays for the life of the workers, as torch's does: count iterations.
+        self._base_seed = _note_randomness(spec, epoch, self._base_seed, self._iterations, before)
+        self._iterations = epoch.key_epoch + 1
+        self._epoch = epoch
+        shard = shard_of(spec, epoch, self._rank, self._world_size)
+        if self._stage is None or (self.has_workers and spec.num_workers and not self._workers_are_ours()):
+            self._open(epoch, shard)
+        if spec.num_workers:
+            super()._reset(loader)  # torch asks the sampler for an iterator twice at the first iteration, and so do we
+        indices, first_row = _index_batches(spec, epoch, self._sampler_iter, arrays=self._columns is not None)
+        work = self._work(epoch, shard, indices, first_row)
+        if self._stage is not self.source and self._stage is not None:
+            self._stage.drop()
+        if self._pool is not None:
+            self.source.begin(work, self._upcoming(epoch))
+        else:
+            self.source.begin(work)
+        epoch.passed_over = work.passed_over
+        self._raise_sampler_error()
+        if spec.iterable:
+            from .resuming import Replicas, read_again
+
+            epoch.replicas = Replicas(max(1, spec.num_workers), epoch.resume)
+            read_again(epoch, lambda: self.source.next().result())
+        if not spec.alone:
+            _compare_ranks(spec, loader)  # while the workers are at it
+        if observe.listener is not None:
+            observe.listener.begun(self, loader, self.source.iteration, since)
+
+    def _work(self, epoch: Epoch, shard: Shard, indices: Iterator[Any], first_row: int) -> EpochWork:
+        spec = self._spec
+        replicas = epoch.resume.workers if epoch.resume is not None else None
+        failures = None
+        if spec.on_error != "raise":
+            from ..workers.on_error import FailureLog
+
+            counts = self._runtime.counts
+            counts.failures = counts.failures or FailureLog()
+            failures = counts.failures.begin(epoch.number, spec.max_errors)
+        if self._columns is not None and spec.num_workers:  # a worker would have been given its first batch by now
+            indices = itertools.chain(list(itertools.islice(indices, 1)), indices)
+        return EpochWork(
+            index_batches=indices,
+            epoch=epoch.key_epoch,
+            shard=shard,
+            first_row=first_row,
+            identity=(epoch.number, epoch.known),
+            shared_seed=self._shared_seed,
+            first_worker=replicas["next"] if replicas is not None else 0,
+            replica_batches=replicas["batches"] if replicas is not None else (),
+            failures=failures,
+        )
+
+    def _upcoming(self, epoch: Epoch) -> EpochWork | None:
+        """Return the next epoch, where it is certain and its workers will be there."""
+        spec = self._spec
+        known = spec.known
+        if not (spec.overlap_epochs and spec.persistent_workers) or known is None or spec.sample_seed is None:
+            return None
+        number = epoch.number + 1
+        return EpochWork(
+            index_batches=known.batches(number), epoch=number, shard=known.rows.shard, identity=(number, known)
+        )
+
+    def _raise_sampler_error(self) -> None:
+        """Raise an error of torch's samplers now, as torch does: a later ``next()`` cannot mend it."""
+        error = self.source.first_error() if self._pool is not None else None
+        samplers = (self._spec.sampler, self._spec.index_sampler)
+        if error is not None and all(type(sampler).__module__ == compat.SAMPLER_MODULE for sampler in samplers):
+            raise error
+
+    def _open(self, epoch: Epoch, shard: Shard) -> None:
+        """Open the source and the stages behind it."""
+        spec, runtime = self._spec, self._runtime
+        self._pins_last = self._pin_memory and spec.device is None and (spec.pin_memory or self._given_spec is None)
+        if self._columns is not None:
+            from .resident_source import ResidentSource
+
+            self.source = self._stage = ResidentSource(self._columns, spec, runtime, epoch.known, self._base_seed)
+            return
+        replicas = epoch.resume.workers if epoch.resume is not None else None
+        origin = Origin(
+            dataset=self._dataset if self._given_spec is None else spec.dataset,
+            base_seed=self._base_seed,
+            shared_seed=self._shared_seed,
+            rank=self._rank,
+            num_ranks=self._world_size,
+            shard=shard,
+            replicas=replicas["states"] if replicas is not None else (),
+        )
+        self.source, self._pool, tail = open_source(spec, runtime, origin)
+        self._stage = self.source
+        if self._pool is not None:
+            self._workers = self._pool.workers
+            runtime.note_pool(self._pool)
+        if spec.has_device_stage:
+            from ..device.prefetch import device_stage
+
+            self._stage = device_stage(self.source, spec, runtime, tail, shard, self._base_seed)
+            if self._pool is None:
+                self.source.repeats_interrupted = True
+        elif self._pins_last and self._pool is not None:
+            from ..device.pinning import pinned_ahead
+
+            self._pins_last = False
+            self._stage = pinned_ahead(self.source, self._pin_memory_device)
+            self._pin_memory_thread = self._stage.thread
+
+    def _workers_are_ours(self) -> bool:
+        return self._pool is not None and self._pool.pid == os.getpid()  # after a fork they are the parent's
+
+    def _next_data(self) -> Any:
+        stage = self._stage
+        if stage is None:
+            raise StopIteration
+        if self._pool is not None and self._pool.pid != os.getpid():
+            raise RuntimeError(
+                f"this iterator belongs to process {self._pool.pid}, and so do its workers; after a fork, begin a new "
+                "iteration with iter(loader)"
+            )
+        epoch = self._epoch
+        # torch continues after an interrupted batch. The next call of next() skips that batch; until then a saved state
+        # still includes it.
+        epoch.delivered += self._interrupted
+        self._interrupted = False
+        try:
+            batch = stage.next()
+        except StopIteration:
+            epoch.finished = True
+            if self._pool is not None and not self._persistent_workers:
+                self._shutdown_workers()
+            raise
+        except LoadTimeout:
+            raise
+        except Exception:
+            if self._is_broken():
+                self._shutdown_workers(grace=0)  # the error does not wait for workers that are stuck
+            raise
+        except BaseException:
+            # With workers an interrupt may have come between taking a result and noting it.
+            if self._pool is not None:
+                self._shutdown_workers()
+            else:
+                self._interrupted = stage is self.source and self.has_workers
+            raise
+        if batch.error is None or (isinstance(batch.error, Exception) and not self._is_broken()):
+            epoch.note(batch)
+        else:  # no error of a batch: it ends the iteration
+            self._shutdown_workers(grace=0 if self._is_broken() else GRACE)
+        data = batch.result()
+        return compat.pin_memory(data, self._pin_memory_device) if self._pins_last else data
+
+    def _is_broken(self) -> bool:
+        return self._pool is not None and self.source.broken
+
+    @property
+    def base_seed(self) -> int:
+        """Seeds samples where the loader has no seed."""
+        return int(self._base_seed)
+
+    def _note(self, runtime: Runtime) -> None:
+        """Note what statistics say of workers."""
+        if self._pool is not None:
+            runtime.note_pool(self._pool)
+
+    def _shutdown_workers(self, grace: float = GRACE) -> None:
+        """End the workers, and drop what is ahead. The name is torch's, and other libraries call it."""
+        pool, self._pool = self._pool, None
+        if pool is None:
+            # Without workers and stages there is nothing to end: the iteration can go on.
+            if self._stage is not None and self._stage is not self.source:
+                self._stage.close()
+            elif not self.has_workers and self._stage is not None:
+                self._stage.close()
+                self._stage = self.source = self._columns = None
+            return
+        if compat.exits():
+            return
+        self._runtime.note_pool(pool)
+        stage, self._stage = self._stage, None
+        try:
+            if stage is not None and stage is not self.source:
+                stage.close()
+        finally:
+            pool.close(grace)
+            self._runtime.keep_slots(pool.slots, self._spec.device)
+
+    def __del__(self, exits: Callable[[], bool] = compat.exits) -> None:
+        # Bound here, since this module's names may be gone by then.
+        if getattr(self, "_pool", None) is not None and not exits():
+            with HeldInterrupts(finalizing=True):
+                self._shutdown_workers()
+
+
+def _order_states(spec: Spec, begun: Epoch) -> dict[str, Any]:
+    """Return the states of the generators that an epoch's order comes from; {} where it comes from keys alone."""
+    if begun.resume is None and begun.known is not None and spec.sample_seed is not None:
+        return {}
+    from ..sampling.sampler_generators import generator_states
+
+    return generator_states(spec)
+
+
+def _note_randomness(spec: Spec, epoch: Epoch, base_seed: int, key_epoch: int, before: dict[str, Any] | None) -> int:
+    """Note in an epoch what its randomness comes from; a resumed one takes that from the state.
+
+    Args:
+        spec: how the loader is served.
+        epoch: has begun.
+        base_seed: what torch has drawn.
+        key_epoch: enters the samples' keys for a loader without a seed.
+        before: the generators' states from before that, if the sampler will not be asked for another iterator, as it
+            is with workers.
+
+    Returns:
+        The base seed.
+    """
+    epoch.generators = _order_states(spec, epoch) if before is None else before
+    epoch.draws_base_seed = before is not None
+    if epoch.resume is not None:
+        from .resuming import resume_randomness
+
+        base_seed, key_epoch = resume_randomness(spec, epoch, base_seed, key_epoch)
+    epoch.base_seed = base_seed
+    epoch.key_epoch = epoch.number if spec.sample_seed is not None else key_epoch
+    return base_seed
+
+
+def _index_batches(
+    spec: Spec, epoch: Epoch, from_sampler: Iterator[Any], *, arrays: bool = False
+) -> tuple[Iterator[Any], int]:
+    """Return what an epoch is to load, and how many of this rank's samples were loaded before it.
+
+    Args:
+        spec: how the loader is served.
+        epoch: has begun.
+        from_sampler: what the sampler gave torch's part of the iteration.
+        arrays: give batches of a known order as arrays, else as lists.
+    """
+    # A sampler of ours would look up its epoch when it is first asked: another one, if that has been set meanwhile.
+    ours = isinstance(epoch_owner(spec), (KeyedSampler, DistributedSampler))
+    if epoch.resume is None and epoch.known is not None and ours:
+        return epoch.known.batches(epoch.number, arrays=arrays), 0
+    may_draw_ahead = epoch.known is None and spec.sample_seed is not None and not spec.iterable
+    if epoch.resume is None and not may_draw_ahead and without_skipping(spec.index_sampler)[1] == 0:
+        return from_sampler, 0
+    from .resuming import rest_of_index_batches
+
+    return rest_of_index_batches(spec, epoch, from_sampler, arrays=arrays)
+
+
+def _compare_ranks(spec: Spec, loader: Any) -> None:
+    sampler = our_sampler(spec)
+    if sampler is not None:
+        from ..sampling.agreement import compare_ranks
+
+        compare_ranks(sampler, loader.state_dict())
+
+
+__all__ = ["Iteration"]

@@ -1,0 +1,348 @@
+"""A source that gathers batches from resident data, and transforms them, where the data are. There are no workers.
+
+::
+
+    index batches ─> [several at once] ─rows─> gather ─> batch_transform ─> one batch after the other
+
+In: index batches and :class:`~fastload.device.columns.Columns`. Out: the batches that the loader would give without
+them, in the same order, with the same parameters of the batch transform.
+
+NOTE [Several batches at once]
+A batched transform costs a few hundred microseconds on the host, whatever it is given. Its result for a sample depends
+on nothing but the sample's key, so the transforms of this package are given as many batches at once as make that cost
+small, up to the whole epoch on a device, and the user is given views of the result. Partners of mixing transforms are
+neighbours at even places, which they stay behind batches of even sizes. Other callables get one batch at a time, and so
+does everything behind samplers of the user's, which may look at what the loop has done.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from .. import observe
+from ..base import compat
+from ..device.batch_keys import BatchKeys, batch_keys
+from ..device.columns import Columns, Rows, bytes_of, rows_of, split
+from ..device.prefetch import DeviceAhead, mover_of
+from ..device.streams import keep_in_children
+from ..sampling.epochs import KnownBatches
+from ..spec import Spec
+from ..transforms.base import Transform
+from ..transforms.draws import Draws
+from ..work import Batch, EpochWork
+
+# Bytes of the data that are transformed at once: on the CPU so many that its caches are of use, elsewhere many more.
+_AT_ONCE_ON_HOST = 1 << 20
+_AT_ONCE_ON_DEVICE = 1 << 26
+
+_OURS = f"{__package__}.transforms."
+
+
+class _Batch(NamedTuple):
+    """What is to be gathered."""
+
+    rows: Rows
+    draws: Draws
+
+
+class _Drawn(NamedTuple):
+    """Indices that were drawn: see :class:`fastload.observe.Item`."""
+
+    iteration: int
+    batch_id: int
+    chunk_id: int
+    indices: Any
+
+
+class _Heard:
+    """Tells a listener how the batches of a pass come about.
+
+    Args:
+        listener: who listens.
+    """
+
+    def __init__(self, listener: observe.Listener) -> None:
+        self._listener = listener
+        self.iteration = next(observe.numbers)
+        self.watch = listener.watch(0)
+        self._num_drawn = 0
+        self._num_given = 0
+
+    def drawn(self, indices: Any, since: int) -> None:
+        """The indices of the next batch were drawn, or there was an error in their place."""
+        item = _Drawn(self.iteration, self._num_drawn, 0, indices)
+        self._listener.dispatched(item, None, since, time.perf_counter_ns() - since)
+        self._num_drawn += 1
+
+    def given(self, iterator: Any, failed: bool) -> None:
+        """The next batch was made, or failed."""
+        self.watch.end(self.iteration, self._num_given, 0)
+        self._listener.given(iterator, self.iteration, self._num_given, failed)
+        self._num_given += 1
+
+
+class Gather:
+    """Gathers batches on the mover's device, as the transform of a :class:`~fastload.device.prefetch.Mover`.
+
+    Args:
+        columns: the data.
+        then: the batch transform, a function of (batch, draws); None: there is none.
+    """
+
+    def __init__(self, columns: Columns, then: Callable[[Any, Draws], Any] | None) -> None:
+        self._columns = columns
+        self._then = then
+
+    def __call__(self, rows: Any, draws: Any) -> Any:
+        """Return a batch on the device, given what :class:`_Gathered` loads."""
+        own, host_leaves, watch = draws
+        if host_leaves is not None:
+            rows = _gathering(self._columns, watch)(rows, host_leaves)
+        if self._then is None:
+            return rows
+        return (self._then if watch is None else watch.transform("batch_transform", self._then))(rows, own)
+
+
+def _gathering(columns: Columns, watch: observe.Watch | None) -> Callable[..., Any]:
+    return columns.batch if watch is None else watch.collate(columns.batch)
+
+
+class _Gathered:
+    """What is to be gathered next, as the stage before the device.
+
+    Args:
+        work: of the epoch.
+        columns: the data.
+        keys: names the samples of each batch.
+        away: batches are made on the host, and go to a device afterwards.
+        in_pairs: a batch of an odd size is the last of those that are given at once.
+        heard: is told what is done; None: nobody listens.
+    """
+
+    def __init__(
+        self,
+        work: EpochWork,
+        columns: Columns,
+        keys: BatchKeys,
+        *,
+        away: bool,
+        in_pairs: bool,
+        heard: _Heard | None,
+    ) -> None:
+        self._work = work
+        self._indices = work.index_batches
+        self._columns = columns
+        self._keys = keys
+        self._row = work.first_row
+        self._away = away
+        self.at_once = 1
+        """Samples that are given at once, if they are of several batches."""
+        self._in_pairs = in_pairs
+        self._heard = heard
+        # What an interrupt leaves is there for the next time.
+        self._indices_read: Any = None
+        self._found: list[_Batch] = []
+        self._num_rows = 0
+        """Of those found."""
+        self._error: Exception | None = None
+        self._ended = False
+
+    def next(self, wait: bool = True) -> Batch:
+        """See :class:`~fastload.work.Stage`. Several batches at once are the parts of one."""
+        found = self._found
+        while not self._ended and self._error is None and self._has_room():
+            since = 0 if self._heard is None else time.perf_counter_ns()
+            try:
+                found.append(self._next())
+                self._num_rows += len(found[-1].rows)
+            except StopIteration:
+                self._ended = True
+                continue
+            except Exception as raised:
+                self._error = raised  # in its own place, behind these
+            if self._heard is not None:
+                self._heard.drawn(() if self._error is not None else found[-1].rows, since)
+        if self._heard is not None:
+            self._heard.watch.begin()  # drawing is no part of the task
+        if found:
+            loaded = self.loaded(found)
+            self._found, self._num_rows = [], 0
+            return loaded
+        if self._error is not None:
+            error, self._error = self._error, None
+            return Batch(error=error)
+        raise StopIteration
+
+    def drop(self) -> None:
+        """See :class:`~fastload.work.Stage`. Nothing is under way."""
+
+    def close(self) -> None:
+        """See :class:`~fastload.work.Stage`. Nothing is under way."""
+
+    def _has_room(self) -> bool:
+        found = self._found
+        if not found:
+            return True
+        last = len(found[-1].rows)
+        return self._num_rows + last <= self.at_once and not (self._in_pairs and last % 2)
+
+    def _next(self) -> _Batch:
+        if self._indices_read is None:
+            self._indices_read = next(self._indices)
+        indices = self._indices_read
+        if not hasattr(indices, "__len__"):
+            indices = self._indices_read = list(indices)
+        try:
+            if not len(indices):
+                raise IndexError("an index batch without indices has no samples to collate")
+            rows = rows_of(indices, len(self._columns))
+            position = self._work.shard.position(self._row)
+            draws = self._keys.draws(Batch(epoch=self._work.epoch, position=position, indices=indices))
+        except Exception:
+            self._advance(len(indices))
+            raise
+        self._advance(len(indices))
+        return _Batch(rows, draws)
+
+    def _advance(self, num_rows: int) -> None:
+        self._row += num_rows
+        self._indices_read = None
+
+    @property
+    def sample_bytes(self) -> int:
+        """What a sample takes in memory."""
+        return self._columns.num_bytes // max(len(self._columns), 1)
+
+    def loaded(self, parts: list[_Batch]) -> Batch:
+        """Return what the device stage is to be given for some batches."""
+        rows: Any = torch.from_numpy(np.concatenate([batch.rows for batch in parts]))
+        draws = Draws.joined([batch.draws for batch in parts])
+        host_leaves = self._columns.host_leaves(rows)
+        watch = None if self._heard is None else self._heard.watch
+        batch = Batch(data=_gathering(self._columns, watch)(rows, host_leaves) if self._away else rows)
+        batch.draws = draws, None if self._away else host_leaves, watch
+        batch.parts = parts
+        return batch
+
+
+class ResidentSource:
+    """See the module, and :class:`~fastload.work.Stage`. It contains its own device stage.
+
+    Args:
+        columns: the data.
+        spec: how the loader is served.
+        runtime: of the loader.
+        known: the order of the epoch, where it is known.
+        base_seed: of the iteration.
+    """
+
+    def __init__(self, columns: Columns, spec: Spec, runtime: Any, known: KnownBatches | None, base_seed: int) -> None:
+        self._columns = columns
+        self._spec = spec
+        self._counts = runtime.counts
+        self._base_seed = base_seed
+        self._mover = mover_of(spec, runtime, columns=columns, gather=Gather)
+        self._bytes_at_once = _bytes_at_once(spec, known, self._mover.device)
+        listener = observe.listener
+        self._heard = None if listener is None else _Heard(listener)
+        self.iteration = next(observe.numbers) if self._heard is None else self._heard.iteration
+        """Number of the iteration, unique within the process."""
+        self._stage: DeviceAhead | None = None
+        keep_in_children(self)
+
+    def begin(self, work: EpochWork) -> None:
+        """Begin the epoch."""
+        spec = self._spec
+        self._source = _Gathered(
+            work,
+            self._columns,
+            batch_keys(spec, work.shard, self._base_seed),
+            away=self._mover.device != self._columns.device,
+            in_pairs=getattr(spec.batch_transform, "mixes", False),
+            heard=self._heard,
+        )
+        # Where nothing is done beside the user's loop, nothing is done ahead of it.
+        depth = 0 if self._mover.streams is None else spec.prefetch_to_device
+        self._stage = DeviceAhead(self._source, self._mover, depth)
+        self._given: Iterator[Batch] = iter(())
+        self._singly: deque[_Batch] = deque()
+
+    def next(self, wait: bool = True) -> Batch:
+        """See :class:`~fastload.work.Stage`."""
+        if self._stage is None:
+            raise StopIteration
+        heard = self._heard
+        if heard is not None:
+            heard.watch.begin()
+        batch = next(self._given, None)
+        while batch is None:
+            self._given = self._made(self._stage)
+            batch = next(self._given, None)
+        if heard is not None:
+            heard.given(self, failed=batch.error is not None)
+        return batch
+
+    def _made(self, stage: DeviceAhead) -> Iterator[Batch]:
+        """Return the next batches, at least one."""
+        if self._singly:
+            made = stage.move_now(self._source.loaded([self._singly[0]]))
+            self._singly.popleft()  # an interrupt leaves it
+        else:
+            made = stage.next()
+            if made.error is not None and len(made.parts) > 1:
+                self._singly.extend(made.parts)  # so that only those are lost in which it happens again
+                return self._made(stage)
+        return iter((made,)) if made.error is not None else self._parts(made)
+
+    def _parts(self, made: Batch) -> Iterator[Batch]:
+        """Yield the batches that were made at once, each when it is asked for."""
+        sizes = [len(batch.rows) for batch in made.parts]
+        if self._bytes_at_once:
+            # Both what is read and what is made of it count; the first batch tells.
+            largest = max(bytes_of(made.data) // sum(sizes), self._source.sample_bytes, 1)
+            self._source.at_once = self._bytes_at_once // largest
+        shape = made.draws[0].shape
+        parts = split(made.data, sizes) if len(sizes) > 1 else [made.data]
+        stream = None
+        for size, batch, part in zip(sizes, made.parts, parts, strict=True):
+            stream = self._mover.lend(part, made.event, stream)  # the user may have another one by now
+            batch.draws.shape = None if shape is None else shape._replace(num=size)
+            self._counts.count(size, None)
+            given = Batch(data=part)
+            given.draws = batch.draws
+            yield given
+
+    def drop(self) -> None:
+        """See :class:`~fastload.work.Stage`. Each epoch has a source of its own."""
+
+    def close(self) -> None:
+        """Drop what is ahead, and let go of the data."""
+        stage, self._stage = self._stage, None
+        if stage is not None:
+            stage.close()
+            self._given = iter(())
+            self._singly.clear()
+            del self._source, self._mover, self._columns
+
+
+def _bytes_at_once(spec: Spec, known: KnownBatches | None, device: torch.device) -> int:
+    """Return how many bytes are transformed at once; 0: one batch. See NOTE [Several batches at once]."""
+    transform = spec.batch_transform
+    if not isinstance(transform, Transform) or spec.fixed_buffers:
+        return 0
+    members = [member for member in transform.modules() if isinstance(member, Transform)]
+    if not all(type(member).__module__.startswith(_OURS) for member in members):
+        return 0
+    samplers = (spec.sampler, spec.batch_sampler)
+    if known is None and any(type(sampler).__module__ != compat.SAMPLER_MODULE for sampler in samplers):
+        return 0  # it may look at what the loop has done with the batch before
+    return _AT_ONCE_ON_HOST if device.type == "cpu" else _AT_ONCE_ON_DEVICE
+
+
+__all__ = ["ResidentSource"]

@@ -1,0 +1,181 @@
+"""Where an epoch begins: its index batches, its randomness and its replicas, anew or from a state.
+
+In: how a loader is served, and an epoch that begins. Out: what is to be loaded, and the generators as they
+would be if nothing had been interrupted. Nothing is loaded here, but what has to be read again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch.utils.data import BatchSampler, IterableDataset, RandomSampler
+
+from ..base import compat
+from ..base.users_line import warn_at_users_line
+from ..errors import StateError
+from ..sampling.epochs import Epoch, Resume, epoch_owner, without_skipping
+from ..sampling.sampler_generators import generator_states, generators_at, set_own_generators
+from ..sampling.samplers import DistributedSampler, KeyedSampler
+from ..spec import Spec
+from ..work import Replica
+
+
+class Replicas:
+    """Where the replicas of an IterableDataset were when the user was given their last batches."""
+
+    def __init__(self, num_workers: int, resume: Resume | None) -> None:
+        begun = resume.workers if resume is not None else None
+        self._states: list[Any] = list(begun["states"]) if begun is not None else [None] * num_workers
+        self._next: int = begun["next"] if begun is not None else 0
+        self._batches: list[int] = list(begun["batches"]) if begun is not None else [0] * num_workers
+
+    def note(self, replica: Replica) -> None:
+        """A batch of a worker was given to the user."""
+        worker_id = replica.worker_id
+        self._states[worker_id] = replica.state
+        self._next = (worker_id + 1) % len(self._states)
+        self._batches[worker_id] = replica.num_batches
+
+    def state(self) -> dict[str, Any] | None:
+        """Return it for a state dict; None if they do not say."""
+        if all(state is None for state in self._states):
+            return None
+        return {"states": list(self._states), "next": self._next, "batches": list(self._batches)}
+
+
+def read_again(begun: Epoch, load: Callable[[], Any]) -> None:
+    """Load and drop the batches that were delivered before, where an IterableDataset cannot be told where to begin."""
+    resume = begun.resume
+    if resume is None or resume.workers is not None or not resume.batches:
+        return
+    warn_at_users_line(
+        f"the dataset has no state_dict and load_state_dict, so its first {resume.batches} batches are loaded again "
+        "and dropped; give it both methods to resume at once"
+    )
+    from rich.console import Console
+    from rich.progress import track
+
+    console = Console(stderr=True)
+    batches = range(resume.batches)
+    for _ in track(
+        batches, "fastload: reading again", console=console, transient=True, disable=not console.is_terminal
+    ):
+        try:
+            load()
+        except StopIteration:
+            raise StateError(
+                f"the state was saved after {resume.batches} batches, and the dataset ends before them now"
+            ) from None
+
+
+@contextlib.contextmanager
+def base_seed_drawn(spec: Spec, begun: Epoch) -> Iterator[None]:
+    """Around torch's beginning of a pass, where it draws a base seed: see that a resume leaves the user's generators.
+
+    In the middle of an epoch the base seed was drawn before the state was saved, so the generator gets its state back.
+    At an epoch's start it is drawn now, like the order; and where the user has set the global generators to what they
+    were, this is a pass like any other. Workers that are kept draw one at their first epoch only.
+    """
+    resume = begun.resume
+    kept = spec.persistent_workers and begun.number > 0
+    if resume is not None and resume.at_start and resume.base_seed is None and resume.generators:
+        if set_own_generators(spec, resume.generators):
+            begun.resume = None
+        yield
+    elif resume is None or (resume.at_start and resume.base_seed is None and not kept):
+        yield
+    else:
+        generator = torch.default_generator if spec.generator is None else spec.generator
+        state = generator.get_state()
+        try:
+            yield
+        finally:
+            generator.set_state(state)
+
+
+def resume_randomness(spec: Spec, begun: Epoch, base_seed: int, key_epoch: int) -> tuple[int, int]:
+    """Take an epoch's randomness from the state that it resumes; return its base seed and the epoch of its keys."""
+    resume = begun.resume
+    assert resume is not None
+    if resume.base_seed is not None:
+        base_seed, key_epoch = resume.base_seed, resume.key_epoch
+        begun.generators, begun.draws_base_seed = resume.generators, resume.draws_base_seed
+    elif resume.generators:
+        # Saved between two epochs: the base seed comes from these generators too, as it would have.
+        with generators_at(spec, resume.generators):
+            iter(spec.index_sampler)
+            base_seed = compat.draw_base_seed(spec)
+            begun.generators = resume.generators if begun.draws_base_seed else generator_states(spec)
+    return base_seed, key_epoch
+
+
+def rest_of_index_batches(
+    spec: Spec, begun: Epoch, from_sampler: Iterator[Any], *, arrays: bool = False
+) -> tuple[Iterator[Any], int]:
+    """Return what an epoch is to load, and how many of this rank's samples were loaded before it.
+
+    Batches of a known order are arrays where that is asked for, else lists.
+    The index batches that are skipped are drawn, where their order is not known, but nothing of them is loaded.
+    """
+    resume = begun.resume
+    sampler, num_skipped = without_skipping(spec.index_sampler)
+    whole = resume is None and num_skipped == 0
+    # The next epochs' base seeds come from the spec's own generator, so it is set back in any case.
+    at_state: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
+    if resume is not None:
+        at_state = generators_at(spec, begun.generators, leave_equal=resume.at_start)
+    from_states = spec.generator is not None or "torch" in begun.generators
+    draws_base_seed = resume is not None and begun.draws_base_seed and from_states
+    # A sampler of ours would look up its epoch when it is first asked: another one, if that has been set meanwhile.
+    ours = isinstance(epoch_owner(spec), KeyedSampler | DistributedSampler)
+    if begun.known is not None and (ours or not whole):
+        with at_state:
+            if draws_base_seed:
+                compat.draw_base_seed(spec)
+            return begun.known.batches(begun.number, arrays=arrays), 0
+    at_once = spec.sample_seed is not None and _draws_during_pass(sampler)
+    if isinstance(spec.dataset, IterableDataset) or (whole and not at_once):
+        return from_sampler, 0
+    begin = _drawn_at_once if at_once else iter
+    if whole:
+        return begin(sampler), 0
+    num_rows = 0
+    if resume is None:  # the first batches are skipped in any case
+        resume = Resume(epoch=begun.number)
+    with at_state:
+        batches = begin(sampler)
+        if draws_base_seed:
+            compat.draw_base_seed(spec)
+        skipped = 0
+        for index in itertools.islice(batches, num_skipped + resume.batches):
+            num_rows += len(list(index)) if spec.auto_collation else 1
+            skipped += 1
+        if skipped < resume.batches:
+            raise StateError(f"the state was saved after {resume.batches} batches, and the sampler gives {skipped} now")
+        if resume.batches == 0 and begun.generators:  # the order has to be made while its generators are there
+            batches = itertools.chain(list(itertools.islice(batches, 1)), batches)
+    return batches, num_rows
+
+
+def _draws_during_pass(batches: Any) -> bool:
+    """Whether index batches are of torch's RandomSampler with a generator of its own.
+
+    It draws again at its end, and with replacement every 32 samples. After a ``break`` the generator, and with it the
+    next epoch, would depend on how many batches were loaded ahead.
+    """
+    sampler = batches.sampler if type(batches) is BatchSampler else batches
+    return type(sampler) is RandomSampler and sampler.generator is not None
+
+
+def _drawn_at_once(batches: Any) -> Iterator[Any]:
+    """Yield such index batches; all of them are drawn when the first is asked for."""
+    if type(batches) is BatchSampler:
+        batches = BatchSampler(list(batches.sampler), batches.batch_size, batches.drop_last)
+    yield from list(batches) if isinstance(batches, RandomSampler) else batches
+
+
+__all__ = ["Replicas", "base_seed_drawn", "read_again", "rest_of_index_batches", "resume_randomness"]

@@ -1,0 +1,64 @@
+"""Prints what each loader did when the interpreter exits: ``fastload run --report``, or FASTLOAD_REPORT=1.
+
+In: the loaders that begin to iterate. Out: a line for each of them on standard error. Only the counters of a loader are
+kept, so that nothing lives longer than it would without the report.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+from typing import Any
+
+from .. import observe
+
+# Failed samples that are listed for a loader.
+_LISTED = 5
+
+
+def start() -> None:
+    """Report on all loaders of this process. Call this once."""
+    report = ExitReport()
+    observe.loader_observers.append(report)
+    atexit.register(report.print_lines)
+
+
+class ExitReport:
+    """Observes loaders: see :class:`fastload.observe.LoaderObserver`."""
+
+    def __init__(self) -> None:
+        self._pid = os.getpid()
+        # Name, workers and counters of each loader, in the order of first iterations, by the identity of the counters
+        # (which are kept, so that no other object gets that identity).
+        self._noted: dict[int, tuple[str, str, Any]] = {}
+
+    def constructed(self, loader: Any) -> None:
+        """Do nothing: only loaders that are iterated are reported."""
+
+    def iterating(self, loader: Any) -> None:
+        """Note what the report needs of a loader."""
+        workers = f"{_number(loader.num_workers, 'worker')} ({loader.worker_method})"
+        counts = loader._runtime.counts
+        self._noted[id(counts)] = (type(loader).__name__, workers if loader.num_workers else "no workers", counts)
+
+    def print_lines(self) -> None:
+        """Print the report; nothing in a fork of the process that started it."""
+        if os.getpid() != self._pid:
+            return
+        begin = f"fastload: rank {os.environ['RANK']}:" if "RANK" in os.environ else "fastload:"
+        for name, workers, counts in self._noted.values():
+            done = f"{_number(counts.batches, 'batch', 'es')}, {_number(counts.samples, 'sample')}"
+            print(f"{begin} {name}: {done}, {workers}", file=sys.stderr)
+            failures = counts.failures
+            if failures is not None and failures.total:
+                print(f"{begin} {_number(failures.total, 'sample')} could not be loaded; the last:", file=sys.stderr)
+                for failed in list(failures.recent)[-_LISTED:]:
+                    print(f"{begin}   {failed}", file=sys.stderr)
+
+
+def _number(count: int, noun: str, plural: str = "s") -> str:
+    return f"{count} {noun}{'' if count == 1 else plural}"
+
+
+__all__ = ["ExitReport", "start"]

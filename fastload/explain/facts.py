@@ -1,0 +1,127 @@
+"""How a loader works with its dataset and arguments, and why, in words.
+
+In: a loader, what was decided for it, and its counts. Out: lines for a person. Nothing is changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from ..base.memory import in_words
+from ..buffers.page_lock import page_lock_for
+from ..device.streams import device_or_cpu
+from ..engine.fusing import decoder_of, images_in_words, plan_of, why_not_there
+from ..keys import seeding
+from ..spec import Spec, spec_of
+
+# Failed samples that are listed.
+_LISTED = 5
+
+
+def explain(loader: Any) -> str:
+    """Return a line for each thing that was decided for a :class:`fastload.DataLoader`."""
+    lines, spec = facts(loader), spec_of(loader)
+    plan = plan_of(spec)
+    if plan is not None:
+        table = str(plan).splitlines()
+        place = int(loader.resident is not None)
+        why = why_not_there(spec)
+        if plan.fused and loader.device is not None and why is not None:
+            table.append(f"the workers do all steps: {why}")
+        fusion = [("fusion", table[0]), *(("", line) for line in table[1:])]
+        if plan.fused and any(part.source.size is None for part in plan.parts):
+            fusion.append(("decoder", decoder_of(spec)))
+        lines[place:place] = fusion
+    return "\n".join(f"{name:<12}{words}" for name, words in lines)
+
+
+def facts(loader: Any) -> list[tuple[str, str]]:
+    """Return what was decided, all but the fusion: names and words."""
+    spec, statistics = spec_of(loader), loader.statistics()
+    lines: list[tuple[str, str]] = []
+    if loader.resident is not None:
+        lines.append(("resident", _resident(loader, statistics)))
+    lines += _workers(spec, statistics)
+    lines.append(("order", spec.order_reason))
+    lines.append(("seeding", spec.seeding_reason))
+    slow = seeding.slow_because() if spec.seeded else None
+    if slow is not None:
+        lines.append(("", f"it takes 7 µs a sample in place of 1 µs: {slow}"))
+    images = images_in_words(spec)
+    if images is not None:
+        lines.append(("images", images))
+    if loader.device is not None:
+        ahead = f"{loader.device}, {loader.prefetch_to_device} batches ahead"
+        lines.append(("device", ahead + _way_to_device(loader, statistics)))
+    if loader.batch_transform is not None:
+        name = getattr(loader.batch_transform, "__name__", loader.batch_transform)
+        lines.append(("transform", f"of whole batches: {name}"))
+    if loader.on_error != "raise":
+        lines += _failures(loader, statistics)
+    if statistics.batches:
+        slots = f"; {statistics.slots} slots of up to {statistics.slot_bytes:,} bytes" if statistics.slots else ""
+        lines.append(("so far", f"{statistics.batches} batches, {statistics.samples} samples{slots}"))
+        lines += [("no layout", f"{n} batches: {reason}") for reason, n in statistics.without_layout_reason.items()]
+    if statistics.decoded:
+        by = sorted(statistics.decoded.items(), key=lambda one: -one[1])
+        lines.append(("decoded", ", ".join(f"{number:,} {name}" for name, number in by)))
+    return lines
+
+
+def _workers(spec: Spec, statistics: Any) -> Iterator[tuple[str, str]]:
+    if statistics.resident is not None:
+        yield "workers", "none: batches are gathered inside next()"
+        return
+    if spec.num_workers == 0:
+        yield "workers", "none: samples are loaded inside next()"
+        return
+    threads = spec.worker_method == "thread"
+    kind, several = ("thread", "threads") if threads else ("process", "processes")
+    words = f"{spec.num_workers} {kind if spec.num_workers == 1 else several}"
+    if spec.persistent_workers:
+        words += ", kept between epochs"
+    if statistics.start_method and not threads:
+        words += f", started by {statistics.start_method}, over {statistics.transport}"
+        words += f"; dataset {statistics.dataset_pickled}"
+    yield "workers", words
+    if spec.uncut_reason:
+        yield "work unit", f"the whole batch: {spec.uncut_reason}"
+    else:
+        yield "work unit", f"chunks of {statistics.chunk_size or 'a few'} samples, taken by whichever worker is free"
+    if spec.assigned:
+        yield "assignment", "batch i to worker i % num_workers, as torch"
+    most = f"at most {statistics.slots_in_flight} batches (num_workers x prefetch_factor)"
+    yield "in flight", f"{most}, {'in order' if spec.in_order else 'as they are completed'}"
+
+
+def _failures(loader: Any, statistics: Any) -> Iterator[tuple[str, str]]:
+    done = "left out of their batches" if loader.on_error == "skip" else "replaced by others, which their keys choose"
+    yield "on error", f"samples that cannot be loaded are {done}; at most {loader.max_errors} in an epoch"
+    if statistics.failed_samples:
+        last = loader.failed_samples()[-_LISTED:]
+        yield "failed", f"{statistics.failed_samples} samples so far; the last {len(last)}:"
+        yield from (("", str(failed)) for failed in last)
+
+
+def _resident(loader: Any, statistics: Any) -> str:
+    residents = loader._runtime.resident
+    if residents is None:
+        return f"{loader.resident}: the dataset is read once, when the first iteration begins"
+    why = "".join(f"; {reason}" for reason in residents.refused)
+    if residents.columns is None:
+        return f"no: the dataset is loaded anew in each epoch{why}"
+    where = "the host" if statistics.resident == "cpu" else statistics.resident
+    return f"{len(residents.columns):,} samples on {where}, {in_words(statistics.resident_bytes)}{why}"
+
+
+def _way_to_device(loader: Any, statistics: Any) -> str:
+    page_lock = loader._runtime.page_lock
+    if page_lock_for(device_or_cpu(loader.device)) is None or not statistics.batches or statistics.resident is not None:
+        return ""
+    if page_lock is None or page_lock.outcome is None:
+        return ", through a staging copy: they do not lie in slots"
+    return f", through a staging copy: {page_lock.refused}" if page_lock.refused else ", from page-locked slots"
+
+
+__all__ = ["explain", "facts"]

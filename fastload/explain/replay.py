@@ -1,0 +1,210 @@
+"""One sample of an epoch again, with its augmentation: for a closer look at a bad batch.
+
+In: a loader, an epoch, and the sample's index or position. Out: the very sample that the loader gave, whatever its
+workers were. It is loaded here, in the user's process, whose global generators are as before afterwards.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from torch.utils.data import IterableDataset
+
+from ..base import compat
+from ..device.batch_keys import BatchKeys
+from ..engine.fusing import fused_of
+from ..errors import ConfigError, DatasetError
+from ..keys import seeding
+from ..keys.library_generators import LibraryGenerators
+from ..sampling.epochs import KnownBatches, known_batches, repeats_from, seed_of
+from ..sampling.samplers import as_integer, check_epoch
+from ..spec import decodes_late, spec_of
+from ..transforms.base import Transform
+from ..transforms.batches import images_of, on_batches
+from ..work import Batch
+from ..workers.fetch import Fetcher, Job
+from ..workers.on_error import error_policy_of
+
+# Positions that are searched at once.
+_SEARCHED = 1 << 16
+
+
+def replay(
+    loader: Any, epoch: int, index: Any = None, *, position: int | None = None, transformed: bool = False
+) -> Any:
+    """Return a sample as it was in an epoch, before collation.
+
+    Args:
+        loader: a :class:`fastload.DataLoader` whose samples are seeded from an integer: its ``seed``, or that of a
+            sampler of fastload's.
+        epoch: 0, 1, ...
+        index: the sample's index in the dataset. Enough where the order gives every index once.
+        position: its place in the epoch's global order, over all ranks: ``step * global_batch_size + place`` for a
+            ``DistributedBatchSampler``, ``rank + num_replicas * row`` for a ``DistributedSampler``, the number of
+            samples before it for a loader that is not shared out. Needed for weighted samplers, and together with the
+            index for samplers that are not fastload's.
+        transformed: return it as a batch of one, collated and changed by the loader's ``batch_transform``, on the CPU.
+
+    Raises:
+        ConfigError: the loader has no such seed; what was given does not name a sample; or it is to be transformed, and
+            the ``batch_transform`` is none of :mod:`fastload.transforms`, or mixes it with another sample.
+        DatasetError: the sample was left out of its batch.
+        Exception: what the dataset raises.
+
+    Example:
+        >>> import random, fastload
+        >>> class Noisy:
+        ...     def __len__(self): return 100
+        ...     def __getitem__(self, index): return index, random.random()
+        >>> loader = fastload.DataLoader(Noisy(), batch_size=10, shuffle=True, seed=0)
+        >>> indices, noise = next(iter(loader))
+        >>> fastload.replay(loader, 0, int(indices[3]))[1] == float(noise[3])
+        True
+    """
+    seed = seed_of(loader)
+    if isinstance(loader.dataset, IterableDataset) or seed is None or loader.seeding == "torch":
+        raise ConfigError(
+            "replay needs a map-style dataset, and samples that are seeded from an integer: give the DataLoader "
+            f"seed=..., got seed={loader.seed!r}, seeding={loader.seeding!r}, a {type(loader.dataset).__name__}"
+        )
+    epoch, position = check_epoch(epoch), as_integer(position)
+    if position is not None and (isinstance(position, bool) or not isinstance(position, int) or position < 0):
+        raise ConfigError(f"position must be an integer of at least 0, got {position=}")
+    known = known_batches(loader)
+    known = known and known.from_position(0)
+    index, position = _found(
+        known, epoch, index, position, needs_position=compat.batch_getter(loader.dataset) is not None
+    )
+    sample = _loaded(loader, seed, known, epoch, index, position)
+    return _transformed(loader, seed, known, epoch, index, position, sample) if transformed else sample
+
+
+def _transformed(
+    loader: Any, seed: int, known: KnownBatches | None, epoch: int, index: Any, position: int, sample: Any
+) -> Any:
+    spec, transform = spec_of(loader), loader.batch_transform
+    if not isinstance(transform, Transform) or transform.mixes or not loader._auto_collation:
+        raise ConfigError(
+            "transformed=True is for a batch_transform of fastload.transforms that changes each sample by itself, got "
+            f"{transform!r}"
+        )
+    keys = BatchKeys(
+        seed=seed,
+        ids_are_indices=spec.ids_are_indices,
+        stride=1,
+        length=0 if known is None else repeats_from(known.rows.shard),
+    )
+    batch = loader.collate_fn([sample])
+    if (number := len(images_of(batch))) != 1:
+        raise ConfigError(
+            f"transformed=True is for samples of one image, and collate_fn makes {number} of sample {index}"
+        )
+    return on_batches(transform)(batch, keys.draws(Batch(epoch=epoch, position=position, indices=[index])))
+
+
+def _loaded(loader: Any, seed: int, known: KnownBatches | None, epoch: int, index: Any, position: int) -> Any:
+    libraries = LibraryGenerators(loader.dataset, then=seeding.GlobalSeeder())
+    fetcher = Fetcher(_job_of(loader, seed, known), 0, "", libraries)
+    with seeding.preserved_global_generators(), libraries.adopted():
+        if compat.batch_getter(loader.dataset) is None or known is None:
+            return _own(fetcher, fetcher.load([index], epoch, position), 0)
+        # Such a dataset loads a batch at once, and is seeded for all of it.
+        positions = _batch_around(known, position)
+        indices = known.rows.order.at(epoch, positions % known.rows.order.length).tolist()
+        samples = fetcher.load(indices, epoch, int(positions[0]))
+        return _own(fetcher, samples, positions.tolist().index(position))
+
+
+def _own(fetcher: Fetcher, samples: Any, row: int) -> Any:
+    """Return the sample of a row, from what is left of a batch.
+
+    Raises:
+        DatasetError: it was left out.
+    """
+    left_out = [failure for failure in fetcher.failures if failure.substitute is None]
+    for failure in left_out:
+        if failure.row == row:
+            raise DatasetError(
+                f"on_error='skip' has left sample {failure.index!r} out, since it cannot be loaded "
+                f"({failure.error}: {failure.message}); on_error='raise' shows the whole error"
+            )
+    return samples[row - sum(failure.row < row for failure in left_out)]
+
+
+def _job_of(loader: Any, seed: int, known: KnownBatches | None) -> Job:
+    shard = known.rows.shard if known is not None else None
+    spec = spec_of(loader)
+    fused = fused_of(spec, loader._runtime, seed, split=False)[0]
+    return Job(
+        dataset=loader.dataset,
+        collate_fn=loader.collate_fn,
+        auto_collation=True,
+        drop_last=False,
+        iterable=False,
+        seed=seed if spec.seeded else None,
+        ids_are_indices=spec.ids_are_indices,
+        stride=1,
+        length=0 if shard is None else repeats_from(shard),
+        base_seed=0,
+        num_workers=0,
+        shared_seed=None,
+        worker_init_fn=None,
+        fused=fused,
+        late=decodes_late(spec, fused),
+        error_policy=error_policy_of(spec, seed),
+    )
+
+
+def _found(
+    known: KnownBatches | None, epoch: int, index: Any, position: int | None, *, needs_position: bool
+) -> tuple[Any, int]:
+    """Return both index and position."""
+    if known is None:
+        if index is None or position is None:
+            raise ConfigError(
+                "the loader's sampler is not fastload's, so index and position (the number of samples before it) are "
+                f"both needed, got {index=}, {position=}"
+            )
+        return index, position
+    order = known.rows.order
+    if position is None:
+        if index is None or not order.once:
+            raise ConfigError(
+                "position is needed: the order may give an index more than once"
+                if index is not None
+                else "index or position is needed"
+            )
+        index = as_integer(index)
+        if not isinstance(index, int) or not 0 <= index < order.length:
+            raise ConfigError(f"epoch {epoch} has no index {index}: it must be an integer of 0 to {order.length - 1}")
+        return index, _position_of(known, epoch, index) if needs_position else 0
+    if position >= max(order.length, known.rows.shard.end):
+        raise ConfigError(f"position must be below {order.length}, the length of an epoch, got {position=}")
+    there = int(order.at(epoch, np.array([position % order.length]))[0])
+    if index is not None and as_integer(index) != there:
+        raise ConfigError(f"epoch {epoch} has index {there} at position {position}, not {index}; leave one of them out")
+    return there, position
+
+
+def _position_of(known: KnownBatches, epoch: int, index: int) -> int:
+    order = known.rows.order
+    for first in range(0, order.length, _SEARCHED):
+        positions = np.arange(first, min(first + _SEARCHED, order.length))
+        places = np.flatnonzero(order.at(epoch, positions) == index)
+        if places.size:
+            return int(positions[places[0]])
+    raise ConfigError(f"epoch {epoch} has no index {index}")
+
+
+def _batch_around(known: KnownBatches, position: int) -> Any:
+    """Return the positions of the batch that a position falls in, on whichever rank has it."""
+    shard, size = known.rows.shard, known.batch_size or 1
+    for rank in range(shard.num_ranks):
+        there = replace(shard, rank=rank)
+        first = position // (shard.global_batch_size or size * shard.num_ranks) * size
+        positions = there.positions(first, min(size, there.num_rows - first))
+        if position in positions:
+            return positions
+    raise ConfigError(f"no rank is given position {position}: the tail {shard.tail!r} leaves it out")

@@ -1,0 +1,287 @@
+"""NVIDIA DALI behind the loader's interface: fastload's order and parameters, DALI's decoding.
+
+::
+
+    samplers ─> (file, target, index) ─> header, keys ─> crops, flips ─┐
+                     └──────────────────── bytes ──────────────────────┴─> DALI ─> tensors ─> (batched transforms)
+
+In: a dataset of image files, and the arguments of a loader. Out: batches as those of ``DataLoader(..., fuse=True)``,
+but for DALI's arithmetic. DALI is imported when a :class:`DALILoader` is made, on the CPU as on a GPU.
+"""
+
+# N samples, C channels, H and W of the images.
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset, Sampler
+
+from ...device.prefetch import check_count
+from ...device.streams import Streams, device_of, streams_of
+from ...engine.statistics import Statistics
+from ...errors import ConfigError
+from ...fusion.plan import recognise
+from ...loader import DataLoader, WorkerMethod
+from .feeding import Files, Scheduling
+from .recipe import Recipe, Scaling, recipe_of
+from .running import Pipelines, Ticket, import_dali, source
+
+_MOST_READ = 2
+"""Batches whose outputs are held, at most, before the next: the host waits for a device that is further behind."""
+
+
+class DALILoader:
+    """Loads batches of images with NVIDIA DALI.
+
+    Args:
+        dataset: a torchvision ImageFolder or DatasetFolder, or a Subset or ConcatDataset of them, with the transforms
+            that ``DataLoader(..., fuse=True)`` knows; or, with ``pipeline``, also any map-style dataset of pairs
+            (encoded image, target).
+        batch_size, shuffle, sampler, batch_sampler, num_workers, drop_last, generator, prefetch_factor,
+            persistent_workers, worker_method, seed, overlap_epochs: those of :class:`fastload.DataLoader`. Workers only
+            read files; without any, this process does.
+        pipeline: a function with DALI's ``@pipeline_def``, whose inputs are :func:`source`; it is called with
+            ``batch_size``, ``num_threads``, ``device_id``, ``prefetch_queue_depth`` and ``seed``. Its outputs come in
+            the images' place. None: one that does what the dataset's transform says. With a pipeline, a transform
+            of the dataset may only say how images are cropped, resized and flipped, for :func:`source` to give.
+        device: ``"cpu"``, where DALI needs no GPU, or ``"cuda"``: decoding is DALI's ``"mixed"``, and batches are on
+            the GPU. Not verified: no GPU.
+        num_threads: DALI's threads; None: as many as this process may use cores.
+        prefetch_queue_depth: batches that DALI works on beyond the one given out; at least 1.
+
+    Batches are ``[images, targets]``, as of :class:`fastload.DataLoader`: images [N, 3, H, W], of the dtype that the
+    transform leads to, and the targets collated as torch does. With a pipeline of several outputs:
+    ``[output, ..., targets]``. They are yours: they stay valid as long as you hold them. The last batch may be short.
+
+    Order, shards, epochs and state are those of :class:`fastload.DataLoader`, and so are crops and flips: the same
+    seed, epoch and index give the same box, whatever the batch, the workers, the ranks or the decoder. Colour
+    transforms, erasing and whatever else DALI is not given is done with the batch, on its device, after DALI.
+
+    Pixels are DALI's: JPEG files are decoded to the same bits as by Pillow, on the CPU, and resized in DALI's way, by
+    0.16 levels otherwise on the average; docs/dali.md has the numbers. Orientation in EXIF data is not applied by the
+    built-in pipeline, as torchvision does not. Nothing is padded.
+
+    Random operators of DALI's own in a ``pipeline`` draw from streams of DALI's, which are seeded from seed and epoch:
+    the same at every start of an epoch with the same batches, but neither independent of the batch size nor restored
+    by a state in the middle of an epoch. ``source("uniforms")`` is: numbers from the sample's key.
+
+    A pass takes the place of the one before it: iterations side by side are allowed, and wait for each other's batches.
+
+    Raises:
+        ConfigError: DALI is not installed, an argument is out of its range, or a transform cannot be done.
+        RuntimeError: at a batch: an image cannot be decoded; it names the file. The next batch can be asked for.
+    """
+
+    def __init__(
+        self,
+        dataset: Dataset[Any],
+        batch_size: int = 1,
+        shuffle: bool | None = None,
+        sampler: Sampler[Any] | Iterable[Any] | None = None,
+        batch_sampler: Sampler[list[Any]] | Iterable[list[Any]] | None = None,
+        num_workers: int = 0,
+        drop_last: bool = False,
+        generator: torch.Generator | None = None,
+        *,
+        prefetch_factor: int | None = None,
+        persistent_workers: bool = False,
+        worker_method: WorkerMethod = "multiprocessing",
+        seed: int | None = None,
+        overlap_epochs: bool = True,
+        pipeline: Callable[..., Any] | None = None,
+        device: torch.device | str | int = "cpu",
+        num_threads: int | None = None,
+        prefetch_queue_depth: int = 2,
+    ) -> None:
+        self.dataset = dataset
+        self.pipeline = pipeline
+        self.device = device_of(device)
+        if self.device.type not in ("cpu", "cuda"):
+            raise ConfigError(f"DALI knows the devices 'cpu' and 'cuda', got {device=}")
+        if pipeline is not None and not callable(pipeline):
+            raise ConfigError(f"pipeline must be a function with @pipeline_def, got {pipeline!r}")
+        if num_threads is not None:
+            num_threads = check_count("num_threads", num_threads)
+        self.prefetch_queue_depth = check_count("prefetch_queue_depth", prefetch_queue_depth)
+        parts = recognise(dataset).parts
+        self._recipe: Recipe | None = None
+        if pipeline is None or any(part.pipeline.steps or part.pipeline.rest for part in parts):
+            self._recipe = recipe_of(dataset, whole=pipeline is None)
+        import_dali()  # after what needs none is checked, and before what only its systems have
+        self.num_threads = len(os.sched_getaffinity(0)) if num_threads is None else num_threads
+        self._pipelines = Pipelines(
+            built_in(self._recipe, self.device) if pipeline is None else pipeline,
+            {
+                "num_threads": self.num_threads,
+                "device_id": self.device.index if self.device.type == "cuda" else None,
+                # Of one: more are scheduled ahead, and DALI would begin by running as many as are in its queue.
+                "prefetch_queue_depth": 1,
+            },
+            reseeded=pipeline is not None,
+        )
+        self._streams = streams_of(self.device)
+        files = Files(dataset)
+        self.loader: DataLoader[Any] = DataLoader(
+            files,
+            batch_size,
+            shuffle,
+            sampler,
+            batch_sampler,
+            num_workers,
+            drop_last=drop_last,
+            generator=generator,
+            prefetch_factor=prefetch_factor,
+            persistent_workers=persistent_workers,
+            worker_method=worker_method,
+            seed=seed,
+            overlap_epochs=overlap_epochs,
+            batch_transform=Scheduling(files, self._recipe, self._pipelines),
+            prefetch_to_device=self.prefetch_queue_depth,
+        )
+        """Gives the order, and reads the files."""
+
+    def __iter__(self) -> Iterator[list[Any]]:
+        self._pipelines.begin()
+        return _Iteration(iter(self.loader), self._pipelines, self._recipe, self._streams)
+
+    def __len__(self) -> int:
+        return len(self.loader)
+
+    @property
+    def batch_size(self) -> int | None:
+        """As of torch's loader."""
+        return self.loader.batch_size
+
+    @property
+    def sampler(self) -> Any:
+        """As of torch's loader."""
+        return self.loader.sampler
+
+    @property
+    def batch_sampler(self) -> Any:
+        """As of torch's loader."""
+        return self.loader.batch_sampler
+
+    def set_epoch(self, epoch: int) -> None:
+        """See :meth:`fastload.DataLoader.set_epoch`."""
+        self.loader.set_epoch(epoch)
+
+    def state_dict(self) -> dict[str, Any]:
+        """See :meth:`fastload.DataLoader.state_dict`: what was given out counts, not what DALI works on."""
+        return self.loader.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """See :meth:`fastload.DataLoader.load_state_dict`.
+
+        Raises:
+            StateError: it is no such state, or belongs to another loader; this loader is as it was.
+        """
+        self.loader.load_state_dict(state)
+
+    def statistics(self) -> Statistics:
+        """Return what the loader did that reads the files."""
+        return self.loader.statistics()
+
+    def close(self) -> None:
+        """End the workers and DALI's pipeline, with its threads. The loader can be used again."""
+        self.loader.close()
+        self._pipelines.close()
+
+
+class _Iteration:
+    """One pass."""
+
+    def __init__(
+        self, tickets: Iterator[Ticket], pipelines: Pipelines, recipe: Recipe | None, streams: Streams | None
+    ) -> None:
+        self._tickets = tickets
+        self._pipelines = pipelines
+        self._tail = None if recipe is None else recipe.tail
+        self._streams = streams
+        self._read: deque[tuple[Any, list[Tensor]]] = deque()
+        """Outputs in DALI's memory that torch's stream may still be reading, and the events behind."""
+
+    def __iter__(self) -> _Iteration:
+        return self
+
+    def __next__(self) -> list[Any]:
+        ticket = next(self._tickets)
+        outputs: list[Any] = self._pipelines.finish(ticket)
+        if self._streams is not None:
+            outputs = self._owned(outputs, self._streams)
+        targets, draws = ticket.rest
+        if self._tail is not None:
+            outputs = [self._tail(outputs[0], draws=draws)]
+        if self._streams is not None and isinstance(targets, Tensor):
+            targets = self._streams.to_device(targets)  # through page-locked memory: the host does not wait
+        return [*outputs, targets]
+
+    def _owned(self, outputs: list[Tensor], streams: Streams) -> list[Tensor]:
+        """Return copies of outputs in memory of torch's.
+
+        DALI knows nothing of torch's streams: it uses the memory of an output again as soon as nobody holds it, though
+        kernels that read it are still queued. So outputs are held until the event behind their copies has come.
+        """
+        while self._read and self._read[0][0].query():
+            self._read.popleft()
+        if len(self._read) > _MOST_READ:
+            self._read[0][0].synchronize()
+            self._read.popleft()
+        copies = [output.clone() for output in outputs]
+        self._read.append((streams.mark_compute(), outputs))
+        return copies
+
+    def __del__(self) -> None:
+        for event, _ in self._read:
+            event.synchronize()
+
+
+def built_in(recipe: Recipe | None, device: torch.device) -> Callable[..., Any]:
+    """Return the pipeline of a recipe."""
+    assert recipe is not None
+    dali = import_dali()
+    fn, types = dali.fn, dali.types
+    dtypes = {torch.uint8: types.UINT8, torch.float16: types.FLOAT16, torch.float32: types.FLOAT}
+    scaling = recipe.scaling or Scaling(torch.uint8, [0.0] * 3, [1.0] * 3)
+
+    def images() -> Any:
+        made = fn.decoders.image_slice(
+            source("file"),
+            source("crop_start"),
+            source("crop_shape"),
+            axes=(0, 1),
+            device="cpu" if device.type == "cpu" else "mixed",
+            output_type=types.RGB,
+            adjust_orientation=False,  # as torchvision
+        )
+        if recipe.interpolation is not None:
+            made = fn.resize(
+                made,
+                size=source("resized"),
+                interp_type=getattr(types, f"INTERP_{recipe.interpolation}"),
+                antialias=recipe.interpolation != "NN",
+            )
+        if recipe.window is not None:
+            made = fn.slice(made, start=source("window_start"), shape=list(recipe.window), axes=(0, 1))
+        if recipe.flips_vertically:
+            made = fn.flip(made, horizontal=0, vertical=source("mirror_vertically"))
+        return fn.crop_mirror_normalize(
+            made,
+            dtype=dtypes[scaling.dtype],
+            output_layout="CHW",
+            mean=scaling.mean,
+            std=scaling.std,
+            mirror=source("mirror"),
+        )
+
+    factory: Callable[..., Any] = dali.pipeline_def(images)
+    return factory
+
+
+__all__ = ["DALILoader", "source"]

@@ -1,0 +1,249 @@
+"""Patches libraries that rebuild a loader as torch's DataLoader, so that they rebuild fastload's.
+
+In: an imported library. Out: the same library, which rebuilds a :class:`fastload.DataLoader` as one, with fastload's
+own arguments. Nothing here imports such a library.
+
+Accelerate (and so the Trainer of transformers): ``prepare`` and ``skip_first_batches`` construct torch's DataLoader
+from sixteen attributes of their argument; now they construct fastload's if the argument is one. ``statistics()`` and
+the other methods are available on the prepared object, or on its ``base_dataloader``. An epoch that is set on the
+prepared object is set on the loader, too, so that a resumed epoch has its randomness; the epoch of a loaded state is
+set on the prepared object. The share of a ``fastload.DistributedSampler`` is not divided again among the processes;
+that of a ``DistributedBatchSampler`` would be, so that is an error. With ``use_stateful_dataloader=True`` Accelerate
+builds torchdata's loader, as configured.
+
+Lightning (and so pytorch_lightning): its training loop tells a loader's sampler the epoch only after it has begun to
+iterate, if it resumes from a checkpoint, and loads the state of an epoch's end, if the checkpoint is of that. Our
+loaders are told the epoch before, and begin it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
+from types import ModuleType
+from typing import Any
+
+import torch.utils.data
+from torch.utils.data import IterableDataset
+
+from fastload.errors import ConfigError
+from fastload.run.defaults import own_argument_names
+from fastload.sampling.epochs import our_sampler, seed_of
+from fastload.sampling.samplers import DistributedBatchSampler
+
+# The loader that Accelerate is taking apart in this thread.
+_taken_apart: ContextVar[object] = ContextVar("_taken_apart", default=None)
+
+
+def adapt(library: ModuleType) -> None:
+    """Adapt a library, given the module of it that has just been imported: see ``ADAPTED_LIBRARIES`` in loader.py."""
+    if library.__name__ == "accelerate.data_loader":
+        _adapt_accelerate(library)
+    else:
+        _adapt_lightning(library)
+
+
+def own_arguments(loader: object) -> dict[str, Any]:
+    """Return those constructor arguments of a :class:`fastload.DataLoader` that torch's class does not have."""
+    from fastload.loader import DataLoader
+
+    return {name: getattr(loader, name) for name in own_argument_names(DataLoader)}
+
+
+def _adapt_accelerate(data_loader: ModuleType) -> None:
+    """Let Accelerate rebuild our loaders as ours.
+
+    Args:
+        data_loader: the module ``accelerate.data_loader``. Its two public functions are wrapped, so that its
+            ``DataLoader`` knows the loader that it is built from; also in modules that have imported them by name.
+    """
+    try:
+        prepare, skip = data_loader.prepare_data_loader, data_loader.skip_first_batches
+        classes = [data_loader.DataLoaderShard, data_loader.DataLoaderDispatcher]
+        torch_loader = data_loader.DataLoader
+        epoch_setters = [loader_class.set_epoch for loader_class in classes]
+        load_state = data_loader.DataLoaderAdapter.load_state_dict
+    except AttributeError as error:
+        warnings.warn(
+            f"fastload does not support this version of accelerate ({error}): prepare() turns fastload's DataLoader "
+            "into torch's; call fastload.install() to avoid that",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+        return
+    replaced = {id(function): _taking_apart(function) for function in (prepare, skip)}
+    for module in list(sys.modules.values()):
+        names = vars(module) if isinstance(module, ModuleType) else {}  # never a lazy attribute
+        for name, value in list(names.items()):
+            if id(value) in replaced:
+                names[name] = replaced[id(value)]
+    data_loader.DataLoader = _rebuilding(torch_loader)  # type: ignore[attr-defined] # a name of the library's module
+    for loader_class, set_epoch in zip(classes, epoch_setters, strict=True):
+        loader_class.set_epoch = _passing_on(set_epoch)
+    data_loader.DataLoaderAdapter.load_state_dict = _epoch_kept(load_state)
+
+
+def _taking_apart(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap a function of Accelerate that builds a new loader from its first argument."""
+    signature = inspect.signature(function)
+
+    @functools.wraps(function)
+    def wrapper(dataloader: Any, *args: Any, **kwargs: Any) -> Any:
+        given = signature.bind(dataloader, *args, **kwargs)
+        if "num_processes" in signature.parameters and _is_shared_out(dataloader, given.arguments):
+            given.arguments |= {"num_processes": 1, "process_index": 0}
+        with _take_apart(dataloader):
+            return function(*given.args, **given.kwargs)
+
+    return wrapper
+
+
+def _is_shared_out(loader: Any, arguments: dict[str, Any]) -> bool:
+    """Return whether a sampler of ours divides the samples among the processes already.
+
+    Raises:
+        ConfigError: it is a DistributedBatchSampler, whose batches Accelerate would divide again.
+    """
+    if not isinstance(loader, torch.utils.data.DataLoader) or isinstance(loader.dataset, IterableDataset):
+        return False
+    sampler = our_sampler(loader)
+    if sampler is None or sampler.num_replicas == 1:
+        return False
+    if isinstance(loader.batch_sampler, DistributedBatchSampler):
+        num_processes = arguments.get("num_processes")
+        if num_processes is None:
+            num_processes = sys.modules["accelerate.data_loader"].PartialState().num_processes
+        if num_processes > 1:
+            raise ConfigError(
+                "Accelerate would divide the batches of a DistributedBatchSampler among the processes again. Do not "
+                "pass this loader to accelerator.prepare(), and move its batches to accelerator.device; or give the "
+                "loader batch_size=... and a fastload.DistributedSampler, which prepare() does not change"
+            )
+    return True
+
+
+@contextlib.contextmanager
+def _take_apart(loader: object) -> Iterator[None]:
+    """Let Accelerate build loaders in this context like ``loader``, or like the loader inside of it."""
+    token = _taken_apart.set(getattr(loader, "base_dataloader", loader))
+    try:
+        yield
+    finally:
+        _taken_apart.reset(token)
+
+
+def _rebuilding(torch_loader: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the replacement of torch's class in Accelerate's module."""
+
+    @functools.wraps(torch_loader, updated=())
+    def build(*args: Any, **kwargs: Any) -> Any:
+        from fastload.loader import DataLoader
+
+        source = _taken_apart.get()
+        if isinstance(source, DataLoader):
+            return DataLoader(*args, **{**kwargs, **own_arguments(source)})
+        return torch_loader(*args, **kwargs)
+
+    return build
+
+
+def _passing_on(set_epoch: Callable[[Any, int], None]) -> Callable[[Any, int], None]:
+    """Wrap ``set_epoch`` of a prepared loader, to set the epoch of our loader inside, too."""
+
+    @functools.wraps(set_epoch)
+    def wrapper(prepared: Any, epoch: int) -> None:
+        from fastload.loader import DataLoader
+
+        set_epoch(prepared, epoch)
+        if isinstance(prepared.base_dataloader, DataLoader):
+            prepared.base_dataloader.set_epoch(epoch)
+
+    return wrapper
+
+
+def _epoch_kept(load_state_dict: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
+    """Wrap ``load_state_dict`` of a prepared loader, to set its epoch and its state now.
+
+    Accelerate sets them at the next iteration, and returns the old state until then.
+    """
+
+    @functools.wraps(load_state_dict)
+    def wrapper(prepared: Any, state: Any) -> None:
+        from fastload.loader import DataLoader
+
+        load_state_dict(prepared, state)
+        if isinstance(prepared.base_dataloader, DataLoader):
+            prepared.iteration = state["epoch"]
+            prepared.dl_state_dict = prepared.base_dataloader.state_dict()
+
+    return wrapper
+
+
+def _adapt_lightning(fit_loop: ModuleType) -> None:
+    """Let the training loop of Lightning tell our loaders its epochs.
+
+    Args:
+        fit_loop: the module ``lightning.pytorch.loops.fit_loop``, or pytorch_lightning's.
+    """
+    loop_class = getattr(fit_loop, "_FitLoop", None)
+    if loop_class is None or not all(
+        hasattr(loop_class, name) for name in ("setup_data", "on_advance_start", "_iteration_based_training")
+    ):
+        warnings.warn(
+            "fastload does not support this version of Lightning: training that is resumed from a checkpoint of an "
+            "epoch's end may begin with another epoch's samples",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+        return
+    loop_class.on_advance_start = _telling_epochs(loop_class.on_advance_start)
+
+
+def _telling_epochs(on_advance_start: Callable[[Any], None]) -> Callable[[Any], None]:
+    """Wrap what Lightning's training does before each epoch."""
+
+    @functools.wraps(on_advance_start)
+    def wrapper(loop: Any) -> None:
+        from fastload.loader import DataLoader
+
+        loop.setup_data()  # as Lightning does next: reloads the loaders if asked to
+        found = getattr(loop._combined_loader, "flattened", ())
+        loaders = [loader for loader in found if isinstance(loader, DataLoader)]
+        epoch = loop.epoch_progress.current.processed
+        resumes = getattr(loop, "is_resuming", False) or loop.epoch_loop.restarting
+        will_begin = loop.trainer.current_epoch > 0 and not resumes
+        if loop._iteration_based_training():
+            # Lightning counts an epoch that max_steps has ended as a whole one, but continues with the rest of it.
+            on_advance_start(loop)
+            for loader in loaders:
+                loader.set_epoch(loader._epochs.next)
+            return
+        wrong = False
+        for loader in loaders:
+            if will_begin or _has_begun_another(loader, epoch):
+                loader.set_epoch(epoch)
+                wrong = not will_begin
+        on_advance_start(loop)
+        if wrong:
+            iter(loop._data_fetcher)
+
+    return wrapper
+
+
+def _has_begun_another(loader: Any, epoch: int) -> bool:
+    """Return whether a loader has begun another epoch than this one, and is not in the middle of it."""
+    begun = loader._epochs.last
+    if begun is None or begun.number == epoch:
+        return False
+    if begun.resume is None:
+        return seed_of(loader) is not None
+    try:
+        left = begun.known.num_batches if begun.known is not None else len(loader) - begun.resume.batches
+    except TypeError:  # a stream
+        return False
+    return bool(left <= 0)

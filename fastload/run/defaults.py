@@ -1,0 +1,159 @@
+"""Defaults of fastload's own arguments: from the environment, the command line, or :func:`fastload.install`.
+
+In: ``FASTLOAD_LOADER="fuse=true,seed=1"``, which ``fastload run`` sets from its options, or arguments of
+:func:`fastload.install`. Out: other defaults of ``DataLoader.__init__``. An argument that a script gives overrides
+them.
+
+Imports nothing that takes time: the command line reads this.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from ..errors import ConfigError
+
+VARIABLE = "FASTLOAD_LOADER"
+
+OPTIONS: Mapping[str, str] = {
+    "fuse": "true, false or auto; without a value: true",
+    "seed": "an integer",
+    "worker_method": "multiprocessing or thread",
+    "seeding": "sample or torch",
+    "chunk_size": "samples a task; or batch",
+    "resident": "host, device or auto",
+    "decoder": "auto, native, torchvision or pillow",
+    "on_error": "raise, skip or replace",
+    "max_errors": "samples that may fail in an epoch",
+    "overlap_epochs": "true or false; without a value: true",
+    "device": "where batches are to be, as torch names it",
+    "prefetch_to_device": "batches on the device beyond the one given out",
+    "channels_last": "true or false; without a value: true",
+    "fixed_buffers": "true or false; without a value: true",
+}
+"""The arguments that are options of ``fastload run``, with their values. (The other two do not take plain values.)"""
+
+FLAGS = ("fuse", "overlap_epochs", "channels_last", "fixed_buffers")
+"""Those options that need no value."""
+
+FLAG_WORDS = ("true", "false", "auto")
+"""The values that such an option can have as a separate word."""
+
+_CONSTANTS = {"true": True, "false": False, "none": None}
+
+
+def read_text(text: str) -> dict[str, str]:
+    """Return the arguments in a text like ``fuse=true,seed=1``, unparsed.
+
+    Raises:
+        ConfigError: the text has another form, or an argument twice.
+    """
+    words: dict[str, str] = {}
+    for piece in text.split(",") if text.strip() else ():
+        name, equals, word = (part.strip() for part in piece.partition("="))
+        if not equals or not name or not word:
+            raise ConfigError(f"it must have the form fuse=true,seed=1, got {piece.strip()!r}")
+        if name in words:
+            raise ConfigError(f"it has {name} twice: {words[name]} and {word}")
+        words[name] = word
+    return words
+
+
+def as_text(words: Mapping[str, str]) -> str:
+    """Return the text that :func:`read_text` reads."""
+    return ",".join(f"{name}={word}" for name, word in words.items())
+
+
+def values_of(words: Mapping[str, str]) -> dict[str, Any]:
+    """Return the values of words: true, false, none and integers; any other word is a string."""
+    return {name: _value_of(word) for name, word in words.items()}
+
+
+def _value_of(word: str) -> Any:
+    if word.lower() in _CONSTANTS:
+        return _CONSTANTS[word.lower()]
+    try:
+        return int(word)
+    except ValueError:
+        return word
+
+
+def own_argument_names(loader_class: Any) -> tuple[str, ...]:
+    """Return the names of those arguments of :class:`fastload.DataLoader` that torch's class does not have."""
+    torchs = _torchs_parameters(loader_class)
+    return tuple(name for name in _initializer(loader_class).__kwdefaults__ if name not in torchs)
+
+
+def _torchs_parameters(loader_class: Any) -> Mapping[str, Any]:
+    return inspect.signature(loader_class.__base__.__init__).parameters
+
+
+def _initializer(loader_class: Any) -> Any:
+    return inspect.unwrap(loader_class.__init__)  # Lightning wraps it for a time
+
+
+class Defaults:
+    """The defaults of a class, which can be changed and restored.
+
+    Args:
+        loader_class: :class:`fastload.DataLoader`.
+    """
+
+    def __init__(self, loader_class: Any) -> None:
+        self._class = loader_class
+        self._written = dict(_initializer(loader_class).__kwdefaults__)
+        self.changed: dict[str, Any] = {}
+
+    def read_environment(self) -> None:
+        """Use the defaults in FASTLOAD_LOADER, and no others.
+
+        Raises:
+            ConfigError: the variable has another form, or no loader can have its values.
+        """
+        self._set({})
+        text = os.environ.get(VARIABLE, "")
+        try:
+            self.change(values_of(read_text(text)))
+        except ConfigError as error:
+            raise ConfigError(f"{VARIABLE}={text!r}: {error}") from None
+
+    def change(self, values: Mapping[str, Any]) -> None:
+        """Change defaults of arguments.
+
+        Raises:
+            ConfigError: there is no such argument, or no loader can have these values; nothing is changed then.
+        """
+        self.check(values)
+        self._set({**self.changed, **values})
+
+    def check(self, values: Mapping[str, Any]) -> None:
+        """Check that there are such arguments, and that a loader accepts these values.
+
+        Raises:
+            ConfigError: there is no such argument, or a loader refuses a value.
+        """
+        known = own_argument_names(self._class)
+        for name in values:
+            if name not in known:
+                torchs = name in _torchs_parameters(self._class)
+                whose = "an argument of torch's DataLoader" if torchs else "not an argument of fastload.DataLoader"
+                raise ConfigError(f"{name} is {whose}; there are defaults for {', '.join(known)}")
+        if values:
+            self._class([0], **{**self.changed, **values})
+
+    def _set(self, changed: dict[str, Any]) -> None:
+        self.changed = changed
+        _initializer(self._class).__kwdefaults__ = {**self._written, **changed}
+
+    def explain(self, error: ConfigError) -> None:
+        """Add a note with the changed defaults to an error about a loader's arguments."""
+        if self.changed:
+            said = ", ".join(f"{name}={value!r}" for name, value in self.changed.items())
+            error.add_note(f"defaults set by {VARIABLE}, fastload run or fastload.install(): {said}")
+
+
+__all__ = ["FLAGS", "FLAG_WORDS", "OPTIONS", "VARIABLE", "Defaults", "as_text", "own_argument_names", "read_text"]
+__all__ += ["values_of"]

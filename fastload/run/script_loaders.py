@@ -1,0 +1,114 @@
+"""Acts on a loader of a script in place of the loader's first batch, in the script's own process.
+
+In: the environment variable that ``fastload verify``, ``explain`` and ``tune`` set for a script, and the loaders, which
+announce themselves (:class:`fastload.observe.LoaderObserver`). Out: the result of the verb, in a file; the script ends.
+Where a script starts several processes, as ranks, only the first one that asks for a batch acts; all of them end.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import sys
+import threading
+import traceback
+import weakref
+from typing import Any
+
+from .. import observe
+from ..base.users_line import users_frame
+from .targets import VARIABLE
+
+
+def start() -> None:
+    """Observe the loaders of this process as the environment variable says."""
+    observe.loader_observers.append(ScriptLoaders(**json.loads(os.environ[VARIABLE])))
+
+
+class ScriptLoaders:
+    """Observes the loaders of a script.
+
+    Args:
+        action: ``"module:function"``: see :class:`fastload.run.targets.Verb`.
+        options: passed on to the function.
+        number: which loader to act on, counted by first iteration.
+        result: the file for the function's result.
+    """
+
+    def __init__(self, action: str, options: dict[str, Any], number: int, result: str) -> None:
+        self._action = action
+        self._options = options
+        self._number = number
+        self._result = result
+        self._made: list[tuple[weakref.ref[Any], str]] = []
+        # Kept alive, so that no identity is used twice.
+        self._iterated: dict[int, Any] = {}
+
+    def constructed(self, loader: Any) -> None:
+        """See :class:`fastload.observe.LoaderObserver`."""
+        self._made.append((weakref.ref(loader), _line_of_user()))
+
+    def iterating(self, loader: Any) -> None:
+        """See :class:`fastload.observe.LoaderObserver`. Ends the script at the loader that is meant."""
+        if id(loader) in self._iterated:
+            return
+        self._iterated[id(loader)] = loader
+        if len(self._iterated) < self._number:
+            return
+        # What is done from here on makes loaders of its own.
+        observe.loader_observers.remove(self)
+        os.environ.pop(VARIABLE, None)
+        status = 0
+        try:
+            if self._is_first_process():
+                self._act(loader)
+        except (Exception, SystemExit):  # a bug of fastload's: print it here, since the script may hide it
+            traceback.print_exc()
+            status = 2
+        # The exit status of the command comes from the result: a script may catch SystemExit. It must not train then.
+        observe.loader_observers.append(_EndProcess())
+        sys.stdout.flush()
+        if threading.current_thread() is not threading.main_thread():
+            os._exit(status)  # SystemExit would end this thread alone, and other threads may wait for its batches
+        raise SystemExit(status)
+
+    def _is_first_process(self) -> bool:
+        try:
+            os.close(os.open(f"{self._result}.begun", os.O_CREAT | os.O_EXCL))
+        except (FileExistsError, FileNotFoundError):  # or the command has ended, and its folder is gone
+            return False
+        return True
+
+    def _act(self, loader: Any) -> None:
+        module, _, name = self._action.partition(":")
+        made = [(one, line) for reference, line in self._made if (one := reference()) is not None]
+        result = getattr(importlib.import_module(module), name)(loader, made, self._options)
+        unfinished = f"{self._result}.unfinished"
+        with open(unfinished, "w", encoding="utf-8") as file:
+            json.dump(result, file)
+        os.replace(unfinished, self._result)
+
+
+class _EndProcess:
+    """Ends the process where the script asks for another batch."""
+
+    def constructed(self, loader: Any) -> None:
+        """See :class:`fastload.observe.LoaderObserver`."""
+
+    def iterating(self, loader: Any) -> None:
+        """See :class:`fastload.observe.LoaderObserver`."""
+        os._exit(0)  # the result has been written
+
+
+def _line_of_user() -> str:
+    """Return ``file:line`` of the user's code that constructs a loader; of a library's if there is none."""
+    frame = users_frame()
+    if frame is None:
+        return ""
+    file = frame.f_code.co_filename
+    near = os.path.relpath(file)
+    return f"{file if near.startswith(os.pardir) else near}:{frame.f_lineno}"
+
+
+__all__ = ["ScriptLoaders", "start"]

@@ -1,0 +1,298 @@
+"""Targets of ``fastload verify``, ``explain`` and ``tune``: a script, a module, or an object named ``MODULE:NAME``.
+
+In: the words of a command line. Out: the exit status, and JSON for ``--json``. An object is imported into this process.
+A script runs in a process of its own, started as ``fastload run`` starts it, so that it is the main module and its
+workers find it; :mod:`fastload.run.script_loaders` acts on its loaders there and writes the result to a file. Imports
+nothing that takes time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import contextlib
+import importlib
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Any, NamedTuple
+
+VARIABLE = "FASTLOAD_SCRIPT_LOADERS"
+"""The environment variable with the options of :mod:`fastload.run.script_loaders`, as JSON."""
+
+_SECONDS_TO_END = 20.0
+"""Time for a script to end once its result is written: it may catch SystemExit, or wait for a process that is gone."""
+
+
+class UsageError(Exception):
+    """The command line cannot be carried out; the message is one line for the user."""
+
+
+class Result(NamedTuple):
+    """What a verb returns for its target."""
+
+    status: int
+    """The exit status."""
+    json: str = ""
+    """What ``--json`` writes; empty: nothing."""
+
+
+class Starter(NamedTuple):
+    """How the command line starts scripts."""
+
+    script_of: Callable[[list[str]], list[str]]
+    """Returns the words that start a script."""
+    inject: Callable[[MutableMapping[str, str]], None]
+    """Changes an environment as ``fastload run`` does."""
+
+
+class Verb(NamedTuple):
+    """A verb that takes a target."""
+
+    name: str
+    on_script: str
+    """``"module:function"``, called as ``function(loader, made, options)`` in the script's process, in place of the
+    loader's first batch; returns a :class:`Result`. ``made``: the loaders constructed so far, each with its line."""
+    on_object: Callable[[str, dict[str, Any]], Result]
+    """Called as ``on_object("MODULE:NAME", options)`` in this process."""
+    no_program: str
+    """What to do instead of naming a program."""
+
+
+def run_target(
+    verb: Verb,
+    command: list[str],
+    options: Mapping[str, Any],
+    starter: Starter,
+    *,
+    json_to: str | None = None,
+    number: int = 1,
+) -> int:
+    """Apply a verb to its target; return the exit status.
+
+    Args:
+        verb: of the command line.
+        command: the target and its arguments.
+        options: for the verb's functions; values that JSON can hold.
+        starter: starts a script.
+        json_to: the value of ``--json``. With ``"-"`` a script's standard output goes to standard error, so that it
+            does not mix with the JSON.
+        number: which loader of a script, counted by first iteration.
+
+    Raises:
+        UsageError: the target does not exist or is of the wrong kind, its script iterated over no loader, or the JSON
+            cannot be written.
+    """
+    _check_command(verb, command)
+    if _names_an_object(command[0]):
+        result = verb.on_object(command[0], {**options})
+    else:
+        program = starter.script_of(command)
+        with tempfile.TemporaryDirectory(prefix=f"fastload-{verb.name}-") as folder:
+            file = Path(folder) / "result.json"
+            environment = dict(os.environ)
+            starter.inject(environment)
+            wanted = {"action": verb.on_script, "options": options, "number": number, "result": str(file)}
+            environment[VARIABLE] = json.dumps(wanted)
+            output = sys.stderr.fileno() if json_to == "-" else None
+            sys.stdout.flush()
+            with (
+                subprocess.Popen(program, env=environment, stdout=output) as process,
+                signals_passed_on(process),
+            ):
+                status = _wait_for_end(process, file)
+            if not file.exists():
+                raise UsageError(_why_no_loader(command, status, number))
+            result = Result(*json.loads(file.read_text(encoding="utf-8")))
+    if result.json:
+        _write_json(json_to, result.json)
+    return result.status
+
+
+def _wait_for_end(process: subprocess.Popen[bytes], result: Path) -> int:
+    """Wait until a script ends, and end it if it goes on once its result exists; return its exit status."""
+    while not result.exists():
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return process.wait(1.0)
+    interrupt = signal.SIGTERM if os.name == "nt" else signal.SIGINT  # also ends what the script has started
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        return process.wait(_SECONDS_TO_END)
+    process.send_signal(interrupt)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        return process.wait(_SECONDS_TO_END)
+    process.kill()
+    return process.wait()
+
+
+@contextlib.contextmanager
+def signals_passed_on(process: subprocess.Popen[bytes]) -> Iterator[None]:
+    """Pass SIGTERM on to a script. Ctrl-C reaches the script by itself, and is ignored here."""
+
+    def pass_on(number: int, _: FrameType | None) -> None:
+        process.send_signal(number)
+
+    before = signal.signal(signal.SIGTERM, pass_on), signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before[0])
+        signal.signal(signal.SIGINT, before[1])
+
+
+def _why_no_loader(command: Sequence[str], status: int, number: int) -> str:
+    name = command[1] if command[0] == "-m" else command[0]
+    if status:
+        how = f"by signal {-status}" if status < 0 else f"with status {status}"
+        return f"{name} ended {how} before it iterated over a loader"
+    loaders = "a DataLoader" if number == 1 else f"{number} DataLoaders"
+    remedy = "give it arguments that make it train, or name a loader as MODULE:NAME"
+    return f"{name} did not iterate over {loaders}; {remedy}"
+
+
+def epilog(script: str, found: str, status: str) -> str:
+    """Return the end of a verb's help.
+
+    Args:
+        script: which loader of a script is used.
+        found: what an object may be.
+        status: the meaning of the exit statuses.
+    """
+    return f"""\
+targets:   train.py --its --arguments     {script}
+           -m package.train               the same for a module
+           package.module:name            {found}
+           path/to/file.py:name           the same in a file
+
+status:    {status}
+"""
+
+
+def add_json_option(parser: argparse.ArgumentParser) -> None:
+    """Give a parser the option ``--json``."""
+    parser.add_argument(
+        "--json", type=_json_file, metavar="FILE", help="write the result as JSON; '-': to standard output, no table"
+    )
+
+
+def _json_file(word: str) -> str:
+    if word != "-" and (os.path.isdir(word) or not os.path.isdir(os.path.dirname(word) or os.curdir)):
+        raise argparse.ArgumentTypeError(f"must be a file in an existing folder, or '-', got {word!r}")
+    return word
+
+
+def _write_json(where: str | None, text: str) -> None:
+    if where == "-":
+        print(text)
+    elif where is not None:
+        try:
+            Path(where).write_text(text + "\n", encoding="utf-8")
+        except OSError as error:
+            raise UsageError(f"the result cannot be written to {where}: {error}") from error
+
+
+def count(word: str) -> int:
+    """Return a positive integer of the command line, as argparse's ``type``."""
+    if not word.isdigit() or int(word) < 1:
+        raise argparse.ArgumentTypeError(f"must be a positive integer, got {word!r}")
+    return int(word)
+
+
+_OBJECT = re.compile(r"(?P<module>[^:]+):(?P<name>[A-Za-z_][\w.]*)")
+
+
+def _names_an_object(word: str) -> bool:
+    """Return whether a word of the command line is ``package.module:name`` or ``file.py:name``."""
+    return _OBJECT.fullmatch(word) is not None and not os.path.exists(word)
+
+
+def _check_command(verb: Verb, command: list[str]) -> None:
+    if not command or command == ["-m"]:
+        raise UsageError(f"a script, -m MODULE or MODULE:NAME is missing; see fastload {verb.name} --help")
+    if command[0] == "--":
+        raise UsageError(f"programs are not supported, only a script, -m MODULE or MODULE:NAME; {verb.no_program}")
+    if _names_an_object(command[0]) and command[1:]:
+        raise UsageError(f"{command[0]} takes no arguments, got {' '.join(command[1:])}")
+
+
+def find_object(word: str) -> Any:
+    """Import a module and return the object in it.
+
+    Args:
+        word: ``package.module:name`` or ``path/to/file.py:name``; the name may have dots.
+
+    Raises:
+        UsageError: there is no such file, module or name, or importing it fails.
+    """
+    matched = _OBJECT.fullmatch(word)
+    assert matched is not None
+    where, name = matched["module"], matched["name"]
+    path = Path(where)
+    if where.endswith(".py"):
+        if not path.is_file():
+            raise UsageError(f"no such file: {where}")
+        # Imported by its name, not by its path, so that processes started by spawn can import it too.
+        folder, module_name = str(path.resolve().parent), path.stem
+    else:
+        folder, module_name = os.getcwd(), where
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    try:
+        module: Any = importlib.import_module(module_name)
+    except (Exception, SystemExit) as error:  # a script may call sys.exit()
+        missing = error.name if isinstance(error, ModuleNotFoundError) else None
+        if missing is not None and (module_name == missing or module_name.startswith(missing + ".")):
+            raise UsageError(f"no such module: {where}; name a file as path/to/file.py:{name}") from None
+        raise UsageError(f"{where} cannot be imported: {type(error).__name__}: {error}") from error
+    if where.endswith(".py") and Path(module.__file__ or "").resolve() != path.resolve():
+        raise UsageError(
+            f"{where} cannot be imported, because another module is called {module_name}: {module.__file__}; rename "
+            "the file"
+        )
+    found = module
+    for part in name.split("."):
+        if not hasattr(found, part):
+            names = ", ".join(sorted(known for known in vars(module) if not known.startswith("_"))[:8])
+            raise UsageError(f"{where} has no {name}; it has {names or 'no names'}")
+        found = getattr(found, part)
+    return found
+
+
+def unguarded(script: str) -> str | None:
+    """Return why processes started by spawn cannot import a script; None if they can.
+
+    Args:
+        script: its path.
+    """
+    try:
+        tree = ast.parse(Path(script).read_text(encoding="utf-8"))
+    except (OSError, ValueError, SyntaxError):
+        return None  # running the script reports it
+    for node in tree.body:
+        if isinstance(node, ast.If) and any(
+            isinstance(one, ast.Name) and one.id == "__name__" for one in ast.walk(node.test)
+        ):
+            return None
+    return "the script has no `if __name__ == '__main__':`, so a process started by spawn would run it again"
+
+
+__all__ = [
+    "VARIABLE",
+    "Result",
+    "Starter",
+    "UsageError",
+    "Verb",
+    "add_json_option",
+    "count",
+    "epilog",
+    "find_object",
+    "run_target",
+    "signals_passed_on",
+    "unguarded",
+]

@@ -1,0 +1,298 @@
+"""What is known of the passes over a loader's dataset: their order, their epoch, and how far the last one has come.
+
+In: a loader's attributes; only they are read. Out: plain data. No threads, no memory, no generator is touched here.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch.utils.data import BatchSampler, IterableDataset, SequentialSampler
+from torch.utils.data import DistributedSampler as TorchDistributedSampler
+
+from ..work import Batch, Shard
+from .order import Sequential
+from .samplers import DistributedBatchSampler, DistributedSampler, EpochOrder, KeyedSampler
+
+
+@dataclass(frozen=True)
+class KnownBatches:
+    """Index batches that are a function of (epoch, position): those of our samplers, and of the dataset's own order."""
+
+    rows: EpochOrder
+    batch_size: int | None
+    """None: samples come one by one."""
+    drop_last: bool
+
+    def batches(self, epoch: int, skip: int = 0, *, arrays: bool = False) -> Iterator[Any]:
+        """Yield the index batches of a pass, as lists or as arrays (indices, without a batch size)."""
+        made: Iterator[Any]
+        if self.batch_size is None:
+            made = self.rows.rows(epoch)
+        else:
+            make = self.rows.arrays if arrays else self.rows.batches
+            made = make(epoch, self.batch_size, self.drop_last)
+        return itertools.islice(made, skip, None)
+
+    @property
+    def num_batches(self) -> int:
+        """Index batches of a pass."""
+        num_rows, size = self.rows.shard.num_rows, self.batch_size or 1
+        return num_rows // size if self.drop_last else -(-num_rows // size)
+
+    def position_after(self, num_batches: int) -> int:
+        """Return the positions that all ranks have been given after so many batches on each."""
+        return self.rows.shard.given_after(num_batches * (self.batch_size or 1))
+
+    def from_position(self, base: int) -> KnownBatches:
+        """Return what is left of a pass when so many positions have been given out."""
+        return KnownBatches(self.rows.from_position(base), self.batch_size, self.drop_last)
+
+
+def known_batches(loader: Any) -> KnownBatches | None:
+    """Return the order of a loader's index batches where it is known; None for samplers that may do anything.
+
+    A class derived from ours counts unless it is iterated in its own way; of torch's only the exact types do.
+    """
+    if isinstance(loader.dataset, IterableDataset):
+        return None
+    if loader.batch_sampler is None:
+        rows = known_rows(loader.sampler)
+        return None if rows is None else KnownBatches(rows, None, False)
+    batches, num_skipped = without_skipping(loader.batch_sampler)
+    if _iterates_as(batches, DistributedBatchSampler) and _iterates_as(batches.sampler, DistributedSampler):
+        known = KnownBatches(batches.sampler.epoch_order, batches.batch_size, False)
+    else:
+        rows = known_rows(batches.sampler) if type(batches) is BatchSampler else None
+        if rows is None:
+            return None
+        known = KnownBatches(rows, batches.batch_size, batches.drop_last)
+    return known.from_position(known.position_after(num_skipped)) if num_skipped else known
+
+
+def known_rows(sampler: Any) -> EpochOrder | None:
+    """Return the rows that a sampler of indices gives, where they are known; None for those that may do anything."""
+    if _iterates_as(sampler, KeyedSampler) or _iterates_as(sampler, DistributedSampler):
+        rows: EpochOrder = sampler.epoch_order
+        # The sampler inside of a DistributedBatchSampler is nothing on its own.
+        return rows if rows.shard.global_batch_size is None else None
+    if type(sampler) is SequentialSampler:
+        try:
+            length = len(sampler)
+        except Exception:  # torch's error, in its place
+            return None
+        return EpochOrder(Sequential(length), Shard(length=length))
+    return None
+
+
+def _iterates_as(sampler: Any, kind: type) -> bool:
+    """Whether a sampler is of this kind, and iterated as that, also if it is of a class derived from it."""
+    return isinstance(sampler, kind) and type(sampler).__iter__ is kind.__iter__  # type: ignore[attr-defined]
+
+
+def without_skipping(batches: Any) -> tuple[Any, int]:
+    """Return the batch sampler inside of what Accelerate's ``skip_first_batches`` makes, and how many it skips."""
+    num_skipped = 0
+    while (type(batches).__module__, type(batches).__name__) == ("accelerate.data_loader", "SkipBatchSampler"):
+        num_skipped += batches.skip_batches
+        batches = batches.batch_sampler
+    return batches, num_skipped
+
+
+def samplers_of(loader: Any) -> Iterator[Any]:
+    """Yield a loader's samplers, from the outermost to those that they are made around."""
+    outer = loader.batch_sampler
+    while outer is not None:
+        yield outer
+        inner = getattr(outer, "sampler", None)
+        if inner is not None:
+            yield inner
+        outer = getattr(outer, "batch_sampler", None)  # Accelerate's wrappers
+    yield loader.sampler
+    if loader.batch_sampler is None and getattr(loader.sampler, "sampler", None) is not None:
+        yield loader.sampler.sampler  # a batch sampler as sampler, for a dataset that loads batches
+
+
+def our_sampler(loader: Any) -> DistributedSampler | None:
+    """Return the sampler that shares out a seeded order of ours, or None."""
+    return next((sampler for sampler in samplers_of(loader) if isinstance(sampler, DistributedSampler)), None)
+
+
+def seed_of(loader: Any) -> int | None:
+    """Return the integer that a loader's samples are seeded from: its own, or its sampler's where that is ours."""
+    if loader.seed is not None:
+        seed: int = loader.seed
+        return seed
+    sampler = our_sampler(loader)
+    return sampler.seed if sampler is not None and loader.seeding == "sample" else None
+
+
+def epoch_owner(loader: Any) -> Any:
+    """Return the sampler whose ``epoch`` makes its order, or None."""
+    kinds = (TorchDistributedSampler, KeyedSampler)
+    return next((sampler for sampler in samplers_of(loader) if isinstance(sampler, kinds)), None)
+
+
+@dataclass(slots=True)
+class Resume:
+    """Where the next pass begins, from a state dict."""
+
+    epoch: int
+    base: int = 0
+    """Positions that were given out before, for known batches."""
+    batches: int = 0
+    """Batches to skip, for those that are not known."""
+    base_seed: int | None = None
+    key_epoch: int = 0
+    draws_base_seed: bool = False
+    generators: dict[str, Any] = field(default_factory=dict)
+    workers: dict[str, Any] | None = None
+    """Of an IterableDataset: the state of each replica; see delivery."""
+
+    @property
+    def at_start(self) -> bool:
+        """Whether nothing of the epoch was given yet."""
+        return not (self.base or self.batches)
+
+
+@dataclass(slots=True)
+class Epoch:
+    """One epoch that has begun, and how far its user has come."""
+
+    number: int
+    """As the user counts."""
+    known: KnownBatches | None
+    resume: Resume | None = None
+    delivered: int = 0
+    """Batches given to the user since it began, including those that ended in an error."""
+    passed_over: list[int] = field(default_factory=list)
+    """For each batch that was not given, since no sample of it could be loaded: how many were given before it."""
+    finished: bool = False
+    base_seed: int | None = None
+    key_epoch: int = 0
+    """Enters the samples' keys."""
+    generators: dict[str, Any] = field(default_factory=dict)
+    """States of the generators that make the order, from before the sampler was asked for an iterator."""
+    draws_base_seed: bool = False
+    """Whether the base seed was drawn after that, and before the sampler was asked for the first index."""
+    replicas: Any = None
+    """Where the replicas of an IterableDataset are: see :class:`fastload.engine.resuming.Replicas`."""
+    draws: Any = None
+    """What the batch transform drew from for the batch that was given last."""
+
+    @property
+    def taken(self) -> int:
+        """Index batches that the user is done with since it began."""
+        return self.delivered + sum(before < self.delivered for before in self.passed_over)
+
+    @property
+    def batches(self) -> int:
+        """Index batches of this epoch that the user is done with, including those before a resume."""
+        return self.taken + (self.resume.batches if self.resume is not None else 0)
+
+    def note(self, batch: Batch) -> None:
+        """Note that a batch, or the error in its place, is given to the user."""
+        self.delivered += 1
+        self.draws = batch.draws
+        if self.replicas is not None and batch.replica is not None:
+            self.replicas.note(batch.replica)
+
+
+class Epochs:
+    """Counts a loader's epochs: they advance by themselves, unless the user sets one."""
+
+    def __init__(self) -> None:
+        self.next = 0
+        self.last: Epoch | None = None
+        """The epoch begun last."""
+        self.resume: Resume | None = None
+        """Where the next one begins, if a state was loaded and not used yet."""
+        self._given = 0
+        self._times_set = 0
+        self._before: dict[str, Any] = {}
+        """What this object was before the last epoch began."""
+
+    def copied(self) -> Epochs:
+        """Return the same for a copy of the loader, which has not begun an epoch."""
+        twin = Epochs()
+        vars(twin).update(vars(self), last=None, _before={})
+        return twin
+
+    def upcoming(self, loader: Any) -> int:
+        """Return the number of the epoch that would begin now."""
+        owner = epoch_owner(loader)
+        if owner is None:
+            return self.next
+        if seed_of(loader) is None:
+            was_set = True
+        elif isinstance(owner, (DistributedSampler, KeyedSampler)):
+            was_set = owner.times_set != self._times_set
+        else:
+            was_set = owner.epoch != self._given  # torch's does not say that it was set
+        epoch: int = owner.epoch
+        return epoch if was_set else self.next
+
+    def begin(self, spec: Any) -> Epoch:
+        """Begin the next epoch, and tell the sampler its number."""
+        last, resume = self.last, self.resume
+        self._before = {**vars(self), "_before": {}}
+        owner = epoch_owner(spec)
+        if (
+            seed_of(spec) is None
+            and getattr(owner, "shuffle", False)
+            and last is not None
+            and last.number == owner.epoch
+            and (last.finished or last.delivered > 1)
+            and resume is None
+        ):
+            from ..base.users_line import warn_at_users_line
+
+            warn_at_users_line(
+                f"epoch {owner.epoch} of {type(owner).__name__} begins for the second time, with the order it had "
+                "before; call its set_epoch() before each epoch"
+                + (", or give the DataLoader an integer seed: then epochs advance" if spec.seeding == "sample" else "")
+            )
+        number = self._begin_number(spec, owner)
+        if resume is not None and number != resume.epoch:
+            resume = None
+        known = known_batches(spec)
+        if resume is not None and known is not None:
+            known = known.from_position(resume.base or known.position_after(resume.batches))
+        self.resume = None
+        self.last = Epoch(number=number, known=known, resume=resume)
+        return self.last
+
+    def undo(self, failed: Epoch) -> None:
+        """An epoch could not be begun: everything is as it was before."""
+        if self.last is failed and self._before:
+            vars(self).update(self._before)
+
+    def _begin_number(self, spec: Any, owner: Any) -> int:
+        epoch = self.upcoming(spec)
+        if owner is not None and seed_of(spec) is not None:
+            self._given = epoch
+            if isinstance(owner, (DistributedSampler, KeyedSampler)):
+                owner.epoch, self._times_set = epoch, owner.times_set  # not set by the user
+            else:
+                owner.set_epoch(epoch)
+        self.next = epoch + 1
+        return epoch
+
+
+def shard_of(spec: Any, begun: Epoch, rank: int, num_ranks: int) -> Shard:
+    """Return which share of the epoch's order this rank of the process group has."""
+    if begun.known is not None:
+        return begun.known.rows.shard
+    # A sampler that shards says how; else all ranks of the process group are taken to interleave, as torch's do.
+    own_rank, num_replicas = getattr(spec.sampler, "rank", None), getattr(spec.sampler, "num_replicas", None)
+    if isinstance(own_rank, int) and isinstance(num_replicas, int):
+        rank, num_ranks = own_rank, num_replicas
+    return Shard(length=0, rank=rank, num_ranks=num_ranks)
+
+
+def repeats_from(shard: Shard) -> int:
+    """Return the position from which on an order repeats samples; 0 where it does not."""
+    return shard.length if shard.tail == "pad" else 0

@@ -1,0 +1,234 @@
+"""Save and restore the generators that determine the order of a sampler that is not fastload's.
+
+In: a loader. Out: a flat dict of states: a uint8 tensor for a generator of torch's, JSON for others. Found are the
+loader's own generator, those that its samplers hold in their attributes, at any depth, and the global ones if a sampler
+may draw from them. A sampler of torch's draws only from torch's global generator, and only if it has no own.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FunctionType, ModuleType
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import BatchSampler, Dataset, IterableDataset, Sampler, SequentialSampler
+from torch.utils.data import DistributedSampler as TorchDistributedSampler
+
+from ..base.nesting import attributes_of
+from ..errors import StateError
+from .epochs import samplers_of
+from .samplers import DistributedBatchSampler, DistributedSampler, KeyedSampler
+
+_MAX_DEPTH = 4
+_MAX_ITEMS = 20
+_LEAVES = (str, bytes, int, float, complex, type(None), type, np.ndarray, torch.Tensor, ModuleType, FunctionType)
+
+_KINDS = (torch.Generator, random.Random, np.random.Generator, np.random.RandomState)
+
+# Their order is a function of their attributes, or of the sampler in them.
+_DRAWING_NOTHING = (
+    SequentialSampler,
+    TorchDistributedSampler,
+    DistributedSampler,
+    KeyedSampler,
+    BatchSampler,
+    DistributedBatchSampler,
+)
+
+
+def generator_states(loader: Any) -> dict[str, Any]:
+    """Return the states of all generators that may determine the order of a loader."""
+    return _states_of(_owned(loader) | _global(loader))
+
+
+def check_generator_states(loader: Any, states: dict[str, Any]) -> None:
+    """Check loaded states; the generators are not changed.
+
+    Raises:
+        StateError: one of them is not the state of a generator of that class.
+    """
+    for name, generator in (_owned(loader) | _global(loader)).items():
+        try:
+            _set_state(_new_like(generator), states[name])
+        except Exception as error:
+            raise StateError(
+                f"generator.{name} must be the state of a {type(generator).__name__}, got {states[name]!r:.80}: {error}"
+            ) from None
+
+
+@contextmanager
+def generators_at(loader: Any, states: dict[str, Any], *, leave_equal: bool = False) -> Iterator[None]:
+    """Set the generators that determine a loader's order to saved states.
+
+    At the end the global ones get their previous states back, since they are the user's. The loader's and samplers' own
+    ones keep the states that they have then, as they did when the states were saved.
+
+    Args:
+        loader: the loader.
+        states: the saved ones.
+        leave_equal: if the global ones are in these states already, they keep theirs too.
+    """
+    shared = _global(loader)
+    before = _states_of(shared)
+    restores = not (leave_equal and _equal(before, states))
+    try:
+        _set_states(_owned(loader) | shared, states)
+        yield
+    finally:
+        if restores:
+            _set_states(shared, before)
+
+
+@contextmanager
+def generators_kept(loader: Any) -> Iterator[None]:
+    """Restore all generators that determine a loader's order at the end."""
+    generators = _owned(loader) | _global(loader)
+    before = _states_of(generators)
+    try:
+        yield
+    finally:
+        _set_states(generators, before)
+
+
+def set_own_generators(loader: Any, states: dict[str, Any]) -> bool:
+    """Set the loader's and samplers' own generators to saved states; return whether the global ones are in theirs."""
+    _set_states(_owned(loader), states)
+    return _equal(_states_of(_global(loader)), states)
+
+
+def names_not_made_yet(loader: Any) -> set[str]:
+    """Return the names of the samplers' attributes that are None: a generator may be made there when it is needed."""
+    return {path for path, value in _attributes(loader) if value is None}
+
+
+def _states_of(generators: dict[str, Any]) -> dict[str, Any]:
+    return {name: _state_of(generator) for name, generator in generators.items()}
+
+
+def _set_states(generators: dict[str, Any], states: dict[str, Any]) -> None:
+    for name, generator in generators.items():
+        if name in states:
+            _set_state(generator, states[name])
+
+
+def _equal(states: dict[str, Any], others: dict[str, Any]) -> bool:
+    return all(
+        name in others
+        and (torch.equal(state, others[name]) if isinstance(state, torch.Tensor) else state == others[name])
+        for name, state in states.items()
+    )
+
+
+def _owned(loader: Any) -> dict[str, Any]:
+    """Return the loader's own generator and those that its samplers hold, each once."""
+    if isinstance(loader.dataset, IterableDataset):
+        return {}
+    found: dict[str, Any] = {}
+    if isinstance(loader.generator, torch.Generator):
+        found["loader"] = loader.generator
+    for path, value in _attributes(loader):
+        if _is_generator(value) and all(value is not known for known in found.values()):
+            found[path] = value
+    return found
+
+
+def _attributes(loader: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the attributes of the samplers, and of what these hold, with their paths.
+
+    Containers and other objects are entered. Of a dataset, only samplers are.
+    """
+    seen: set[int] = {id(loader.dataset)}
+    waiting: deque[tuple[str, Any, int]] = deque()
+    for sampler in samplers_of(loader):
+        if all(sampler is not other for _, other, _ in waiting):
+            waiting.append((f"sampler{len(waiting)}", sampler, 0))
+    while waiting:
+        path, holder, depth = waiting.popleft()
+        if id(holder) in seen:
+            continue
+        seen.add(id(holder))
+        for name, value in _held_by(holder):
+            yield f"{path}.{name}", value
+            enters = not isinstance(value, _LEAVES) and not _is_generator(value)
+            if depth < _MAX_DEPTH and enters and (not isinstance(holder, Dataset) or isinstance(value, Sampler)):
+                waiting.append((f"{path}.{name}", value, depth + 1))
+
+
+def _held_by(holder: Any) -> list[tuple[Any, Any]]:
+    if isinstance(holder, dict):
+        return sorted(itertools.islice(holder.items(), _MAX_ITEMS), key=lambda item: str(item[0]))
+    if isinstance(holder, (list, tuple)):
+        return list(enumerate(holder[:_MAX_ITEMS]))
+    return sorted(dict(attributes_of(holder)).items())
+
+
+def _is_generator(value: Any) -> bool:
+    if isinstance(value, np.random.Generator):
+        return type(value.bit_generator).__module__.startswith("numpy.random")
+    return isinstance(value, _KINDS) and not isinstance(value, random.SystemRandom)  # which has no state
+
+
+def _global(loader: Any) -> dict[str, Any]:
+    """Return the global generators that a sampler may draw from."""
+    if isinstance(loader.dataset, IterableDataset):
+        return {}
+    drawing = [sampler for sampler in samplers_of(loader) if type(sampler) not in _DRAWING_NOTHING]
+    foreign = [sampler for sampler in drawing if not type(sampler).__module__.startswith("torch.utils.data")]
+    found: dict[str, Any] = {}
+    if foreign or any(getattr(sampler, "generator", None) is None for sampler in drawing):
+        found["torch"] = torch.default_generator
+    if foreign:
+        found |= {"python": random, "numpy": np.random.mtrand._rand}
+    return found
+
+
+def _state_of(generator: Any) -> Any:
+    if isinstance(generator, torch.Generator):
+        return generator.get_state()
+    if isinstance(generator, np.random.Generator):
+        return json.dumps(generator.bit_generator.state, default=_array_to_json)
+    if isinstance(generator, np.random.RandomState):
+        return json.dumps(generator.get_state(legacy=False), default=_array_to_json)
+    return json.dumps(generator.getstate())
+
+
+def _array_to_json(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return {"dtype": value.dtype.name, "values": value.tolist()}
+    if isinstance(value, np.generic):
+        return value.item()
+    raise TypeError(f"{type(value).__name__} in a generator's state")
+
+
+def _array_from_json(value: dict[str, Any]) -> Any:
+    return np.array(value["values"], value["dtype"]) if value.keys() == {"dtype", "values"} else value
+
+
+def _set_state(generator: Any, state: Any) -> None:
+    if isinstance(generator, torch.Generator):
+        generator.set_state(state)
+    elif isinstance(generator, np.random.Generator):
+        generator.bit_generator.state = json.loads(state, object_hook=_array_from_json)
+    elif isinstance(generator, np.random.RandomState):
+        generator.set_state(json.loads(state, object_hook=_array_from_json))
+    else:
+        version, words, gauss = json.loads(state)
+        generator.setstate((version, tuple(words), gauss))
+
+
+def _new_like(generator: Any) -> Any:
+    """Return a new generator of the same class, to try a state on."""
+    if isinstance(generator, torch.Generator):
+        return torch.Generator(generator.device)
+    if isinstance(generator, np.random.Generator):
+        return np.random.Generator(type(generator.bit_generator)(0))
+    if isinstance(generator, np.random.RandomState):
+        return np.random.RandomState(type(generator._bit_generator)(0))
+    return random.Random(0)

@@ -1,0 +1,350 @@
+"""``on_error="skip"`` and ``"replace"``: samples that cannot be loaded.
+
+In: a loader's arguments; the id of a sample that failed. Out: the indices that may replace it, the same for any number
+of workers and ranks; and records of the failures, up to a limit. Imported only when a sample fails or ``on_error`` is
+not ``"raise"``. Pure.
+"""
+
+from __future__ import annotations
+
+import bisect
+import os
+import sys
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from torch.utils.data import (
+    BatchSampler,
+    ConcatDataset,
+    IterableDataset,
+    RandomSampler,
+    SequentialSampler,
+    Subset,
+    SubsetRandomSampler,
+    WeightedRandomSampler,
+)
+from torch.utils.data import DistributedSampler as TorchDistributedSampler
+
+from ..errors import ConfigError, DatasetError, add_note
+from ..keys.seeding import SUBSTITUTE, Keys
+from ..sampling.epochs import known_batches, known_rows, without_skipping
+from ..sampling.order import Weighted
+from ..sampling.samplers import as_integer
+
+# Substitutes that are tried for a sample before its own error is raised.
+ATTEMPTS = 8
+# Draws for them: one may give an index that was tried already.
+_DRAWS = 64
+_DRAW_BITS = 8
+
+# Failed samples that an error lists.
+_LISTED = 5
+_MESSAGE_LENGTH = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErrorPolicy:
+    """What workers do with a sample that cannot be loaded."""
+
+    candidates: Sequence[Any] | npt.NDArray[np.int64] | None
+    """The indices that may stand in for it; None: it is left out."""
+    seed: int
+    """Of the keys that substitutes are chosen by."""
+
+    def substitutes(self, index: Any, epoch: int, sample_id: int) -> Iterator[Any]:
+        """Yield the indices to be tried in the place of one that failed: at most ``ATTEMPTS``, each another.
+
+        Args:
+            index: the one that failed.
+            epoch: of its key, as the next.
+            sample_id: see :func:`fastload.keys.seeding.sample_id`.
+        """
+        candidates = self.candidates
+        if candidates is None or not len(candidates):
+            return
+        keys = Keys(self.seed, epoch, SUBSTITUTE)
+        tried = [index]
+        for draw in range(_DRAWS):
+            key = keys.key((sample_id << _DRAW_BITS) + draw)
+            candidate = candidates[int.from_bytes(key, "little") % len(candidates)]
+            if isinstance(candidate, np.integer):
+                candidate = int(candidate)
+            if candidate in tried:
+                continue
+            yield candidate
+            tried.append(candidate)
+            if len(tried) > ATTEMPTS:
+                return
+
+
+class Failure(NamedTuple):
+    """A sample that failed, as its worker says it."""
+
+    row: int
+    """Its place among the samples that were to be loaded together."""
+    index: Any
+    file: str | None
+    error: str
+    """The exception's class."""
+    message: str
+    """The first line of what it says."""
+    substitute: Any
+    """The index that stands in for it; None: it is left out."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailedSample:
+    """A sample that could not be loaded, and what was done about it. See :meth:`DataLoader.failed_samples`."""
+
+    epoch: int
+    index: Any
+    """What the sampler gave."""
+    file: str | None
+    """Where it lies, for datasets that list their files in ``samples`` or ``imgs``, as ImageFolder does."""
+    error: str
+    """The exception's class."""
+    message: str
+    """The first line of what it says."""
+    substitute: Any
+    """The index whose sample stands in for it; None: it is left out of its batch."""
+
+    def __str__(self) -> str:
+        done = "left out" if self.substitute is None else f"replaced by {self.substitute!r}"
+        place = f"index {self.index!r}" + ("" if self.file is None else f", {self.file}")
+        return f"{place} ({self.error}: {self.message}): {done}"
+
+
+class FailureLog:
+    """The failed samples of a loader: how many they are, and the last of them."""
+
+    def __init__(self) -> None:
+        self.total = 0
+        """Over all epochs."""
+        self.recent: deque[FailedSample] = deque(maxlen=1)
+        """The last of them: as many as one epoch may have, and at least one."""
+
+    def begin(self, epoch: int, limit: int) -> PassFailures:
+        """Return what takes down the failed samples of a pass that begins, in which at most ``limit`` may fail."""
+        kept = min(max(1, limit), sys.maxsize)
+        if self.recent.maxlen != kept:
+            self.recent = deque(self.recent, maxlen=kept)
+        return PassFailures(self, epoch, limit)
+
+
+class PassFailures:
+    """The failed samples of one pass; a loader may have several under way."""
+
+    def __init__(self, log: FailureLog, epoch: int, limit: int) -> None:
+        self._log = log
+        self._epoch = epoch
+        self._limit = limit
+        self._number = 0
+        self._first: list[FailedSample] = []
+
+    def note(self, failures: Iterable[Failure]) -> None:
+        """Take down the failed samples of a batch that is given out.
+
+        Raises:
+            DatasetError: there are more than may fail in the pass.
+        """
+        found = [FailedSample(epoch=self._epoch, **_without_row(failure)) for failure in failures]
+        self._log.total += len(found)
+        self._log.recent.extend(found)
+        self._number += len(found)
+        self._first += found[: _LISTED - len(self._first)]
+        if found and self._number > self._limit:
+            listed = "".join(f"\n  {failed}" for failed in self._first)
+            raise DatasetError(
+                f"{self._number} samples of epoch {self._epoch} could not be loaded, above "
+                f"max_errors={self._limit}; repair or remove them, or raise max_errors; on_error='raise' shows a whole "
+                f"error. The first:{listed}"
+            ) from None  # behind NothingLeft, which is none of the user's
+
+
+def _without_row(failure: Failure) -> dict[str, Any]:
+    fields = failure._asdict()
+    del fields["row"]
+    return fields
+
+
+def failure_of(error: Exception, row: int, dataset: Any, index: Any, substitute: Any) -> Failure:
+    """Return what is kept of a sample that failed."""
+    try:
+        lines = str(error).strip().splitlines()
+    except Exception as unsaid:  # of the user's class; the sample's own error counts
+        lines = [f"str() of it raised {type(unsaid).__name__}"]
+    message = lines[0][:_MESSAGE_LENGTH] if lines else ""
+    return Failure(row, plain(index), file_of(dataset, index), type(error).__qualname__, message, substitute)
+
+
+def plain(index: Any) -> Any:
+    """Return an index as a Python integer, where it is one; anything else as it is."""
+    try:
+        return as_integer(index)
+    except (TypeError, ValueError, RuntimeError):  # a tensor of several elements, or on another device
+        return index
+
+
+def name_sample(error: Exception, dataset: Any, index: Any) -> None:
+    """Let an error's traceback say which sample it is of, and where that lies."""
+    file = file_of(dataset, index)
+    shown = repr(plain(index))  # without auto-collation it may be a batch of indices
+    shown = shown if len(shown) <= _MESSAGE_LENGTH else f"{shown[:_MESSAGE_LENGTH]}..."
+    note = f"at index {shown} of the dataset" + ("" if file is None else f": {file}")
+    if note not in getattr(error, "__notes__", ()):  # a dataset may raise the same object again
+        add_note(error, note)
+
+
+def file_of(dataset: Any, index: Any) -> str | None:
+    """Return where a sample lies; None if that is not known.
+
+    Known are datasets whose ``samples`` or ``imgs`` is a sequence of tuples that begin with a path, and Subsets and
+    ConcatDatasets of them.
+    """
+    try:
+        while isinstance(dataset, (Subset, ConcatDataset)):
+            if isinstance(dataset, Subset):
+                dataset, index = dataset.dataset, dataset.indices[index]
+                continue
+            ends = dataset.cumulative_sizes
+            index = index + ends[-1] if index < 0 else index
+            place = bisect.bisect_right(ends, index)
+            dataset, index = dataset.datasets[place], index - ends[place - 1] if place else index
+        for name in ("samples", "imgs"):
+            entries = getattr(dataset, name, None)
+            if isinstance(entries, Sequence) and not isinstance(entries, str):
+                entry = entries[index]
+                path = entry[0] if isinstance(entry, (list, tuple)) else None
+                if isinstance(path, (str, os.PathLike)):
+                    return os.fsdecode(path)
+    except Exception:  # of the dataset's attributes, which may be anything; the sample's own error counts
+        return None
+    return None
+
+
+def check_on_error(loader: Any) -> None:
+    """Check that a loader can do with failed samples what it is asked to.
+
+    Raises:
+        ConfigError: it cannot.
+    """
+    if loader.on_error not in ("raise", "skip", "replace"):
+        raise ConfigError(f"on_error must be 'raise', 'skip' or 'replace', got on_error={loader.on_error!r}")
+    limit = as_integer(loader.max_errors)
+    if isinstance(limit, bool) or not isinstance(limit, int) or limit < 0:
+        raise ConfigError(f"max_errors must be an integer of at least 0, got max_errors={loader.max_errors!r}")
+    loader.max_errors = limit
+    if loader.on_error == "raise":
+        return
+    name = f"on_error={loader.on_error!r}"
+    if isinstance(loader.dataset, IterableDataset):
+        raise ConfigError(
+            f"{name} needs a dataset with indices, got {type(loader.dataset).__name__}, an IterableDataset; catch the "
+            "error in its __iter__"
+        )
+    if not loader._auto_collation:
+        raise ConfigError(f"{name} is of samples in batches, which batch_size=None leaves to the dataset; give a size")
+    if loader.resident is not None:
+        raise ConfigError(
+            f"{name} is decided in each epoch, and resident={loader.resident!r} reads the samples once; leave one out"
+        )
+    if loader.on_error == "skip" and loader.fixed_buffers:
+        raise ConfigError(
+            f"{name} makes batches shorter, and fixed_buffers=True needs all of one shape; leave one out, or use "
+            "on_error='replace'"
+        )
+    if loader.on_error == "replace":
+        if loader.seeding == "torch":
+            raise ConfigError(
+                f"{name} chooses a substitute by the sample's key, and seeding='torch' has no keys; leave one out, or "
+                "use on_error='skip'"
+            )
+        _candidates(loader)
+
+
+def error_policy_of(spec: Any, seed: int) -> ErrorPolicy | None:
+    """Return what a loader's workers do with samples that fail; None: their errors are raised.
+
+    Args:
+        spec: how the loader is served.
+        seed: of the samples' keys.
+
+    Raises:
+        ConfigError: its sampler is not known any more.
+    """
+    if spec.on_error == "raise":
+        return None
+    return ErrorPolicy(candidates=_candidates(spec) if spec.on_error == "replace" else None, seed=seed)
+
+
+def _candidates(spec: Any) -> Sequence[Any] | npt.NDArray[np.int64]:
+    """Return the indices that a loader's sampler gives in some epoch or other, so that none leaks from another split.
+
+    Raises:
+        ConfigError: they are not known.
+    """
+    known = known_batches(spec)
+    batches, _ = without_skipping(spec.batch_sampler)
+    while (type(batches).__module__, type(batches).__name__) == ("accelerate.data_loader", "BatchSamplerShard"):
+        batches = batches.batch_sampler
+    sampler: Any = batches.sampler if type(batches) is BatchSampler else batches
+    rows = known_rows(sampler) if known is None else known.rows
+    if rows is not None:
+        return rows.order.possible() if isinstance(rows.order, Weighted) else range(rows.order.length)
+    kind = type(sampler)
+    if kind in (list, tuple, range, np.ndarray) and sampler is not batches:
+        integers = _integers(sampler)
+        return sampler if integers is None else integers
+    if kind is WeightedRandomSampler:
+        return np.flatnonzero(np.asarray(sampler.weights)).astype(np.int64)
+    if kind in (RandomSampler, SequentialSampler) or (kind.__module__, kind.__name__) == (
+        "accelerate.data_loader",
+        "SeedableRandomSampler",
+    ):
+        return range(len(sampler.data_source))
+    if kind is TorchDistributedSampler:
+        return range(len(sampler.dataset))
+    # As SubsetRandomSampler has them, and as other samplers can say what they choose from.
+    indices = getattr(sampler, "indices", None)
+    integers = None if indices is None else _integers(indices)
+    if integers is not None:
+        return integers
+    what = "its indices are no integers" if kind is SubsetRandomSampler else "which indices it gives is not known"
+    raise ConfigError(
+        "on_error='replace' takes substitutes from the indices that the sampler gives, so that none comes from "
+        f"another split, and of this {kind.__name__} {what}; give it an attribute indices (a list of integers), or "
+        "choose the samples by a torch.utils.data.Subset and leave the order to the loader, or use on_error='skip'"
+    )
+
+
+def _integers(indices: Any) -> Sequence[int] | npt.NDArray[np.int64] | None:
+    """Return indices that are integers, a copy; None if they are something else."""
+    if isinstance(indices, range):
+        return indices
+    try:
+        values = np.array(indices)
+    except (TypeError, ValueError):  # lists of different lengths, say
+        return None
+    if values.ndim != 1 or (values.dtype.kind not in "iu" and len(values)):
+        return None
+    return values.astype(np.int64, copy=False)
+
+
+__all__ = [
+    "ATTEMPTS",
+    "ErrorPolicy",
+    "FailedSample",
+    "Failure",
+    "FailureLog",
+    "PassFailures",
+    "check_on_error",
+    "error_policy_of",
+    "failure_of",
+    "file_of",
+    "name_sample",
+    "plain",
+]

@@ -1,0 +1,79 @@
+"""What is free: the least of what the machine and its control groups leave, read from files like the system's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from fastload.base.memory import free_on, free_on_host, in_words
+
+MEMINFO = "MemTotal:       24000000 kB\nMemFree:         1000000 kB\nMemAvailable:   20000000 kB\n"
+
+
+@pytest.fixture
+def system(tmp_path):
+    proc, groups = tmp_path / "proc", tmp_path / "cgroup"
+    (proc / "self").mkdir(parents=True)
+    groups.mkdir()
+    (proc / "meminfo").write_text(MEMINFO)
+    return proc, groups
+
+
+def group(place: Path, **files: object) -> None:
+    place.mkdir(parents=True, exist_ok=True)
+    for name, content in files.items():
+        (place / name.replace("__", ".")).write_text(f"{content}\n")
+
+
+def test_without_groups_it_is_what_the_machine_has(system):
+    proc, groups = system
+    assert free_on_host(proc, groups) == pytest.approx(20000000 * 1024)
+
+
+def test_a_group_of_version_two_and_those_above_it_limit_it(system):
+    proc, groups = system
+    (proc / "self" / "cgroup").write_text("0::/jobs/mine\n")
+    group(groups / "jobs" / "mine", memory__max="max", memory__current=5, memory__stat="inactive_file 3")
+    group(groups / "jobs", memory__max=1000, memory__current=600, memory__stat="anon 1\ninactive_file 100")
+    assert free_on_host(proc, groups) == 500
+
+
+def test_a_group_of_version_one_limits_it(system):
+    proc, groups = system
+    (proc / "self" / "cgroup").write_text("4:cpu,memory:/box\n1:cpu:/\n0::/\n")
+    group(
+        groups / "memory" / "box",
+        memory__limit_in_bytes=700,
+        memory__usage_in_bytes=800,
+        memory__stat="total_inactive_file 150",
+    )
+    assert free_on_host(proc, groups) == 50
+
+
+def test_inside_a_container_the_root_is_its_own_group(system):
+    proc, groups = system
+    (proc / "self" / "cgroup").write_text("0::/path/of/the/host\n")
+    group(groups, memory__max=900, memory__current=100, memory__stat="")
+    assert free_on_host(proc, groups) == 800
+
+
+def test_a_group_that_is_more_than_full_leaves_nothing(system):
+    proc, groups = system
+    (proc / "self" / "cgroup").write_text("0::/\n")
+    group(groups, memory__max=100, memory__current=300, memory__stat="")
+    assert free_on_host(proc, groups) == 0
+
+
+def test_here_something_is_free_and_a_device_of_the_cpu_has_the_same():
+    assert free_on_host() > 1 << 20
+    assert free_on(torch.device("cpu")) > 1 << 20
+
+
+@pytest.mark.parametrize(
+    ("num_bytes", "words"),
+    [(0, "0 bytes"), (1023, "1,023 bytes"), (1536, "1.5 KiB"), (5 << 20, "5.0 MiB"), (3 << 40, "3,072.0 GiB")],
+)
+def test_sizes_are_written_as_people_read_them(num_bytes, words):
+    assert in_words(num_bytes) == words

@@ -1,0 +1,102 @@
+"""Warnings point at the user's own line, whatever lies between."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+import warnings
+from pathlib import Path
+
+import pytest
+import torch
+
+import fastload
+from fastload.base.users_line import users_frame, warn_at_users_line
+
+
+def this_line() -> int:
+    return sys._getframe(1).f_lineno
+
+
+def test_it_is_the_line_that_calls():
+    with pytest.warns(RuntimeWarning, match="careful") as caught:
+        warn_at_users_line("careful", RuntimeWarning)
+    assert (caught[0].filename, caught[0].lineno) == (__file__, this_line() - 1)
+
+
+def test_pythons_default_filter_shows_it_once_for_a_line():
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("default")
+        for _ in range(3):
+            warn_at_users_line("careful")
+    assert len(caught) == 1
+
+
+@pytest.mark.slow
+def test_frames_of_the_standard_library_and_of_packages_are_passed_over(tmp_path, monkeypatch):
+    package = tmp_path / "site-packages" / "between.py"
+    package.parent.mkdir()
+    package.write_text("import contextlib\ndef call(function):\n    return function()\n")
+    monkeypatch.syspath_prepend(str(package.parent))
+    between = pytest.importorskip("between")
+    found = between.call(lambda: between.call(users_frame))
+    assert found is not None
+    assert found.f_code.co_name == "<lambda>"
+    # Not even a frame of the user's: the library's that called.
+    alone = subprocess.run(
+        [sys.executable, "-c", "import between, fastload.base.users_line as u; print(between.call(u.users_frame))"],
+        env={**os.environ, "PYTHONPATH": str(package.parent)},
+        capture_output=True,
+        text=True,
+    )
+    assert f"{package}" in alone.stdout, alone.stderr
+
+
+@pytest.mark.parametrize("arguments", [{}, {"num_workers": 1}, {"device": "cpu"}])
+def test_that_nothing_is_fused_is_told_once_at_the_line_that_iterates(arguments):
+    loader = fastload.DataLoader(torch.arange(4), fuse=True, **arguments)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for _ in range(2):
+            for _ in loader:
+                pass
+            line = this_line() - 2
+    told = [one for one in caught if "fuse=True" in str(one.message)]
+    assert [(one.filename, one.lineno) for one in told] == [(__file__, line)]
+
+
+ACCELERATED = """
+import torch
+from accelerate import Accelerator
+from torch.utils.data import DataLoader
+
+class Mine(DataLoader):
+    def __iter__(self):
+        yield from super().__iter__()
+
+prepared = Accelerator(cpu=True).prepare(Mine(torch.arange(4)))
+def train():
+    for batch in prepared:
+        pass
+train()
+train()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)  # two processes import torch, one of them Accelerate too
+def test_under_fastload_run_and_accelerate_it_is_the_scripts_line_too(tmp_path: Path):
+    pytest.importorskip("accelerate")
+    (tmp_path / "train.py").write_text(textwrap.dedent(ACCELERATED))
+    done = subprocess.run(
+        [sys.executable, "-m", "fastload.cli", "run", "--fuse", "train.py"],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+    )
+    assert done.returncode == 0, done.stderr
+    told = [line for line in done.stderr.splitlines() if "fuse=True" in line]
+    assert len(told) == 1
+    assert "/train.py:12: UserWarning" in told[0]

@@ -1,0 +1,579 @@
+"""Rows in a buffer: the batch is default_collate's, exactly; the samples come back as they were, exactly."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import math
+import pickle
+import random
+import sys
+import warnings
+import weakref
+from collections import OrderedDict, UserDict, UserList, defaultdict, namedtuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.utils.data import default_collate
+
+from fastload.buffers.layout import ALIGNMENT, DoesNotFit, Layout, learn
+
+# complex32 warns of being experimental, once, wherever it is first used.
+pytestmark = pytest.mark.filterwarnings("ignore:ComplexHalf support is experimental:UserWarning")
+
+
+class Point(NamedTuple):
+    x: Any
+    y: Any
+
+
+Single = namedtuple("Single", ["only"])
+Empty = namedtuple("Empty", [])
+
+TENSOR_DTYPES = [
+    torch.bool,
+    torch.uint8,
+    torch.int8,
+    torch.int16,
+    torch.int32,
+    torch.int64,
+    torch.uint16,
+    torch.uint32,
+    torch.uint64,
+    torch.float16,
+    torch.bfloat16,
+    torch.float32,
+    torch.float64,
+    torch.complex32,
+    torch.complex64,
+    torch.complex128,
+    torch.float8_e4m3fn,
+    torch.float8_e5m2,
+]
+ARRAY_DTYPES = ["?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8", "c8", "c16"]
+SCALARS = [
+    np.bool_,
+    np.int8,
+    np.int16,
+    np.int32,
+    np.int64,
+    np.uint8,
+    np.float16,
+    np.float32,
+    np.float64,
+    np.complex64,
+    np.complex128,
+]
+
+Make = Callable[[random.Random], Any]
+
+
+def tensor_of(dtype: torch.dtype, shape: tuple[int, ...], rng: random.Random) -> torch.Tensor:
+    """Return a tensor of random bytes: NaNs of all kinds, infinities, negative zeros."""
+    size = math.prod(shape) * dtype.itemsize
+    data = bytearray(rng.randbytes(size))
+    if dtype is torch.bool:
+        data = bytearray(byte & 1 for byte in data)
+    if size == 0:
+        return torch.empty(shape, dtype=dtype)
+    return torch.frombuffer(data, dtype=dtype).reshape(shape)
+
+
+def array_of(dtype: str, shape: tuple[int, ...], rng: random.Random) -> np.ndarray[Any, Any]:
+    size = math.prod(shape) * np.dtype(dtype).itemsize
+    data = bytearray(byte & 1 for byte in rng.randbytes(size)) if dtype == "?" else bytearray(rng.randbytes(size))
+    return np.frombuffer(data, dtype=dtype).reshape(shape)
+
+
+shapes = st.lists(st.integers(0, 4), max_size=3).map(tuple)
+
+
+@st.composite
+def tensors(draw: Any) -> Make:
+    dtype, shape = draw(st.sampled_from(TENSOR_DTYPES)), draw(shapes)
+    form = draw(st.sampled_from(["plain", "transposed", "expanded", "sliced"]))
+
+    def make(rng: random.Random) -> torch.Tensor:
+        if form == "transposed":
+            return tensor_of(dtype, shape[::-1], rng).permute(tuple(reversed(range(len(shape)))))
+        if form == "expanded":
+            return tensor_of(dtype, (), rng).expand(shape)
+        if form == "sliced":
+            return tensor_of(dtype, (3, *shape), rng)[1]
+        return tensor_of(dtype, shape, rng)
+
+    return make
+
+
+@st.composite
+def arrays(draw: Any) -> Make:
+    dtype, shape, transposed = draw(st.sampled_from(ARRAY_DTYPES)), draw(shapes), draw(st.booleans())
+    if transposed:
+        return lambda rng: array_of(dtype, shape[::-1], rng).T
+    return lambda rng: array_of(dtype, shape, rng)
+
+
+@st.composite
+def scalars(draw: Any) -> Make:
+    kind = draw(st.sampled_from(SCALARS))
+    return lambda rng: kind(array_of(np.dtype(kind).str[1:].replace("b1", "?"), (), rng)[()])
+
+
+numbers = st.sampled_from(
+    [
+        lambda rng: rng.random() < 0.5,
+        lambda rng: rng.randrange(-(2**63), 2**63),
+        lambda rng: rng.randrange(-3, 3),
+        lambda rng: rng.uniform(-1e300, 1e300),
+        lambda rng: rng.choice([math.inf, -math.inf, math.nan, -0.0, 5e-324]),
+    ]
+)
+texts = st.sampled_from(
+    [
+        lambda rng: "".join(rng.choices("aä\0\U0001f600", k=rng.randrange(4))),
+        lambda rng: rng.randbytes(rng.randrange(4)),
+    ]
+)
+keys = st.one_of(
+    st.text(max_size=3), st.integers(-3, 3), st.none(), st.tuples(st.integers(0, 2)), st.binary(max_size=2)
+)
+
+
+def _containers(children: st.SearchStrategy[Make]) -> st.SearchStrategy[Make]:
+    some = st.lists(children, max_size=3)
+    return st.one_of(
+        some.map(lambda makes: lambda rng: [make(rng) for make in makes]),
+        some.map(lambda makes: lambda rng: tuple(make(rng) for make in makes)),
+        st.dictionaries(keys, children, max_size=3).map(
+            lambda makes: lambda rng: {key: make(rng) for key, make in makes.items()}
+        ),
+        st.tuples(children, children).map(lambda makes: lambda rng: Point(*(make(rng) for make in makes))),
+        children.map(lambda make: lambda rng: Single(make(rng))),
+        st.just(lambda rng: Empty()),
+    )
+
+
+leaves = st.one_of(tensors(), arrays(), scalars(), numbers, texts)
+sample_makers = st.recursive(leaves, _containers, max_leaves=8)
+seeds = st.integers(0, 2**32)
+
+
+def same(found: Any, expected: Any) -> bool:
+    """Whether two things are equal in types, dtypes, shapes and every bit."""
+    if type(found) is not type(expected):
+        return False
+    if isinstance(expected, torch.Tensor):
+        return (found.dtype, found.shape, found.requires_grad) == (
+            expected.dtype,
+            expected.shape,
+            expected.requires_grad,
+        ) and bytes_of(found) == bytes_of(expected)
+    if isinstance(expected, np.ndarray):
+        return (found.dtype, found.shape) == (expected.dtype, expected.shape) and found.tobytes() == expected.tobytes()
+    if isinstance(expected, dict):
+        return list(found) == list(expected) and all(same(found[key], expected[key]) for key in expected)
+    if isinstance(expected, list | tuple):
+        return len(found) == len(expected) and all(map(same, found, expected))
+    if isinstance(expected, float | np.inexact):
+        return same_number(found, expected)
+    return bool(found == expected)
+
+
+def same_number(found: Any, expected: Any) -> bool:
+    """Whether two floating point or complex scalars are equal; which NaN it is does not matter."""
+    parts = np.array([np.real(found), np.imag(found)]), np.array([np.real(expected), np.imag(expected)])
+    return np.array_equal(*parts, equal_nan=True) and np.array_equal(*map(np.signbit, parts))
+
+
+def bytes_of(tensor: torch.Tensor) -> bytes:
+    if tensor.numel() == 0:
+        return b""
+    flat = torch.empty(tensor.numel(), dtype=tensor.dtype).copy_(tensor.detach().reshape(-1))
+    return flat.view(torch.uint8).numpy().tobytes()
+
+
+def buffer_for(layout: Layout, num_rows: int) -> np.ndarray[Any, Any]:
+    """Return a buffer full of garbage, aligned as slots are."""
+    _, num_bytes = layout.offsets(num_rows)
+    raw = np.full(num_bytes + ALIGNMENT, 0xA5, dtype=np.uint8)
+    start = -raw.ctypes.data % ALIGNMENT
+    return raw[start : start + num_bytes]
+
+
+def learnt(sample: Any) -> Layout:
+    layout = learn(sample)
+    assert isinstance(layout, Layout), layout
+    return layout
+
+
+def built(samples: list[Any]) -> Any:
+    """Return the batch of the samples, written in one piece."""
+    layout = learnt(samples[0])
+    buffer = buffer_for(layout, len(samples))
+    return layout.build(buffer, len(samples), layout.write(samples, buffer, len(samples), 0))
+
+
+def cut(num_rows: int, rng: random.Random) -> list[tuple[int, int]]:
+    """Cut the rows into chunks, in any order."""
+    edges = sorted({0, num_rows, *(rng.randrange(num_rows + 1) for _ in range(rng.randrange(4)))})
+    chunks = list(itertools.pairwise(edges))
+    rng.shuffle(chunks)
+    return chunks
+
+
+def joined(chunks: dict[tuple[int, int], list[Any]]) -> list[list[Any]]:
+    """Join the objects that stand beside the rows, in the order of the rows."""
+    columns = zip(*(chunks[bounds] for bounds in sorted(chunks)), strict=True)
+    return [[value for part in column for value in part] for column in columns]
+
+
+@settings(max_examples=200)
+@given(make=sample_makers, num_rows=st.integers(1, 7), seed=seeds)
+def test_rows_written_in_any_order_build_what_default_collate_gives(make, num_rows, seed):
+    rng = random.Random(seed)
+    samples = [make(rng) for _ in range(num_rows)]
+    layout = learnt(samples[0])
+    buffer = buffer_for(layout, num_rows)
+    objects = {
+        (start, stop): layout.write(samples[start:stop], buffer, num_rows, start) for start, stop in cut(num_rows, rng)
+    }
+    batch = layout.build(buffer, num_rows, joined(objects))
+    assert same(batch, default_collate(samples))
+
+
+@settings(max_examples=200)
+@given(make=sample_makers, num_rows=st.integers(1, 7), seed=seeds)
+def test_unstacked_samples_are_the_originals(make, num_rows, seed):
+    rng = random.Random(seed)
+    samples = [make(rng) for _ in range(num_rows)]
+    layout = learnt(samples[0])
+    buffer = buffer_for(layout, num_rows)
+    for start, stop in cut(num_rows, rng):
+        objects = layout.write(samples[start:stop], buffer, num_rows, start)
+        assert same(layout.unstack(buffer, num_rows, start, stop - start, objects), samples[start:stop])
+
+
+@settings(max_examples=200)
+@given(make=sample_makers, num_rows=st.integers(1, 7), seed=seeds)
+def test_rows_that_came_in_buffers_of_their_own_are_copied_to_their_places(make, num_rows, seed):
+    rng = random.Random(seed)
+    samples = [make(rng) for _ in range(num_rows)]
+    layout = learnt(samples[0])
+    buffer = buffer_for(layout, num_rows)
+    objects = {}
+    for start, stop in cut(num_rows, rng):
+        count = stop - start
+        rows = buffer_for(layout, count)
+        objects[start, stop] = layout.write(samples[start:stop], rows, count, 0)
+        layout.copy_rows(rows, count, buffer, num_rows, start)
+    assert same(layout.build(buffer, num_rows, joined(objects)), default_collate(samples))
+
+
+@given(make=sample_makers, seed=seeds)
+def test_layouts_of_equal_samples_are_equal_and_survive_pickling(make, seed):
+    rng = random.Random(seed)
+    one, other = learnt(make(rng)), learnt(make(rng))
+    assert one == other
+    assert hash(one) == hash(other)
+    again = pickle.loads(pickle.dumps(one, 5))
+    assert again == one
+    assert again.offsets(5) == one.offsets(5)
+
+
+@given(make=sample_makers, seed=seeds, num_rows=st.integers(1, 100))
+def test_leaves_lie_aligned_one_after_the_other(make, seed, num_rows):
+    layout = learnt(make(random.Random(seed)))
+    starts, end = layout.offsets(num_rows)
+    assert all(start % ALIGNMENT == 0 for start in starts)
+    for leaf, start, after in zip(layout.leaves, starts, [*starts, end][1:], strict=True):
+        assert after - start == -(-leaf.row_bytes * num_rows // ALIGNMENT) * ALIGNMENT
+
+
+def test_offsets_of_many_batch_sizes_are_right_however_often_they_are_asked():
+    layout = learnt((torch.zeros(3), 1))
+    for _ in range(2):
+        for num_rows in range(200):
+            assert layout.offsets(num_rows)[1] == -(-12 * num_rows // 64) * 64 + -(-8 * num_rows // 64) * 64
+
+
+ALL_DIFFERENT = [
+    torch.zeros(2),
+    torch.zeros(3),
+    torch.zeros(2, 1),
+    torch.zeros(2, dtype=torch.float64),
+    np.zeros(2, dtype=np.float32),
+    np.float32(0),
+    0,
+    0.0,
+    False,
+    "",
+    b"",
+    [torch.zeros(2)],
+    (torch.zeros(2),),
+    Single(torch.zeros(2)),
+    Point(torch.zeros(2), 0),
+    (torch.zeros(2), 0),
+    {"a": torch.zeros(2)},
+    {"b": torch.zeros(2)},
+    {"a": torch.zeros(2), "b": 0},
+    {"b": 0, "a": torch.zeros(2)},
+    [],
+    (),
+    {},
+]
+
+
+@pytest.mark.parametrize("sample", ALL_DIFFERENT, ids=repr)
+def test_only_samples_of_the_layout_fit(sample):
+    layout = learnt(sample)
+    buffer = buffer_for(layout, 3)
+    layout.write([sample, sample], buffer, 3, 1)
+    assert layout == learnt(sample)
+    assert layout != sample
+    for other in ALL_DIFFERENT:
+        if other is sample:
+            continue
+        assert layout != learnt(other)
+        for column in ([other], [sample, other], [other, sample], [sample, sample, other]):
+            with pytest.raises(DoesNotFit) as misfit:
+                layout.write(column, buffer, 3, 0)
+            assert str(misfit.value)
+
+
+@pytest.mark.parametrize(
+    ("first", "misfit", "said"),
+    [
+        (torch.zeros(3, 2), torch.zeros(2, 3), r"shape|size"),
+        (torch.zeros(3), torch.zeros(0), r"shape|size"),
+        (torch.zeros(0), torch.zeros(3), r"shape|size"),
+        (torch.zeros(3), torch.zeros(3, dtype=torch.int32), "dtype"),
+        (torch.zeros(3), torch.zeros(3, requires_grad=True), "grad"),
+        (torch.zeros(3), torch.zeros(3).to_sparse(), "Sparse"),
+        (torch.zeros(3), torch.nn.Parameter(torch.zeros(3), requires_grad=False), "Parameter"),
+        (np.zeros(3), np.zeros(4), r"shape|size"),
+        (np.zeros(3), np.zeros(3, dtype=np.int64), "dtype"),
+        (np.zeros(3), [0.0, 0.0, 0.0], "array"),
+        (1, 2**63, "(?i)overflow"),
+        (1, -(2**63) - 1, "(?i)overflow"),
+        (1, True, "bool"),
+        (1, 1.0, "float"),
+        (1.0, 1, "int"),
+        (1.0, np.float64(1.0), "float64"),
+        (np.int64(1), np.int32(1), "int32"),
+        ("a", b"a", "bytes"),
+        ("a", np.str_("a"), "str"),
+        ({"a": 1}, OrderedDict(a=1), "OrderedDict"),
+        ({"a": 1, "b": 2}, {"b": 2, "a": 1}, "keys"),
+        ({"a": 1}, {"a": 1, "b": 2}, "keys"),
+        ([1, 2], [1], "length"),
+        ((1, 2), (1, 2, 3), "length"),
+        ((1, 2), Point(1, 2), "Point"),
+        (Point(1, 2), (1, 2), "tuple"),
+        (1, None, "NoneType"),
+    ],
+    ids=repr,
+)
+def test_a_misfit_says_in_what(first, misfit, said):
+    layout = learnt(first)
+    with pytest.raises(DoesNotFit, match=said):
+        layout.write([first, misfit], buffer_for(layout, 2), 2, 0)
+
+
+def test_a_tensor_that_requires_grad_does_not_fit_in_the_first_row_either():
+    layout = learnt(torch.zeros(3))
+    with pytest.raises(DoesNotFit, match="grad"):
+        layout.write([torch.zeros(3, requires_grad=True)], buffer_for(layout, 2), 2, 0)
+
+
+def test_a_misfit_leaves_other_rows_alone():
+    layout = learnt((torch.zeros(2), 0))
+    buffer = buffer_for(layout, 3)
+    layout.write([(torch.ones(2), 7)], buffer, 3, 0)
+    with pytest.raises(DoesNotFit):
+        layout.write([(torch.ones(2), 5), (torch.ones(2), "no number")], buffer, 3, 1)
+    layout.write([(torch.ones(2) * 2, 8), (torch.ones(2) * 3, 9)], buffer, 3, 1)
+    assert same(layout.build(buffer, 3, []), [torch.tensor([[1.0] * 2, [2.0] * 2, [3.0] * 2]), torch.tensor([7, 8, 9])])
+
+
+class MyDict(dict[Any, Any]):
+    pass
+
+
+class MyList(list[Any]):
+    pass
+
+
+class MyText(str):
+    pass
+
+
+class OwnKind(torch.Tensor):
+    """A subclass whose stack is of its own kind."""
+
+
+@pytest.mark.parametrize(
+    ("sample", "said"),
+    [
+        (None, "NoneType"),
+        (object(), "object"),
+        ({1, 2}, "set"),
+        (1j, "complex"),
+        (range(3), "range"),
+        (bytearray(b"a"), "bytearray"),
+        (MyText("a"), "MyText"),
+        (np.str_("a"), "str_"),
+        (np.array("a"), "dtype"),
+        (np.array(["a", "b"]), "dtype"),
+        (np.array([None]), "dtype object"),
+        (np.array(["2024-01-01"], dtype="M8[D]"), "dtype datetime64"),
+        (np.zeros(2, dtype=[("a", "i4")]), "dtype"),
+        (np.zeros(2, dtype=">f4"), "does not take"),
+        (np.zeros(4)[::-1], "does not take"),
+        (np.datetime64("2024-01-01"), "datetime64"),
+        (np.timedelta64(1), "timedelta64"),
+        (MyDict(a=1), "MyDict"),
+        (OrderedDict(a=1), "OrderedDict"),
+        (defaultdict(int, a=1), "defaultdict"),
+        (UserDict(a=1), "UserDict"),
+        (MyList([1]), "MyList"),
+        (UserList([1]), "UserList"),
+        (torch.zeros(2).to_sparse(), "sparse"),
+        (torch.zeros(2, requires_grad=True), "grad"),
+        (torch.zeros(2, device="meta"), "meta"),
+        (torch.zeros(2).as_subclass(OwnKind), "OwnKind"),
+        ([1, {"a": (2, None)}], "NoneType"),
+        (Point(1, torch.zeros(2, requires_grad=True)), "grad"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_what_has_no_layout_has_a_reason(sample, said):
+    reason = learn(sample)
+    assert isinstance(reason, str)
+    assert said in reason
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors is in prototype stage:UserWarning")
+def test_nested_tensors_have_no_layout():
+    reason = learn(torch.nested.nested_tensor([torch.zeros(2), torch.zeros(3)]))
+    assert isinstance(reason, str)
+    assert "nested" in reason
+
+
+@pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor:UserWarning")
+def test_quantized_tensors_have_no_layout():
+    # Only asked whether: torch ends the process when it stacks them into memory without a quantizer.
+    quantized = torch.quantize_per_tensor(torch.arange(4.0), 0.1, 0, torch.quint8)
+    assert isinstance(learn(quantized), str)
+
+
+@pytest.mark.parametrize(
+    "sample",
+    [
+        torch.nn.Parameter(torch.ones(3), requires_grad=False),
+        np.ma.masked_array([1.0, 2.0], [False, True]),
+        np.arange(4).view(np.matrix),
+        torch.randn(3, dtype=torch.complex64).conj(),
+        torch.randn(3, dtype=torch.complex64).conj().imag,
+        torch.zeros(3).neg(),
+        torch.zeros(2, 3, 4, 5).to(memory_format=torch.channels_last),
+        torch.arange(9.0).reshape(3, 3).diagonal(),
+        torch.zeros(3, 2, requires_grad=True).detach(),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+@pytest.mark.filterwarnings("ignore::PendingDeprecationWarning")
+def test_unusual_tensors_and_arrays_that_have_a_layout_collate_as_torch_does(sample):
+    assert same(built([sample, sample]), default_collate([sample, sample]))
+
+
+class Image(torch.Tensor):
+    """A subclass as torchvision's: operations on it give plain tensors."""
+
+    __torch_function__ = torch._C._disabled_torch_function_impl
+
+
+def test_tensors_of_a_subclass_that_stack_to_plain_ones_collate_as_torch_does():
+    image = torch.arange(12, dtype=torch.uint8).reshape(3, 2, 2).as_subclass(Image)
+    samples = [{"image": image, "label": 1}] * 3
+    assert same(built(samples), default_collate(samples))
+    assert type(built(samples)["image"]) is torch.Tensor
+    layout = learnt(samples[0])
+    buffer = buffer_for(layout, 3)
+    layout.write(samples, buffer, 3, 0)
+    for back in layout.unstack(buffer, 3, 0, 3, []):
+        assert type(back["image"]) is Image
+        assert torch.equal(back["image"], image)
+    with pytest.raises(DoesNotFit, match="Tensor where the layout has Image"):
+        layout.write([{"image": image.as_subclass(torch.Tensor), "label": 1}], buffer, 3, 0)
+
+
+def test_tensors_made_in_inference_mode_collate_as_torch_does():
+    with torch.inference_mode():
+        sample = torch.arange(3)
+    assert same(built([sample, sample]), torch.tensor([[0, 1, 2], [0, 1, 2]]))
+
+
+def test_a_tuple_becomes_a_list_and_a_list_of_texts_a_tuple_as_in_torch():
+    assert built([("a", 1), ("b", 2)])[0] == ("a", "b")
+    assert built(["a", "b"]) == ["a", "b"]
+    assert built([{"t": "a"}, {"t": "b"}]) == {"t": ["a", "b"]}
+    assert type(built([(), ()])) is list
+
+
+def test_each_tensor_has_a_storage_of_its_own_length():
+    samples = [{"image": torch.full((3, 5), i), "label": i, "weight": np.float32(i)} for i in range(5)]
+    for tensor in built(samples).values():
+        assert tensor.storage_offset() == 0
+        assert tensor.untyped_storage().nbytes() == tensor.numel() * tensor.itemsize
+        assert tensor.is_contiguous()
+
+
+def test_every_tensor_keeps_the_buffer_alive_and_the_last_one_lets_it_go():
+    layout = learnt((torch.zeros(4), 0, torch.zeros(0)))
+    memory = np.zeros(layout.offsets(2)[1], dtype=np.uint8)
+    watch = weakref.ref(memory)
+    layout.write([(torch.ones(4), 1, torch.zeros(0)), (torch.ones(4) * 2, 2, torch.zeros(0))], memory, 2, 0)
+    first, second, nothing = layout.build(memory, 2, [])
+    del memory
+    gc.collect()
+    assert first.tolist() == [[1.0] * 4, [2.0] * 4]
+    del first
+    assert watch() is not None
+    assert second.tolist() == [1, 2]
+    view = second[1:]
+    del second
+    assert watch() is not None
+    assert view.tolist() == [2]
+    del view
+    assert nothing.shape == (2, 0)
+    assert watch() is None
+
+
+def test_writing_keeps_nothing_alive():
+    layout = learnt((torch.zeros(4), "text"))
+    buffer = buffer_for(layout, 2)
+    sample = torch.ones(4)
+    before = sys.getrefcount(sample)
+    layout.write([(sample, "a")], buffer, 2, 0)
+    assert sys.getrefcount(sample) == before
+
+
+def test_samples_without_tensors_need_no_memory():
+    layout = learnt(("a", b"b", [], {}))
+    assert layout.offsets(1000) == ((), 0)
+    nothing = np.empty(0, dtype=np.uint8)
+    objects = layout.write([("a", b"b", [], {})] * 3, nothing, 3, 0)
+    assert layout.build(nothing, 3, objects) == default_collate([("a", b"b", [], {})] * 3)
+
+
+def test_a_read_only_array_can_be_written_from():
+    array = np.arange(3.0)
+    array.flags.writeable = False
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch warns of it, once in the life of a process
+        assert same(built([array, array]), default_collate([array, array]))

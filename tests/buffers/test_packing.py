@@ -1,0 +1,388 @@
+"""Any object as one run of bytes, its tensors and arrays outside of the pickle."""
+
+from __future__ import annotations
+
+import math
+import multiprocessing
+import pickle
+import random
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fastload.buffers.layout import ALIGNMENT
+from fastload.buffers.packing import join, pack, unpack
+
+pytestmark = pytest.mark.filterwarnings("ignore:ComplexHalf support is experimental:UserWarning")
+
+DTYPES = [torch.bool, torch.uint8, torch.int64, torch.uint16, torch.bfloat16, torch.float32, torch.complex128]
+
+
+def aligned(packed: Any) -> np.ndarray[Any, Any]:
+    """Copy bytes to an aligned place, as slots are."""
+    raw = np.empty(len(packed) + ALIGNMENT, dtype=np.uint8)
+    start = -raw.ctypes.data % ALIGNMENT
+    raw[start : start + len(packed)] = packed
+    return raw[start : start + len(packed)]
+
+
+def memory_of(obj: Any, **options: Any) -> np.ndarray[Any, Any]:
+    """Return the packed object in aligned memory."""
+    pieces, length = pack(obj, **options)
+    packed = join(pieces)
+    assert len(packed) == length
+    return aligned(packed)
+
+
+def through(obj: Any, **options: Any) -> Any:
+    return unpack(memory_of(obj, **options))
+
+
+def lies_in(tensor: torch.Tensor, memory: np.ndarray[Any, Any]) -> bool:
+    storage, start = tensor.untyped_storage(), memory.ctypes.data
+    return start <= storage.data_ptr() and storage.data_ptr() + storage.nbytes() <= start + memory.nbytes
+
+
+def same(found: Any, expected: Any) -> bool:
+    if type(found) is not type(expected):
+        return False
+    if isinstance(expected, torch.Tensor):
+        return (
+            (found.dtype, found.shape, found.layout, found.requires_grad)
+            == (expected.dtype, expected.shape, expected.layout, expected.requires_grad)
+            and (found.layout is not torch.strided or found.stride() == expected.stride())
+            and found.to_dense().equal(expected.to_dense())
+        )
+    if isinstance(expected, np.ndarray):
+        return (found.dtype, found.shape) == (expected.dtype, expected.shape) and bool((found == expected).all())
+    if isinstance(expected, dict):
+        return list(found) == list(expected) and all(same(found[key], expected[key]) for key in expected)
+    if isinstance(expected, list | tuple):
+        return len(found) == len(expected) and all(map(same, found, expected))
+    if isinstance(expected, Sample):
+        return same(found.image, expected.image) and found.name == expected.name
+    return bool(found == expected)
+
+
+@dataclass
+class Sample:
+    image: torch.Tensor
+    name: str
+
+
+@st.composite
+def tensors(draw: Any) -> torch.Tensor:
+    shape = tuple(draw(st.lists(st.integers(0, 4), max_size=3)))
+    form = draw(st.sampled_from(["plain", "transposed", "expanded", "sliced", "strided"]))
+    rng = random.Random(draw(st.integers(0, 99)))
+
+    def fresh(*sizes: int) -> torch.Tensor:
+        count = math.prod(sizes)
+        return torch.tensor([rng.randrange(2) for _ in range(count)]).to(draw(st.sampled_from(DTYPES))).reshape(sizes)
+
+    if form == "transposed":
+        return fresh(*shape[::-1]).permute(tuple(reversed(range(len(shape)))))
+    if form == "expanded":
+        return fresh(1).reshape(()).expand(shape)
+    if form == "sliced":
+        return fresh(5, *shape)[2]
+    if form == "strided":
+        return fresh(*shape, 3)[..., 1]
+    return fresh(*shape)
+
+
+@st.composite
+def arrays(draw: Any) -> np.ndarray[Any, Any]:
+    shape = tuple(draw(st.lists(st.integers(0, 4), max_size=3)))
+    array = np.arange(math.prod(shape)).astype(draw(st.sampled_from(["?", "i4", "f8", "c8", "U3", ">f4", "O"])))
+    return array.reshape(shape[::-1]).T if draw(st.booleans()) else array.reshape(shape)
+
+
+values = st.recursive(
+    st.one_of(
+        tensors(),
+        arrays(),
+        st.none(),
+        st.booleans(),
+        st.integers(),
+        st.floats(allow_nan=False),
+        st.text(max_size=5),
+        st.binary(max_size=5),
+        st.sets(st.integers(), max_size=3),
+        st.builds(Sample, tensors(), st.text(max_size=2)),
+    ),
+    lambda children: st.one_of(
+        st.lists(children, max_size=3),
+        st.lists(children, max_size=3).map(tuple),
+        st.dictionaries(st.text(max_size=3), children, max_size=3),
+        st.dictionaries(st.text(max_size=3), children, max_size=3).map(OrderedDict),
+    ),
+    max_leaves=6,
+)
+
+
+@given(obj=values)
+def test_any_object_comes_back(obj):
+    assert same(through(obj), obj)
+
+
+@given(obj=values)
+def test_any_object_comes_back_from_bytes_for_all(obj):
+    assert same(through(obj, for_all=True), obj)
+
+
+@given(st.lists(st.one_of(tensors(), arrays()), max_size=5))
+def test_all_storages_lie_aligned_in_the_memory_and_can_be_written(things):
+    memory = memory_of(things)
+    for thing in unpack(memory):
+        if isinstance(thing, np.ndarray):
+            assert thing.flags.writeable
+        elif thing.numel():
+            assert lies_in(thing, memory)
+            assert thing.untyped_storage().data_ptr() % ALIGNMENT == 0
+            thing.untyped_storage().fill_(0)
+
+
+def test_what_is_written_to_the_object_is_written_to_the_memory_and_nowhere_else():
+    original = torch.ones(100)
+    memory = memory_of({"a": original})
+    unpack(memory)["a"].fill_(7)
+    assert unpack(memory)["a"].tolist() == [7] * 100
+    assert original.tolist() == [1] * 100
+
+
+def test_arrays_lie_in_the_memory_too():
+    memory = memory_of([np.arange(1000), np.zeros((3, 5)).T])
+    first, second = unpack(memory)
+    assert np.shares_memory(first, memory)
+    assert np.shares_memory(second, memory)
+    assert second.strides == np.zeros((3, 5)).T.strides
+
+
+def test_the_memory_lives_as_long_as_any_tensor_of_it():
+    tensor, array = through([torch.arange(1000), np.arange(1000)])
+    assert tensor.tolist() == array.tolist() == list(range(1000))
+
+
+@pytest.mark.parametrize(
+    "views",
+    [
+        lambda x: (x, x),
+        lambda x: (x, x[1:]),
+        lambda x: (x[:8], x[3:]),
+        lambda x: (x, x.view(2, 5)),
+        lambda x: (x.view(2, 5).T, x.view(5, 2)),
+        lambda x: (x, x.view(torch.int32)),
+        lambda x: (x[2:4], x[2:4].view(2, 1)),
+        lambda x: (x.untyped_storage(), x),
+        lambda x: (x, x.detach()),
+    ],
+)
+def test_tensors_that_share_most_of_a_storage_share_it_still(views):
+    first, second = through(views(torch.arange(10)))
+    storage = first if isinstance(first, torch.UntypedStorage) else first.untyped_storage()
+    assert storage.data_ptr() == second.untyped_storage().data_ptr()
+
+
+def test_a_tensor_and_a_small_view_of_it_share_memory_still():
+    x = torch.zeros(100)
+    whole, part = through((x, x[50:51]))
+    part.fill_(1)
+    assert whole[50] == 1
+
+
+def test_an_object_that_stands_in_two_places_is_one_object_still():
+    tensor, array = torch.ones(3), np.ones(3)
+    first, second, third, fourth = through([tensor, tensor, array, array])
+    assert first is second
+    assert third is fourth
+
+
+def test_a_small_view_does_not_drag_its_large_storage_along():
+    _, length = pack(torch.zeros(1_000_000)[10:20])
+    assert length < 2000
+
+
+SCATTERED = {
+    "row of a column-major table": lambda: torch.arange(800_000).view(8, -1).t()[5],
+    "rows of a column-major table": lambda: torch.arange(800_000).view(8, -1).t()[100:200],
+    "window of many channels": lambda: torch.arange(800_000).view(8, -1)[:, 700:800],
+    "overlapping windows": lambda: torch.arange(800_000).view(8, -1).unfold(1, 20, 2)[:, 50:60],
+    "expanded": lambda: torch.arange(800_000).view(8, -1).t()[5].expand(10_000, 8),
+    "lazy conjugate": lambda: torch.zeros(8, 100_000, dtype=torch.complex64).t()[5].conj(),
+    "lazy negative": lambda: torch.zeros(8, 100_000, dtype=torch.complex64).t()[5].conj().imag,
+    "of a subclass": lambda: torch.arange(800_000).view(8, -1).t()[5].as_subclass(Image),
+    "compact, of a subclass": lambda: torch.arange(800_000)[5:10].as_subclass(Image),
+}
+
+
+@pytest.mark.parametrize("make", SCATTERED.values(), ids=SCATTERED)
+@pytest.mark.parametrize("for_all", [False, True])
+def test_a_view_whose_elements_lie_far_apart_takes_only_these_along(make, for_all):
+    view = make()
+    pieces, length = pack(view, for_all=for_all)
+    assert length < 20_000
+    again = unpack(aligned(join(pieces)))
+    assert type(again) is type(view)
+    assert torch.equal(again, view)
+
+
+@given(
+    st.lists(st.integers(1, 4), min_size=1, max_size=3),
+    st.lists(st.sampled_from([0, 1, 3, 500, 1501, 20_000]), min_size=3, max_size=3),
+    st.sampled_from(DTYPES),
+)
+def test_a_view_of_any_strides_comes_back_in_at_most_twice_its_bytes_and_a_page(shape, strides, dtype):
+    storage = (torch.arange(250_000) % 2).to(dtype)
+    view = storage.as_strided(shape, strides[: len(shape)], 100)
+    pieces, length = pack(view)
+    again = unpack(aligned(join(pieces)))
+    assert (again.dtype, again.shape) == (dtype, view.shape)
+    assert torch.equal(again, view)
+    assert length < 2 * view.numel() * view.itemsize + 4096 + 1000
+
+
+def test_a_gathered_view_keeps_the_order_in_which_its_elements_lie():
+    rows = torch.zeros(8, 100_000).t()[100:200]
+    assert rows.stride() == (1, 100_000)
+    assert through(rows).stride() == (1, 100)
+
+
+def test_two_equal_views_that_are_gathered_share_memory_still():
+    table = torch.zeros(8, 100_000).t()
+    first, second = through((table[5], table[5]))
+    first.fill_(1)
+    assert second.tolist() == [1] * 8
+
+
+@pytest.mark.parametrize("whole_first", [False, True])
+def test_a_table_and_a_view_of_it_that_would_be_gathered_share_memory_still(whole_first):
+    table = torch.zeros(8, 100_000).t()
+    both = (table, table[5]) if whole_first else (table[5], table)
+    again = through(both)
+    assert again[0].untyped_storage().data_ptr() == again[1].untyped_storage().data_ptr()
+
+
+def test_an_expanded_tensor_is_not_multiplied_out():
+    pieces, length = pack(torch.ones(1).expand(1_000_000))
+    assert length < 2000
+    assert unpack(join(pieces)).stride() == (0,)
+
+
+def test_a_large_tensor_is_not_copied_when_it_is_packed():
+    tensor = torch.zeros(1_000_000)
+    pieces, length = pack([tensor])
+    assert length > 4_000_000
+    tensor.fill_(1)
+    assert unpack(join(pieces))[0].equal(tensor)
+
+
+def test_two_thousand_tensors():
+    batch = [torch.full((i % 7,), i) for i in range(2000)]
+    assert same(through(batch), batch)
+
+
+@pytest.mark.parametrize("requires_grad", [False, True])
+def test_parameters_come_back_as_parameters(requires_grad):
+    parameter = torch.nn.Parameter(torch.arange(3.0), requires_grad=requires_grad)
+    assert same(through(parameter), parameter)
+
+
+def test_a_module_comes_back_with_its_shared_weights_shared():
+    module = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Linear(3, 3))
+    module[1].weight = module[0].weight
+    again = through(module)
+    assert again[1].weight is again[0].weight
+    x = torch.ones(2, 3)
+    assert again(x).equal(module(x))
+
+
+def test_a_leaf_that_requires_grad_comes_back_as_one():
+    assert same(through(torch.ones(3, requires_grad=True)), torch.ones(3, requires_grad=True))
+
+
+def test_a_tensor_in_the_middle_of_a_graph_is_refused_as_by_torch():
+    with pytest.raises(RuntimeError, match="non-leaf"):
+        pack(torch.ones(3, requires_grad=True) * 2)
+
+
+@pytest.mark.filterwarnings("ignore:Sparse invariant checks are implicitly disabled:UserWarning")
+def test_sparse_tensors_come_back():
+    tensor = torch.tensor([[0.0, 1.0], [2.0, 0.0]]).to_sparse()
+    assert same(through(tensor), tensor)
+
+
+def test_the_memory_format_is_kept():
+    tensor = torch.zeros(2, 3, 4, 5).to(memory_format=torch.channels_last)
+    assert through(tensor).is_contiguous(memory_format=torch.channels_last)
+
+
+class Image(torch.Tensor):
+    """A subclass as torchvision's."""
+
+
+def test_a_tensor_of_a_subclass_comes_back_as_one():
+    image = torch.arange(4.0).as_subclass(Image)
+    again = through(image)
+    assert type(again) is Image
+    assert again.as_subclass(torch.Tensor).equal(torch.arange(4.0))
+
+
+def test_storages_come_back_as_storages():
+    storage = torch.arange(4).untyped_storage()
+    assert list(through(storage)) == list(storage)
+    assert through(torch.UntypedStorage(0)).nbytes() == 0
+
+
+def test_a_shared_tensor_is_copied():
+    shared = torch.arange(5).share_memory_()
+    again = through(shared)
+    shared.zero_()
+    assert again.tolist() == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: torch.arange(5).share_memory_(),
+        lambda: [{"deep": (torch.arange(5).share_memory_(),)}],
+        lambda: torch.arange(5).share_memory_().untyped_storage(),
+        lambda: torch.arange(5.0).share_memory_().requires_grad_(),
+        multiprocessing.Lock,
+        multiprocessing.Event,
+        multiprocessing.Semaphore,
+        multiprocessing.Condition,
+        multiprocessing.SimpleQueue,
+        lambda: multiprocessing.Pipe()[0],
+        lambda: [{"deep": (multiprocessing.Lock(),)}],
+    ],
+)
+def test_what_only_one_process_can_take_is_refused_for_all(make):
+    with pytest.raises((pickle.PicklingError, RuntimeError)):
+        pack(make(), for_all=True)
+
+
+def test_what_cannot_be_pickled_raises_its_own_error():
+    with pytest.raises(TypeError, match="lock"):
+        pack([1, threading.Lock()])
+
+
+def test_two_things_that_were_freed_and_made_anew_while_packing_are_not_mixed_up():
+    class Making:
+        """Gives another temporary tensor each time, perhaps at the same address."""
+
+        def __init__(self, value: int) -> None:
+            self.value = value
+
+        def __reduce__(self) -> Any:
+            return list, ([torch.full((50,), self.value)],)
+
+    again = through([Making(value) for value in range(20)])
+    assert [tensor[0].unique().tolist() for tensor in again] == [[value] for value in range(20)]

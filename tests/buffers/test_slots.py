@@ -1,0 +1,677 @@
+"""Slots: each has one owner, and what the user holds is never written again."""
+
+from __future__ import annotations
+
+import gc
+import mmap
+import os
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle as Several
+from hypothesis.stateful import RuleBasedStateMachine, consumes, invariant, precondition, rule
+from torch.utils.data import Dataset
+
+import fastload
+from fastload.buffers import slots
+from fastload.buffers.private_memory import PrivateMemory
+from fastload.buffers.slots import (
+    MAX_CHUNK_BYTES,
+    MemoryFile,
+    OwnForks,
+    SlotBook,
+    SlotPool,
+    chunk_offset,
+    message_offset,
+    slot_offset,
+)
+from fastload.work import MAX_CHUNKS
+
+needs_memfd = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="memory files are Linux's")
+
+
+class Ownership(RuleBasedStateMachine):
+    """Any order of the book's verbs; beside it, a dictionary that says whose each slot is."""
+
+    in_flight = Several("in_flight")
+    held = Several("held")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.book = SlotBook()
+        self.owner: dict[int, str] = {}
+        self.seen_by: dict[int, int] = {}
+        self.others: list[list[int]] = []
+
+    @rule(target=in_flight)
+    def acquire(self) -> int:
+        slot = self.book.acquire()
+        assert self.owner.get(slot) in (None, "free", "cold")
+        if self.owner.get(slot) is None:
+            assert "free" not in self.owner.values(), "a new slot was made though one was free"
+            assert "cold" not in self.owner.values(), "a new slot was made though one was cold"
+            assert slot == len(self.owner) + 1
+        elif self.owner[slot] == "cold":
+            assert "free" not in self.owner.values(), "a cold slot was taken though a warm one was free"
+        self.owner[slot] = "in flight"
+        return slot
+
+    @rule(slot=consumes(in_flight))
+    def release(self, slot: int) -> None:
+        self.book.release(slot)
+        self.owner[slot] = "free"
+
+    @rule(target=held, slot=consumes(in_flight))
+    def hand_out(self, slot: int) -> int:
+        self.book.hand_out(slot)
+        self.owner[slot] = "held"
+        return slot
+
+    @rule(slot=consumes(held))
+    def come_back(self, slot: int) -> None:
+        self.book.come_back(slot)
+        self.owner[slot] = "waiting" if self.seen_by.get(slot) else "free"
+
+    @rule(keep=st.integers(0, 4))
+    def cool(self, keep: int) -> None:
+        free = sum(owner == "free" for owner in self.owner.values())
+        cooled = self.book.cool(keep)
+        assert len(cooled) == max(0, free - keep)
+        for slot in cooled:
+            assert self.owner[slot] == "free"
+            self.owner[slot] = "cold"
+
+    @rule()
+    def another_process_begins(self) -> None:
+        held = {slot for slot, owner in self.owner.items() if owner == "held"}
+        seen = self.book.retire_held()
+        assert sorted(seen) == sorted(held)
+        for slot in seen:
+            self.seen_by[slot] = self.seen_by.get(slot, 0) + 1
+        self.others.append(seen)
+
+    @precondition(lambda self: self.others)
+    @rule(data=st.data())
+    def another_process_ends(self, data: st.DataObject) -> None:
+        seen = self.others.pop(data.draw(st.integers(0, len(self.others) - 1)))
+        self.book.reinstate(seen)
+        for slot in seen:
+            self.seen_by[slot] -= 1
+            if not self.seen_by[slot] and self.owner[slot] == "waiting":
+                self.owner[slot] = "free"
+
+    @precondition(lambda self: self.owner)
+    @rule(slot=st.integers(1, 20))
+    def giving_back_what_is_not_out_is_an_error(self, slot: int) -> None:
+        if self.owner.get(slot) != "in flight":
+            for verb in (self.book.release, self.book.hand_out):
+                with pytest.raises(KeyError):
+                    verb(slot)
+        if self.owner.get(slot) != "held":
+            with pytest.raises(KeyError):
+                self.book.come_back(slot)
+
+    @invariant()
+    def each_slot_has_exactly_one_owner(self) -> None:
+        book = self.book
+        owners = [*book.free, *book.cold, *book.in_flight, *book.held, *book.waiting]
+        assert sorted(owners) == list(range(1, book.num_slots + 1))
+        assert book.num_slots == len(self.owner)
+        assert book.retired == {slot: count for slot, count in self.seen_by.items() if count}
+        expected = {
+            "free": set(book.free),
+            "cold": set(book.cold),
+            "in flight": book.in_flight,
+            "held": book.held,
+            "waiting": book.waiting,
+        }
+        for owner, members in expected.items():
+            assert members == {slot for slot, its in self.owner.items() if its == owner}
+
+    def teardown(self) -> None:
+        """At the end everything can be given back."""
+        for slot, owner in list(self.owner.items()):
+            if owner == "in flight":
+                self.release(slot)
+            elif owner == "held":
+                self.come_back(slot)
+        for seen in self.others:
+            self.book.reinstate(seen)
+            for slot in seen:
+                self.seen_by[slot] -= 1
+                if not self.seen_by[slot]:
+                    self.owner[slot] = "free"
+        self.each_slot_has_exactly_one_owner()
+        assert not self.book.in_flight
+        assert not self.book.held
+        assert not self.book.retired
+        assert len(self.book.free) + len(self.book.cold) == self.book.num_slots
+
+
+TestOwnership = Ownership.TestCase
+TestOwnership.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+
+
+def test_the_slot_used_last_is_used_first():
+    book = SlotBook()
+    first, second = book.acquire(), book.acquire()
+    book.release(second)
+    book.release(first)
+    assert [book.acquire(), book.acquire(), book.acquire()] == [first, second, 3]
+
+
+@pytest.fixture(params=[PrivateMemory, pytest.param(MemoryFile, marks=needs_memfd)])
+def pool(request: pytest.FixtureRequest) -> Iterator[SlotPool]:
+    """A pool that keeps the memory of two free slots."""
+    made = SlotPool(request.param(), keep=2)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def file() -> Iterator[MemoryFile]:
+    made = MemoryFile()
+    yield made
+    made.close()
+
+
+def allocated(file: MemoryFile) -> int:
+    """Return the bytes that a memory file costs."""
+    return os.fstat(file.fd).st_blocks * 512
+
+
+def lend_filled(pool: SlotPool, value: int, num_bytes: int = 1000) -> np.ndarray[Any, Any]:
+    """Return a lent buffer, full of ``value``."""
+    slot = pool.acquire()
+    pool.view(slot, num_bytes)[:] = value
+    return pool.lend(slot, num_bytes)
+
+
+def overwrite_all(pool: SlotPool, num_bytes: int = 1000) -> None:
+    """Use every slot that the pool thinks is free, and some new ones, and write to them."""
+    taken = [pool.acquire() for _ in range(len(pool.book.free) + len(pool.book.cold) + 2)]
+    for slot in taken:
+        pool.view(slot, num_bytes)[:] = 0xEE
+    for slot in taken:
+        pool.release(slot)
+    pool.collect()
+
+
+class Closure:
+    """Holds a thing as the engine of a graph does."""
+
+    def __init__(self, thing: Any) -> None:
+        self.saved = thing
+
+
+KEPT: dict[str, tuple[Callable[[Any], Any], Callable[[Any], list[int]]]] = {
+    "the lent array": (lambda lent: lent, lambda kept: kept.tolist()),
+    "a slice of it": (lambda lent: lent[3:5], lambda kept: kept.tolist()),
+    "a slice of a slice": (lambda lent: lent[3:500][7:9], lambda kept: kept.tolist()),
+    "an array of another type": (lambda lent: lent.view(np.int16), lambda kept: kept.view(np.uint8).tolist()),
+    "a transposed array": (lambda lent: lent.reshape(10, 100).T, lambda kept: kept.ravel().tolist()),
+    "a memoryview": (lambda lent: memoryview(lent)[10:20], lambda kept: list(kept)),
+    "an array over a memoryview": (
+        lambda lent: np.frombuffer(memoryview(lent), dtype=np.uint8),
+        lambda kept: kept.tolist(),
+    ),
+    "a tensor": (lambda lent: torch.frombuffer(lent, dtype=torch.uint8), lambda kept: kept.tolist()),
+    "a tensor from the array": (torch.from_numpy, lambda kept: kept.tolist()),
+    "a view of a tensor": (
+        lambda lent: torch.frombuffer(lent, dtype=torch.uint8).view(10, 100)[3:4, ::7],
+        lambda kept: kept.ravel().tolist(),
+    ),
+    "a detached tensor": (lambda lent: torch.frombuffer(lent, dtype=torch.uint8).detach(), lambda kept: kept.tolist()),
+    "a storage": (
+        lambda lent: torch.frombuffer(lent, dtype=torch.uint8).untyped_storage(),
+        lambda kept: list(kept),
+    ),
+    "an array of a tensor": (
+        lambda lent: torch.frombuffer(lent, dtype=torch.uint8).numpy()[5:9],
+        lambda kept: kept.tolist(),
+    ),
+    "a tensor of an array of a tensor": (
+        lambda lent: torch.from_numpy(torch.frombuffer(lent, dtype=torch.uint8).numpy()[5:9]),
+        lambda kept: kept.tolist(),
+    ),
+    "a tensor through DLPack": (
+        lambda lent: torch.from_dlpack(torch.frombuffer(lent, dtype=torch.uint8)[1:]),
+        lambda kept: kept.tolist(),
+    ),
+    "what a graph has saved": (
+        lambda lent: torch.frombuffer(lent, dtype=torch.uint8).float().requires_grad_(),
+        lambda kept: kept.int().tolist(),
+    ),
+    "a reference cycle": (
+        lambda lent: (cycle := [torch.frombuffer(lent, dtype=torch.uint8)], cycle.append(cycle))[0],
+        lambda kept: kept[0].tolist(),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_lent_memory_is_not_used_again_while_anything_over_it_lives(pool, name):
+    keep, read = KEPT[name]
+    kept = keep(lend_filled(pool, 0x42))
+    for _ in range(3):
+        overwrite_all(pool)
+        assert set(read(kept)) == {0x42}
+    if name != "what a graph has saved":  # that is a copy
+        assert pool.book.held
+    del kept
+    if name == "a reference cycle":
+        gc.collect()
+    pool.collect()
+    assert not pool.book.held
+    assert not pool.book.in_flight
+    assert len(pool.book.free) + len(pool.book.cold) == pool.book.num_slots
+
+
+def test_a_slot_that_came_back_is_used_again(pool):
+    for _ in range(20):
+        lend_filled(pool, 1)
+    assert pool.book.num_slots == 1
+
+
+def test_many_batches_can_be_held_and_dropped_in_any_order(pool):
+    rng = np.random.default_rng(0)
+    held = {value: lend_filled(pool, value) for value in range(100)}
+    for value in rng.permutation(100):
+        del held[int(value)]
+        overwrite_all(pool)
+        assert all((array == value).all() for value, array in held.items())
+    pool.collect()
+    assert not pool.book.held
+
+
+def test_changes_that_the_user_makes_stay_in_his_batch(pool):
+    first, second = lend_filled(pool, 1), lend_filled(pool, 2)
+    first[:] = 9
+    assert set(second.tolist()) == {2}
+    del second
+    overwrite_all(pool)
+    assert set(first.tolist()) == {9}
+
+
+def test_the_last_reference_may_go_in_another_thread(pool):
+    holder = [torch.frombuffer(lend_filled(pool, 3), dtype=torch.uint8)]
+    thread = threading.Thread(target=holder.clear)
+    assert pool.book.held == {1}
+    thread.start()
+    thread.join()
+    pool.collect()
+    assert not pool.book.held
+    assert pool.acquire() == 1
+    pool.release(1)
+
+
+def test_batches_dropped_by_many_threads_while_others_are_lent_all_come_back(pool):
+    shared: list[Any] = []
+    stop = threading.Event()
+
+    def drop() -> None:
+        while not stop.is_set() or shared:
+            try:
+                array = shared.pop()
+            except IndexError:
+                continue
+            assert len(set(array[:2].tolist())) == 1
+
+    threads = [threading.Thread(target=drop) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for i in range(300):
+        shared.append(lend_filled(pool, i % 256))
+    stop.set()
+    for thread in threads:
+        thread.join()
+    pool.collect()
+    assert not pool.book.held
+    assert len(pool.book.free) + len(pool.book.cold) == pool.book.num_slots
+
+
+def test_a_lent_buffer_has_the_length_asked_for_and_is_writable(pool):
+    for num_bytes in (1, 63, 4096, 4097, 1_000_003):
+        slot = pool.acquire()
+        lent = pool.lend(slot, num_bytes)
+        assert lent.shape == (num_bytes,)
+        assert lent.dtype == np.uint8
+        lent[:] = 5
+    assert pool.slot_bytes >= 1_000_003
+
+
+def test_the_rows_written_in_flight_are_what_is_lent(pool):
+    slot = pool.acquire()
+    pool.view(slot, 100)[:50] = 1
+    pool.view(slot, 100)[50:] = 2
+    assert pool.lend(slot, 100).tolist() == [1] * 50 + [2] * 50
+
+
+def test_a_batch_without_bytes_needs_no_slot(pool):
+    slot = pool.acquire()
+    empty = pool.lend(slot, 0)
+    assert empty.shape == (0,)
+    assert pool.book.free == [slot]
+    assert pool.view(pool.acquire(), 0).shape == (0,)
+    pool.release(slot)
+
+
+def test_a_slot_grows_and_a_shorter_batch_fits_it_afterwards(pool):
+    for num_bytes in (10, 100_000, 10, 5_000_000, 1):
+        lent = lend_filled(pool, 7, num_bytes)
+        assert set(lent.tolist()[:100]) == {7}
+        assert len(lent) == num_bytes
+        del lent
+    assert pool.book.num_slots == 1
+
+
+def test_more_held_batches_than_the_limit_are_copied_out(pool, monkeypatch):
+    monkeypatch.setattr(slots, "MAX_HELD", 3)
+    held = [lend_filled(pool, value) for value in range(6)]
+    assert len(pool.book.held) == 3
+    overwrite_all(pool)
+    assert [set(array.tolist()) for array in held] == [{value} for value in range(6)]
+    del held
+    pool.collect()
+    assert not pool.book.held
+
+
+def test_closing_leaves_the_users_batches_valid(pool):
+    held = [torch.frombuffer(lend_filled(pool, value), dtype=torch.uint8) for value in range(5)]
+    pool.close()
+    assert [set(tensor.tolist()) for tensor in held] == [{value} for value in range(5)]
+    held[0].fill_(9)
+    assert set(held[1].tolist()) == {1}
+    while held:
+        held.pop()
+
+
+def test_closing_with_work_in_flight_and_twice_is_fine(pool):
+    pool.view(pool.acquire(), 100)[:] = 1
+    pool.close()
+    pool.close()
+
+
+def test_surplus_slots_give_their_memory_back(file):
+    pool = SlotPool(file, keep=2)
+    megabyte = 1 << 20
+    held = [lend_filled(pool, value, megabyte) for value in range(10)]
+    assert allocated(file) >= 10 * megabyte
+    held.clear()
+    pool.collect()
+    assert len(pool.book.free) == 2
+    assert len(pool.book.cold) == 8
+    assert allocated(file) < 3 * megabyte
+    again = [lend_filled(pool, value, megabyte) for value in range(10)]
+    assert pool.book.num_slots == 10
+    assert [set(array[::4096].tolist()) for array in again] == [{value} for value in range(10)]
+    pool.close()
+
+
+def test_surplus_slots_that_only_workers_have_written_give_their_memory_back_too(file):
+    # What a dropped iteration leaves: rows written by workers, which the user's process never mapped.
+    pool = SlotPool(file, keep=1)
+    worker = MemoryFile(fd=os.dup(file.fd))
+    megabyte = 1 << 20
+    taken = [pool.acquire() for _ in range(5)]
+    for slot in taken:
+        worker.buffer(slot, megabyte)[:megabyte] = b"w" * megabyte
+    worker.close()
+    for slot in taken:
+        pool.release(slot)
+    pool.collect()
+    assert len(pool.book.cold) == 4
+    assert allocated(file) < 2 * megabyte
+    pool.close()
+
+
+def test_private_memory_of_surplus_slots_is_let_go():
+    memory = PrivateMemory()
+    pool = SlotPool(memory, keep=1)
+    held = [lend_filled(pool, value) for value in range(5)]
+    held.clear()
+    pool.collect()
+    assert sorted(memory._buffers) == pool.book.free
+    pool.close()
+
+
+@needs_memfd
+def test_held_batches_cost_no_descriptors(file):
+    before = len(os.listdir("/proc/self/fd"))
+    pool = SlotPool(file, keep=2)
+    held = [lend_filled(pool, value % 256) for value in range(200)]
+    assert len(os.listdir("/proc/self/fd")) - before < 10
+    assert [int(array[0]) for array in held] == [value % 256 for value in range(200)]
+    held.clear()
+    pool.close()
+
+
+def test_places_do_not_overlap():
+    assert slot_offset(0) == 0
+    for slot in (1, 2, 1000, (1 << 19) - 1):
+        assert slot_offset(slot) < chunk_offset(slot, 0)
+        assert chunk_offset(slot, 0) + (1 << 32) == chunk_offset(slot, 1)
+        assert chunk_offset(slot, 0) + MAX_CHUNK_BYTES == message_offset(slot, 0) < chunk_offset(slot, 1)
+        assert chunk_offset(slot, MAX_CHUNKS - 1) + (1 << 32) <= slot_offset(slot + 1)
+        assert slot_offset(slot) % mmap.PAGESIZE == chunk_offset(slot, 1) % mmap.PAGESIZE == 0
+
+
+def test_far_places_cost_nothing_and_hold_what_was_written(file):
+    slot = (1 << 19) - 2
+    file.buffer(slot, 10)[:3] = b"far"
+    file.write([b"chunk"], chunk_offset(slot, MAX_CHUNKS - 1))
+    assert file.read(3, slot_offset(slot)) == b"far"
+    assert file.read(6, chunk_offset(slot, MAX_CHUNKS - 1)) == b"chunk\0"
+    assert allocated(file) <= 64 << 10
+
+
+def test_pieces_are_written_one_after_the_other(file):
+    pieces = [b"", b"ab", memoryview(b"cde"), np.arange(4, dtype=np.uint8), b"", *([b"x"] * 3000), b""]
+    file.write(pieces, 4096)
+    expected = b"abcde\0\1\2\3" + b"x" * 3000
+    assert file.read(len(expected), 4096) == expected
+    file.write([], 0)
+    file.write([b""], 0)
+
+
+def test_large_pieces_are_written_whole(file):
+    data = np.arange(3_000_000, dtype=np.int64)
+    file.write([data[:1_000_000], data[1_000_000:]], slot_offset(1))
+    assert np.array_equal(np.frombuffer(file.read(data.nbytes, slot_offset(1)), dtype=np.int64), data)
+
+
+def test_a_system_that_writes_little_at_a_time_is_no_problem(file, monkeypatch):
+    pwritev = os.pwritev
+    monkeypatch.setattr(os, "pwritev", lambda fd, group, offset: pwritev(fd, [group[0][:3]], offset))
+    file.write([b"abcdefg", b"", b"hi", b"jklm"], 100)
+    monkeypatch.undo()
+    assert file.read(13, 100) == b"abcdefghijklm"
+
+
+def test_taken_bytes_are_gone_from_the_file(file):
+    data = os.urandom(1 << 20)
+    offset = chunk_offset(3, 5)
+    file.write([data], offset)
+    assert allocated(file) >= 1 << 20
+    assert file.take(len(data), offset) == data
+    assert allocated(file) < 1 << 16
+    assert file.read(10, offset) == bytes(10)
+
+
+def test_taking_leaves_the_neighbours_alone(file):
+    for chunk_id in range(3):
+        file.write([bytes([chunk_id]) * 5000], chunk_offset(1, chunk_id))
+    file.take(5000, chunk_offset(1, 1))
+    assert file.read(5000, chunk_offset(1, 0)) == bytes(5000)
+    assert file.read(5000, chunk_offset(1, 2)) == b"\2" * 5000
+
+
+def test_a_process_that_maps_many_slots_keeps_few_mappings(file, monkeypatch):
+    monkeypatch.setattr(MemoryFile, "_MAX_MAPPED", 4)
+    for slot in range(1, 20):
+        file.buffer(slot, 10)[0] = slot
+    assert len(file._maps) <= 4
+    assert [file.buffer(slot, 10)[0] for slot in range(1, 20)] == list(range(1, 20))
+
+
+def test_two_mappings_of_one_file_see_the_same_bytes(file):
+    other = MemoryFile(fd=os.dup(file.fd))
+    file.buffer(2, 10)[:2] = b"ab"
+    assert other.buffer(2, 10)[:2] == b"ab"
+    other.close()
+
+
+def in_a_fork(work: Callable[[], bool]) -> tuple[int, int]:
+    """Fork; the child does ``work`` when it is told to. Returns its pid and the descriptor that tells it."""
+    hears, tells = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            os.close(tells)
+            os.read(hears, 1)
+            code = 0 if work() else 2
+        finally:
+            os._exit(code)
+    os.close(hears)
+    return pid, tells
+
+
+def result_of(child: tuple[int, int]) -> int:
+    """Let the child work; return its exit code."""
+    pid, tells = child
+    os.write(tells, b"!")
+    os.close(tells)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def test_a_forked_process_keeps_seeing_the_batches_it_was_born_with(pool):
+    holder = [torch.frombuffer(lend_filled(pool, 0x11), dtype=torch.uint8)]
+    child = in_a_fork(lambda: set(holder[0].tolist()) == {0x11})
+    holder.clear()
+    pool.collect()
+    for _ in range(3):
+        overwrite_all(pool)
+    assert result_of(child) == 0
+    assert not pool.book.held
+    assert pool.book.waiting == {1}  # whether a process of the user's has ended is not known
+
+
+def test_a_slot_dropped_before_the_fork_may_be_used_again(pool):
+    lend_filled(pool, 1)
+    pool.collect()
+    child = in_a_fork(lambda: True)
+    assert result_of(child) == 0
+    assert pool.acquire() == 1
+    pool.release(1)
+
+
+def test_what_a_forked_process_drops_does_not_come_back_to_its_parent(pool):
+    holder = [torch.frombuffer(lend_filled(pool, 0x22), dtype=torch.uint8)]
+
+    def drop() -> bool:
+        holder.clear()
+        pool.collect()
+        return not pool.book.held
+
+    child = in_a_fork(drop)
+    assert result_of(child) == 0
+    pool.collect()
+    assert pool.book.held == {1}
+    overwrite_all(pool)
+    assert set(holder[0].tolist()) == {0x22}
+
+
+def test_a_worker_keeps_seeing_the_batches_it_was_born_with_and_its_end_gives_the_slots_back(pool):
+    holder = [torch.frombuffer(lend_filled(pool, 0x33), dtype=torch.uint8)]
+    forks = OwnForks()
+    with forks:
+        children = [in_a_fork(lambda: set(holder[0].tolist()) == {0x33}) for _ in range(2)]
+    holder.clear()
+    for _ in range(3):
+        overwrite_all(pool)
+    assert pool.book.waiting == {1}
+    assert [result_of(child) for child in children] == [0, 0]
+    forks.ended()
+    pool.collect()
+    assert not pool.book.waiting
+    assert not pool.book.retired
+    assert sorted(pool.book.free + pool.book.cold) == list(range(1, pool.book.num_slots + 1))
+
+
+def test_a_batch_that_outlives_the_workers_born_while_it_was_held_comes_back_as_any_other(pool):
+    tensor = torch.frombuffer(lend_filled(pool, 0x44), dtype=torch.uint8)
+    forks = OwnForks()
+    with forks:
+        child = in_a_fork(lambda: True)
+    assert result_of(child) == 0
+    forks.ended()
+    overwrite_all(pool)
+    assert set(tensor.tolist()) == {0x44}
+    del tensor
+    pool.collect()
+    assert not pool.book.held
+    assert not pool.book.retired
+
+
+def test_a_fork_by_another_thread_is_not_taken_for_a_workers(pool):
+    tensor = torch.frombuffer(lend_filled(pool, 1), dtype=torch.uint8)
+    forks = OwnForks()
+    codes: list[int] = []
+    with forks:
+        thread = threading.Thread(target=lambda: codes.append(result_of(in_a_fork(lambda: True))))
+        thread.start()
+        thread.join()
+    forks.ended()
+    del tensor
+    pool.collect()
+    assert codes == [0]
+    assert pool.book.waiting == {1}
+
+
+class Keeper(Dataset[Any]):
+    """Holds batches of another loader."""
+
+    def __init__(self, batches: list[torch.Tensor]) -> None:
+        self.batches = batches
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        return self.batches[0].clone()
+
+    def __len__(self) -> int:
+        return 100
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="workers are forked")
+def test_a_dataset_made_of_another_loaders_batches_does_not_change_in_its_workers():
+    order = list(range(4))
+    first = fastload.DataLoader(
+        torch.arange(1000),
+        batch_size=4,
+        sampler=order,
+        num_workers=1,
+        persistent_workers=True,
+        prefetch_factor=1,
+        multiprocessing_context="fork",
+    )
+    kept = [next(iter(first))]
+    expected = kept[0].clone()
+    second = fastload.DataLoader(
+        Keeper(kept), batch_size=None, num_workers=1, prefetch_factor=1, multiprocessing_context="fork"
+    )
+    batches = iter(second)
+    assert next(batches).equal(expected)
+    kept.clear()  # the parent lets go of it, the worker has it still
+    order[:] = range(100, 140)
+    for _ in first:
+        pass
+    next(batches)  # may have been made before
+    assert next(batches).equal(expected)
+    first.close()
+    second.close()

@@ -1,0 +1,896 @@
+"""The device stage: order and errors as the source's, memory never written too early, on any device."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import gc
+import os
+import weakref
+from collections import UserDict
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from device_simulation import Race, SimulatedStreams, Stream
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.nn.utils.rnn import PackedSequence, pack_sequence
+
+from fastload import ConfigError
+from fastload.device import prefetch as device_module
+from fastload.device.moving import Mover
+from fastload.device.prefetch import prefetch
+from fastload.device.streams import device_of
+from fastload.errors import LoadTimeout, NotReady
+from fastload.work import Batch
+
+CPU = torch.device("cpu")
+
+
+class Asked:
+    """A source as a stage.
+
+    Args:
+        source: has ``next`` and ``next_nowait``.
+        patient: it makes batches when it is asked, and so does not mind waiting.
+    """
+
+    def __init__(self, source: Any, patient: bool) -> None:
+        self._source = source
+        self._patient = patient
+
+    def next(self, wait: bool = True) -> Batch:
+        batch: Batch = self._source.next() if wait or self._patient else self._source.next_nowait()
+        return batch
+
+    def drop(self) -> None:
+        """Nothing is under way."""
+
+    def close(self) -> None:
+        """Nothing is under way."""
+
+
+class DeviceAhead(device_module.DeviceAhead):
+    """Gives the data of batches, or raises the errors in their place."""
+
+    def __init__(self, source: Any, mover: Mover, depth: int, *, patient: bool) -> None:
+        super().__init__(Asked(source, patient), mover, depth)
+
+    def next(self, wait: bool = True) -> Any:
+        return super().next(wait).result()
+
+
+class Recycled:
+    """A source whose batches lie in one of few host buffers, each used again as soon as its batch is dropped.
+
+    Args:
+        number: of batches.
+        ready: how many are, for who does not wait.
+        streams: where copies read the buffers.
+    """
+
+    def __init__(self, number: int, ready: int = 0, streams: SimulatedStreams | None = None) -> None:
+        self.number = number
+        self.made = 0
+        self.ready = ready
+        self.buffers = 0
+        self.free: list[torch.Tensor] = []
+        self._streams = streams
+
+    def next(self) -> Any:
+        if self.made == self.number:
+            raise StopIteration
+        self.buffers += not self.free
+        buffer = self.free.pop() if self.free else torch.empty(4)
+        if self._streams is not None:
+            self._streams.host_writes(buffer)
+        buffer.fill_(self.made)
+        self.made += 1
+        batch = buffer.view(4)
+        weakref.finalize(batch, self.free.append, buffer)
+        return Batch(data={"x": batch})
+
+    def next_nowait(self) -> Any:
+        if not self.ready:
+            raise NotReady
+        self.ready -= 1
+        return self.next()
+
+
+def moved_with(streams: Any, **options: Any) -> Mover:
+    return Mover(CPU, streams, **options)
+
+
+def negated(streams: SimulatedStreams) -> dict[str, Any]:
+    """Return the option of a transform that is a kernel."""
+    return {"transform": lambda batch, _: {"x": streams.work(torch.neg, batch["x"])}}
+
+
+@given(
+    number=st.integers(0, 12),
+    depth=st.integers(1, 4),
+    patient=st.booleans(),
+    fixed=st.booleans(),
+    transforms=st.booleans(),
+    plan=st.lists(st.sampled_from(["copies", "transforms", "compute", "ready", "keep", "drop"]), max_size=60),
+)
+def test_a_kernel_reads_its_own_batch_whenever_streams_run_and_memory_is_dropped(
+    number, depth, patient, fixed, transforms, plan
+):
+    streams = SimulatedStreams()
+    source = Recycled(number, streams=streams)
+    options = negated(streams) if transforms else {}
+    mover = moved_with(streams, num_buffers=(depth + 2) * fixed, **options)
+    ahead = DeviceAhead(source, mover, depth, patient=patient)
+    seen: list[float] = []
+    kept: list[Any] = []
+    steps = iter(plan)
+    for expected in range(number):
+        for step in iter(lambda: next(steps, "go"), "go"):
+            if step in ("copies", "transforms", "compute"):
+                getattr(streams, step).run()
+            elif step == "ready":
+                source.ready += 1
+            elif step == "drop":
+                kept.clear()
+            else:
+                break
+        batch = ahead.next()
+        streams.kernel(batch["x"], lambda block: seen.append(block.mean().item()))
+        if expected % 3 == 0:
+            kept.append(batch)
+        del batch
+        assert len(ahead._ready) <= depth
+    with pytest.raises(StopIteration):
+        ahead.next()
+    streams.compute.run()
+    assert seen == [-expected if transforms else expected for expected in range(number)]
+    ahead.close()
+
+
+@dataclasses.dataclass
+class Steps:
+    """A training loop whose device is slow, and what it needed."""
+
+    streams: SimulatedStreams
+    source: Recycled
+    seen: list[float]
+
+
+def lagging(number: int, depth: int, streams: SimulatedStreams, kind: Any = DeviceAhead, **options: Any) -> Steps:
+    """Let the copies and transforms be done at once, and the kernels when the host waits for them."""
+    source = Recycled(number, streams=streams)
+    ahead = kind(source, moved_with(streams, **options), depth, patient=True)
+    seen: list[float] = []
+    for _ in range(number):
+        batch = ahead.next()
+        streams.kernel(batch["x"], lambda block: seen.append(block.mean().item()))
+        del batch
+        streams.copies.run()
+        streams.transforms.run()
+    streams.compute.run()
+    ahead.close()
+    return Steps(streams, source, seen)
+
+
+class Boundless(DeviceAhead):
+    """Copies ahead of the user, however far the device is behind."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._most_on_device = 1 << 30
+
+
+class Careless(DeviceAhead):
+    """Lets go of host memory at once."""
+
+    def _hold(self, event: Any, batch: Any) -> None:
+        pass
+
+
+@pytest.mark.parametrize("number", [20, 100])
+@pytest.mark.parametrize("depth", [1, 2, 5])
+def test_however_far_the_device_is_behind_so_much_memory_is_used_and_no_more(number, depth):
+    steps = lagging(number, depth, SimulatedStreams())
+    assert steps.seen == list(range(number))
+    assert steps.streams.num_blocks <= depth + 3
+    assert steps.source.buffers <= depth + 3
+    transformed = SimulatedStreams()
+    steps = lagging(number, depth, transformed, **negated(transformed))
+    assert steps.streams.num_blocks <= 2 * (depth + 3)  # what is copied, and what is made of it
+    boundless = lagging(number, depth, SimulatedStreams(), Boundless)
+    assert boundless.streams.num_blocks > number - depth - 3
+
+
+def test_host_buffers_are_as_few_where_nothing_is_copied_before_somebody_waits():
+    streams = SimulatedStreams()
+    source = Recycled(100, streams=streams)
+    ahead = DeviceAhead(source, moved_with(streams), 2, patient=True)
+    for _ in range(100):
+        streams.kernel(ahead.next()["x"])
+    assert source.buffers <= 5
+    ahead.close()
+
+
+def test_the_host_does_not_wait_while_a_batch_is_ready():
+    streams = SimulatedStreams()
+    ahead = DeviceAhead(Recycled(20), moved_with(streams), 3, patient=True)
+    for expected in range(5):  # depth + 2
+        batch = ahead.next()
+        streams.kernel(batch["x"])
+        assert streams.compute.done == 0, expected
+    ahead.next()
+    assert streams.compute.done > 0
+    ahead.close()
+
+
+def test_two_epochs_have_the_bound_together():
+    streams = SimulatedStreams()
+    mover = moved_with(streams)
+    for _ in range(30):  # of two batches
+        ahead = DeviceAhead(Recycled(2), mover, 2, patient=True)
+        for _ in range(2):
+            streams.kernel(ahead.next()["x"])
+        ahead.close()
+    assert streams.num_blocks <= 5
+
+
+def test_two_iterations_at_once_have_a_bound_each():
+    streams = SimulatedStreams()
+    mover = moved_with(streams)
+    both = [DeviceAhead(Recycled(20), mover, 3, patient=True) for _ in range(2)]
+    for _ in range(5):  # depth + 2
+        for ahead in both:
+            streams.kernel(ahead.next()["x"])
+    assert streams.compute.done == 0
+    queued = streams.compute.queued
+    streams.compute.launch(lambda: None)  # with the first one's batch
+    both[1].next()
+    assert streams.compute.done <= queued
+    both[0].next()
+    for ahead in both:
+        ahead.close()
+
+
+def test_views_are_lent_to_whatever_stream_the_user_has_by_then_and_to_each_once():
+    streams = SimulatedStreams()
+    mover = moved_with(streams)
+    moved = mover.move({"x": torch.ones(4)}, None)
+    batch = moved.made
+    first = mover.lend(batch, moved.event, None)
+    queued = first.queued
+    assert mover.lend(batch, moved.event, first) is first
+    assert first.queued == queued
+    streams.compute = Stream("second", streams.host)
+    with pytest.raises(Race):
+        streams.kernel(batch["x"])
+    assert mover.lend(batch, moved.event, first) is streams.compute
+    streams.kernel(batch["x"])
+
+
+def test_what_was_on_the_device_already_is_waited_for_by_another_stream_of_the_users():
+    streams = SimulatedStreams()
+    there = streams.made(torch.ones(4))
+    moved = moved_with(streams).move({"x": there, "y": torch.ones(2)}, None)
+    streams.compute = streams._current = Stream("second", streams.host)
+    batch = moved.made
+    moved_with(streams).lend(batch, moved.event, None)
+    streams.kernel(batch["x"])
+    streams.kernel(batch["y"])
+
+
+def test_a_copy_does_not_wait_for_the_transform_of_the_batch_before():
+    streams = SimulatedStreams()
+    ahead = DeviceAhead(Recycled(9), moved_with(streams, **negated(streams)), 2, patient=True)
+    for _ in range(2):
+        ahead.next()
+    streams.copies.run()
+    assert streams.copies.done == streams.copies.queued == 4
+    assert streams.transforms.done == 0
+    ahead._let_go()
+    assert not ahead._host  # their memory is free
+    ahead.close()
+
+
+def plainly(streams: SimulatedStreams, kind: Any) -> None:
+    lagging(6, 1, streams, kind)
+
+
+def transformed(streams: SimulatedStreams, kind: Any) -> None:
+    lagging(6, 1, streams, kind, **negated(streams))
+
+
+def transformed_slowly(streams: SimulatedStreams, kind: Any) -> None:
+    ahead = kind(Recycled(6), moved_with(streams, **negated(streams)), 2, patient=True)
+    for _ in range(6):
+        streams.kernel(ahead.next()["x"])
+        streams.copies.run()
+    ahead.close()
+
+
+def into_fixed_places(streams: SimulatedStreams, kind: Any) -> None:
+    lagging(9, 1, streams, kind, num_buffers=3)
+
+
+def into_fixed_places_of_an_epoch_that_was_left(streams: SimulatedStreams, kind: Any) -> None:
+    mover = moved_with(streams, num_buffers=3)
+    for epoch in range(2):
+        ahead = kind(Recycled(9), mover, 1, patient=True)
+        for _ in range(3):
+            if epoch == 0:
+                streams.compute.run()  # so that more is copied ahead, and dropped
+            streams.kernel(ahead.next()["x"])
+        ahead.close()
+
+
+def into_fixed_places_while_the_last_batch_is_in_use(streams: SimulatedStreams, kind: Any) -> None:
+    """It may be, until the new iteration is asked for its first batch."""
+    ahead = kind(Recycled(99), moved_with(streams, num_buffers=3), 1, patient=True)
+    for end in (ahead.drop, ahead.close):
+        for _ in range(2):
+            batch = ahead.next()
+            streams.compute.run()  # so that more is copied ahead, and dropped
+            streams.kernel(batch["x"])
+        end()
+        if end == ahead.close:
+            ahead = kind(Recycled(99), ahead._mover, 1, patient=True)
+        streams.kernel(batch["x"])
+    for _ in range(2):
+        ahead.next()
+    ahead.close()
+
+
+def into_fixed_places_with_another_stream_of_the_users(streams: SimulatedStreams, kind: Any) -> None:
+    mover = moved_with(streams, num_buffers=3)
+    for name in ("first", "second"):
+        streams.compute = Stream(name, streams.host)
+        ahead = kind(Recycled(9), mover, 1, patient=True)
+        for _ in range(2):
+            streams.kernel(ahead.next()["x"])
+        ahead.close()
+
+
+def from_the_device(streams: SimulatedStreams, kind: Any) -> None:
+    batches = ({"x": streams.made(torch.full((4,), float(number)))} for number in range(6))
+    source = Failing([])
+    source.next = lambda: Batch(data=next(batches))  # type: ignore[method-assign]
+    ahead = kind(source, moved_with(streams, **negated(streams)), 3, patient=True)
+    kept = []
+    for _ in range(6):
+        streams.kernel(ahead.next()["x"])
+        kept += [streams.made(torch.zeros(4)) for _ in range(3)]  # the user takes memory that was given back
+    ahead.close()
+
+
+def with_a_weight_of_the_users(streams: SimulatedStreams, kind: Any) -> None:
+    weight = streams.made(torch.ones(4))
+
+    def transform(batch: Any, _: Any) -> Any:
+        return {"x": streams.work(torch.neg, weight)}
+
+    ahead = kind(Recycled(3), moved_with(streams, transform=transform), 1, patient=True)
+    streams.kernel(ahead.next()["x"])
+    ahead.close()
+
+
+SCENES = [
+    plainly,
+    transformed,
+    transformed_slowly,
+    into_fixed_places,
+    into_fixed_places_of_an_epoch_that_was_left,
+    into_fixed_places_while_the_last_batch_is_in_use,
+    into_fixed_places_with_another_stream_of_the_users,
+    from_the_device,
+    with_a_weight_of_the_users,
+]
+
+
+@pytest.mark.parametrize("scene", SCENES)
+def test_the_stage_does_nothing_that_a_device_would_punish(scene):
+    scene(SimulatedStreams(), DeviceAhead)
+
+
+@pytest.mark.parametrize(
+    ("forgotten", "scene"),
+    [
+        ("compute_waits", plainly),
+        ("used_by_compute", plainly),
+        ("compute_waits", transformed),
+        ("used_by_compute", transformed),
+        ("transforms_wait", transformed),
+        ("used_by_transforms", transformed_slowly),
+        ("transforms_wait", into_fixed_places_of_an_epoch_that_was_left),
+        ("used_by_transforms", from_the_device),
+        ("transforms_wait", into_fixed_places_while_the_last_batch_is_in_use),
+        ("transforms_wait", with_a_weight_of_the_users),
+    ],
+)
+def test_whatever_is_forgotten_is_caught(forgotten, scene):
+    with pytest.raises(Race):
+        scene(SimulatedStreams(forgotten), DeviceAhead)
+
+
+def test_a_stage_that_lets_go_of_host_memory_under_a_copy_is_caught():
+    with pytest.raises(Race, match="the host writes a host buffer, which the copy stream may still"):
+        plainly(SimulatedStreams(), Careless)
+
+
+def test_a_stage_without_a_bound_that_writes_fixed_places_too_early_is_caught():
+    with pytest.raises(Race, match="the transform stream writes memory of the device"):
+        into_fixed_places(SimulatedStreams(), Boundless)
+
+
+def test_fixed_places_are_written_after_the_kernels_that_read_them():
+    streams = SimulatedStreams()
+    ahead = DeviceAhead(Recycled(9), moved_with(streams, num_buffers=3), 1, patient=True)
+    places, seen = set(), []
+    for _ in range(9):
+        batch = ahead.next()
+        places.add(batch["x"].data_ptr())
+        streams.kernel(batch["x"], lambda block: seen.append(block.mean().item()))
+    streams.compute.run()
+    assert len(places) == 3
+    assert seen == list(range(9))
+    ahead.close()
+
+
+def test_a_host_batch_is_held_until_its_copy_is_done_and_no_longer():
+    streams = SimulatedStreams()
+    source = Recycled(10)
+    ahead = DeviceAhead(source, moved_with(streams), 2, patient=True)
+    for _ in range(4):
+        ahead.next()
+    assert len(ahead._host) == source.made
+    streams.copies.run()
+    ahead.next()
+    assert len(ahead._host) == 1  # the one taken just now
+    ahead.close()
+    assert streams.copies.done == streams.copies.queued
+    assert not ahead._host
+
+
+def test_a_batch_whose_transform_failed_is_held_until_its_copy_is_done():
+    def transform(batch: Any, _: Any) -> Any:
+        raise ValueError("bad")
+
+    streams = SimulatedStreams()
+    source = Recycled(1)
+    ahead = DeviceAhead(source, moved_with(streams, transform=transform), 1, patient=True)
+    with pytest.raises(ValueError, match="bad"):
+        ahead.next()
+    gc.collect()
+    assert not source.free
+    ahead.close()
+    assert streams.copies.done == streams.copies.queued
+    gc.collect()
+    assert len(source.free) == 1
+
+
+def test_an_interrupted_move_is_waited_for_before_its_batch_is_dropped():
+    def transform(batch: Any, _: Any) -> Any:
+        raise KeyboardInterrupt
+
+    streams = SimulatedStreams()
+    source = Recycled(1)
+    ahead = DeviceAhead(source, moved_with(streams, transform=transform), 1, patient=True)
+    with pytest.raises(KeyboardInterrupt):
+        ahead.next()
+    gc.collect()
+    assert not source.free
+    ahead.close()
+    assert streams.copies.done == streams.copies.queued
+    gc.collect()
+    assert len(source.free) == 1
+
+
+@pytest.mark.parametrize("patient", [True, False])
+def test_the_first_batch_does_not_wait_for_others_and_then_depth_batches_are_ahead(patient):
+    source = Recycled(10, ready=9)
+    ahead = DeviceAhead(source, moved_with(None), 3, patient=patient)
+    made = [source.made for _ in iter(lambda: ahead.next()["x"][0].item(), 5.0)]
+    assert made == [1, 5, 6, 7, 8]
+
+
+def test_a_source_that_is_not_ready_is_not_waited_for():
+    source = Recycled(10)
+    ahead = DeviceAhead(source, moved_with(None), 3, patient=False)
+    assert [ahead.next()["x"][0].item() for _ in range(4)] == [0, 1, 2, 3]
+    assert source.made == 4
+
+
+class Failing:
+    """A source that raises at some places."""
+
+    def __init__(self, entries: list[Any]) -> None:
+        self._entries = iter(entries)
+
+    def next(self) -> Any:
+        entry = next(self._entries)
+        if isinstance(entry, BaseException):
+            raise entry
+        return Batch(data=entry)
+
+    def next_nowait(self) -> Any:
+        return self.next()
+
+
+@pytest.mark.parametrize("patient", [True, False])
+def test_errors_are_raised_in_their_place_and_the_rest_follows(patient):
+    entries = [torch.tensor(0), ValueError("one"), torch.tensor(2), torch.tensor(3), KeyError("four"), torch.tensor(5)]
+    ahead = DeviceAhead(Failing(entries), moved_with(None), 3, patient=patient)
+    seen: list[Any] = []
+    while True:
+        try:
+            seen.append(ahead.next().item())
+        except StopIteration:
+            break
+        except Exception as error:
+            seen.append(type(error))
+    assert seen == [0, ValueError, 2, 3, KeyError, 5]
+    with pytest.raises(StopIteration):
+        ahead.next()
+
+
+def test_an_error_of_the_transform_stands_in_its_batchs_place():
+    def transform(batch: Any, _: Any) -> Any:
+        if batch.item() == 1:
+            raise ValueError("bad")
+        return batch * 10
+
+    ahead = DeviceAhead(
+        Failing([torch.tensor(i) for i in range(3)]), moved_with(None, transform=transform), 2, patient=True
+    )
+    assert ahead.next().item() == 0
+    with pytest.raises(ValueError, match="bad"):
+        ahead.next()
+    assert ahead.next().item() == 20
+
+
+def test_a_timeout_is_raised_only_when_nothing_is_there_and_can_be_retried():
+    entries = [torch.tensor(0), torch.tensor(1), LoadTimeout("late"), torch.tensor(2)]
+    ahead = DeviceAhead(Failing(entries), moved_with(None), 2, patient=True)
+    assert [ahead.next().item() for _ in range(3)] == [0, 1, 2]
+    ahead = DeviceAhead(Failing([LoadTimeout("late"), torch.tensor(2)]), moved_with(None), 2, patient=True)
+    with pytest.raises(LoadTimeout):
+        ahead.next()
+    assert ahead.next().item() == 2
+
+
+def test_dropping_begins_anew():
+    ahead = DeviceAhead(Failing([torch.tensor(i) for i in range(9)]), moved_with(None), 2, patient=True)
+    assert [ahead.next().item() for _ in range(2)] == [0, 1]
+    ahead.drop()
+    assert ahead.next().item() == 4  # what was ahead is gone
+
+
+class Pair(NamedTuple):
+    image: torch.Tensor
+    label: Any
+
+
+class Attributed(dict):  # type: ignore[type-arg]
+    """A dict with something of its own."""
+
+    def __init__(self, name: str, **items: Any) -> None:
+        super().__init__(**items)
+        self.name = name
+
+
+def test_containers_keep_their_types_and_parts_that_are_no_tensors_stay():
+    marker = object()
+    batch = {
+        "pair": Pair(torch.ones(2), "text"),
+        "list": [torch.zeros(1), (torch.ones(1), 3, None)],
+        "own": Attributed("mine", x=torch.ones(1)),
+        "user": UserDict(x=torch.ones(3)),
+        "ordered": collections.OrderedDict(b=torch.ones(1), a=1),
+        "marker": marker,
+        "bytes": b"raw",
+        "range": range(3),
+    }
+    streams = SimulatedStreams()
+    for mover in (moved_with(None), moved_with(streams)):
+        found = DeviceAhead(Failing([batch]), mover, 1, patient=True).next()
+        streams.compute.run()
+        assert found.keys() == batch.keys()
+        assert isinstance(found["pair"], Pair)
+        assert found["pair"].label == "text"
+        assert isinstance(found["list"][1], tuple)
+        assert found["list"][1][1:] == (3, None)
+        assert isinstance(found["own"], Attributed)
+        assert found["own"].name == "mine"
+        assert isinstance(found["user"], UserDict)
+        assert list(found["ordered"]) == ["b", "a"]
+        assert found["marker"] is marker
+        assert (found["bytes"], found["range"]) == (b"raw", range(3))
+        assert torch.equal(found["user"]["x"], torch.ones(3))
+    assert batch["user"]["x"] is not found["user"]["x"]
+
+
+@dataclasses.dataclass
+class Held:
+    x: torch.Tensor
+
+
+@pytest.mark.parametrize("kind", ["object", "kept place"])
+def test_tensors_inside_of_whatever_a_transform_returns_are_protected(kind):
+    streams = SimulatedStreams()
+    options: dict[str, Any] = {"transform": lambda batch, _: Held(batch["x"])}
+    if kind == "kept place":
+        options = {"transform": lambda batch, _: {"y": batch["x"]}, "keep_on_host": ("y",)}
+    source = Recycled(8)
+    taken = source.next
+    source.next = lambda: Batch(data={**taken().data, "y": 1})  # type: ignore[method-assign]
+    ahead = DeviceAhead(source, moved_with(streams, **options), 1, patient=True)
+    seen: list[float] = []
+    for _ in range(8):
+        batch = ahead.next()
+        x = batch.x if kind == "object" else batch["y"]
+        streams.kernel(x, lambda block: seen.append(block.mean().item()))
+        del batch, x
+        streams.copies.run()
+    streams.compute.run()
+    assert seen == list(range(8))
+    ahead.close()
+
+
+def test_fixed_places_belong_to_no_graph_and_no_inference():
+    weight = torch.ones(1, requires_grad=True)
+    ahead = prefetch([torch.ones(3)] * 4, "cpu", transform=lambda batch: batch * weight, fixed_buffers=True)
+    with torch.inference_mode():
+        assert len(list(ahead)) == 4
+    for batch in ahead:
+        assert not batch.requires_grad
+        assert not batch.is_inference()
+
+
+def test_after_an_error_a_source_that_goes_on_is_asked_again():
+    class Flaky:
+        def __init__(self) -> None:
+            self.at = 0
+
+        def __iter__(self) -> Any:
+            return self
+
+        def __next__(self) -> torch.Tensor:
+            self.at += 1
+            if self.at == 2:
+                raise ValueError("two")
+            if self.at == 5:
+                raise StopIteration
+            return torch.tensor(self.at)
+
+    iterator = iter(prefetch(Flaky(), "cpu"))
+    assert next(iterator).item() == 1
+    with pytest.raises(ValueError, match="two"):
+        next(iterator)
+    assert [batch.item() for batch in iterator] == [3, 4]
+
+
+def test_a_packed_sequence_is_moved_by_its_own_method():
+    packed = pack_sequence([torch.ones(3), torch.ones(2)])
+    (found,) = prefetch([packed], "cpu")
+    assert isinstance(found, PackedSequence)
+    assert torch.equal(found.data, packed.data)
+
+
+def test_a_packed_sequence_may_be_transformed_although_some_of_it_stays_on_the_host():
+    packed = pack_sequence([torch.ones(3), torch.ones(2)])
+    streams = SimulatedStreams()
+    inside = streams.made(packed.data)
+    batch = {"packed": packed._replace(data=inside), "x": torch.ones(2)}
+    mover = moved_with(
+        streams, transform=lambda batch, _: {**batch, "x": streams.work(torch.neg, batch["packed"].data)}
+    )
+    found = DeviceAhead(Failing([batch]), mover, 1, patient=True).next()
+    assert found["packed"].batch_sizes.tolist() == [2, 2, 1]
+    streams.kernel(found["x"])
+    streams.kernel(found["packed"].data)
+
+
+def test_what_is_to_stay_on_the_host_is_the_very_object():
+    batch = {"x": torch.ones(2), "meta": {"lengths": torch.ones(2), "other": torch.ones(1)}, "y": [torch.ones(1)] * 2}
+    streams = SimulatedStreams()
+    ahead = DeviceAhead(Failing([batch]), moved_with(streams, keep_on_host=("meta.lengths", "y.1")), 1, patient=True)
+    found = ahead.next()
+    assert found["meta"]["lengths"] is batch["meta"]["lengths"]
+    assert found["y"][1] is batch["y"][1]
+    assert found["x"] is not batch["x"]
+    assert found["y"][0] is not batch["y"][0]
+    by_place = DeviceAhead(
+        Failing([(torch.ones(1), batch["x"])]), moved_with(streams, keep_on_host=(1,)), 1, patient=True
+    )
+    assert by_place.next()[1] is batch["x"]
+
+
+def test_a_path_that_is_not_there_is_an_error_that_names_those_that_are():
+    with pytest.raises(ConfigError, match=r"keep_on_host names 'lenghts', and the batch has 'lengths', 'x'"):
+        list(prefetch([{"x": torch.ones(1), "lengths": torch.ones(1)}], "cpu", keep_on_host=("lenghts",)))
+
+
+def test_channels_last_is_a_format_of_images_only():
+    ((images, labels),) = prefetch([(torch.rand(2, 3, 4, 5), torch.ones(2))], "cpu", channels_last=True)
+    assert images.is_contiguous(memory_format=torch.channels_last)
+    assert labels.is_contiguous()
+
+
+@pytest.mark.parametrize("depth", [1, 2, 5])
+def test_an_iterable_is_given_whole_each_time_with_its_length(depth):
+    batches = [{"x": torch.full((2,), float(i))} for i in range(7)]
+    ahead = prefetch(batches, "cpu", depth, transform=lambda batch: batch["x"] + 1)
+    assert len(ahead) == 7
+    for _ in range(2):
+        assert [batch[0].item() for batch in ahead] == [1, 2, 3, 4, 5, 6, 7]
+
+
+def test_a_generator_that_fails_raises_in_its_place():
+    def batches() -> Iterator[torch.Tensor]:
+        yield torch.zeros(1)
+        yield torch.ones(1)
+        raise OSError("the disk is gone")
+
+    iterator = iter(prefetch(batches(), "cpu", 4))
+    assert [next(iterator).item(), next(iterator).item()] == [0, 1]
+    with pytest.raises(OSError, match="the disk is gone"):
+        next(iterator)
+
+
+def test_an_iteration_that_is_left_lets_go_of_all_it_held():
+    source = Recycled(10)
+
+    def batches() -> Iterator[Any]:
+        while True:
+            yield source.next().data
+
+    iterator = iter(prefetch(batches(), "cpu", 3))
+    next(iterator)
+    next(iterator)
+    del iterator
+    gc.collect()
+    assert len(source.free) == source.buffers
+
+
+def test_with_fixed_places_two_iterations_at_once_are_an_error():
+    ahead = prefetch([torch.ones(1)] * 5, "cpu", fixed_buffers=True)
+    first = iter(ahead)
+    next(first)
+    with pytest.raises(RuntimeError, match="one iteration at a time"):
+        iter(ahead)
+    first.close()
+    del first
+    assert len(list(ahead)) == 5
+
+
+def test_with_fixed_places_an_iteration_is_not_over_while_batches_wait_for_their_turn():
+    ahead = prefetch([torch.full((1,), float(i)) for i in range(3)], "cpu", 2, fixed_buffers=True)
+    first = iter(ahead)
+    assert [next(first).item() for _ in range(2)] == [0, 1]
+    with pytest.raises(RuntimeError, match="one iteration at a time"):
+        iter(ahead)
+    assert [batch.item() for batch in first] == [2]
+    assert len(list(ahead)) == 3
+
+
+def test_with_fixed_places_the_end_of_an_iteration_does_not_let_two_others_run_at_once():
+    ahead = prefetch([torch.ones(1)] * 5, "cpu", fixed_buffers=True)
+    first = iter(ahead)
+    assert len(list(first)) == 5
+    second = iter(ahead)
+    next(second)
+    assert next(first, None) is None
+    first.close()
+    with pytest.raises(RuntimeError, match="one iteration at a time"):
+        iter(ahead)
+
+
+def test_fixed_places_are_depth_and_two_and_stay_for_all_epochs():
+    ahead = prefetch([torch.full((3,), float(i)) for i in range(20)], "cpu", 2, fixed_buffers=True)
+    places = set()
+    for _ in range(2):
+        for number, batch in enumerate(ahead):
+            assert batch.tolist() == [number] * 3
+            places.add(batch.data_ptr())
+            del batch
+    assert len(places) == 4
+
+
+def test_with_fixed_places_another_shape_is_an_error_that_says_what_to_do():
+    with pytest.raises(ConfigError, match=r"same shapes and dtypes, got .*\(2,\) of .*\(3,\) of .*; drop_last=True"):
+        list(prefetch([torch.ones(3)] * 4 + [torch.ones(2)], "cpu", 2, fixed_buffers=True))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"device": "cuda:99"}, r"is not there: torch .* sees \d+ devices of the type cuda"),
+        ({"device": "meta"}, "is not there"),
+        ({"device": "gpu"}, "device must name a device of torch's"),
+        ({"device": 1.5}, "device must name a device of torch's"),
+        ({"depth": 0}, "depth must be an integer of at least 1, got depth=0"),
+        ({"depth": True}, "depth must be an integer of at least 1"),
+        ({"depth": 1.5}, "depth must be an integer of at least 1"),
+        ({"transform": 3}, "transform must be callable"),
+        ({"keep_on_host": "lengths"}, "keep_on_host must be a collection of keys or places"),
+        ({"keep_on_host": (1.5,)}, "keep_on_host must hold keys or places"),
+    ],
+    ids=str,
+)
+def test_bad_arguments_are_clear_errors(arguments, message):
+    with pytest.raises(ConfigError, match=message):
+        prefetch([], **{"device": "cpu", **arguments})
+
+
+def test_devices_get_their_index():
+    assert device_of("cpu") == device_of(torch.device("cpu", 0)) == CPU
+
+
+def test_all_fixed_places_are_of_the_first_batchs_shape():
+    batches = [torch.zeros(3), torch.zeros(3), torch.zeros(3), torch.zeros(2)]
+    ahead = iter(prefetch(batches, "cpu", fixed_buffers=True))
+    assert [next(ahead).shape for _ in range(3)] == [(3,)] * 3
+    with pytest.raises(ConfigError, match="same shapes and dtypes"):
+        next(ahead)
+
+
+def test_parts_of_a_dict_keep_their_places_in_whatever_order_they_come():
+    batches = [{"a": torch.zeros(2), "b": torch.ones(2)}, {"b": torch.ones(2), "a": torch.zeros(2)}] * 4
+    places: dict[str, set[int]] = {"a": set(), "b": set()}
+    for batch in prefetch(batches, "cpu", fixed_buffers=True):
+        assert (batch["a"].sum(), batch["b"].sum()) == (0, 2)
+        for name, part in batch.items():
+            places[name].add(part.data_ptr())
+    assert [len(places[name]) for name in "ab"] == [4, 4]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"channels_last": "yes"}, {"fixed_buffers": "no"}, {"transform": dict}],
+    ids=lambda options: next(iter(options)),
+)
+def test_arguments_of_prefetch_are_checked(options):
+    with pytest.raises(ConfigError, match=next(iter(options))):
+        prefetch([], "cpu", **options)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="nothing is forked")
+@pytest.mark.parametrize("fixed", [False, True])
+@pytest.mark.parametrize("leave", ["drop", "close", "del", "begin"])
+def test_a_forked_process_frees_nothing_of_the_device_and_asks_it_nothing(leave, fixed):
+    streams = SimulatedStreams()
+    mover: Any = moved_with(streams, num_buffers=5 * fixed)
+    ahead: Any = DeviceAhead(Recycled(20), mover, 3, patient=True)
+    for _ in range(3):
+        streams.kernel(ahead.next()["x"])
+    held = [weakref.ref(ready.data["x"]) for ready in ahead._ready]
+    held += [weakref.ref(event) for event, _ in ahead._host]
+    held += [weakref.ref(event) for event in ahead._backlog._events]
+    held += [weakref.ref(place) for buffers in mover._buffers for place in buffers._places.values()]
+    assert len(held) > 8
+    clocks = [streams.copies.queued, streams.transforms.queued, streams.compute.queued]
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            if leave == "begin":
+                with pytest.raises(RuntimeError, match="cannot be used in the forked process"):
+                    ahead.next()
+                with pytest.raises(RuntimeError, match="cannot be used in the forked process"):
+                    DeviceAhead(Recycled(20), mover, 3, patient=True)
+            elif leave == "drop":
+                with pytest.raises(RuntimeError, match="start that one with the 'spawn' method"):
+                    ahead.drop()
+            elif leave == "close":
+                ahead.close()
+            del ahead, mover
+            gc.collect()
+            now = [streams.copies.queued, streams.transforms.queued, streams.compute.queued]
+            code = 0 if now == clocks and all(one() is not None for one in held) else 2
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    for _ in range(17):
+        streams.kernel(ahead.next()["x"])
+    ahead.close()

@@ -1,0 +1,846 @@
+"""Whatever order the work is completed in, batches come out right, in order, and no slot is lost."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import random
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from fakes import FakeClock, FakePool, SampleError, frozen_time
+from hypothesis import given
+from hypothesis import strategies as st
+from torch._utils import ExceptionWrapper
+from torch.utils.data import default_collate
+
+import fastload.engine.delivery
+from fastload.buffers.layout import LayoutBook
+from fastload.buffers.slots import chunk_offset, slot_offset
+from fastload.errors import LoadTimeout, NotReady, WorkerDied
+from fastload.spec import Spec
+from fastload.work import MAX_CHUNKS, WHOLE_BATCH, Counts, EpochWork, Shard
+from fastload.workers.fetch import FAILED_START, Result
+
+Batches = list[list[int]]
+
+
+def sample(index: int) -> dict[str, Any]:
+    return {"x": torch.full((2,), float(index)), "y": index, "names": (str(index), bytes([index % 256]))}
+
+
+def failing(at: set[int]) -> Callable[[int], Any]:
+    def load(index: int) -> Any:
+        if index in at:
+            raise SampleError(f"no {index}")
+        return sample(index)
+
+    return load
+
+
+class Delivery(fastload.engine.delivery.Delivery):
+    """Gives the data of batches, or raises the errors in their place."""
+
+    def next(self, wait: bool = True) -> Any:
+        return super().next(wait).result()
+
+
+def deliver(pool: FakePool, **options: Any) -> Delivery:
+    """Make a delivery over a pool; by default as a map-style dataset with two workers has it."""
+    window = options.pop("window", options.pop("prefetch", 2) * pool.num_workers)
+    book, counts = options.pop("book", None), options.pop("counts", None)
+    spec = Spec(dataset=None, num_workers=pool.num_workers, prefetch_factor=1, **options)
+    delivery = Delivery(pool, spec, book or LayoutBook(), counts or Counts())
+    delivery._window = window  # also such as are no multiples of the number of workers
+    return delivery
+
+
+def iterate(delivery: Delivery, batches: Iterable[Any], epoch: int = 0) -> None:
+    delivery.begin(EpochWork(index_batches=iter(batches), epoch=epoch, shard=Shard(length=0)))
+
+
+def outcome(delivery: Delivery) -> Any:
+    """Return the next batch, or the error that stands in its place."""
+    try:
+        return delivery.next()
+    except (StopIteration, AssertionError):
+        raise
+    except Exception as error:
+        return error.with_traceback(None)  # which would keep the batch alive
+
+
+def outcomes(delivery: Delivery, at_most: int | None = None) -> list[Any]:
+    found = []
+    try:
+        while at_most is None or len(found) < at_most:
+            found.append(outcome(delivery))
+    except StopIteration:
+        pass
+    return found
+
+
+def same(found: Any, expected: Any) -> bool:
+    if isinstance(expected, torch.Tensor):
+        return type(found) is torch.Tensor and found.dtype is expected.dtype and found.equal(expected)
+    if isinstance(expected, dict):
+        return found.keys() == expected.keys() and all(same(found[key], expected[key]) for key in expected)
+    if isinstance(expected, list | tuple):
+        return type(found) is type(expected) and len(found) == len(expected) and all(map(same, found, expected))
+    return type(found) is type(expected) and bool(found == expected)
+
+
+def assert_outcomes(found: list[Any], batches: Batches, load: Callable[[int], Any] = sample) -> None:
+    """Assert that the outcomes are those of these batches, in this order."""
+    assert len(found) == len(batches)
+    for one, indices in zip(found, batches, strict=True):
+        expected = collated(indices, load)
+        assert type(one) is type(expected), one
+        if isinstance(expected, Exception):
+            assert type(expected).__name__ in str(one) or str(expected) in str(one)
+        else:
+            assert same(one, expected)
+
+
+def collated(indices: list[int], load: Callable[[int], Any]) -> Any:
+    try:
+        return default_collate([load(index) for index in indices])
+    except Exception as error:
+        return error.with_traceback(None)  # which would keep the caller's batches alive
+
+
+def assert_all_slots_are_free(delivery: Delivery, pool: FakePool) -> None:
+    """Assert it, after what was still under way has been done."""
+    pool.do_all()
+    with pytest.raises(StopIteration):
+        delivery.next()
+    pool.slots.collect()
+    book = pool.slots.book
+    if book.held:  # errors refer to the frames that they went through, and these to the errors
+        gc.collect()
+        pool.slots.collect()
+    assert not book.in_flight
+    assert not book.held
+    assert sorted(book.free + book.cold) == list(range(1, book.num_slots + 1))
+
+
+def numbered(sizes: Iterable[int]) -> Batches:
+    """Make batches of these sizes with the indices 0, 1, ..."""
+    count = itertools.count()
+    return [list(itertools.islice(count, size)) for size in sizes]
+
+
+sizes = st.lists(st.integers(1, 9), max_size=12)
+chunk_sizes = st.sampled_from([None, 1, 2, 3, 100])
+shares = st.sampled_from([0.0, 0.2, 1.0])
+shapes = st.fixed_dictionaries(
+    {
+        "prefetch": st.integers(1, 3),
+        "chunk_size": chunk_sizes,
+        "assigned": st.booleans(),
+        "whole_reason": st.sampled_from([None, None, "custom collate_fn"]),
+    }
+)
+rngs = st.integers(0, 2**32).map(random.Random)
+workers = st.integers(1, 4)
+
+
+@given(
+    sizes=sizes, shape=shapes, num_workers=workers, raw=shares, bad=st.sets(st.integers(0, 40), max_size=4), rng=rngs
+)
+def test_batches_come_in_the_plans_order_whatever_is_completed_first(sizes, shape, num_workers, raw, bad, rng):
+    batches, load = numbered(sizes), failing(bad)
+    pool = FakePool(num_workers, load, rng, raw_share=raw)
+    counts = Counts()
+    delivery = deliver(pool, counts=counts, **shape)
+    iterate(delivery, batches)
+    found = outcomes(delivery)
+    assert_outcomes(found, batches, load)
+    good = [indices for indices in batches if not bad & set(indices)]
+    assert (counts.batches, counts.samples) == (len(good), sum(map(len, good)))
+    assert counts.max_in_flight <= shape["prefetch"] * num_workers
+    assert pool.most_in_flight <= shape["prefetch"] * num_workers
+    del found
+    assert_all_slots_are_free(delivery, pool)
+
+
+@given(
+    sizes=sizes, shape=shapes, num_workers=workers, raw=shares, bad=st.sets(st.integers(0, 40), max_size=4), rng=rngs
+)
+def test_without_order_each_batch_comes_once(sizes, shape, num_workers, raw, bad, rng):
+    batches, load = numbered(sizes), failing(bad)
+    pool = FakePool(num_workers, load, rng, raw_share=raw)
+    delivery = deliver(pool, in_order=False, **shape)
+    iterate(delivery, batches)
+    found = outcomes(delivery)
+    assert pool.most_in_flight <= shape["prefetch"] * num_workers
+    errors = [one for one in found if isinstance(one, Exception)]
+    found = sorted((one for one in found if not isinstance(one, Exception)), key=lambda batch: int(batch["y"][0]))
+    assert_outcomes(found, [indices for indices in batches if not bad & set(indices)])
+    assert len(errors) == sum(bool(bad & set(indices)) for indices in batches)
+    assert all(type(error) is SampleError for error in errors)
+    del found
+    assert_all_slots_are_free(delivery, pool)
+
+
+@given(sizes=sizes, shape=shapes, in_order=st.booleans(), held=st.sets(st.integers(0, 12)), rng=rngs)
+def test_batches_that_the_user_keeps_stay_as_they_were_and_do_not_count_as_in_flight(sizes, shape, in_order, held, rng):
+    batches = numbered(sizes)
+    pool = FakePool(2, sample, rng)
+    delivery = deliver(pool, in_order=in_order, **shape)
+    iterate(delivery, batches)
+    kept = []
+    for number in range(len(batches)):
+        batch = delivery.next()
+        if number in held:
+            kept.append(batch)
+        del batch
+        assert len(pool.slots.book.in_flight) <= 2 * shape["prefetch"]
+    starts = {indices[0]: indices for indices in batches}
+    assert_outcomes(kept, [starts[int(batch["y"][0])] for batch in kept])
+    kept.clear()
+    assert_all_slots_are_free(delivery, pool)
+
+
+@given(
+    cuts=st.lists(st.tuples(sizes, st.integers(0, 12)), min_size=1, max_size=4),
+    shape=shapes,
+    in_order=st.booleans(),
+    bad=st.sets(st.integers(0, 40), max_size=2),
+    rng=rngs,
+)
+def test_a_new_iteration_in_the_middle_drops_the_rest_and_loses_no_slot(cuts, shape, in_order, bad, rng):
+    load = failing(bad)
+    pool = FakePool(3, load, rng, raw_share=0.1)
+    delivery = deliver(pool, in_order=in_order, **shape)
+    for epoch, (sizes, taken) in enumerate(cuts):
+        iterate(delivery, numbered(sizes), epoch)
+        outcomes(delivery, taken)
+    batches = numbered([3, 1, 4, 1, 5])
+    iterate(delivery, batches, 99)
+    found = outcomes(delivery)
+    if in_order:
+        assert_outcomes(found, batches, load)
+    else:
+        assert len(found) == 5
+    assert {item.epoch for item in pool.submitted if item.iteration == delivery.iteration} == {99}
+    del found
+    assert_all_slots_are_free(delivery, pool)
+
+
+def test_nothing_is_begun_for_an_empty_sampler():
+    pool = FakePool(2, sample, random.Random(0))
+    delivery = deliver(pool)
+    iterate(delivery, [])
+    assert outcomes(delivery) == []
+    assert not pool.submitted
+    assert_all_slots_are_free(delivery, pool)
+
+
+def test_an_iteration_that_has_ended_stays_ended():
+    pool = FakePool(2, sample, random.Random(0))
+    delivery = deliver(pool)
+    iterate(delivery, [[1]])
+    assert len(outcomes(delivery)) == 1
+    for _ in range(3):
+        with pytest.raises(StopIteration):
+            delivery.next()
+
+
+def test_items_tell_workers_all_there_is_to_know():
+    pool = FakePool(2, sample, random.Random(0))
+    delivery = deliver(pool, chunk_size=2, window=10)
+    iterate(delivery, [[5, 7, 9, 11], [2], [4, 4, 4]], epoch=6)
+    items = pool.submitted
+    assert [item.serial for item in items] == list(range(len(items)))
+    assert {(item.epoch, item.iteration) for item in items} == {(6, delivery.iteration)}
+    by_batch: dict[int, dict[int, Any]] = {}
+    for item in items:
+        rows = by_batch.setdefault(item.batch_id, {})
+        for place, index in enumerate(item.indices):
+            assert item.row + place not in rows
+            rows[item.row + place] = index
+            # The id by which a sample is seeded is its place in the epoch.
+            assert item.position + place == {0: 0, 1: 4, 2: 5}[item.batch_id] + item.row + place
+    assert {batch: [rows[row] for row in sorted(rows)] for batch, rows in by_batch.items()} == {
+        0: [5, 7, 9, 11],
+        1: [2],
+        2: [4, 4, 4],
+    }
+    assert {item.batch_id: item.num_rows for item in items} == {0: 4, 1: 1, 2: 3}
+    for batch_id in range(3):
+        ids = [item.chunk_id for item in items if item.batch_id == batch_id]
+        assert ids == list(range(len(ids)))
+        assert len({item.slot for item in items if item.batch_id == batch_id}) == 1
+    assert_outcomes(outcomes(delivery), [[5, 7, 9, 11], [2], [4, 4, 4]])
+
+
+@pytest.mark.parametrize("num_rows", [MAX_CHUNKS, MAX_CHUNKS + 1, 2 * MAX_CHUNKS, 5 * MAX_CHUNKS + 3])
+def test_no_batch_has_more_chunks_than_a_slot_has_places(num_rows):
+    pool = FakePool(2, lambda index: index, random.Random(0))
+    delivery = deliver(pool, chunk_size=1, window=1)
+    iterate(delivery, [range(num_rows)])
+    last = max(item.chunk_id for item in pool.submitted)
+    assert chunk_offset(1, last + 1) <= slot_offset(2)
+    assert delivery.next().equal(torch.arange(num_rows))
+
+
+def test_assigned_batches_go_round_robin_and_are_not_moved():
+    pool = FakePool(3, sample, random.Random(0))
+    delivery = deliver(pool, assigned=True, chunk_size=1, window=9)
+    iterate(delivery, numbered([2] * 9))
+    assert {(item.batch_id % 3, worker_id) for item, worker_id in pool.pending} == {(0, 0), (1, 1), (2, 2)}
+    assert len(outcomes(delivery)) == 9
+
+
+def test_the_work_of_a_new_batch_is_given_out_as_soon_as_one_is_taken():
+    pool = FakePool(2, sample, random.Random(0))
+    delivery = deliver(pool, window=3, chunk_size=100)
+    iterate(delivery, numbered([1] * 9))
+    for taken in range(6):
+        assert {item.batch_id for item in pool.submitted} == set(range(3 + taken))
+        delivery.next()
+
+
+class SamplerError(Exception):
+    pass
+
+
+def interrupted(batches: Batches) -> Iterator[list[int]]:
+    yield from batches
+    raise SamplerError("no more")
+
+
+@given(sizes=sizes, shape=shapes, in_order=st.booleans(), rng=rngs)
+def test_the_samplers_error_is_raised_at_its_place(sizes, shape, in_order, rng):
+    batches = numbered(sizes)
+    pool = FakePool(2, sample, rng)
+    delivery = deliver(pool, in_order=in_order, **shape)
+    iterate(delivery, interrupted(batches))
+    found = outcomes(delivery)
+    errors = [place for place, one in enumerate(found) if type(one) is SamplerError]
+    assert len(found) == len(batches) + 1
+    if in_order:
+        assert errors == [len(batches)]
+        assert_outcomes(found[:-1], batches)
+    else:
+        assert len(errors) == 1
+    del found
+    assert_all_slots_are_free(delivery, pool)
+
+
+@given(sizes=sizes, shape=shapes, in_order=st.booleans(), rng=rngs)
+def test_memory_that_cannot_be_had_is_an_error_at_its_batchs_place(sizes, shape, in_order, rng):
+    batches = numbered(sizes)
+    pool = FakePool(2, sample, rng)
+    delivery = deliver(pool, in_order=in_order, **shape)
+    acquire = pool.slots.acquire
+    refused = []
+
+    def acquire_or_fail() -> int:
+        if rng.random() < 0.3:
+            refused.append(delivery._epoch.num_made - 1)
+            raise OSError("cannot map a batch")
+        return acquire()
+
+    pool.slots.acquire = acquire_or_fail  # type: ignore[method-assign]
+    iterate(delivery, batches)
+    found = outcomes(delivery)
+    assert len(found) == len(batches)
+    assert sum(isinstance(one, OSError) for one in found) == len(refused)
+    if in_order:
+        for place, indices in enumerate(batches):
+            one = found[place]
+            assert isinstance(one, OSError) if place in refused else same(one, collated(indices, sample))
+    pool.slots.acquire = acquire  # type: ignore[method-assign]
+    found.clear()
+    one = None
+    assert_all_slots_are_free(delivery, pool)
+
+
+def test_an_error_is_not_kept_alive_by_itself():
+    def batches() -> Iterator[list[int]]:
+        yield [0]
+        raise SampleError("the sampler is broken")
+
+    delivery = deliver(FakePool(2, sample, random.Random(0)))
+    iterate(delivery, batches())
+    delivery.next()
+    gc.disable()
+    try:
+        with pytest.raises(SampleError) as caught:
+            delivery.next()
+        error = weakref.ref(caught.value)
+        del caught
+        assert error() is None
+    finally:
+        gc.enable()
+
+
+@given(sizes=sizes, shape=shapes, rng=rngs, place=st.integers(0, 12))
+def test_a_batch_without_a_length_is_an_error_at_its_place(sizes, shape, rng, place):
+    batches: list[Any] = numbered(sizes)
+    place = min(place, len(batches))
+    pool = FakePool(2, sample, rng)
+    delivery = deliver(pool, **shape)
+    iterate(delivery, [*batches[:place], 17, *batches[place:]])
+    found = outcomes(delivery)
+    assert type(found.pop(place)) is TypeError
+    assert_outcomes(found, batches)
+    del found
+    assert_all_slots_are_free(delivery, pool)
+
+
+@given(sizes=sizes, shape=shapes, rng=rngs, bad=st.sets(st.integers(0, 40), max_size=4))
+def test_indices_that_cannot_be_sent_are_an_error_at_their_place(sizes, shape, rng, bad):
+    def unpicklable(index: int) -> Any:
+        if index in bad:
+            raise TypeError("cannot pickle")
+        return sample(index)
+
+    batches = numbered(sizes)
+    pool = FakePool(2, sample, rng)
+    pool.unpicklable = lambda indices: bool(bad & set(indices))
+    delivery = deliver(pool, **shape)
+    iterate(delivery, batches)
+    found = outcomes(delivery)
+    assert_outcomes(found, batches, unpicklable)
+    found.clear()
+    assert_all_slots_are_free(delivery, pool)
+
+
+@given(
+    sizes=sizes,
+    shape=shapes,
+    rng=rngs,
+    raw=shares,
+    unsendable=st.sets(st.integers(0, 40), max_size=6),
+    unpicklable=st.sets(st.integers(0, 40), max_size=1),
+    in_order=st.booleans(),
+)
+def test_samples_that_cannot_be_sent_are_collated_by_a_worker(
+    sizes, shape, rng, raw, unsendable, unpicklable, in_order
+):
+    def load(index: int) -> Any:
+        if index in unpicklable:
+            raise TypeError("cannot pickle")
+        return sample(index)
+
+    batches = numbered(sizes)
+    pool = FakePool(2, sample, rng, raw_share=raw)
+    pool.unsendable = unsendable.__contains__
+    pool.unpicklable = lambda indices: bool(unpicklable & set(indices))
+    delivery = deliver(pool, in_order=in_order, **shape)
+    for epoch in range(2):
+        iterate(delivery, batches, epoch)
+        found = outcomes(delivery, 3 if epoch == 0 else None)
+    if in_order:
+        assert_outcomes(found, batches, load)
+    else:
+        assert len(found) == len(batches)
+    found.clear()
+    assert_all_slots_are_free(delivery, pool)
+
+
+@given(sizes=sizes, shape=shapes, rng=rngs, bad=st.integers(0, 12))
+def test_samples_that_cannot_be_unpickled_here_are_an_error_at_their_place(sizes, shape, rng, bad):
+    batches = numbered(sizes)
+    pool = FakePool(2, sample, rng, raw_share=1.0, own_share=0.0)
+    pool.broken_in_parent = lambda item: item.batch_id == bad
+    delivery = deliver(pool, **{**shape, "whole_reason": None})
+    iterate(delivery, batches)
+    found = outcomes(delivery)
+    as_samples = any(item.batch_id == bad and item.layout != WHOLE_BATCH for item in pool.submitted)
+    assert [place for place, one in enumerate(found) if type(one) is SampleError] == [bad] * as_samples
+    found.clear()
+    assert_all_slots_are_free(delivery, pool)
+
+
+def test_a_batch_of_which_one_part_cannot_be_sent_there_and_another_not_sent_back_is_one_error():
+    pool = FakePool(2, sample, random.Random(0), raw_share=1.0)
+    pool.unpicklable = lambda indices: 0 in indices
+    pool.unsendable = lambda index: index == 1
+    delivery = deliver(pool, chunk_size=1)
+    iterate(delivery, [[0, 1, 2], [3]])
+    first, second = outcomes(delivery)
+    assert type(first) is TypeError
+    assert_outcomes([second], [[3]])
+
+
+def test_an_empty_batch_is_what_default_collate_makes_of_it():
+    pool = FakePool(2, sample, random.Random(0))
+    delivery = deliver(pool)
+    iterate(delivery, [[1], [], [2]])
+    first, second, third = outcomes(delivery)
+    assert type(second) is IndexError
+    assert_outcomes([first, third], [[1], [2]])
+    del first, third
+    assert_all_slots_are_free(delivery, pool)
+
+
+def test_a_collation_error_here_reads_as_one_in_a_worker():
+    pool = FakePool(2, lambda index: torch.zeros(index), random.Random(0))
+    delivery = deliver(pool)
+    iterate(delivery, [[1, 2], [3, 3]])
+    first, second = outcomes(delivery)
+    assert type(first) is RuntimeError
+    assert str(first).startswith("Caught RuntimeError in DataLoader worker process 0.\nOriginal Traceback")
+    assert "equal size" in str(first)
+    assert second.equal(torch.zeros(2, 3))
+
+
+# Iterable datasets: every worker has a replica of its own.
+
+
+def replicas_in_turn(lengths: list[int]) -> list[tuple[int, int]]:
+    """Return (worker, number) of each batch, in torch's order: round-robin over those that have not ended."""
+    rounds = itertools.zip_longest(*([(worker, i) for i in range(length)] for worker, length in enumerate(lengths)))
+    return [batch for one in rounds for batch in one if batch is not None]
+
+
+@given(lengths=st.lists(st.integers(0, 6), min_size=1, max_size=4), prefetch=st.integers(1, 3), rng=rngs)
+def test_replicas_take_turns_until_each_has_ended(lengths, prefetch, rng):
+    window = prefetch * len(lengths)
+    pool = FakePool(len(lengths), sample, rng, replicas=lengths)
+    counts = Counts()
+    delivery = deliver(pool, window=window, assigned=True, iterable=True, whole_reason="iterable", counts=counts)
+    for epoch in range(2):
+        iterate(delivery, itertools.repeat([None] * 3), epoch)
+        assert outcomes(delivery) == replicas_in_turn(lengths)
+    assert counts.max_in_flight <= window
+    assert_all_slots_are_free(delivery, pool)
+
+
+@given(lengths=st.lists(st.integers(0, 6), min_size=1, max_size=4), prefetch=st.integers(1, 3), rng=rngs)
+def test_without_order_each_replica_gives_all_it_has_in_its_own_order(lengths, prefetch, rng):
+    window = prefetch * len(lengths)
+    pool = FakePool(len(lengths), sample, rng, replicas=lengths)
+    delivery = deliver(pool, window=window, assigned=True, iterable=True, whole_reason="iterable", in_order=False)
+    for epoch in range(2):
+        iterate(delivery, itertools.repeat([None] * 3), epoch)
+        found = outcomes(delivery)
+        for worker, length in enumerate(lengths):
+            assert [number for by, number in found if by == worker] == list(range(length))
+        assert len(found) == sum(lengths)
+    assert_all_slots_are_free(delivery, pool)
+
+
+@given(lengths=st.lists(st.integers(1, 6), min_size=1, max_size=4), taken=st.integers(0, 10), rng=rngs)
+def test_replicas_begin_anew_after_a_break(lengths, taken, rng):
+    pool = FakePool(len(lengths), sample, rng, replicas=lengths)
+    delivery = deliver(pool, window=2 * len(lengths), assigned=True, iterable=True, whole_reason="iterable")
+    for epoch in range(3):
+        iterate(delivery, itertools.repeat([None]), epoch)
+        assert outcomes(delivery, taken) == replicas_in_turn(lengths)[:taken]
+    iterate(delivery, itertools.repeat([None]), 3)
+    assert outcomes(delivery) == replicas_in_turn(lengths)
+    assert_all_slots_are_free(delivery, pool)
+
+
+# Time.
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> FakeClock:
+    clock = FakeClock()
+    monkeypatch.setattr(fastload.engine.delivery, "time", frozen_time(clock))
+    return clock
+
+
+def test_a_timeout_is_raised_in_time_and_the_iteration_can_go_on(clock):
+    pool = FakePool(2, sample, random.Random(0), clock=clock)
+    delivery = deliver(pool, timeout=5.0)
+    batches = numbered([3, 3, 3])
+    pool.stuck = True
+    iterate(delivery, batches)
+    for tries in (1, 2):
+        with pytest.raises(LoadTimeout, match=r"timed out after 5\.0 seconds") as error:
+            delivery.next()
+        assert isinstance(error.value, RuntimeError)
+        assert clock.now == 1000 + 5 * tries
+    pool.stuck = False
+    assert_outcomes(outcomes(delivery), batches)
+    assert clock.now == 1010
+    assert_all_slots_are_free(delivery, pool)
+
+
+def test_no_timeout_is_raised_as_long_as_batches_are_completed(clock):
+    class Slow(FakePool):
+        """Does the youngest item first, each in nine tenths of the time limit."""
+
+        def poll(self) -> Result | None:
+            return self.results.popleft() if self.results else None
+
+        def wait(self, timeout: float | None) -> None:
+            clock.advance(0.9)
+            item, _ = self.pending.pop()
+            self.results.append(Result(item.serial, 0, *self._done(item, 0), 1000))
+
+    pool = Slow(1, sample, random.Random(0))
+    delivery = deliver(pool, timeout=1.0, window=4, chunk_size=100)
+    batches = numbered([1] * 4)
+    iterate(delivery, batches)
+    assert_outcomes(outcomes(delivery), batches)
+    assert clock.now == pytest.approx(1000 + 4 * 0.9)
+
+
+def test_chunks_alone_do_not_count_as_progress(clock):
+    class Slow(FakePool):
+        """Does one item in seven tenths of the time limit."""
+
+        def poll(self) -> Result | None:
+            return self.results.popleft() if self.results else None
+
+        def wait(self, timeout: float | None) -> None:
+            assert timeout is not None
+            clock.advance(min(timeout, 0.7))
+            if timeout >= 0.7:
+                self.do_one()
+
+    pool = Slow(1, sample, random.Random(0))
+    delivery = deliver(pool, timeout=1.0, window=1, chunk_size=1)
+    iterate(delivery, numbered([5]))
+    with pytest.raises(LoadTimeout):
+        delivery.next()
+    assert clock.now == pytest.approx(1001)
+
+
+def test_asking_without_waiting_never_waits():
+    class Patient(FakePool):
+        def poll(self) -> Result | None:
+            return self.results.popleft() if self.results else None
+
+        def wait(self, timeout: float | None) -> None:
+            raise AssertionError("waited")
+
+    pool = Patient(2, sample, random.Random(0))
+    delivery = deliver(pool)
+    iterate(delivery, numbered([2, 2]))
+    with pytest.raises(NotReady):
+        delivery.next(wait=False)
+    pool.do_all()
+    found = [delivery.next(wait=False), delivery.next(wait=False)]
+    assert_outcomes(found, numbered([2, 2]))
+    with pytest.raises(NotReady):
+        delivery.next(wait=False)
+    with pytest.raises(StopIteration):
+        delivery.next()
+
+
+def test_the_time_spent_waiting_is_counted(clock):
+    class Slow(FakePool):
+        def poll(self) -> Result | None:
+            return self.results.popleft() if self.results else None
+
+        def wait(self, timeout: float | None) -> None:
+            clock.advance(0.25)
+            self.do_one()
+
+    counts = Counts()
+    pool = Slow(1, sample, random.Random(0))
+    delivery = deliver(pool, counts=counts, chunk_size=100)
+    iterate(delivery, numbered([1, 1, 1]))
+    clock.advance(100)
+    outcomes(delivery)
+    assert counts.waited_ns == 750_000_000
+
+
+# Losing workers.
+
+
+def test_a_dead_worker_breaks_the_iteration():
+    class Dying(FakePool):
+        def poll(self) -> Result | None:
+            raise WorkerDied("worker 0 was killed", worker_id=0, exitcode=-9)
+
+    pool = Dying(2, sample, random.Random(0))
+    delivery = deliver(pool)
+    iterate(delivery, numbered([1]))
+    assert not delivery.broken
+    with pytest.raises(WorkerDied):
+        delivery.next()
+    assert delivery.broken
+
+
+def test_a_worker_that_fails_to_start_breaks_the_iteration():
+    pool = FakePool(2, sample, random.Random(0))
+    delivery = deliver(pool)
+    iterate(delivery, numbered([1]))
+    error = SampleError("worker_init_fn")
+    wrapper = ExceptionWrapper((SampleError, error, None), where="in a fake")
+    pool.results.append(Result(-1, 0, FAILED_START, 0, wrapper, 0))
+    with pytest.raises(SampleError, match="worker_init_fn"):
+        delivery.next()
+    assert delivery.broken
+
+
+# Layouts.
+
+
+@given(sizes=sizes, shape=shapes, rng=rngs)
+def test_samples_of_one_layout_all_lie_in_slots(sizes, shape, rng):
+    counts, book = Counts(), LayoutBook()
+    pool = FakePool(2, sample, rng)
+    delivery = deliver(pool, counts=counts, book=book, **{**shape, "whole_reason": None})
+    for epoch in range(2):
+        iterate(delivery, numbered(sizes), epoch)
+        outcomes(delivery)
+    assert counts.without_layout == 0
+    assert book.misfits == 0
+    assert book.generation == (1 if sizes else 0)
+
+
+@given(sizes=sizes, rng=rngs)
+def test_samples_without_a_layout_are_collated_in_the_workers_from_the_second_window_on(sizes, rng):
+    def load(index: int) -> Any:
+        return OrderedDict(x=index)
+
+    counts, book = Counts(), LayoutBook()
+    pool = FakePool(2, load, rng)
+    delivery = deliver(pool, counts=counts, book=book, window=3)
+    batches = numbered(sizes)
+    iterate(delivery, batches)
+    found = outcomes(delivery)
+    assert_outcomes(found, batches, load)
+    assert all(type(batch) is OrderedDict for batch in found)
+    if sizes:
+        assert book.given_up == "a sample has collections.OrderedDict"
+        assert counts.reasons == {book.given_up: len(sizes)}
+        assert all(item.layout == WHOLE_BATCH for item in pool.submitted if item.batch_id >= 4)
+
+
+def resized(at: int) -> Callable[[int], Any]:
+    """Samples whose shape changes for good at an index."""
+    return lambda index: (torch.full((3 if index < at else 5,), index), index)
+
+
+@pytest.mark.parametrize("window", [1, 2, 4, 8, 16, 32])
+@pytest.mark.parametrize("epochs", [1, 2], ids=["within an epoch", "between two epochs"])
+def test_a_shape_that_changes_for_good_is_learnt_again_whatever_the_window(window, epochs):
+    counts, book = Counts(), LayoutBook()
+    batches = numbered([4] * 100)
+    load = resized(200)
+    for part in (batches,) if epochs == 1 else (batches[:50], batches[50:]):
+        pool = FakePool(2, load, random.Random(0))
+        delivery = deliver(pool, counts=counts, book=book, window=window)
+        iterate(delivery, part)
+        assert_outcomes(outcomes(delivery), part, load)
+    assert book.given_up is None
+    assert counts.without_layout <= window + 1
+    assert book.layout is not None
+    assert book.layout.leaves[0].shape == (5,)
+
+
+@pytest.mark.parametrize("window", [1, 4, 8])
+@pytest.mark.parametrize("place", [0, 2])
+def test_one_odd_sample_does_not_spoil_the_layout_of_the_others(window, place):
+    def load(index: int) -> Any:
+        return {"x": torch.full((2,), float(index)), "y": float(index) if index == 80 + place else index}
+
+    counts, book = Counts(), LayoutBook()
+    pool = FakePool(2, load, random.Random(0))
+    delivery = deliver(pool, counts=counts, book=book, window=window)
+    batches = numbered([4] * 50)
+    iterate(delivery, batches)
+    assert_outcomes(outcomes(delivery), batches, load)
+    assert book.given_up is None
+    assert counts.without_layout == 1
+
+
+@given(rng=rngs, window=st.integers(1, 8))
+def test_layouts_are_given_up_when_shapes_change_all_the_time(rng, window):
+    def load(index: int) -> torch.Tensor:
+        return torch.full((1 + index // 4 % 3,), index)
+
+    counts, book = Counts(), LayoutBook()
+    pool = FakePool(2, load, rng)
+    delivery = deliver(pool, counts=counts, book=book, window=window)
+    batches = numbered([4] * 60)
+    iterate(delivery, batches)
+    assert_outcomes(outcomes(delivery), batches, load)
+    assert book.given_up == "samples change their shape, type or keys too often"
+    assert pool.submitted[-1].layout == WHOLE_BATCH
+    assert counts.reasons[book.given_up] > 20
+
+
+@given(sizes=sizes, rng=rngs, kinds=st.lists(st.integers(0, 2), min_size=1, max_size=12), shape=shapes)
+def test_batches_are_right_whenever_the_layout_changes(sizes, rng, kinds, shape):
+    def load(index: int) -> Any:
+        kind = kinds[index // 5 % len(kinds)]
+        return {"x": torch.tensor([index] * (1 + kind // 2)), "y": [index, float(index), index][kind], "s": str(index)}
+
+    pool = FakePool(3, load, rng, raw_share=0.2)
+    delivery = deliver(pool, **{**shape, "whole_reason": None})
+    batches = numbered(sizes)
+    iterate(delivery, batches)
+    found = outcomes(delivery)
+    assert_outcomes(found, batches, load)
+    del found
+    assert_all_slots_are_free(delivery, pool)
+
+
+@pytest.mark.parametrize("window", [2, 4, 8])
+def test_two_iterations_at_once_may_learn_together(window):
+    book, counts = LayoutBook(), Counts()
+    batches = numbered([3] * 20)
+    pools = [FakePool(2, sample, random.Random(seed)) for seed in (0, 1)]
+    deliveries = [deliver(pool, book=book, counts=counts, window=window) for pool in pools]
+    for delivery in deliveries:
+        iterate(delivery, batches)
+    found: list[list[Any]] = [[], []]
+    for _ in batches:
+        for place, delivery in enumerate(deliveries):
+            found[place].append(delivery.next())
+    for place in (0, 1):
+        assert_outcomes(found[place], batches)
+    assert book.given_up is None
+    assert book.misfits == 0
+    found.clear()
+    for delivery, pool in zip(deliveries, pools, strict=True):
+        assert_all_slots_are_free(delivery, pool)
+
+
+def test_the_book_forgets_old_layouts():
+    book = LayoutBook()
+    for generation in range(1, 200):
+        book.learn([torch.zeros(generation)])
+    assert book.generation == 199
+    assert len(book.layouts) == LayoutBook.KEPT
+    assert book.layouts[199] is book.layout
+
+
+def test_a_rare_misfit_never_ends_layouts():
+    book = LayoutBook()
+    book.learn([torch.zeros(1)])
+    for _ in range(200):
+        book.misfit([torch.zeros(1), torch.zeros(2)])
+        for _ in range(LayoutBook.AMONG):
+            book.fitted()
+    assert book.given_up is None
+    assert book.misfits == 200
+
+
+def test_the_cost_of_a_sample_follows_what_was_measured():
+    book = LayoutBook()
+    book.observe_cost(1000, 10)
+    assert book.sample_ns == 100
+    for _ in range(200):
+        book.observe_cost(50_000, 10)
+    assert book.sample_ns == pytest.approx(5000, rel=0.01)
+
+
+def test_chunks_follow_the_measured_cost():
+    pool = FakePool(2, sample, random.Random(0))
+    book = LayoutBook()
+    book.sample_ns = 1e9
+    delivery = deliver(pool, book=book, window=1)
+    iterate(delivery, numbered([20, 20]))
+    assert {len(item.indices) for item in pool.submitted} == {1}
+    book.sample_ns = 1.0
+    pool.submitted.clear()
+    delivery.next()
+    assert {len(item.indices) for item in pool.submitted} == {20}
+    outcomes(delivery)

@@ -1,0 +1,528 @@
+"""The device stage inside of a loader: the same batches, errors and states, and parameters by sample."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+from torch.utils.data import (
+    BatchSampler,
+    Dataset,
+    IterableDataset,
+    SequentialSampler,
+    Subset,
+    TensorDataset,
+    get_worker_info,
+)
+
+import fastload
+from fastload import ConfigError, DataLoader, DatasetError, DistributedBatchSampler
+from fastload.transforms.base import BatchShape, Params, Transform, tensor_of
+from fastload.transforms.draws import Stream
+from fastload.transforms.resize import Resize
+
+LENGTH = 37
+WAYS: dict[str, dict[str, Any]] = {
+    "inline": {},
+    "processes": {"num_workers": 2},
+    "threads": {"num_workers": 2, "worker_method": "thread"},
+    "kept": {"num_workers": 2, "persistent_workers": True},
+}
+FEW_WAYS = {name: WAYS[name] for name in ("inline", "processes")}
+
+
+class Images(Dataset[Any]):
+    """Each image is full of its index."""
+
+    def __init__(self, length: int = LENGTH, bad: int | None = None) -> None:
+        self.length = length
+        self.bad = bad
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        if index == self.bad:
+            raise ValueError(f"sample {index} is bad")
+        return torch.full((3, 4, 4), float(index)), index
+
+
+class Shifted(Transform):
+    """Adds a random number to each image: a transform whose parameters can be read off its result."""
+
+    def draw(self, stream: Stream, shape: BatchShape) -> Params:
+        return {"by": tensor_of(stream.uniform(), torch.float64)}
+
+    def transform(self, images: Tensor, params: Params) -> Tensor:
+        return images.double() + params["by"][:, None, None, None]
+
+
+class Stream10(IterableDataset[Any]):
+    """Says where it is."""
+
+    def __init__(self) -> None:
+        self.at = 0
+
+    def __iter__(self) -> Iterator[Tensor]:
+        info = get_worker_info()
+        worker, number = (0, 1) if info is None else (info.id, info.num_workers)
+        while self.at < 20:
+            self.at += 1
+            yield torch.full((1, 2, 2), float(self.at * number + worker))
+        self.at = 0
+
+    def state_dict(self) -> dict[str, int]:
+        return {"at": self.at}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self.at = state["at"]
+
+
+def plain(batch: Any) -> Any:
+    images, labels = batch
+    return images[:, 0, 0, 0].tolist(), labels.tolist()
+
+
+def epoch(loader: DataLoader[Any]) -> list[Any]:
+    return [plain(batch) for batch in loader]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_on_the_cpu_the_batches_are_the_same(way):
+    for options in ({}, {"drop_last": True}, {"shuffle": True, "seed": 1}):
+        without, ahead = (
+            DataLoader(Images(), 5, **options, **WAYS[way], **device) for device in ({}, {"device": "cpu"})
+        )
+        for _ in range(2):
+            assert epoch(ahead) == epoch(without)
+        assert len(ahead) == len(without)
+        ahead.close()
+        without.close()
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_state_says_what_was_given_not_what_is_on_the_device(way):
+    def make() -> DataLoader[Any]:
+        return DataLoader(
+            Images(),
+            5,
+            shuffle=True,
+            seed=3,
+            device="cpu",
+            prefetch_to_device=3,
+            batch_transform=Shifted(),
+            **WAYS[way],
+        )
+
+    loader = make()
+    whole = [epoch(loader), epoch(loader)]
+    loader.close()
+    for step in (0, 1, 4, 8):
+        stopped, resumed = make(), make()
+        iterator = iter(stopped)
+        for _ in range(step):
+            next(iterator)
+        resumed.load_state_dict(pickle.loads(pickle.dumps(stopped.state_dict())))
+        assert [epoch(resumed), epoch(resumed)] == [whole[0][step:], whole[1]]
+        stopped.close()
+        resumed.close()
+
+
+@pytest.mark.parametrize("way", FEW_WAYS)
+def test_replicas_of_a_stream_are_where_the_user_is(way):
+    def make() -> DataLoader[Any]:
+        return DataLoader(Stream10(), 3, device="cpu", prefetch_to_device=2, **WAYS[way])
+
+    whole = [batch[:, 0, 0, 0].tolist() for batch in make()]
+    for step in (1, 3, 5):
+        stopped, resumed = make(), make()
+        iterator = iter(stopped)
+        for _ in range(step):
+            next(iterator)
+        resumed.load_state_dict(pickle.loads(pickle.dumps(stopped.state_dict())))
+        assert [batch[:, 0, 0, 0].tolist() for batch in resumed] == whole[step:]
+        stopped.close()
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_an_error_is_raised_in_its_place_and_the_rest_follows(way):
+    loader = DataLoader(Images(bad=12), 5, device="cpu", prefetch_to_device=4, **WAYS[way])
+    iterator = iter(loader)
+    seen: list[Any] = []
+    while True:
+        try:
+            seen.append(plain(next(iterator))[1][0])
+        except StopIteration:
+            break
+        except ValueError as error:
+            assert "sample 12 is bad" in str(error)
+            seen.append("error")
+    assert seen == [0, 5, "error", 15, 20, 25, 30, 35]
+    loader.close()
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("batch_size", [5, 8])
+def test_a_samples_parameters_do_not_depend_on_batch_or_workers(way, batch_size):
+    def by_sample(loader: DataLoader[Any]) -> dict[int, float]:
+        return {
+            int(label): value for values, labels in epoch(loader) for value, label in zip(values, labels, strict=True)
+        }
+
+    expected = DataLoader(Images(), 1, shuffle=True, seed=7, batch_transform=Shifted())
+    loader = DataLoader(
+        Images(), batch_size, shuffle=True, seed=7, batch_transform=Shifted(), device="cpu", **WAYS[way]
+    )
+    first = by_sample(expected)
+    assert by_sample(loader) == first
+    second = by_sample(expected)
+    assert by_sample(loader) == second
+    assert first.keys() == second.keys()
+    assert all(first[index] != second[index] for index in first)
+    assert len({value % 1 for value in first.values()}) == LENGTH
+    loader.close()
+
+
+@settings(max_examples=20)
+@given(world=st.sampled_from([1, 2, 4]), num_workers=st.sampled_from([0, 2]), tail=st.sampled_from(["pad", "short"]))
+def test_the_global_batch_is_the_same_for_any_world(world, num_workers, tail):
+    def steps(ranks: int, workers: int) -> list[Any]:
+        loaders = [
+            DataLoader(
+                Images(),
+                batch_sampler=DistributedBatchSampler(Images(), 8, seed=2, tail=tail, rank=rank, world_size=ranks),
+                num_workers=workers,
+                worker_method="thread",
+                batch_transform=Shifted(),
+            )
+            for rank in range(ranks)
+        ]
+        return [
+            [[value for part in parts for value in part[field]] for field in range(2)]
+            for parts in zip(*map(epoch, loaders), strict=True)
+        ]
+
+    assert steps(world, num_workers) == steps(1, 0)
+
+
+def test_repeats_that_pad_an_epoch_have_parameters_of_their_own():
+    sampler = DistributedBatchSampler(Images(5), 8, seed=2, tail="pad", rank=0, world_size=1)
+    ((values, labels),) = epoch(DataLoader(Images(5), batch_sampler=sampler, batch_transform=Shifted()))
+    assert len(set(labels)) == 5
+    assert len(set(values)) == 8
+
+
+def test_without_a_seed_parameters_come_from_the_base_seed():
+    def run(seed: int) -> list[Any]:
+        torch.manual_seed(seed)
+        loader = DataLoader(Images(), 5, batch_transform=Shifted())
+        return [epoch(loader), epoch(loader)]
+
+    assert run(1) == run(1)
+    first, second = run(1)
+    assert first != second
+    assert run(2)[0] != first
+
+
+def test_more_images_than_samples_have_draws_of_their_own():
+    def two_views(samples: list[Any]) -> Tensor:
+        return torch.stack([image for image, _ in samples] * 2)
+
+    loader = DataLoader(Images(6), 3, collate_fn=two_views, seed=1, batch_transform=Shifted())
+    values = torch.cat([batch[:, 0, 0, 0] for batch in loader])
+    assert len(set((values % 1).tolist())) == 12
+
+
+@pytest.mark.parametrize("layout", ["dict", "named", "alone", "list"])
+def test_images_are_found_where_batches_have_them(layout):
+    def collated(samples: list[Any]) -> Any:
+        images, labels = torch.utils.data.default_collate(samples)
+        return {"dict": {"labels": labels, "pixel_values": images}, "alone": images, "list": [images, labels]}.get(
+            layout, (images, labels, "text")
+        )
+
+    (batch,) = DataLoader(Images(4), 4, collate_fn=collated, seed=1, batch_transform=Shifted())
+    found = batch if layout == "alone" else batch["pixel_values"] if layout == "dict" else batch[0]
+    assert found.dtype == torch.float64
+    assert type(batch) is {"dict": dict, "alone": Tensor, "list": list}.get(layout, tuple)
+
+
+def test_a_batch_without_images_is_an_error_that_says_where_they_are_looked_for():
+    loader = DataLoader(
+        Images(4), 4, collate_fn=lambda samples: {"a": 1, "b": torch.ones(3)}, batch_transform=Shifted()
+    )
+    with pytest.raises(ConfigError, match=r"a dict of 'a' \(a int\), 'b' \(a tensor \(3,\)\); give a function"):
+        next(iter(loader))
+
+
+@pytest.mark.parametrize("layout", ["tuple", "dict"])
+def test_mixing_finds_the_labels_too(layout):
+    def collated(samples: list[Any]) -> Any:
+        images, labels = torch.utils.data.default_collate(samples)
+        return {"image": images, "target": labels, "more": 1} if layout == "dict" else (images, labels, "more")
+
+    mix = fastload.transforms.MixUp(num_classes=4)
+    (batch,) = DataLoader(Images(4), 4, collate_fn=collated, seed=1, batch_transform=mix)
+    images, labels = (batch["image"], batch["target"]) if layout == "dict" else batch[:2]
+    assert labels.shape == (4, 4)
+    # Image i is full of i, so the labels tell what its mean is.
+    assert torch.allclose(images.mean((1, 2, 3)), labels @ torch.arange(4.0))
+    alone = DataLoader(Images(4), 4, collate_fn=lambda samples: torch.rand(4, 3, 2, 2), batch_transform=mix)
+    with pytest.raises(ConfigError, match="MixUp mixes labels too"):
+        next(iter(alone))
+
+
+@pytest.mark.parametrize("resident", [None, "host"])
+def test_a_function_of_the_users_runs_under_his_autocast_and_transforms_do_not(resident):
+    images, labels = torch.rand(8, 3, 6, 6), torch.arange(8)
+    weight = torch.rand(6, 6)
+    resize = Resize(4)
+
+    def function(batch: Any) -> Any:
+        return resize(batch[0]), batch[0] @ weight
+
+    loader = DataLoader(TensorDataset(images, labels), 4, device="cpu", batch_transform=function, resident=resident)
+    with torch.autocast("cpu", torch.bfloat16):
+        expected = images @ weight
+        found = list(loader)
+    assert torch.equal(torch.cat([product for _, product in found]), expected)
+    assert expected.dtype == torch.bfloat16
+    assert torch.equal(torch.cat([resized for resized, _ in found]), resize(images))
+
+
+def test_any_function_of_batches_is_a_batch_transform():
+    loader = DataLoader(Images(4), 2, device="cpu", batch_transform=lambda batch: batch[0].sum().item())
+    assert list(loader) == [48.0, 240.0]
+
+
+def test_pinning_is_left_out_where_the_device_stage_copies(monkeypatch):
+    def pin(*_: Any, **__: Any) -> None:
+        raise AssertionError("pinned")
+
+    monkeypatch.setattr(fastload.base.compat, "pin_memory", pin)
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
+    assert len(epoch(DataLoader(Images(), 5, pin_memory=True, device="cpu"))) == 8
+
+
+def test_an_interrupt_while_a_later_batch_is_loaded_loses_nothing():
+    class Interrupted(Images):
+        def __getitem__(self, index: int) -> Any:
+            if index == 12 and not hasattr(self, "done"):
+                self.done = True
+                raise KeyboardInterrupt
+            return super().__getitem__(index)
+
+    loader = DataLoader(Interrupted(), 5, device="cpu", prefetch_to_device=2, seed=1)
+    iterator = iter(loader)
+    seen = [next(iterator)]
+    with pytest.raises(KeyboardInterrupt):
+        next(iterator)
+    assert loader.state_dict()["position"] == 5
+    seen += list(iterator)
+    assert [plain(batch)[1][0] for batch in seen] == [0, 5, 10, 15, 20, 25, 30, 35]
+
+
+@pytest.mark.parametrize("way", FEW_WAYS)
+@pytest.mark.parametrize("plain_dataset", ["tensors", "subset"])
+def test_datasets_that_draw_nothing_have_seeded_parameters_too(plain_dataset, way):
+    tensors = TensorDataset(torch.stack([Images()[i][0] for i in range(LENGTH)]), torch.arange(LENGTH))
+    dataset = tensors if plain_dataset == "tensors" else Subset(tensors, range(20))
+
+    def make() -> DataLoader[Any]:
+        return DataLoader(dataset, 4, shuffle=True, seed=1, batch_transform=Shifted(), **WAYS[way])
+
+    whole = [batches for loader in [make()] for batches in (epoch(loader), epoch(loader))]
+    stopped = make()
+    next(iter(stopped))
+    resumed = make()
+    resumed.load_state_dict(stopped.state_dict())
+    assert [epoch(resumed), epoch(resumed)] == [whole[0][1:], whole[1]]
+
+
+def test_batches_that_the_dataset_makes_have_draws_for_each_image():
+    whole = [torch.full((200, 3, 2, 2), float(i)) for i in range(3)]
+    values = torch.cat([b[:, 0, 0, 0] for b in DataLoader(whole, None, seed=1, batch_transform=Shifted())])
+    assert len(set((values % 1).tolist())) == 600
+
+    class InBatches(Images):
+        def __getitem__(self, index: Any) -> Any:
+            return torch.stack([super(InBatches, self).__getitem__(i)[0] for i in index])
+
+    sampler = BatchSampler(SequentialSampler(range(24)), 6, False)
+    loader = DataLoader(InBatches(), None, sampler=sampler, seed=1, batch_transform=Shifted())
+    assert len(set((torch.cat([b[:, 0, 0, 0] for b in loader]) % 1).tolist())) == 24
+
+
+class Uneven(IterableDataset[Any]):
+    """Its replicas end at different places, and say where they are."""
+
+    def __init__(self) -> None:
+        self.at = 0
+
+    def __iter__(self) -> Iterator[Tensor]:
+        info = get_worker_info()
+        length = 5 if info is not None and info.id == 0 else 15
+        while self.at < length:
+            self.at += 1
+            yield torch.zeros(1, 2, 2)
+        self.at = 0
+
+    def state_dict(self) -> dict[str, int]:
+        return {"at": self.at}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self.at = state["at"]
+
+
+@pytest.mark.parametrize("num_workers", [0, 1, 2, 3])
+def test_a_stream_that_goes_on_has_the_parameters_it_would_have_had(num_workers):
+    def make() -> DataLoader[Any]:
+        return DataLoader(Uneven(), 2, num_workers=num_workers, seed=4, batch_transform=Shifted(), device="cpu")
+
+    def values(loader: Any) -> list[Any]:
+        return [batch[:, 0, 0, 0].tolist() for batch in loader]
+
+    whole = values(make())
+    assert len({value for batch in whole for value in batch}) == sum(map(len, whole))
+    for step in (1, len(whole) // 2, len(whole) - 1):
+        stopped, resumed = make(), make()
+        iterator = iter(stopped)
+        for _ in range(step):
+            next(iterator)
+        resumed.load_state_dict(pickle.loads(pickle.dumps(stopped.state_dict())))
+        assert values(resumed) == whole[step:]
+        stopped.close()
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_an_error_of_the_transform_is_a_batch_that_a_stream_has_given(num_workers):
+    def make() -> DataLoader[Any]:
+        return DataLoader(Stream10(), 3, num_workers=num_workers, device="cpu", batch_transform=fails_at_four)
+
+    iterator = iter(loader := make())
+    first = next(iterator)[:, 0, 0, 0].tolist()
+    with pytest.raises(ValueError, match="four"):
+        next(iterator)
+    third = next(iterator)[:, 0, 0, 0].tolist()
+    assert (first, third) == ([1, 2, 3], [7, 8, 9])
+    resumed = make()
+    resumed.load_state_dict(loader.state_dict())
+    assert next(iter(resumed))[:, 0, 0, 0].tolist() == [10, 11, 12]
+    loader.close()
+
+
+def fails_at_four(batch: Tensor) -> Tensor:
+    if batch.flatten()[0] == 4:
+        raise ValueError("four")
+    return batch
+
+
+def test_stop_iteration_from_the_transform_is_an_error_and_no_end():
+    def transform(batch: Any) -> Any:
+        return next(iter(())) if batch[1][0] == 5 else batch[1][0].item()
+
+    iterator = iter(DataLoader(Images(), 5, batch_transform=transform))
+    assert next(iterator) == 0
+    with pytest.raises(DatasetError, match="raised StopIteration"):
+        next(iterator)
+    assert list(iterator) == [10, 15, 20, 25, 30, 35]
+
+
+def test_an_interrupt_in_the_transform_loses_nothing():
+    raised: list[bool] = []
+
+    def transform(batch: Any) -> Any:
+        if batch[1][0] == 10 and not raised:
+            raised.append(True)
+            raise KeyboardInterrupt
+        return batch
+
+    loader = DataLoader(Images(), 5, batch_transform=transform, seed=1)
+    iterator = iter(loader)
+    seen = [next(iterator)]
+    with pytest.raises(KeyboardInterrupt):
+        next(iterator)
+    assert loader.state_dict()["position"] == 5
+    seen += list(iterator)
+    assert [plain(batch)[1][0] for batch in seen] == [0, 5, 10, 15, 20, 25, 30, 35]
+
+
+@pytest.mark.parametrize("way", FEW_WAYS)
+def test_with_fixed_places_a_second_iteration_is_refused_and_changes_nothing(way):
+    loader = DataLoader(Images(), 5, device="cpu", fixed_buffers=True, drop_last=True, seed=1, **WAYS[way])
+    iterator = iter(loader)
+    next(iterator)
+    state = loader.state_dict()
+    with pytest.raises(RuntimeError, match="one iteration at a time"):
+        iter(loader)
+    assert loader.state_dict() == state
+    for _ in iterator:
+        pass
+    other = iter(loader)  # the first is at its end
+    next(other)
+    loader.close()
+    next(iter(loader))
+    loader.close()
+
+
+def test_a_function_around_a_transform_draws_from_the_samples_keys_too():
+    shifted = Shifted()
+
+    def twice(batch: Any) -> Any:
+        return shifted(batch[0]), shifted(batch[0]), batch[1]
+
+    def values(**options: Any) -> list[Any]:
+        loader = DataLoader(Images(), 5, shuffle=True, seed=1, batch_transform=twice, **options)
+        return [[part.flatten(1)[:, 0].tolist() for part in batch[:2]] for batch in loader]
+
+    first = values()
+    assert values(num_workers=2, device="cpu", prefetch_to_device=3) == first
+    assert all(one != other for batch in first for one, other in zip(*batch, strict=True))
+    direct = DataLoader(Images(), 5, shuffle=True, seed=1, batch_transform=shifted)
+    assert [batch[0].flatten(1)[:, 0].tolist() for batch in direct] == [batch[0] for batch in first]
+
+
+def test_another_transform_takes_effect_with_the_next_iteration():
+    loader = DataLoader(Images(), 5, batch_transform=lambda batch: 1)
+    assert set(loader) == {1}
+    loader.batch_transform = lambda batch: 2
+    assert set(loader) == {2}
+
+
+def test_explain_names_the_device_and_the_transform():
+    text = DataLoader(Images(), 5, device="cpu", prefetch_to_device=3, batch_transform=Shifted()).explain()
+    assert "device      cpu, 3 batches ahead" in text
+    assert "transform   of whole batches: Shifted()" in text
+
+
+def test_fixed_places_are_the_same_in_all_epochs():
+    loader = DataLoader(Images(), 5, drop_last=True, device="cpu", fixed_buffers=True, seed=1)
+    places = {batch[0].data_ptr() for _ in range(3) for batch in loader}
+    assert len(places) == 4
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"device": "cuda:99"}, "device='cuda:99' is not there"),
+        ({"device": "cpu", "prefetch_to_device": 0}, "prefetch_to_device must be an integer of at least 1"),
+        ({"keep_on_host": ("x",)}, "keep_on_host has a meaning only with device="),
+        ({"channels_last": True}, "channels_last has a meaning only with device="),
+        ({"fixed_buffers": True}, "fixed_buffers has a meaning only with device="),
+        ({"device": "cpu", "keep_on_host": "x"}, "keep_on_host must be a collection"),
+        ({"device": "cpu", "keep_on_host": 3}, "keep_on_host must be a collection"),
+        ({"batch_transform": 3}, "batch_transform must be callable"),
+        ({"batch_transform": Shifted}, "must be an instance, got the class Shifted"),
+        ({"device": "cpu", "channels_last": "yes"}, "channels_last must be True or False"),
+    ],
+    ids=str,
+)
+def test_bad_arguments_are_clear_errors(options, message):
+    with pytest.raises(ConfigError, match=message):
+        DataLoader(Images(), 5, **options)

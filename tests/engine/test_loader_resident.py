@@ -1,0 +1,756 @@
+"""Resident data inside of a loader: the batches, orders, states and parameters that there are without it."""
+
+from __future__ import annotations
+
+import functools
+import gc
+import pickle
+import random
+import weakref
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+from torch.utils.data import Dataset, IterableDataset, Subset, TensorDataset
+
+import fastload
+from fastload import ConfigError, DataLoader, DistributedBatchSampler, DistributedSampler
+from fastload import transforms as T
+from fastload.device.columns import rows_of
+from fastload.transforms.base import BatchShape, Params, Transform, tensor_of
+from fastload.transforms.draws import Stream
+
+LENGTH = 37
+PLACES: dict[str, dict[str, Any]] = {
+    "host": {"resident": "host"},
+    "device": {"resident": "device", "device": "cpu"},
+    "auto": {"resident": "auto"},
+}
+WAYS: dict[str, dict[str, Any]] = {
+    "inline": {},
+    "processes": {"num_workers": 2},
+    "threads": {"num_workers": 2, "worker_method": "thread"},
+    "kept": {"num_workers": 2, "persistent_workers": True},
+}
+
+
+class Images(Dataset[Any]):
+    """Images that tell their index, and are read slowly enough to count."""
+
+    def __init__(self, length: int = LENGTH) -> None:
+        self.images = torch.arange(length * 3 * 6 * 6).reshape(length, 3, 6, 6).to(torch.uint8)
+        self.num_read = 0
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int, str]:
+        self.num_read += 1
+        return self.images[index], index, f"image {index}"
+
+
+class Failing(Transform):
+    """Raises for the images of some samples."""
+
+    def __init__(self, bad: set[int]) -> None:
+        super().__init__()
+        self.bad = bad
+
+    def transform(self, images: Tensor, params: Params) -> Tensor:
+        if found := self.bad & set(images[:, 0, 0, 0].tolist()):
+            raise ValueError(f"image {found} is bad")
+        return images
+
+
+Failing.__module__ = "fastload.transforms.failing"  # else it would be given one batch at a time
+
+
+class Shifted(Transform):
+    """Adds a random number to each image, which tells its parameters."""
+
+    def draw(self, stream: Stream, shape: BatchShape) -> Params:
+        return {"by": tensor_of(stream.uniform(), torch.float64)}
+
+    def transform(self, images: Tensor, params: Params) -> Tensor:
+        return images.double() + params["by"][:, None, None, None]
+
+
+def augmentation(**more: Any) -> Any:
+    return T.Compose([T.RandomCrop(6, padding=2), T.RandomHorizontalFlip(), T.ToNormalized([0.4] * 3, [0.2] * 3)])
+
+
+def plain(batch: Any) -> Any:
+    return [part.tolist() if isinstance(part, Tensor) else list(part) for part in batch]
+
+
+def epochs(loader: DataLoader[Any], number: int = 2) -> list[Any]:
+    return [[plain(batch) for batch in loader] for _ in range(number)]
+
+
+ORDERS: dict[str, dict[str, Any]] = {
+    "in order": {},
+    "seeded": {"shuffle": True, "seed": 3},
+    "seeded, in order": {"seed": 3},
+    "torch's": {"shuffle": True},
+    "torch's seeding": {"shuffle": True, "seeding": "torch"},
+    "short": {"shuffle": True, "seed": 3, "drop_last": True},
+}
+
+
+@functools.cache
+def three_epochs(order: str, way: str, **resident: Any) -> list[Any]:
+    torch.manual_seed(11)
+    loader = DataLoader(Images(), 5, batch_transform=augmentation(), **ORDERS[order], **WAYS[way], **resident)
+    try:
+        return epochs(loader, 3)
+    finally:
+        loader.close()
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("place", PLACES)
+def test_batches_are_those_without_it(place, way, order):
+    found = three_epochs(order, way, **PLACES[place])
+    # With a seed, workers change no batch.
+    assert found == three_epochs(order, "inline" if "seed" in ORDERS[order] else way)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    length=st.integers(1, 30),
+    batch_size=st.integers(1, 9),
+    at_once=st.integers(1, 40),
+    mixing=st.booleans(),
+    tail=st.sampled_from(["drop", "pad", "short"]),
+    ranks=st.integers(1, 3),
+)
+def test_how_many_batches_are_transformed_at_once_changes_nothing(length, batch_size, at_once, mixing, tail, ranks):
+    members = [T.RandomCrop(6, padding=1), T.ToDtype(torch.float32, scale=True)]
+    transform = T.Compose([*members, T.MixUp(num_classes=length)] if mixing else members)
+    images = TensorDataset(Images(length).images, torch.arange(length))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("fastload.engine.resident_source._AT_ONCE_ON_HOST", at_once * (3 * 6 * 6 + 8))
+        for rank in range(ranks):
+            found = []
+            for resident in (None, "host"):
+                sampler = DistributedSampler(images, ranks, rank, seed=5, tail=tail)
+                loader = DataLoader(images, batch_size, sampler=sampler, batch_transform=transform, resident=resident)
+                found.append(epochs(loader))
+            assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_dataset_is_read_once(way, tmp_path):
+    class Counted(Images):
+        def __getitem__(self, index: int) -> tuple[Tensor, int, str]:
+            with open(tmp_path / str(index), "a") as file:
+                file.write(".")
+            return super().__getitem__(index)
+
+    loader = DataLoader(Counted(100), 5, shuffle=True, seed=1, resident="host", **WAYS[way])
+    epochs(loader, 3)
+    loader.close()
+    times = [len((tmp_path / str(index)).read_text()) for index in range(100)]
+    assert sorted(times)[:84] == [1] * 84, "and sixteen twice more, to see whether the dataset is random"
+    assert max(times) == 3
+
+
+def test_a_state_goes_on_where_the_user_was():
+    for resident in ("host", None):
+        make = [
+            DataLoader(
+                Images(), 5, shuffle=True, seed=3, batch_transform=augmentation(), resident=which, num_workers=workers
+            )
+            for which, workers in (("host", 0), (resident, 2))
+        ]
+        whole = epochs(make[0])
+        for step in (0, 1, 4, 8):
+            iterator = iter(make[0])
+            make[0].set_epoch(0)
+            iterator = iter(make[0])
+            for _ in range(step):
+                next(iterator)
+            make[1].load_state_dict(pickle.loads(pickle.dumps(make[0].state_dict())))
+            assert epochs(make[1]) == [whole[0][step:], whole[1]]
+        for loader in make:
+            loader.close()
+
+
+def test_a_state_of_torchs_order_goes_on_too():
+    def make() -> DataLoader[Any]:
+        generator = torch.Generator().manual_seed(7)
+        return DataLoader(Images(), 5, shuffle=True, generator=generator, batch_transform=Shifted(), resident="host")
+
+    whole = epochs(make(), 2)
+    loader = make()
+    iterator = iter(loader)
+    for _ in range(3):
+        next(iterator)
+    resumed = make()
+    resumed.load_state_dict(loader.state_dict())
+    assert epochs(resumed) == [whole[0][3:], whole[1]]
+
+
+def test_global_batches_are_the_same_for_any_number_of_ranks():
+    def of_ranks(number: int) -> list[Any]:
+        shares = [
+            [
+                plain(batch)
+                for batch in DataLoader(
+                    Images(36),
+                    batch_sampler=DistributedBatchSampler(Images(36), 12, seed=2, rank=rank, world_size=number),
+                    batch_transform=augmentation(),
+                    resident="host",
+                )
+            ]
+            for rank in range(number)
+        ]
+        steps = []
+        for step in zip(*shares, strict=True):
+            samples = [sample for batch in step for sample in zip(*batch, strict=True)]
+            steps.append(sorted(samples, key=lambda sample: sample[1]))
+        return steps
+
+    assert of_ranks(1) == of_ranks(2) == of_ranks(3)
+
+
+@pytest.mark.parametrize(
+    "indices", [[[0, 1], [4, 4]], [torch.tensor([3, 2])], [np.array([1, 2])], [(5,)], [range(3)]], ids=str
+)
+def test_batch_samplers_may_give_any_integers(indices):
+    found = [epochs(DataLoader(Images(), batch_sampler=indices, resident=which)) for which in (None, "host")]
+    assert found[0] == found[1]
+
+
+def test_an_index_that_is_not_there_is_an_error_in_its_place_and_the_iteration_goes_on():
+    loader = DataLoader(
+        Images(), batch_sampler=[[0], [99], [1], ["a"], [2]], batch_transform=Shifted(), resident="host"
+    )
+    iterator = iter(loader)
+    seen: list[Any] = []
+    for _ in range(5):
+        try:
+            seen.append(next(iterator)[1].tolist())
+        except (IndexError, ConfigError) as error:
+            seen.append(type(error))
+    assert seen == [[0], IndexError, [1], ConfigError, [2]]
+    with pytest.raises(StopIteration):
+        next(iterator)
+
+
+def test_an_error_of_the_transform_takes_the_place_of_its_batch_only():
+    loader = DataLoader(Images(), 5, batch_transform=Failing({(108 * 12) % 256}), resident="host")
+    iterator = iter(loader)
+    seen: list[Any] = []
+    for _ in range(8):
+        try:
+            seen.append(next(iterator)[1][0].item())
+        except ValueError as error:
+            assert "is bad" in str(error)
+            seen.append("bad")
+    assert seen == [0, 5, "bad", 15, 20, 25, 30, 35]
+    assert loader.statistics().batches == 7
+    state = loader.state_dict()
+    loader.load_state_dict(state)
+    assert epochs(loader, 1) == [[]]
+
+
+def test_samples_the_user_changes_in_place_are_whole_in_the_next_epoch():
+    loader = DataLoader(Images(), 5, shuffle=True, seed=1, resident="host", batch_transform=augmentation())
+    first = epochs(loader, 1)
+    loader.set_epoch(0)
+    for images, _, _ in loader:
+        images.zero_()
+    loader.set_epoch(0)
+    assert epochs(loader, 1) == first
+
+
+def test_parts_that_stay_on_the_host_and_channels_last_hold_for_resident_batches():
+    for resident in PLACES.values():
+        options = {**resident, "device": "cpu", "channels_last": True, "keep_on_host": (1, "2")}
+        loader = DataLoader(Images(), 5, **options)
+        for images, labels, names in loader:
+            assert images.is_contiguous(memory_format=torch.channels_last)
+            assert torch.equal(images, Images().images[labels])
+            assert list(names) == [f"image {label}" for label in labels]
+
+
+def test_fixed_places_hold_for_resident_batches():
+    loader = DataLoader(
+        Images(), 5, drop_last=True, device="cpu", fixed_buffers=True, resident="device", batch_transform=Shifted()
+    )
+    seen = [(images.data_ptr(), labels.tolist()) for images, labels, _ in loader]
+    assert len({place for place, _ in seen}) == 4
+    assert [labels[0] for _, labels in seen] == list(range(0, 35, 5))
+
+
+class Noisy(Images):
+    """Draws random numbers, and some of them show."""
+
+    def __init__(self, draw: Any, shows: bool = True) -> None:
+        super().__init__()
+        self.draw = draw
+        self.shows = shows
+
+    def __getitem__(self, index: int) -> Any:
+        drawn = self.draw()
+        return self.images[index], float(drawn) if self.shows else 0.0, index
+
+
+def of_random() -> float:
+    return random.random()
+
+
+def of_numpy() -> float:
+    return float(np.random.rand())
+
+
+def of_torch() -> float:
+    return torch.rand(()).item()
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("draw", [of_random, of_numpy, of_torch])
+@pytest.mark.parametrize("shows", [True, False])
+def test_a_dataset_that_draws_random_numbers_is_refused(draw, shows, way):
+    loader = DataLoader(Noisy(draw, shows), 5, resident="host", **WAYS[way])
+    words = "was another when it was read again" if shows else "draws random numbers for sample 0"
+    with pytest.raises(ConfigError, match=words):
+        iter(loader)
+    loader.close()
+
+
+def test_a_refused_loader_and_the_global_generators_are_as_they_were():
+    loader = DataLoader(Noisy(of_torch), 5, shuffle=True, seed=1, resident="host")
+    before = random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist(), loader.state_dict()
+    with pytest.raises(ConfigError):
+        iter(loader)
+    after = random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist(), loader.state_dict()
+    assert before == after
+
+
+def test_errors_of_the_dataset_say_that_it_was_being_read():
+    class Bad(Images):
+        def __getitem__(self, index: int) -> Any:
+            if index == 3:
+                raise ValueError("sample 3 is bad")
+            return super().__getitem__(index)
+
+    for way in WAYS.values():
+        loader = DataLoader(Bad(), 5, resident="host", **way)
+        with pytest.raises(ValueError, match="sample 3 is bad") as caught:
+            iter(loader)
+        assert "read once, for resident='host'" in "".join(caught.value.__notes__)
+        loader.close()
+
+
+class Stream2(IterableDataset[Any]):
+    def __iter__(self) -> Any:
+        return iter([1])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "words"),
+    [
+        ((Stream2(),), {}, "needs a dataset with indices, got Stream2, an IterableDataset"),
+        ((Images(), None), {}, "batch_size=None"),
+        ((Images(),), {"collate_fn": list}, "torch's default collation"),
+        ((Images(),), {"resident": "gpu"}, "must be None, 'device', 'host' or 'auto', got resident='gpu'"),
+        ((Images(),), {"resident": True}, "must be None, 'device', 'host' or 'auto', got resident=True"),
+        ((Images(),), {"resident": "device"}, r"device that device=\.\.\. names"),
+    ],
+    ids=lambda value: str(value) if isinstance(value, (dict, str)) else "",
+)
+def test_what_cannot_reside_is_refused_when_the_loader_is_made(arguments, options, words):
+    with pytest.raises(ConfigError, match=words):
+        DataLoader(*arguments, **{"resident": "host", **options})
+
+
+def test_samples_of_several_shapes_are_refused():
+    class Ragged(Images):
+        def __init__(self, first: int) -> None:
+            super().__init__(2000)
+            self.first = first
+
+        def __getitem__(self, index: int) -> Any:
+            return torch.zeros(2 if index < self.first else 3)
+
+    with pytest.raises(ConfigError, match="one shape and dtype, and samples 1000 to 1019 are not like the first"):
+        iter(DataLoader(Ragged(1000), 5, resident="host"))
+    with pytest.raises(RuntimeError, match="stack expects each tensor to be equal size") as caught:
+        iter(DataLoader(Ragged(1010), 5, resident="host"))
+    assert "read once, for resident='host'" in caught.value.__notes__[0]
+
+
+def test_a_dataset_that_is_too_large_is_an_error_with_the_sizes_or_is_not_resident(monkeypatch):
+    monkeypatch.setattr("fastload.device.columns.free_on", lambda device: 5000)
+    with pytest.raises(
+        ConfigError, match=r"resident='host': 37 samples take .* KiB, and 4.9 KiB are free on the host. .*'auto'"
+    ):
+        iter(DataLoader(Images(), 5, resident="host"))
+    loader = DataLoader(Images(), 5, resident="auto", seed=1)
+    assert epochs(loader) == epochs(DataLoader(Images(), 5, seed=1))
+    assert loader.statistics().resident is None
+    assert "resident    no: the dataset is loaded anew in each epoch; 37 samples take" in loader.explain()
+
+
+def test_tensors_that_are_there_already_need_no_room(monkeypatch):
+    monkeypatch.setattr("fastload.device.columns.free_on", lambda device: 10)
+    dataset = TensorDataset(Images().images, torch.arange(LENGTH))
+    loader = DataLoader(dataset, 5, resident="host")
+    assert epochs(loader) == epochs(DataLoader(dataset, 5))
+
+
+def test_what_is_resident_can_be_asked():
+    loader = DataLoader(Images(), 5, resident="host", num_workers=2)
+    assert loader.statistics().resident is None
+    assert "read once, when the first iteration begins" in loader.explain()
+    epochs(loader, 1)
+    statistics = loader.statistics()
+    assert (statistics.resident, statistics.batches, statistics.samples) == ("cpu", 8, LENGTH)
+    assert statistics.resident_bytes > LENGTH * (108 + 8)
+    assert f"resident    {LENGTH} samples on the host" in loader.explain()
+    loader.close()
+    assert loader.statistics().resident is None
+    assert len(epochs(loader, 1)[0]) == 8
+
+
+def test_on_a_terminal_a_bar_shows_how_far_the_reading_has_come(capsys, monkeypatch):
+    loader = DataLoader(Images(200), 5, resident="host")
+    epochs(loader, 1)
+    assert capsys.readouterr().err == "", "and elsewhere nothing does"
+    monkeypatch.setattr("rich.console.Console.is_terminal", True)
+    loader = DataLoader(Images(200), 5, resident="host")
+    epochs(loader, 1)
+    assert "fastload: reading 200 samples" in capsys.readouterr().err
+
+
+def test_a_dataset_of_another_length_is_read_again():
+    dataset = Images(10)
+    loader = DataLoader(dataset, 5, resident="host")
+    assert len(epochs(loader, 1)[0]) == 2
+    dataset.images = Images(10).images + 1
+    assert epochs(loader, 1) != epochs(DataLoader(dataset, 5), 1), "until then it is what it was"
+    dataset.images = Images(20).images
+    assert epochs(loader, 1) == epochs(DataLoader(dataset, 5), 1)
+
+
+def test_an_empty_dataset_has_no_batches():
+    assert epochs(DataLoader(Images(0), 5, resident="host")) == [[], []]
+
+
+def test_datasets_of_other_kinds_reside_as_well():
+    class InBatches(Images):
+        def __getitems__(self, indices: list[int]) -> list[Any]:
+            return [self[index] for index in indices]
+
+    for dataset in (InBatches(), Subset(Images(), [5, 3, 3]), [1.5, 2.5, 3.5], ["a", "b", "c"]):
+        plain_of = [list(map(str, DataLoader(dataset, 2, resident=which))) for which in (None, "host")]
+        assert plain_of[0] == plain_of[1]
+
+
+def test_a_copy_of_a_loader_reads_for_itself_and_iterations_may_overlap():
+    loader = DataLoader(Images(), 5, shuffle=True, seed=1, resident="host", batch_transform=Shifted())
+    first, second = iter(loader), iter(loader)
+    one = [plain(batch) for batch in first]
+    other = [plain(batch) for batch in second]
+    loader.set_epoch(0)
+    assert epochs(loader) == [one, other]
+    again = pickle.loads(pickle.dumps(loader))
+    again.set_epoch(0)
+    assert epochs(again) == [one, other]
+
+
+def test_a_loader_that_is_closed_in_the_middle_ends():
+    loader = DataLoader(Images(), 5, resident="host", batch_transform=Shifted())
+    iterator = iter(loader)
+    next(iterator)
+    loader.close()
+    with pytest.raises(StopIteration):
+        next(iterator)
+
+
+def test_images_are_turned_every_other_epoch():
+    images = torch.arange(40 * 2 * 2).reshape(40, 1, 2, 2).float()
+    dataset = TensorDataset(images, torch.arange(40))
+    for resident in (None, "host"):
+        loader = DataLoader(dataset, 8, shuffle=True, seed=4, batch_transform=T.AlternatingFlip(), resident=resident)
+        turned = []
+        for _ in range(4):
+            flips = torch.zeros(40, dtype=torch.bool)
+            for found, labels in loader:
+                flips[labels] = (found != images[labels]).flatten(1).any(1)
+                assert torch.equal(torch.where(flips[labels, None, None, None], found.flip(-1), found), images[labels])
+            turned.append(flips)
+        assert torch.equal(turned[0], turned[2])
+        assert torch.equal(turned[0], ~turned[1])
+        assert torch.equal(turned[1], turned[3])
+        assert 5 < turned[0].sum() < 35
+
+
+@pytest.mark.parametrize("options", [{}, {"shuffle": True}, {"seed": 1, "sampler": [1, 2, 3]}], ids=str)
+def test_without_names_for_samples_nothing_alternates(options):
+    loader = DataLoader(TensorDataset(torch.zeros(9, 1, 2, 2)), 3, batch_transform=T.AlternatingFlip(), **options)
+    with pytest.raises(ConfigError, match="named by their index"):
+        next(iter(loader))
+    with pytest.raises(ConfigError, match="named by their index"):
+        T.AlternatingFlip()(torch.zeros(2, 1, 3, 3))
+
+
+class Mixed(Images):
+    """Dicts whose keys come in two orders."""
+
+    def __getitem__(self, index: int) -> Any:
+        items = [("a", index), ("b", -index)]
+        return dict(items if index % 2 == 0 else items[::-1])
+
+
+def test_leaves_are_told_apart_by_their_paths_not_by_their_order():
+    for batch in DataLoader(Mixed(), 4, resident="host"):
+        assert (batch["a"] == -batch["b"]).all()
+        assert (batch["a"] >= 0).all()
+
+    class Other(Images):
+        def __getitem__(self, index: int) -> Any:
+            return {"cat" if index < 20 else "dog": index}
+
+    with pytest.raises(ConfigError, match="made of 'dog', not of 'cat'"):
+        iter(DataLoader(Other(), 4, resident="host"))
+
+
+class Opened(Images):
+    """Has its data only where worker_init_fn has opened it."""
+
+    opened: Any = None
+
+    def __getitem__(self, index: int) -> Any:
+        return self.opened[index]
+
+
+def open_in_worker(_: int) -> None:
+    dataset = torch.utils.data.get_worker_info().dataset
+    assert isinstance(dataset, Opened)
+    dataset.opened = list(range(LENGTH))
+
+
+@pytest.mark.parametrize("way", ["processes", "threads", "kept", "forkserver"])
+def test_what_worker_init_fn_opens_is_there_when_the_dataset_is_read(way):
+    options = WAYS.get(way, {"num_workers": 1, "multiprocessing_context": "forkserver"})
+    loader = DataLoader(Opened(), 5, worker_init_fn=open_in_worker, resident="host", **options)
+    assert [batch.tolist() for batch in loader][-1] == [35, 36]
+    loader.close()
+
+
+class SelfSeeded(Images):
+    def __getitem__(self, index: int) -> Any:
+        torch.manual_seed(index)
+        return torch.rand(())
+
+
+def test_a_dataset_that_seeds_the_generators_itself_is_not_random():
+    found = [[batch.tolist() for batch in DataLoader(SelfSeeded(), 5, resident=which)] for which in (None, "host")]
+    assert found[0] == found[1]
+
+
+class Interrupting(Transform):
+    """Interrupts the user at one call."""
+
+    def __init__(self, at: int) -> None:
+        super().__init__()
+        self.at = at
+        self.calls = 0
+
+    def transform(self, images: Tensor, params: Params) -> Tensor:
+        self.calls += 1
+        if self.calls == self.at:
+            raise KeyboardInterrupt
+        return images
+
+
+Interrupting.__module__ = "fastload.transforms.interrupting"
+
+
+@pytest.mark.parametrize("at", [1, 2, 3])
+@pytest.mark.parametrize("where", ["transform", "rows_of"])
+def test_an_interrupt_loses_nothing(monkeypatch, where, at):
+    monkeypatch.setattr("fastload.engine.resident_source._AT_ONCE_ON_HOST", 2000)
+    transform = Interrupting(at if where == "transform" else 0)
+    loader = DataLoader(Images(), 5, batch_transform=transform, resident="host")
+    if where == "rows_of":
+        calls = iter(range(1, 100))
+
+        def interrupting(indices: Any, length: int) -> Any:
+            if next(calls) == at:
+                raise KeyboardInterrupt
+            return rows_of(indices, length)
+
+        monkeypatch.setattr("fastload.engine.resident_source.rows_of", interrupting)
+    iterator = iter(loader)
+    seen: list[int] = []
+    interrupts = 0
+    while True:
+        try:
+            seen += next(iterator)[1].tolist()
+        except KeyboardInterrupt:
+            interrupts += 1
+        except StopIteration:
+            break
+    assert seen == list(range(LENGTH))
+    assert interrupts == 1
+
+
+def test_results_that_are_larger_than_the_data_are_made_fewer_at_once(monkeypatch):
+    monkeypatch.setattr("fastload.engine.resident_source._AT_ONCE_ON_HOST", 1 << 16)
+    dataset = TensorDataset(torch.zeros(400, 1, 4, 4, dtype=torch.uint8))
+    loader = DataLoader(dataset, 2, batch_transform=T.Resize(32), resident="host")
+    for (images,) in loader:
+        assert images.untyped_storage().nbytes() <= 1 << 16
+
+
+def test_close_lets_go_of_the_data_also_where_somebody_holds_the_iterator():
+    dataset = TensorDataset(Images().images, torch.arange(LENGTH))
+    for stop in (1, 8, 9):
+        loader = DataLoader(
+            dataset, 5, batch_transform=augmentation(), resident="host", channels_last=True, device="cpu"
+        )
+        iterator = iter(loader)
+        for _ in range(stop):
+            next(iterator, None)
+        kept = weakref.ref(loader._runtime.resident.columns.tensors()[0])
+        gc.disable()
+        try:
+            loader.close()
+            assert kept() is None
+        finally:
+            gc.enable()
+        with pytest.raises(StopIteration):
+            next(iterator)
+
+
+@pytest.mark.parametrize("options", [{}, {"num_workers": 2}, {"resident": "host"}], ids=str)
+def test_batches_that_are_transformed_on_the_host_are_pinned_in_the_end(monkeypatch, options):
+    pinned = []
+    monkeypatch.setattr("torch.accelerator.is_available", lambda: True)
+    monkeypatch.setattr("torch.accelerator.current_accelerator", lambda *_: torch.device("cpu"))
+    monkeypatch.setattr(
+        "fastload.base.compat.pin_memory", lambda batch, device=None: pinned.append(plain(batch)) or batch
+    )
+    loader = DataLoader(Images(), 5, pin_memory=True, batch_transform=augmentation(), **options)
+    given = [plain(batch) for batch in loader]
+    assert pinned == given
+    loader.close()
+
+
+def test_there_must_be_room_for_a_copy_in_another_layout(monkeypatch):
+    dataset = TensorDataset(torch.zeros(100, 3, 8, 8))
+    size = 100 * 3 * 8 * 8 * 4
+    monkeypatch.setattr("fastload.device.columns.free_on", lambda device: size - 1)
+    assert len(epochs(DataLoader(dataset, 5, resident="host"), 1)[0]) == 20
+    with pytest.raises(ConfigError, match="100 samples take"):
+        iter(DataLoader(dataset, 5, resident="device", device="cpu", channels_last=True))
+
+
+def test_the_size_of_strings_is_that_of_several():
+    class Texts(Images):
+        def __getitem__(self, index: int) -> str:
+            return "" if index == 0 else "x" * 100_000
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("fastload.device.columns.free_on", lambda device: 1_000_000)
+        with pytest.raises(ConfigError, match="37 samples take"):
+            iter(DataLoader(Texts(), 5, resident="host"))
+
+
+def test_a_sampler_that_looks_at_the_loop_is_asked_as_without_it():
+    class Looking:
+        def __init__(self) -> None:
+            self.done = 0
+
+        def __iter__(self) -> Any:
+            for _ in range(6):
+                yield [self.done]
+
+    for resident in (None, "host"):
+        sampler = Looking()
+        for batch in DataLoader(Images(), batch_sampler=sampler, resident=resident):
+            assert batch[1].tolist() == [sampler.done]
+            sampler.done += 1
+
+
+def test_an_index_batch_without_indices_is_an_error_as_without_it():
+    for resident in (None, "host"):
+        with pytest.raises(IndexError):
+            next(iter(DataLoader(Images(), batch_sampler=[[]], resident=resident)))
+
+
+def test_several_images_of_a_sample_are_not_replayed_transformed():
+    def doubled(samples: list[Any]) -> Any:
+        return torch.stack([image for image, *_ in samples]).repeat_interleave(2, 0)
+
+    loader = DataLoader(Images(), 5, seed=1, collate_fn=doubled, batch_transform=augmentation())
+    with pytest.raises(ConfigError, match="collate_fn makes 2 of sample 3"):
+        fastload.replay(loader, 0, 3, transformed=True)
+
+
+def test_the_parameters_of_each_batch_can_be_had_back():
+    dataset = TensorDataset(Images().images, torch.arange(LENGTH))
+    plain_images = dataset.tensors[0]
+    transform = T.Compose([T.RandomCrop(6, padding=2), T.RandomHorizontalFlip(), T.ColorJitter(0.4)])
+    for resident in (None, "host"):
+        for way in WAYS.values():
+            options = {"shuffle": True, "seed": 4, "batch_transform": transform, "resident": resident, **way}
+            loader = DataLoader(dataset, 5, **options)
+            with pytest.raises(ConfigError, match="none was given yet"):
+                _ = loader.batch_params
+            for images, labels in loader:
+                params = loader.batch_params
+                assert len(params["RandomCrop"]["top"]) == len(images)
+                assert torch.equal(transform(plain_images[labels], params=params), images)
+            loader.close()
+
+
+def test_parameters_of_functions_cannot_be_had_back_and_say_what_to_do():
+    loader = DataLoader(Images(), 5, batch_transform=lambda batch: batch)
+    next(iter(loader))
+    with pytest.raises(ConfigError, match="return_params=True"):
+        _ = loader.batch_params
+
+
+@pytest.mark.parametrize("tail", ["drop", "pad", "short"])
+def test_a_sample_is_replayed_with_what_the_batch_transform_did(tail):
+    dataset = TensorDataset(Images().images, torch.arange(LENGTH))
+    sampler = DistributedSampler(dataset, 2, 1, seed=3, tail=tail)
+    loader = DataLoader(dataset, 5, sampler=sampler, batch_transform=augmentation(), resident="host")
+    for epoch in range(2):
+        for step, (images, labels) in enumerate(loader):
+            for row, (image, label) in enumerate(zip(images, labels.tolist(), strict=True)):
+                position = 1 + 2 * (5 * step + row)
+                found = fastload.replay(loader, epoch, label, position=position, transformed=True)
+                assert torch.equal(found[0][0], image)
+                assert found[1].tolist() == [label]
+
+
+def test_a_sample_that_was_mixed_with_another_is_not_replayed_alone():
+    dataset = TensorDataset(Images().images.float(), torch.arange(LENGTH))
+    for transform in (T.MixUp(num_classes=LENGTH), None, lambda batch: batch):
+        loader = DataLoader(dataset, 5, seed=1, batch_transform=transform)
+        with pytest.raises(ConfigError, match="changes each sample by itself"):
+            fastload.replay(loader, 0, 3, transformed=True)
+
+
+def test_the_preview_and_replay_of_a_resident_loader_are_those_without(tmp_path):
+    loaders = [
+        DataLoader(
+            TensorDataset(Images().images), 5, shuffle=True, seed=1, resident=which, batch_transform=augmentation()
+        )
+        for which in (None, "host")
+    ]
+    pictures = [T.preview(loader, tmp_path / f"{number}.png").read_bytes() for number, loader in enumerate(loaders)]
+    assert pictures[0] == pictures[1]
+    samples = [fastload.replay(loader, 0, 7)[0] for loader in loaders]
+    assert torch.equal(*samples)

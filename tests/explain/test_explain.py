@@ -1,0 +1,299 @@
+"""``fastload explain``: scripts as they are, objects, and what cannot be explained."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from PIL import Image
+from torch.utils.data import IterableDataset
+from torchvision import datasets, transforms
+
+import fastload
+from fastload import cli
+from fastload.explain import tables
+from fastload.images import native_jpeg
+from fastload.run import targets
+
+TRAIN = """
+import sys
+from pathlib import Path
+from PIL import Image
+from torch.utils.data import DataLoader
+from torchvision import datasets, transforms
+
+root = Path(__file__).parent / "images" / "one class"
+root.mkdir(parents=True, exist_ok=True)
+for number in range(3):
+    Image.new("RGB", (40, 30), (number, 0, 0)).save(root / f"{number}.jpg")
+
+class Mine:
+    def __call__(self, image):
+        print("loaded")
+        return image
+
+steps = [transforms.RandomResizedCrop(24), transforms.ToTensor()]
+train = datasets.ImageFolder(root.parent, transforms.Compose(steps))
+check = datasets.ImageFolder(root.parent, transforms.Compose([transforms.Resize(24), Mine(), transforms.ToTensor()]))
+
+def make():
+    return check
+
+def fail():
+    raise ValueError("no data today")
+
+if __name__ == "__main__":
+    print("the script's own words", sys.argv[1:])
+    train_loader = DataLoader(train, batch_size=2, shuffle=True)
+    check_loader = DataLoader(check, batch_size=1)
+    try:
+        for batch in train_loader:
+            print("trained")
+    except BaseException:  # such scripts exist
+        print("caught")
+    list(train_loader)
+    print("went on")
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text(textwrap.dedent(TRAIN))
+    return tmp_path
+
+
+def explain(*words: str, timeout: float | None = None) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "fastload.cli", "explain", *words]
+    environment = {**os.environ, "COLUMNS": "120"}
+    return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=timeout)
+
+
+@pytest.mark.interpreter
+def test_a_script_with_torchs_loaders_is_explained_at_its_first_batch_and_ends_there(folder: Path):
+    done = explain("train.py", "--epochs", "3")
+    assert done.returncode == 0, done.stdout + done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[0] == "the script's own words ['--epochs', '3']"
+    assert "ImageFolder, 3 samples, batches of 2   train.py:30   iterated first" in lines
+    assert "ImageFolder, 3 samples, batches of 1   train.py:31" in lines
+    assert lines.count("  fuse='auto'; what fuse=True would do") == 2
+    first, second = done.stdout.split("train.py:31")
+    assert ["RandomResizedCrop(24)", "row"] in [line.split()[:2] for line in first.splitlines()]
+    assert ["Mine", "as", "it", "is"] in [line.split()[:4] for line in second.splitlines()]
+    assert "comes after Mine" in second
+    assert not {"trained", "loaded", "went on"} & set(lines)
+
+
+RANKS = """
+import torch
+from torch.utils.data import DataLoader
+
+def train(rank):
+    for batch in DataLoader(torch.arange(6), batch_size=2):
+        print("trained")
+
+if __name__ == "__main__":
+    torch.multiprocessing.spawn(train, nprocs=2)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(200)
+def test_of_processes_that_a_script_starts_one_is_explained_and_none_trains(folder: Path):
+    Path("ranks.py").write_text(RANKS)
+    done = explain("ranks.py")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("ranks.py:6   iterated first") == 1
+    assert "trained" not in done.stdout
+
+
+THREAD = """
+import queue, threading, torch
+from torch.utils.data import DataLoader
+
+batches = queue.Queue()
+threading.Thread(target=lambda: [batches.put(batch) for batch in DataLoader(torch.arange(6))]).start()
+batches.get()
+"""
+
+
+@pytest.mark.slow
+def test_a_script_that_waits_for_the_batches_of_a_thread_is_ended_too(folder: Path):
+    Path("thread.py").write_text(THREAD)
+    done = explain("thread.py", timeout=100)
+    assert done.returncode == 0, done.stderr
+    assert "thread.py:6   iterated first" in done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("handler", "ended"),
+    # Said for both: what is started in the background ignores it from the beginning.
+    [("default_int_handler", -signal.SIGINT), ("SIG_IGN", -signal.SIGKILL)],
+)
+def test_a_script_that_does_not_end_once_there_is_a_result_is_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, handler: str, ended: int
+):
+    monkeypatch.setattr(targets, "_SECONDS_TO_END", 0.5)
+    code = f"import signal as s; s.signal(s.SIGINT, s.{handler}); print('ready', flush=True); s.pause()"
+    command = [sys.executable, "-c", code]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        (tmp_path / "done").touch()
+        assert targets._wait_for_end(process, tmp_path / "done") == ended
+
+
+@pytest.mark.slow
+def test_a_loader_that_a_library_makes_has_the_place_of_the_users_line(folder: Path):
+    library = Path("site-packages/library.py")
+    library.parent.mkdir()
+    library.write_text("from torch.utils.data import DataLoader\n\ndef prepare(data):\n    return DataLoader(data)\n")
+    lines = ["import sys", "sys.path.append('site-packages')", "import library", "list(library.prepare([1]))"]
+    Path("user.py").write_text("\n".join(lines))
+    done = explain("user.py")
+    assert "user.py:4   iterated first" in done.stdout, done.stderr
+
+
+def test_names_of_the_users_are_no_markup_and_one_worker_is_one(capsys: pytest.CaptureFixture[str]):
+    data = type("Own[red]", (list,), {})([1, 2])
+    said = shown(fastload.DataLoader(data, num_workers=1), capsys)
+    assert "Own[red]  as it is  Own[red] is not one of the known datasets" in said
+    assert "workers    1 process\n" in said
+
+
+def test_on_a_narrow_terminal_nothing_is_cut_off(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("COLUMNS", "50")
+    name = "ADatasetWithANameOfMoreThanThirtyLetters"
+    said = shown(type(name, (list,), {})([1, 2]), capsys)
+    assert "…" not in said
+    assert all(word in said for word in f"as it is not one of the known datasets {name[:12]} {name[-4:]}".split())
+    assert max(map(len, said.splitlines())) <= 50
+
+
+@pytest.fixture
+def imported_here(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """What is named as an object is imported into the process that explains it: here into this one, once a test."""
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.delitem(sys.modules, "train", raising=False)
+    yield
+    sys.modules.pop("train", None)
+
+
+@pytest.mark.usefixtures("imported_here")
+def test_lines_have_no_blanks_at_their_ends_and_no_colours_where_there_is_no_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("COLUMNS", "120")
+    assert cli.main(["explain", "train.py:check"]) == 0
+    said = capsys.readouterr().out
+    assert len(said.splitlines()) > 3
+    assert "\033" not in said
+    assert all(line == line.rstrip() for line in said.splitlines())
+
+
+@pytest.mark.usefixtures("imported_here")
+def test_a_dataset_that_a_function_returns_is_explained(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("COLUMNS", "120")
+    assert cli.main(["explain", "train.py:make"]) == 0
+    said = capsys.readouterr().out
+    assert said.splitlines()[0] == "ImageFolder, 3 samples"
+    assert "what fuse=True would do" in said
+    assert "loaded" not in said
+
+
+@pytest.mark.slow
+def test_a_script_that_asks_for_no_batch_ends_with_status_2(folder: Path):
+    Path("idle.py").write_text("import torch; print('idle')")
+    done = explain("idle.py")
+    assert done.returncode == 2
+    assert done.stderr.splitlines() == [
+        "fastload explain: idle.py did not iterate over a DataLoader; give it arguments that make it train, or name a "
+        "loader as MODULE:NAME"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "a script, -m MODULE or MODULE:NAME is missing; see fastload explain --help"),
+        (
+            ["--", "torchrun", "train.py"],
+            "programs are not supported, only a script, -m MODULE or MODULE:NAME; name the script",
+        ),
+        (["missing.py"], "no such script: missing.py"),
+        (["bash", "train.py"], "no such script: bash; name the script that this program starts"),
+        (["train.py:missing"], "train.py has no missing; it has"),
+        (["train.py:make", "--more"], "train.py:make takes no arguments, got --more"),
+        (["train.py:fail"], "train.py:fail cannot be explained: ValueError: no data today"),
+        (["train.py:root"], "explain takes a DataLoader, a dataset, or a function without arguments"),
+    ],
+)
+@pytest.mark.usefixtures("imported_here")
+def test_what_cannot_be_explained_ends_with_status_2_and_one_line(
+    words: list[str], message: str, capsys: pytest.CaptureFixture[str]
+):
+    before = torch.utils.data.DataLoader.__init__
+    assert cli.main(["explain", *words]) == 2
+    assert torch.utils.data.DataLoader.__init__ is before
+    said = capsys.readouterr().err
+    assert said.startswith("fastload explain: ")
+    assert message in said
+    assert said.count("\n") == 1
+
+
+def shown(loader: object, capsys: pytest.CaptureFixture[str]) -> str:
+    tables.print_tables(loader)
+    return capsys.readouterr().out
+
+
+def words_shown(loader: object, capsys: pytest.CaptureFixture[str]) -> str:
+    return " ".join(shown(loader, capsys).split())  # lines are cut where the terminal ends
+
+
+def test_a_loader_that_asks_for_fusion_is_told_so(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):
+    data = datasets.FakeData(4, (3, 8, 8), transform=transforms.ToTensor())
+    said = shown(fastload.DataLoader(data, batch_size=2, fuse=True), capsys)
+    assert "fuse=True changes nothing" in said
+    assert "FakeData" in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        ({"seeding": "torch"}, "nothing: seeding='torch' draws from torch's streams"),
+        ({"batch_size": None}, "nothing: batch_size=None leaves batching to the dataset"),
+    ],
+)
+def test_a_loader_that_cannot_be_fused_is_told_why(arguments, reason, capsys):
+    assert reason in words_shown(fastload.DataLoader([1, 2, 3], **arguments), capsys)
+
+
+def test_an_iterable_dataset_is_told_why_it_cannot_be_fused(capsys):
+    class Stream(IterableDataset):
+        def __iter__(self):
+            return iter(range(3))
+
+    for target in (fastload.DataLoader(Stream()), Stream()):
+        assert "nothing: an IterableDataset has no indices" in words_shown(target, capsys)
+
+
+def test_files_that_are_left_to_pillow_are_told_with_the_reason(tmp_path: Path, capsys, monkeypatch):
+    (tmp_path / "one class").mkdir()
+    Image.new("RGB", (40, 30)).save(tmp_path / "one class" / "0.jpg")
+    data = datasets.ImageFolder(tmp_path, transforms.Compose([transforms.Resize(24), transforms.ToTensor()]))
+    monkeypatch.setattr(native_jpeg, "why_not", lambda: "PIL 1 resizes to other values than the native library")
+    said = words_shown(data, capsys)
+    assert "row (Pillow)" in said
+    assert "Pillow decodes the files: PIL" in said
+    assert "resizes to other values than the native library" in said

@@ -1,0 +1,289 @@
+"""OpenCV's and Albumentations' generators: seeded for each sample, by whatever worker."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import ConcatDataset, Dataset, IterableDataset, Subset
+
+import fastload
+from fastload.keys import library_generators, seeding
+from fastload.keys.library_generators import LibraryGenerators, copies_for_thread
+
+albumentations = pytest.importorskip("albumentations", reason="albumentations is not installed")
+cv2 = pytest.importorskip("cv2", reason="OpenCV is not installed")
+
+WORKERS = {
+    "inline": {},
+    "one process": {"num_workers": 1},
+    "forkserver": {"num_workers": 2, "multiprocessing_context": "forkserver"},
+    "processes": {"num_workers": 3, "chunk_size": 1},
+    "one thread": {"num_workers": 1, "worker_method": "thread"},
+    "threads": {"num_workers": 3, "worker_method": "thread", "chunk_size": 1},
+}
+
+
+def pipeline(seed: int | None = None) -> Any:
+    return albumentations.Compose(
+        [
+            albumentations.RandomCrop(12, 12),
+            albumentations.HorizontalFlip(p=0.5),
+            albumentations.OneOf([albumentations.GaussNoise(p=1.0), albumentations.RandomBrightnessContrast(p=1.0)]),
+            albumentations.SomeOf([albumentations.CoarseDropout(p=1.0), albumentations.Rotate(p=1.0)], n=1),
+        ],
+        seed=seed,
+    )
+
+
+def image(index: int) -> np.ndarray:
+    return np.random.RandomState(index).randint(0, 255, (16, 16, 3), dtype=np.uint8)
+
+
+class Augmented(Dataset[torch.Tensor]):
+    """Images by a pipeline of Albumentations, and noise of OpenCV's."""
+
+    def __init__(self, transform: Any, length: int = 12) -> None:
+        self.transform = transform
+        self.length = length
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        noise = np.empty((12, 12, 3), np.uint8)
+        cv2.randu(noise, 0, 2)
+        return torch.from_numpy(self.transform(image=image(index))["image"] // 2 + noise)
+
+    def __len__(self) -> int:
+        return self.length
+
+
+def batches(dataset: Any, **arguments: Any) -> list[list[Any]]:
+    return [batch.tolist() for batch in fastload.DataLoader(dataset, batch_size=4, seed=3, **arguments)]
+
+
+@pytest.fixture(scope="module")
+def expected() -> list[list[Any]]:
+    return batches(Augmented(pipeline()))
+
+
+@pytest.mark.parametrize("workers", WORKERS.values(), ids=WORKERS)
+def test_samples_are_the_same_whoever_loads_them(workers, expected):
+    assert batches(Augmented(pipeline()), **workers) == expected
+
+
+def test_samples_differ_from_one_another_and_between_epochs():
+    dataset = Augmented(albumentations.Compose([albumentations.GaussNoise(p=1.0)]), length=4)
+    loader = fastload.DataLoader(dataset, batch_size=None, seed=3)
+    dataset.transform = functools.partial(noise_of, albumentations.GaussNoise(p=1.0))
+    seen = [sample.tolist() for _ in range(2) for sample in loader]
+    assert len({str(sample) for sample in seen}) == 8
+
+
+def noise_of(transform: Any, image: np.ndarray) -> dict[str, Any]:
+    return {"image": transform(image=np.full((12, 12, 3), 100, np.uint8))["image"]}
+
+
+def test_a_seed_given_to_compose_changes_nothing(expected):
+    assert batches(Augmented(pipeline(seed=7))) == expected
+
+
+@pytest.mark.parametrize(
+    "wrap", [lambda d: Subset(d, range(12)), lambda d: ConcatDataset([d])], ids=["subset", "concat"]
+)
+@pytest.mark.parametrize("workers", ["inline", "processes", "threads"])
+def test_transforms_are_found_within_datasets_of_datasets(wrap, workers, expected):
+    assert batches(wrap(Augmented(pipeline())), **WORKERS[workers]) == expected
+
+
+class WithMethod(Augmented):
+    """Its transform is a bound method of an object that holds the pipeline in a dict in a tuple."""
+
+    def __init__(self) -> None:
+        super().__init__(Holder().apply)
+
+
+class Holder:
+    __slots__ = ("parts",)
+
+    def __init__(self) -> None:
+        self.parts = ({"train": pipeline()},)
+
+    def apply(self, image: Any) -> Any:
+        return self.parts[0]["train"](image=image)
+
+
+@pytest.mark.parametrize("workers", ["inline", "processes", "threads"])
+def test_transforms_are_found_behind_methods_slots_and_containers(workers, expected):
+    assert batches(WithMethod(), **WORKERS[workers]) == expected
+
+
+def test_transforms_in_collate_fn_are_found():
+    collate = functools.partial(collate_by, pipeline())
+    expected = [batch.tolist() for batch in fastload.DataLoader(range(8), batch_size=4, seed=3, collate_fn=collate)]
+    for workers in (WORKERS["processes"], WORKERS["threads"]):
+        arguments = {**workers, "chunk_size": None}
+        loader = fastload.DataLoader(range(8), batch_size=4, seed=3, collate_fn=collate, **arguments)
+        assert [batch.tolist() for batch in loader] == expected
+
+
+def collate_by(transform: Any, indices: list[int]) -> torch.Tensor:
+    return torch.stack([torch.from_numpy(transform(image=image(index))["image"]) for index in indices])
+
+
+def test_in_this_process_transforms_have_their_own_generators_back():
+    dataset = Augmented(pipeline(seed=7))
+    state = dataset.transform.random_generator.bit_generator.state
+    held = dataset.transform.random_generator, dataset.transform.py_random
+    iterator = iter(fastload.DataLoader(dataset, batch_size=4, seed=3))
+    next(iterator)
+    assert (dataset.transform.random_generator, dataset.transform.py_random) == held
+    assert dataset.transform.random_generator.bit_generator.state == state
+
+
+def test_threads_leave_the_transforms_of_this_process_alone():
+    dataset = Augmented(pipeline(seed=7))
+    state = dataset.transform.random_generator.bit_generator.state
+    batches(dataset, **WORKERS["threads"])
+    assert dataset.transform.random_generator.bit_generator.state == state
+
+
+def test_each_thread_has_a_copy_of_the_transforms_and_shares_the_rest():
+    images = [1, 2, 3]
+    dataset = Augmented(pipeline())
+    dataset.images = images
+    wrapped = Subset(dataset, images)
+    (copied,) = copies_for_thread(wrapped)
+    assert copied is not wrapped
+    assert copied.dataset is not dataset
+    assert copied.dataset.transform is not dataset.transform
+    assert copied.dataset.images is copied.indices is images
+    assert wrapped.dataset is dataset
+
+
+def test_a_dataset_without_transforms_is_not_copied():
+    dataset = Subset(range(3), [0])
+    assert copies_for_thread(dataset, len) == (dataset, len)
+
+
+GLOBAL = pipeline()
+
+
+class ByGlobal(Augmented):
+    def __init__(self) -> None:
+        super().__init__(None)
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        return torch.from_numpy(GLOBAL(image=image(index))["image"])
+
+
+def test_a_transform_in_a_global_variable_is_seeded_and_threads_warn_of_it():
+    expected = batches(ByGlobal())
+    assert batches(ByGlobal(), **WORKERS["processes"]) == expected
+    with pytest.warns(RuntimeWarning, match=r"share Albumentations transforms \(Compose\).*attributes of the dataset"):
+        batches(ByGlobal(), num_workers=1, worker_method="thread")
+
+
+class ByFunction(Augmented):
+    """Transforms by a function, which may hold them anywhere."""
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        return torch.from_numpy(self.transform(image(index)))
+
+
+def in_a_closure() -> Any:
+    transform = pipeline()
+    return lambda one: transform(image=one)["image"]
+
+
+def in_two_closures() -> Any:
+    transform = pipeline()
+
+    def flipped(one: np.ndarray) -> Any:
+        return transform(image=one)["image"][::-1].copy()
+
+    def either(one: np.ndarray) -> Any:
+        return flipped(one) if one[0, 0, 0] % 2 else transform(image=one)["image"]
+
+    return either
+
+
+def in_a_default() -> Any:
+    def transformed(one: np.ndarray, transform: Any = pipeline()) -> Any:  # noqa: B008  # that it is held there
+        return transform(image=one)["image"]
+
+    return functools.wraps(in_a_closure)(transformed)
+
+
+def in_an_attribute() -> Any:
+    def transformed(one: np.ndarray) -> Any:
+        return transformed.transform(image=one)["image"]
+
+    transformed.transform = pipeline()  # type: ignore[attr-defined]
+    return transformed
+
+
+def test_functions_are_copied_and_not_changed():
+    for make in (in_a_closure, in_an_attribute):
+        function = make()
+        held, cells = dict(vars(function)), [cell.cell_contents for cell in function.__closure__]
+        copied = copies_for_thread(function)[0]
+        assert copied is not function
+        assert vars(function) == held
+        assert [cell.cell_contents for cell in function.__closure__] == cells
+
+
+@pytest.mark.filterwarnings("error:worker threads share")
+@pytest.mark.parametrize("make", [in_a_closure, in_two_closures, in_a_default, in_an_attribute])
+def test_each_thread_has_a_copy_of_transforms_that_functions_hold(make):
+    expected = batches(ByFunction(make()))
+    function = make()
+    assert batches(ByFunction(function), **WORKERS["threads"]) == expected
+    copied = copies_for_thread(ByFunction(function))[0].transform
+    assert copied is not function
+    assert (copied.__name__, copied.__qualname__, copied.__module__, vars(copied).keys()) == (
+        *(function.__name__, function.__qualname__, function.__module__),
+        vars(function).keys(),
+    )
+
+
+def test_torchs_seeding_leaves_the_libraries_alone():
+    dataset = Augmented(pipeline(seed=7), length=4)
+    loader = fastload.DataLoader(dataset, batch_size=4, seeding="torch")
+    before = dataset.transform.py_random.getstate()
+    list(loader)
+    assert dataset.transform.py_random.getstate() != before
+
+
+class Stream(IterableDataset[torch.Tensor]):
+    def __init__(self) -> None:
+        self.inner = Augmented(pipeline())
+
+    def __iter__(self) -> Any:
+        return (self.inner[index] for index in range(4))
+
+
+def test_an_iterable_dataset_works_in_threads_with_its_own_copies():
+    assert len(list(fastload.DataLoader(Stream(), num_workers=2, worker_method="thread"))) == 8
+
+
+def test_words_of_other_generators_are_not_used_again(monkeypatch):
+    seeds = []
+    monkeypatch.setattr(cv2, "setRNGSeed", seeds.append)
+    keys = []
+    LibraryGenerators(then=SimpleNamespace(seed=keys.append)).seed(bytes(range(16)))
+    assert keys == [bytes(range(16))]
+    assert seeds[0] not in seeding.words(bytes(range(16)))
+    assert 0 <= seeds[0] < 2**31
+
+
+def test_without_the_libraries_only_the_others_are_seeded(monkeypatch):
+    monkeypatch.delitem(sys.modules, "cv2")
+    monkeypatch.delitem(sys.modules, "albumentations")
+    keys = []
+    LibraryGenerators(Augmented(pipeline()), then=SimpleNamespace(seed=keys.append)).seed(bytes(16))
+    assert keys == [bytes(16)]
+    assert library_generators._transforms_of(Augmented(pipeline()), inside=True) == []

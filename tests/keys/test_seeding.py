@@ -1,0 +1,380 @@
+"""Keys of samples, and the global generators seeded from them."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import random
+import struct
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from fakes import Squares, SquaresInBatches
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.utils.data import ChainDataset, ConcatDataset, DataLoader, Dataset, StackDataset, Subset, TensorDataset
+
+import fastload
+from fastload.keys.seeding import (
+    BATCH,
+    ORDER,
+    SAMPLE,
+    GlobalSeeder,
+    Keys,
+    VisitingSeeder,
+    draws_nothing,
+    preserved_global_generators,
+    seed_global_generators,
+    torch_worker_streams,
+)
+
+LARGEST = 2**127 - 1
+SMALLEST = -(2**127)
+
+# Never change these: they say that next year's samples are this year's.
+KNOWN_KEYS = [
+    (0, 0, SAMPLE, 0, "27ea23f6b9889d6841c705f38037f20a"),
+    (0, 0, BATCH, 0, "346dbf1961d5386ad9abf6732690b49a"),
+    (0, 0, ORDER, 0, "407f2f5d445d74d3b946077bb9918c15"),
+    (1, 0, SAMPLE, 0, "ef9648a32f526a89e56dc5ddacfb889d"),
+    (0, 1, SAMPLE, 0, "07c7a580d5b3ae123e9a978fd93028d9"),
+    (0, 0, SAMPLE, 1, "d310c8e3514afd359d9160dcc328c4b2"),
+    (-1, 0, SAMPLE, 0, "c4ebf9e132be243d451062bfc0fba754"),
+    (0, 0, SAMPLE, -1, "0a562d1ae99fdfa7c740a48628a2f41c"),
+    (42, 7, SAMPLE, 123456789, "bec5a8f6be9aa1a01d9ebc83bb6851d0"),
+    (LARGEST, 3, SAMPLE, SMALLEST, "8be24e30bd771156442d3bb327a5d101"),
+    (SMALLEST, 2**63 - 1, BATCH, LARGEST, "f3680bddd8ea992b56a4ad23aa63b9c4"),
+]
+
+wide = st.integers(SMALLEST, LARGEST)
+
+
+@pytest.mark.parametrize(("seed", "epoch", "domain", "sample_id", "key"), KNOWN_KEYS)
+def test_keys_are_the_pinned_ones(seed, epoch, domain, sample_id, key):
+    assert Keys(seed, epoch, domain).key(sample_id).hex() == key
+
+
+@given(seed=wide, epoch=st.integers(0, 2**63 - 1), domain=st.sampled_from([ORDER, SAMPLE, BATCH]), sample_id=wide)
+def test_a_key_is_blake2b_of_its_four_parts(seed, epoch, domain, sample_id):
+    parts = seed.to_bytes(16, "little", signed=True) + struct.pack("<qq", epoch, domain)
+    parts += sample_id.to_bytes(16, "little", signed=True)
+    assert (
+        Keys(seed, epoch, domain).key(sample_id)
+        == hashlib.blake2b(parts, digest_size=16, person=b"fastload.v1").digest()
+    )
+
+
+def test_the_numbers_of_the_domains_never_change():
+    assert (ORDER, SAMPLE, BATCH) == (1, 2, 3)
+
+
+def test_no_two_places_of_a_grid_share_a_key_or_the_part_of_it_that_any_generator_sees():
+    span = (-2, -1, 0, 1, 2, 3, 100, 2**31, 2**32, 2**63, 2**64)
+    keys = {
+        Keys(seed, epoch, domain).key(sample_id)
+        for seed, domain, sample_id in itertools.product(span, (ORDER, SAMPLE, BATCH), span)
+        for epoch in range(8)
+    }
+    assert len(keys) == len(span) ** 2 * 3 * 8
+    # 32 bits are few: of 2,904 keys none collides with a probability of 99.9 %, and the keys are pinned.
+    words = [struct.unpack("<QII", key) for key in keys]
+    for column in zip(*words, strict=True):
+        assert len(set(column)) == len(keys)
+
+
+def test_moving_one_from_the_seed_to_the_epoch_or_to_the_id_changes_the_key():
+    assert len({Keys(1, 0, SAMPLE).key(0), Keys(0, 1, SAMPLE).key(0), Keys(0, 0, SAMPLE).key(1)}) == 3
+
+
+def test_keys_do_not_depend_on_what_was_asked_before():
+    keys = Keys(5, 6, SAMPLE)
+    first = keys.key(1)
+    keys.key(2)
+    assert keys.key(1) == first == Keys(5, 6, SAMPLE).key(1)
+
+
+@pytest.mark.parametrize("seed", [LARGEST + 1, SMALLEST - 1])
+def test_an_integer_that_does_not_fit_128_bits_is_refused(seed):
+    with pytest.raises(OverflowError):
+        Keys(seed, 0, SAMPLE)
+    with pytest.raises(OverflowError):
+        Keys(0, 0, SAMPLE).key(seed)
+
+
+def draws() -> tuple[Any, ...]:
+    """Draw from all three generators, in several ways."""
+    return (
+        random.random(),
+        random.getrandbits(70),
+        random.gauss(),
+        np.random.rand(),
+        np.random.randint(2**31),
+        np.random.randn(),
+        torch.rand(3).tolist(),
+        torch.randn(3).tolist(),
+        torch.randperm(5).tolist(),
+    )
+
+
+def test_seeding_makes_all_draws_reproducible():
+    key = Keys(1, 2, SAMPLE).key(3)
+    with preserved_global_generators():
+        seed_global_generators(key)
+        first = draws()
+        draws()
+        seed_global_generators(key)
+        assert draws() == first
+        seed_global_generators(Keys(1, 2, SAMPLE).key(4))
+        others = draws()
+    assert all(a != b for a, b in zip(first[:7], others[:7], strict=True))
+
+
+def test_seeding_forgets_a_cached_gaussian_of_the_sample_before():
+    key = bytes(16)
+    with preserved_global_generators():
+        seed_global_generators(key)
+        expected = random.gauss(), np.random.randn()
+        for draw_one in (random.gauss, np.random.randn):
+            draw_one()  # makes two and keeps one
+        seed_global_generators(key)
+        assert (random.gauss(), np.random.randn()) == expected
+
+
+def test_seeded_draws_are_the_pinned_ones():
+    with preserved_global_generators():
+        seed_global_generators(bytes(range(16)))
+        assert random.random() == 0.06813182746053659
+        assert np.random.rand() == 0.41085453751261813
+        assert torch.rand(1).item() == 0.6616095900535583
+
+
+def _refuse(*_: object, **__: object) -> None:
+    raise AssertionError("an accelerator's generator was touched")
+
+
+def test_accelerators_are_never_seeded(monkeypatch):
+    monkeypatch.setattr(torch, "manual_seed", _refuse)
+    monkeypatch.setattr(torch.random, "manual_seed", _refuse)
+    monkeypatch.setattr(torch.cuda, "manual_seed_all", _refuse)
+    monkeypatch.setattr(torch.cuda, "manual_seed", _refuse)
+    with preserved_global_generators():
+        seed_global_generators(bytes(16))
+
+
+def states() -> tuple[Any, ...]:
+    kind, words, *rest = np.random.get_state()
+    return random.getstate(), (kind, words.tolist(), *rest), torch.get_rng_state().tolist()
+
+
+def test_the_state_is_given_back():
+    draws()
+    before = states()
+    with preserved_global_generators():
+        seed_global_generators(bytes(16))
+        draws()
+        assert states() != before
+    assert states() == before
+
+
+def test_the_state_is_given_back_after_an_error_too():
+    before = states()
+    with pytest.raises(ZeroDivisionError), preserved_global_generators():
+        seed_global_generators(bytes(16))
+        raise ZeroDivisionError
+    assert states() == before
+
+
+def test_a_cached_gaussian_survives():
+    random.seed(3)
+    np.random.seed(3)
+    torch.manual_seed(3)
+    expected = [(random.gauss(), np.random.randn(), torch.randn(1).item()) for _ in range(4)]
+    random.seed(3)
+    np.random.seed(3)
+    torch.manual_seed(3)
+    seen = []
+    for _ in range(4):  # after odd numbers of draws random and NumPy hold the second of a pair
+        seen.append((random.gauss(), np.random.randn(), torch.randn(1).item()))
+        with preserved_global_generators():
+            seed_global_generators(bytes(16))
+            draws()
+    assert seen == expected
+
+
+class Drawing(Dataset[Any]):
+    def __getitem__(self, index: int) -> tuple[float, float, float]:
+        return random.random(), float(np.random.rand()), torch.rand(1, dtype=torch.float64).item()
+
+    def __len__(self) -> int:
+        return 2
+
+
+def test_worker_streams_are_those_of_torchs_own_workers():
+    loader = DataLoader(
+        Drawing(), batch_size=None, num_workers=2, generator=torch.Generator().manual_seed(11), collate_fn=tuple
+    )
+    expected = [tuple(map(float, sample)) for sample in loader]
+    base_seed = int(torch.empty((), dtype=torch.int64).random_(generator=torch.Generator().manual_seed(11)))
+    with preserved_global_generators():
+        for worker_id in range(2):
+            torch_worker_streams(base_seed, worker_id)
+            assert Drawing()[0] == pytest.approx(expected[worker_id], abs=0)
+
+
+class MySubset(Subset[Any]):
+    pass
+
+
+class MyTensors(TensorDataset):
+    pass
+
+
+class MyList(list[Any]):
+    pass
+
+
+tensors = TensorDataset(torch.arange(4))
+
+
+@pytest.mark.parametrize(
+    ("dataset", "expected"),
+    [
+        (tensors, True),
+        ([1, 2], True),
+        ((1, 2), True),
+        (range(4), True),
+        ("text", True),
+        (b"bytes", True),
+        (np.arange(4), True),
+        (torch.arange(4), True),
+        (Subset(tensors, [0]), True),
+        (Subset(Subset(tensors, [0, 1]), [0]), True),
+        (ConcatDataset([tensors, Subset(tensors, [0])]), True),
+        (StackDataset(tensors, [1, 2, 3, 4]), True),
+        (StackDataset(a=tensors, b=range(4)), True),
+        (Squares(4), False),
+        (SquaresInBatches(4), False),
+        (Drawing(), False),
+        (MySubset(tensors, [0]), False),
+        (MyTensors(torch.arange(4)), False),
+        (MyList([1, 2]), False),
+        (np.arange(4).view(np.matrix), False),
+        (torch.arange(4).as_subclass(torch.nn.Parameter), False),
+        (Subset(Drawing(), [0]), False),
+        (ConcatDataset([tensors, Drawing()]), False),
+        (StackDataset(tensors, Squares(4)), False),
+        (StackDataset(a=tensors, b=Squares(4)), False),
+        (ChainDataset([]), False),
+        ({0: 1}, False),
+        (None, False),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_only_datasets_known_to_draw_nothing_go_unseeded(dataset, expected):
+    assert draws_nothing(dataset) is expected
+
+
+def after_each(seeder: GlobalSeeder, keys: Keys, ids: Any) -> list[Any]:
+    """Return the generators' states behind each seeding, with draws in between that keep Gaussians."""
+    found = []
+    with preserved_global_generators():
+        seed_next = seeder.each(keys, ids)
+        for _ in range(20):
+            seed_next()
+            found.append(states())
+            random.gauss()
+            np.random.randn()
+            torch.randn(1)
+    return found
+
+
+@pytest.mark.parametrize("kind", [GlobalSeeder, VisitingSeeder])
+@pytest.mark.parametrize(
+    "ids",
+    [
+        list(range(-3, 40, 2)),
+        range(5, 2**63 - 1, 3),
+        tuple(range(20)),
+        [2**64 + index for index in range(20)],
+        range(2**62, 2**63 - 1, 3),
+        [*map(np.int64, range(20))],
+    ],
+    ids=["indices", "positions", "a tuple", "beyond 64 bits", "far positions", "NumPy's integers"],
+)
+def test_a_run_of_samples_is_seeded_as_one_after_the_other(kind, ids):
+    keys = Keys(1, 2, SAMPLE)
+    with preserved_global_generators():
+        expected = []
+        for place in range(20):
+            seed_global_generators(keys.key(int(ids[place])))
+            expected.append(states())
+    assert after_each(kind(), keys, ids) == expected
+
+
+def test_what_visits_the_users_process_leaves_no_trace_there():
+    draws()
+    random.gauss()
+    before = states()
+    seeder = VisitingSeeder()
+    for _ in range(2):
+        seed_next = seeder.each(Keys(1, 2, SAMPLE), [1, 2, 3])
+        seed_next()
+        draws()
+        seeder.seed(bytes(16))
+        assert states() != before
+        seeder.give_back()
+        assert states() == before
+    seeder.give_back()
+    assert states() == before
+
+
+def test_asking_for_more_samples_than_there_are_is_an_error():
+    with preserved_global_generators():
+        seed_next = GlobalSeeder().each(Keys(1, 2, SAMPLE), [1, 2])
+        seed_next()
+        seed_next()
+        with pytest.raises(IndexError, match="there are no more ids"):
+            seed_next()
+
+
+@pytest.mark.parametrize("ids", [list(range(20)), range(20)])
+def test_a_sample_may_give_numpy_another_bit_generator(ids):
+    own, keys, other = np.random.get_bit_generator(), Keys(1, 2, SAMPLE), np.random.PCG64(0)
+    with preserved_global_generators():
+        try:
+            seed_next = GlobalSeeder().each(keys, ids)
+            for _ in range(3):
+                seed_next()
+            np.random.set_bit_generator(other)
+            seed_next()
+            found = random.random(), np.random.rand(), torch.rand(1)
+            seed_global_generators(keys.key(3))
+            assert found == (random.random(), np.random.rand(), torch.rand(1))
+        finally:
+            np.random.set_bit_generator(own)
+
+
+class Nested(Dataset[Any]):
+    """Each sample iterates a loader of its own before it draws."""
+
+    def __init__(self, length: int, inner: bool) -> None:
+        self.length, self.inner = length, inner
+
+    def __getitem__(self, index: int) -> Any:
+        first = random.random()
+        if self.inner:
+            list(fastload.DataLoader(Drawing(), batch_size=2, seed=5))
+        return first, random.gauss(), float(np.random.rand())  # torch's own iterators draw from torch's generator
+
+    def __len__(self) -> int:
+        return self.length
+
+
+def test_a_sample_may_iterate_a_loader_itself():
+    expected, found = (
+        [[column.tolist() for column in batch] for batch in fastload.DataLoader(Nested(40, inner), 20, seed=1)]
+        for inner in (False, True)
+    )
+    assert found == expected

@@ -1,0 +1,221 @@
+"""Defaults of our own arguments: from the environment, the command line and code; what a script gives itself wins."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+import torch.utils.data
+from hypothesis import given
+from hypothesis import strategies as st
+
+import fastload
+from fastload import cli
+from fastload.errors import ConfigError
+from fastload.loader import argument_defaults
+from fastload.run import defaults
+from fastload.run.defaults import FLAGS, OPTIONS, as_text, own_argument_names, read_text, values_of
+
+DATA = torch.arange(6)
+WORDS = st.text(st.characters(exclude_characters=",=", categories=["L", "N"]), min_size=1)
+
+
+@pytest.fixture(autouse=True)
+def as_before() -> Iterator[None]:
+    yield
+    fastload.uninstall()
+
+
+@given(st.dictionaries(WORDS, WORDS))
+def test_what_is_written_as_text_is_read_again(words):
+    assert read_text(as_text(words)) == words
+
+
+def test_words_stand_for_constants_integers_and_themselves():
+    words = {"a": "True", "b": "false", "c": "none", "d": "-12", "e": "thread", "f": "cuda:1"}
+    assert list(values_of(words).values()) == [True, False, None, -12, "thread", "cuda:1"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("fuse", "it must have the form fuse=true,seed=1, got 'fuse'"),
+        ("fuse=true,", "got ''"),
+        ("=1", "got '=1'"),
+        ("seed=1,seed=2", "it has seed twice: 1 and 2"),
+    ],
+)
+def test_text_that_does_not_read_so_is_refused(text, message):
+    with pytest.raises(ConfigError, match=message):
+        read_text(text)
+
+
+def test_the_options_are_the_arguments_that_take_plain_values():
+    assert {*OPTIONS} == {*own_argument_names(fastload.DataLoader)} - {"batch_transform", "keep_on_host"}
+    loader = fastload.DataLoader([1])
+    assert {*FLAGS} == {name for name in OPTIONS if isinstance(getattr(loader, name), bool)} | {"fuse"}
+
+
+def test_install_gives_every_loader_defaults_and_what_is_given_wins():
+    fastload.install(fuse=True, seed=3)
+
+    class Own(fastload.DataLoader):
+        def __init__(self, dataset):
+            super().__init__(dataset, seed=4)
+
+    loaders = [torch.utils.data.DataLoader(DATA), fastload.DataLoader(DATA, fuse=False), Own(DATA)]
+    assert [(loader.fuse, loader.seed) for loader in loaders] == [(True, 3), (False, 3), (True, 4)]
+
+
+def test_a_second_install_adds_to_the_first_and_uninstall_takes_all_back():
+    before = fastload.DataLoader(DATA).fuse
+    fastload.install(fuse=True)
+    fastload.install(seed=1)
+    loader = fastload.DataLoader(DATA)
+    assert (loader.fuse, loader.seed) == (True, 1)
+    fastload.uninstall()
+    loader = fastload.DataLoader(DATA)
+    assert (loader.fuse, loader.seed) == (before, None)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (
+            {"fused": True},
+            "fused is not an argument of fastload.DataLoader; there are defaults for worker_method,",
+        ),
+        ({"num_workers": 2}, "num_workers is an argument of torch's DataLoader; there are defaults for"),
+        ({"seeding": "tree"}, "seeding must be 'sample' or 'torch', got seeding='tree'"),
+        ({"seed": 1, "seeding": "torch"}, "cannot be combined with seed=1"),
+        ({"seed": 1, "fuse": 7}, "got fuse=7"),
+    ],
+)
+def test_what_no_loader_can_have_is_refused_at_once_and_nothing_is_changed(values, message):
+    torchs = torch.utils.data.DataLoader.__init__
+    with pytest.raises(ConfigError, match=message):
+        fastload.install(**values)
+    assert torch.utils.data.DataLoader.__init__ is torchs
+    assert argument_defaults().changed == {}
+    assert fastload.DataLoader(DATA).seed is None
+
+
+def test_an_error_that_a_default_has_a_part_in_names_the_defaults():
+    fastload.install(seed=1)
+    with pytest.raises(ConfigError, match="seeding='torch'") as caught:
+        torch.utils.data.DataLoader(DATA, seeding="torch")
+    assert caught.value.__notes__ == ["defaults set by FASTLOAD_LOADER, fastload run or fastload.install(): seed=1"]
+
+
+def test_accelerates_loader_has_the_defaults_of_the_one_that_it_was_made_from(monkeypatch):
+    prepare = pytest.importorskip("accelerate.data_loader").prepare_data_loader
+    monkeypatch.setenv("FASTLOAD_LOADER", "seed=5")
+    argument_defaults().read_environment()
+    made = fastload.DataLoader(DATA)
+    argument_defaults().change({"seed": 6})
+    assert prepare(made, put_on_device=False).base_dataloader.seed == 5
+
+
+SCRIPT = """
+import multiprocessing, sys, torch
+from torch.utils.data import DataLoader
+
+def say(name):
+    loader = DataLoader(torch.arange(6))
+    print(name, loader.fuse, loader.seed, loader.worker_method, flush=True)
+
+if __name__ == "__main__":
+    say("script")
+    child = multiprocessing.get_context("spawn").Process(target=say, args=("child",))
+    child.start()
+    child.join()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)  # three processes import torch, one after the other
+def test_a_script_and_the_processes_that_it_starts_have_the_options_of_the_command_line(tmp_path: Path):
+    (tmp_path / "train.py").write_text(textwrap.dedent(SCRIPT))
+    words = "run --fuse --seed 1 --worker-method thread train.py"
+    environment = {**os.environ, "FASTLOAD_LOADER": "seed=2,seeding=sample"}
+    done = subprocess.run(
+        [sys.executable, "-m", "fastload.cli", *words.split()],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env=environment,
+    )
+    assert done.stdout.splitlines() == ["script True 1 thread", "child True 1 thread"], done.stderr
+
+
+@pytest.mark.slow
+def test_a_wrong_variable_stops_a_program_where_fastload_is_imported():
+    code = "from fastload import DataLoader"
+    environment = {**os.environ, "FASTLOAD_LOADER": "sed=2"}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
+    assert done.returncode == 1
+    assert "ConfigError: FASTLOAD_LOADER='sed=2': sed is not an argument of fastload.DataLoader" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "variable", "message"),
+    [
+        ("--seeding tree", "", "seeding must be 'sample' or 'torch', got seeding='tree'"),
+        ("--fuse=perhaps", "", "got fuse='perhaps'"),
+        ("--seed 1 --seeding torch", "", "cannot be combined with seed=1"),
+        ("", "fuse", "it must have the form fuse=true,seed=1, got 'fuse'"),
+    ],
+)
+def test_a_wrong_value_is_told_before_the_script_starts(options, variable, message, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").touch()
+    monkeypatch.setenv(defaults.VARIABLE, variable)
+    monkeypatch.setattr(cli, "_become", lambda *_: pytest.fail("the script was started"))
+    assert cli.main(["run", *options.split(), "train.py"]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("fastload run: ")
+    assert message in said
+
+
+@pytest.mark.parametrize("verb", ["run", "verify", "explain", "tune"])
+@pytest.mark.parametrize("target", ["train.py", "train.py:loader"])
+def test_a_wrong_variable_is_told_in_one_line_by_each_verb(verb, target, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").touch()
+    monkeypatch.setenv(defaults.VARIABLE, "fuse=perhaps")
+    monkeypatch.setattr(subprocess, "Popen", lambda *_, **__: pytest.fail("the script was started"))
+    monkeypatch.setattr(cli, "_become", lambda *_: pytest.fail("the script was started"))
+    assert cli.main([verb, target]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"fastload {verb}: FASTLOAD_LOADER='fuse=perhaps': fuse must be ")
+    assert said.count("\n") == 1
+
+
+def test_a_wrong_name_is_told_with_those_that_there_are(capsys):
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["run", "--sed", "1", "train.py"])
+    assert ended.value.code == 2
+    assert "no such option: --sed; there are --help, --report, --fuse, --seed, " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("line", "fuse", "command"),
+    [
+        ("run --fuse train.py", "true", "train.py"),
+        ("run --fuse --report train.py", "true", "train.py"),
+        ("run --fuse false train.py", "false", "train.py"),
+        ("run --fuse=auto train.py --fuse true", "auto", "train.py --fuse true"),
+        ("run --seed 1 --fuse auto -m true", "auto", "-m true"),
+        ("run train.py --fuse", None, "train.py --fuse"),
+    ],
+)
+def test_the_value_of_fuse_may_be_left_out(line, fuse, command):
+    own, rest = cli.split_command(line.split())
+    assert cli._parser().parse_args(own).fuse == fuse
+    assert rest == command.split()

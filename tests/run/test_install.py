@@ -1,0 +1,299 @@
+"""fastload.install(): torch's DataLoader gives loaders with fastload's engine, and nothing else changes."""
+
+from __future__ import annotations
+
+import abc
+import copy
+import functools
+import inspect
+import multiprocessing
+import pickle
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+import torch.utils.data
+from torch.utils.data import DataLoader as TorchDataLoader
+
+import fastload
+from fastload.run.installation import install, uninstall
+
+TORCH_INIT = TorchDataLoader.__init__
+
+
+@pytest.fixture(autouse=True)
+def torch_as_it_was() -> Iterator[None]:
+    yield
+    uninstall()
+    assert TorchDataLoader.__init__ is TORCH_INIT
+
+
+class EvensLoader(TorchDataLoader[Any]):
+    """A subclass defined before install, which builds its dataset itself."""
+
+    def __init__(self, size: int = 4) -> None:
+        self.size = size
+        super().__init__(torch.arange(0, 2 * size, 2), batch_size=2)
+
+
+class OldStyleLoader(TorchDataLoader[Any]):
+    """A subclass that names its base instead of calling super(), as much old code does."""
+
+    def __init__(self, dataset: Any) -> None:
+        TorchDataLoader.__init__(self, dataset, batch_size=2)
+
+
+class Recorder:
+    """A mixin that stands after torch's class."""
+
+    recorded = "yes"
+
+
+class MixedLoader(TorchDataLoader[Any], Recorder, abc.ABC):
+    __slots__ = ("tag",)
+
+
+class DoublingLoader(TorchDataLoader[Any]):
+    """Overrides the iteration and passes it on."""
+
+    def __iter__(self) -> Any:
+        return (2 * batch for batch in super().__iter__())
+
+
+class SelfMadeLoader(TorchDataLoader[Any]):
+    """Brings an engine of its own, as torchdata's StatefulDataLoader does."""
+
+    def _get_iterator(self) -> Any:
+        return iter(["self-made"])
+
+
+def batches_of(loader: Any) -> list[Any]:
+    return [batch.tolist() for batch in loader]
+
+
+def test_after_install_torchs_class_gives_our_loader_through_every_name_it_is_known_by() -> None:
+    known_by = [
+        TorchDataLoader,
+        torch.utils.data.DataLoader,
+        torch.utils.data.dataloader.DataLoader,
+        functools.partial(TorchDataLoader, batch_size=2),
+        TorchDataLoader[int],
+    ]
+    install()
+    for construct in known_by:
+        loader = construct(torch.arange(4))
+        assert type(loader) is fastload.DataLoader
+        list(loader)
+        assert loader.statistics().batches == len(loader)
+
+
+def test_our_own_arguments_are_accepted_under_torchs_name() -> None:
+    install()
+    loader: Any = TorchDataLoader(torch.arange(4), seed=3, chunk_size=2)
+    assert (loader.seed, loader.chunk_size) == (3, 2)
+
+
+def test_loaders_made_before_stay_torchs_and_instances_of_torchs_class() -> None:
+    before = TorchDataLoader(torch.arange(4), batch_size=2)
+    evens = EvensLoader()
+    install()
+    assert type(before) is TorchDataLoader
+    assert type(evens) is EvensLoader
+    assert isinstance(before, torch.utils.data.DataLoader)
+    assert not isinstance(before, fastload.DataLoader)
+    assert batches_of(before) == [[0, 1], [2, 3]]
+    assert batches_of(evens) == [[0, 2], [4, 6]]
+
+
+@pytest.mark.parametrize("construct", [EvensLoader, lambda: OldStyleLoader(torch.arange(4)), lambda: MixedLoader([1])])
+def test_a_subclass_defined_before_gets_our_engine_between_itself_and_torchs(construct: Any) -> None:
+    install()
+    loader = construct()
+    assert isinstance(loader, (EvensLoader, OldStyleLoader, MixedLoader))
+    assert isinstance(loader, fastload.DataLoader)
+    batches = list(loader)
+    assert loader.statistics().batches == len(batches) > 0
+
+
+def test_a_subclass_defined_after_gets_our_engine_too() -> None:
+    install()
+
+    class Later(TorchDataLoader[Any]):
+        def __init__(self, dataset: Any) -> None:
+            super().__init__(dataset, batch_size=2)
+
+    loader: Any = Later(torch.arange(4))
+    assert isinstance(loader, Later)
+    assert batches_of(loader) == [[0, 1], [2, 3]]
+    assert loader.statistics().batches == 2
+
+
+def test_what_a_subclass_overrides_stays_in_force() -> None:
+    install()
+    doubling: Any = DoublingLoader(torch.arange(4), batch_size=2)
+    assert batches_of(doubling) == [[0, 2], [4, 6]]
+    assert doubling.statistics().batches == 2
+    self_made: Any = SelfMadeLoader([1, 2])
+    assert list(self_made) == ["self-made"]
+
+
+def test_a_class_with_our_engine_looks_like_the_class_of_the_user() -> None:
+    install()
+    made = type(EvensLoader())
+    assert (made.__name__, made.__qualname__, made.__module__) == ("EvensLoader", "EvensLoader", __name__)
+    assert made.__doc__ == EvensLoader.__doc__
+    assert type(EvensLoader()) is made
+    assert inspect.signature(made) == inspect.signature(EvensLoader)
+    mixed = MixedLoader([1])
+    mixed.tag = "a"
+    assert (mixed.tag, mixed.recorded) == ("a", "yes")
+
+
+def test_a_loader_can_be_made_again_from_its_type() -> None:
+    install()
+    for first in (EvensLoader(3), OldStyleLoader(torch.arange(6))):
+        again: Any = type(first)(3 if isinstance(first, EvensLoader) else torch.arange(6))
+        assert type(again) is type(first)
+        assert batches_of(again) == batches_of(first)
+        assert again.statistics().batches == len(first)
+
+
+def test_a_subclass_of_ours_may_name_torchs_constructor() -> None:
+    class Both(fastload.DataLoader[Any]):
+        def __init__(self, dataset: Any) -> None:
+            TorchDataLoader.__init__(self, dataset, batch_size=2)
+
+    install()
+    loader = Both(torch.arange(4))
+    assert batches_of(loader) == [[0, 1], [2, 3]]
+    assert loader.statistics().batches == 2
+
+
+@pytest.mark.parametrize("duplicate", [lambda loader: pickle.loads(pickle.dumps(loader)), copy.copy, copy.deepcopy])
+def test_loaders_are_pickled_and_copied_with_the_engine_they_have(duplicate: Any) -> None:
+    before = EvensLoader(), TorchDataLoader(torch.arange(4), batch_size=2)
+    install()
+    after = EvensLoader(), TorchDataLoader(torch.arange(4), batch_size=2)
+    for loader in (*before, *after):
+        twin = duplicate(loader)
+        assert type(twin) is type(loader)
+        assert batches_of(twin) == batches_of(loader)
+
+
+def test_a_pickle_of_a_subclass_with_our_engine_can_be_read_where_nothing_is_installed() -> None:
+    install()
+    made = pickle.dumps(EvensLoader())
+    uninstall()
+    twin = pickle.loads(made)
+    assert isinstance(twin, EvensLoader)
+    assert isinstance(twin, fastload.DataLoader)
+    assert batches_of(twin) == [[0, 2], [4, 6]]
+
+
+def test_install_twice_and_uninstall_once_leaves_torch_as_it_was() -> None:
+    install()
+    replaced = TorchDataLoader.__init__
+    install()
+    assert TorchDataLoader.__init__ is replaced
+    made = TorchDataLoader([1])
+    uninstall()
+    assert TorchDataLoader.__init__ is TORCH_INIT
+    assert type(TorchDataLoader([1])) is TorchDataLoader
+    assert type(EvensLoader()) is EvensLoader
+    assert list(made) == [torch.tensor([1])]
+    uninstall()
+    assert TorchDataLoader.__init__ is TORCH_INIT
+
+
+def test_the_constructor_keeps_torchs_signature_name_and_errors() -> None:
+    expected = inspect.signature(TorchDataLoader)
+    install()
+    assert inspect.signature(TorchDataLoader) == expected
+    assert TorchDataLoader.__init__.__doc__ == TORCH_INIT.__doc__
+    with pytest.raises(ValueError, match="num_workers option should be non-negative"):
+        TorchDataLoader([1], num_workers=-1)
+    with pytest.raises(TypeError, match="missing 1 required positional argument: 'dataset'"):
+        TorchDataLoader()
+
+
+def test_another_librarys_wrapper_around_the_constructor_survives_install_and_uninstall() -> None:
+    """Lightning wraps the constructor while it asks for the loaders, and puts back what it found."""
+    seen: list[type] = []
+
+    def wrap(init: Any) -> Any:
+        @functools.wraps(init)
+        def wrapper(self: Any, *args: Any, **kwargs: Any) -> None:
+            init(self, *args, **kwargs)
+            seen.append(type(self))
+
+        return wrapper
+
+    install()
+    ours = TorchDataLoader.__init__
+    TorchDataLoader.__init__ = wrap(ours)
+    install()
+    TorchDataLoader([1])
+    assert seen[-1] is fastload.DataLoader
+    uninstall()
+    TorchDataLoader([1])
+    assert seen[-1] is TorchDataLoader
+    install()
+    TorchDataLoader([1])
+    assert seen[-1] is fastload.DataLoader
+    TorchDataLoader.__init__ = ours
+
+
+def test_a_subclass_that_cannot_be_subclassed_again_says_so() -> None:
+    class Registered(TorchDataLoader[Any]):
+        def __init_subclass__(cls, **_: Any) -> None:
+            raise TypeError("final")
+
+    install()
+    with pytest.warns(RuntimeWarning, match=r"Registered keeps torch's engine.*final"):
+        loader = Registered([1, 2])
+    assert type(loader) is Registered
+    assert len(list(loader)) == 2
+
+
+def _construct_in_child(answer: Any) -> None:
+    loader = torch.utils.data.DataLoader([1, 2])
+    answer.send(type(loader).__module__)
+
+
+def test_forked_children_inherit_the_replacement() -> None:
+    install()
+    here, there = multiprocessing.Pipe()
+    child = multiprocessing.get_context("fork").Process(target=_construct_in_child, args=(there,))
+    child.start()
+    assert here.recv() == fastload.DataLoader.__module__
+    child.join()
+
+
+def test_threads_that_construct_at_once_all_get_our_engine() -> None:
+    install()
+    start = threading.Barrier(8)
+    made: list[Any] = []
+
+    def construct() -> None:
+        start.wait()
+        made.append(EvensLoader())
+
+    threads = [threading.Thread(target=construct) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(made) == 8
+    for loader in made:
+        assert batches_of(loader) == [[0, 2], [4, 6]]
+        assert loader.statistics().batches == 2
+
+
+@pytest.mark.slow
+def test_install_by_any_import_order_leaves_the_public_function_callable() -> None:
+    script = "import fastload.run.installation, fastload; fastload.install(); fastload.install(); fastload.uninstall()"
+    subprocess.run([sys.executable, "-c", script], check=True)

@@ -1,0 +1,292 @@
+"""Ranks compare what they are about to load: who meets whom, what they say when they differ, and what stays behind."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from ranks import run_ranks
+from torch.utils.data import Dataset
+from torch.utils.data import DistributedSampler as TorchDistributedSampler
+
+import fastload
+from fastload.base import compat
+
+EACH_STORE = pytest.mark.parametrize(("store", "num_workers"), [("file", 2), ("tcp", 0), ("tcp", 1)])
+LENGTH = 24
+
+
+class Backwards(fastload.DistributedSampler):
+    def __iter__(self) -> Iterator[int]:
+        return reversed(list(super().__iter__()))
+
+
+class Noisy(Dataset[torch.Tensor]):
+    def __init__(self, length: int = LENGTH) -> None:
+        self.length = length
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        return torch.tensor([index, int(torch.randint(1 << 30, ()))])
+
+
+def global_batches(dataset: Any, *, num_workers: int = 0, **options: Any) -> fastload.DataLoader[Any]:
+    sampler = fastload.DistributedBatchSampler(dataset, **{"global_batch_size": 8, "seed": 3} | options)
+    return fastload.DataLoader(dataset, batch_sampler=sampler, num_workers=num_workers)
+
+
+def interleaved(dataset: Any, *, num_workers: int = 0, **options: Any) -> fastload.DataLoader[Any]:
+    sampler = fastload.DistributedSampler(dataset, **{"seed": 3} | options)
+    return fastload.DataLoader(dataset, batch_size=4, sampler=sampler, num_workers=num_workers)
+
+
+BOTH = pytest.mark.parametrize("make", [global_batches, interleaved])
+
+
+def refusal(loader: fastload.DataLoader[Any]) -> tuple[str, float, int]:
+    """Return what a rank is told instead of an epoch, after how long, and the processes and threads that it keeps."""
+    begun = time.monotonic()
+    try:
+        iter(loader)
+    except fastload.RankMismatch as error:
+        took = time.monotonic() - begun
+        assert multiprocessing.active_children() == []
+        return str(error), took, threading.active_count()
+    raise AssertionError("the epoch has begun")
+
+
+@BOTH
+@EACH_STORE
+def test_ranks_that_agree_are_given_their_epochs(make: Any, store: Any, num_workers: int, tmp_path: Path) -> None:
+    def body(rank: int) -> list[list[int]]:
+        loader = make(Noisy(), num_workers=num_workers)
+        return [torch.cat(list(loader))[:, 0].tolist() for _ in range(4)]
+
+    given = run_ranks(body, tmp_path, store=store)
+    for epoch in range(4):
+        assert sorted(given[0][epoch] + given[1][epoch]) == list(range(LENGTH))
+    assert len({tuple(epoch) for epoch in given[0]}) == 4
+
+
+def test_ranks_that_agree_go_on_with_workers_that_stay_and_epochs_that_overlap(tmp_path: Path) -> None:
+    def body(rank: int) -> list[list[int]]:
+        sampler = fastload.DistributedBatchSampler(Noisy(), 8, seed=3)
+        loader = fastload.DataLoader(Noisy(), batch_sampler=sampler, num_workers=2, persistent_workers=True)
+        given = [torch.cat(list(loader))[:, 0].tolist() for _ in range(4)]
+        loader.close()
+        return given
+
+    def anew(rank: int) -> list[list[int]]:
+        loader = global_batches(Noisy())
+        return [torch.cat(list(loader))[:, 0].tolist() for _ in range(4)]
+
+    assert run_ranks(body, tmp_path) == run_ranks(anew, tmp_path)
+
+
+@BOTH
+@EACH_STORE
+def test_another_seed_on_a_rank_is_told_on_both(make: Any, store: Any, num_workers: int, tmp_path: Path) -> None:
+    answers = run_ranks(
+        lambda rank: refusal(make(Noisy(), num_workers=num_workers, seed=3 + rank)), tmp_path, store=store
+    )
+    for rank, (message, took, threads) in enumerate(answers):
+        assert f"seed is {3 + rank} on rank {rank} and {4 - rank} on rank {1 - rank}" in message
+        assert "length" not in message
+        assert took < 10.0
+        assert threads == answers[1 - rank][2]
+
+
+@BOTH
+def test_another_dataset_on_a_rank_is_told_on_both(make: Any, tmp_path: Path) -> None:
+    answers = run_ranks(lambda rank: refusal(make(Noisy(LENGTH + 8 * rank), num_workers=1)), tmp_path)
+    for rank, (message, took, _) in enumerate(answers):
+        assert f"length is {LENGTH + 8 * rank} on rank {rank} and {LENGTH + 8 - 8 * rank} on rank {1 - rank}" in message
+        assert took < 10.0
+
+
+@BOTH
+def test_another_order_on_a_rank_is_told_on_both(make: Any, tmp_path: Path) -> None:
+    def body(rank: int) -> str:
+        return refusal(make(Noisy(), order=["keyed", "block"][rank]))[0]
+
+    answers = run_ranks(body, tmp_path)
+    assert "order is 'keyed' on rank 0 and 'block 1024' on rank 1" in answers[1] or (
+        "order is 'block 1024' on rank 1 and 'keyed' on rank 0" in answers[1]
+    )
+
+
+@BOTH
+def test_a_state_that_one_rank_has_loaded_and_the_other_has_not_is_told_on_both(make: Any, tmp_path: Path) -> None:
+    state = make(
+        Noisy(), **({"rank": 0, "world_size": 2} if make is global_batches else {"num_replicas": 2, "rank": 0})
+    )
+    begun = iter(state)
+    next(begun)
+    saved = state.state_dict()
+    assert saved["position"] == 8
+
+    def body(rank: int) -> str:
+        loader = make(Noisy())
+        if rank:
+            loader.load_state_dict(saved)
+        return refusal(loader)[0]
+
+    for rank, message in enumerate(run_ranks(body, tmp_path)):
+        assert f"position is {8 * rank} on rank {rank} and {8 - 8 * rank} on rank {1 - rank}" in message
+
+
+def test_another_epoch_on_a_rank_is_told_on_both(tmp_path: Path) -> None:
+    def body(rank: int) -> str:
+        loader = global_batches(Noisy())
+        loader.set_epoch(5 * rank)
+        return refusal(loader)[0]
+
+    for rank, message in enumerate(run_ranks(body, tmp_path)):
+        assert f"epoch is {5 * rank} on rank {rank} and {5 - 5 * rank} on rank {1 - rank}" in message
+
+
+def test_all_that_differ_are_named_where_there_are_three(tmp_path: Path) -> None:
+    def body(rank: int) -> str:
+        return refusal(interleaved(Noisy(), seed=7 if rank == 1 else 3))[0]
+
+    first, odd, last = run_ranks(body, tmp_path, 3)
+    assert "seed is 3 on rank 0 and 7 on rank 1" in first
+    assert "rank 2" not in first
+    assert "seed is 7 on rank 1 and 3 on rank 0; seed is 7 on rank 1 and 3 on rank 2" in odd
+    assert "seed is 3 on rank 2 and 7 on rank 1" in last
+
+
+@EACH_STORE
+def test_a_rank_that_never_begins_is_named_after_the_time_limit(store: Any, num_workers: int, tmp_path: Path) -> None:
+    def body(rank: int) -> Any:
+        return refusal(global_batches(Noisy(), num_workers=num_workers)) if rank == 0 else None
+
+    (message, took, _), nothing = run_ranks(body, tmp_path, store=store, limit_s=1.0)
+    assert nothing is None
+    assert "rank 0 has begun epoch 0" in message
+    assert "rank 1 has not within 1 s" in message
+    assert "iterate it on all ranks" in message
+    assert 1.0 <= took < 20.0
+
+
+def test_ranks_that_never_begin_are_all_named(tmp_path: Path) -> None:
+    def body(rank: int) -> Any:
+        return refusal(global_batches(Noisy(), global_batch_size=6))[0] if rank == 1 else None
+
+    assert "rank 0, 2 has not within" in run_ranks(body, tmp_path, 3, limit_s=1.0)[1]
+
+
+def test_a_validation_on_rank_0_alone_does_not_wait(tmp_path: Path) -> None:
+    """Under any sampler but ours for the whole group; a wait would last until the limit, and fail."""
+
+    def body(rank: int) -> Any:
+        train = global_batches(Noisy())
+        first = list(train)
+        found = []
+        if rank == 0:
+            one = fastload.DistributedSampler(Noisy(10), num_replicas=1, rank=0, shuffle=False)
+            whole = fastload.DistributedBatchSampler(Noisy(10), 4, rank=0, world_size=1, shuffle=False, tail="short")
+            for validation in (
+                fastload.DataLoader(Noisy(10), 4),
+                fastload.DataLoader(Noisy(10), 4, num_workers=1),
+                fastload.DataLoader(Noisy(10), 4, seed=1, shuffle=True),
+                fastload.DataLoader(Noisy(10), 4, sampler=one),
+                fastload.DataLoader(Noisy(10), batch_sampler=whole),
+                fastload.DataLoader(Noisy(10), 4, sampler=TorchDistributedSampler(Noisy(10))),
+            ):
+                found.append(sum(len(batch) for batch in validation))
+        return len(first), found, len(list(train))
+
+    assert run_ranks(body, tmp_path, limit_s=4.0) == [(3, [10, 10, 10, 10, 10, 5], 3), (3, [], 3)]
+
+
+def test_loaders_of_one_kind_are_told_apart(tmp_path: Path) -> None:
+    """Training and validation are both shared out, and their epochs lie inside of each other."""
+
+    def body(rank: int) -> int:
+        train, validation = global_batches(Noisy()), interleaved(Noisy(10), seed=4, tail="short")
+        return sum(len(rows) for _ in range(2) for _ in train for rows in validation)
+
+    assert run_ranks(body, tmp_path) == [2 * 3 * 5, 2 * 3 * 5]
+
+
+@pytest.mark.parametrize("store", ["file", "tcp"])
+def test_only_the_last_two_epochs_are_kept_in_the_store(store: Any, tmp_path: Path) -> None:
+    def body(rank: int) -> list[list[int]]:
+        loader = global_batches(Noisy())
+        for _ in range(5):
+            assert len(list(loader)) == 3
+        kept = compat.process_group_store()
+        torch.distributed.barrier()
+        return [
+            [turn for turn in range(6) if kept.check([f"fastload/0/{turn}/{other}"])]
+            for other in range(torch.distributed.get_world_size())
+        ]
+
+    assert run_ranks(body, tmp_path, store=store) == [[[3, 4], [3, 4]]] * 2
+
+
+@BOTH
+@pytest.mark.parametrize(
+    "generator", [False, True], ids=["torch's global generator", "a generator of the loader's own"]
+)
+def test_ranks_whose_samples_are_seeded_as_torchs_agree(make: Any, generator: bool, tmp_path: Path) -> None:
+    """Their base seeds differ, and have to: what they load is the same epoch."""
+
+    def body(rank: int) -> list[int]:
+        torch.manual_seed(rank)
+        loader = make(Noisy())
+        own = torch.Generator().manual_seed(rank) if generator else None
+        given = {"batch_sampler": loader.batch_sampler} if make is global_batches else {"sampler": loader.sampler}
+        again = fastload.DataLoader(Noisy(), **given, seeding="torch", generator=own)
+        seen = []
+        for epoch in range(2):
+            again.set_epoch(epoch)
+            seen += torch.cat(list(again))[:, 0].tolist()
+        return seen
+
+    first, second = run_ranks(body, tmp_path)
+    assert sorted(first + second) == sorted([*range(LENGTH), *range(LENGTH)])
+
+
+@BOTH
+def test_another_seed_of_the_sampler_is_told_where_samples_are_seeded_as_torchs(make: Any, tmp_path: Path) -> None:
+    def body(rank: int) -> str:
+        loader = make(Noisy(), seed=rank)
+        given = {"batch_sampler": loader.batch_sampler} if make is global_batches else {"sampler": loader.sampler}
+        return refusal(fastload.DataLoader(Noisy(), **given, seeding="torch"))[0]
+
+    for rank, message in enumerate(run_ranks(body, tmp_path)):
+        assert f"order is 'keyed, seed {rank}' on rank {rank} and 'keyed, seed {1 - rank}' on rank" in message
+
+
+def test_ranks_agree_around_a_sampler_derived_from_ours(tmp_path: Path) -> None:
+    def body(rank: int) -> list[int]:
+        torch.manual_seed(rank)
+        loader = fastload.DataLoader(Noisy(), 4, sampler=Backwards(Noisy()))
+        return torch.cat(list(loader))[:, 0].tolist()
+
+    first, second = run_ranks(body, tmp_path)
+    assert sorted(first + second) == list(range(LENGTH))
+
+
+def test_another_seed_is_told_around_a_sampler_derived_from_ours(tmp_path: Path) -> None:
+    def body(rank: int) -> str:
+        return refusal(fastload.DataLoader(Noisy(), 4, sampler=Backwards(Noisy(), seed=rank)))[0]
+
+    assert "seed is 0 on rank 0 and 1 on rank 1" in run_ranks(body, tmp_path)[0]
+
+
+def test_a_loader_outside_of_a_group_meets_nobody() -> None:
+    assert os.environ.get("RANK") is None
+    loader = interleaved(Noisy(), num_replicas=2, rank=1)
+    assert sum(len(batch) for batch in loader) == LENGTH // 2

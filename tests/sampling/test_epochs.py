@@ -1,0 +1,334 @@
+"""The epochs of a loader: how they are counted, who sets them, and what is prepared of the next one."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import json
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from determinism_fakes import Drawing, batches
+from torch.utils.data import DataLoader as TorchDataLoader
+from torch.utils.data import Dataset, DistributedSampler, RandomSampler
+
+import fastload
+from fastload import DataLoader, DistributedBatchSampler
+from fastload.engine import iteration
+
+KEPT = {"num_workers": 2, "persistent_workers": True}
+
+
+def indices(loader: Any) -> list[int]:
+    return [row[0] for batch in batches(loader) for row in batch]
+
+
+def test_an_integer_seed_lets_the_epoch_of_torchs_distributed_sampler_advance_by_itself():
+    expected = []
+    for epoch in range(3):
+        sampler = DistributedSampler(Drawing(), 2, 0)
+        sampler.set_epoch(epoch)
+        expected.append(list(sampler))
+    loader = DataLoader(Drawing(), 4, sampler=DistributedSampler(Drawing(), 2, 0), seed=1)
+    assert [indices(loader) for _ in range(3)] == expected
+    loader.sampler.set_epoch(0)
+    assert indices(loader) == expected[0]
+    assert indices(loader) == expected[1]
+    loader.set_epoch(2)
+    assert indices(loader) == expected[2]
+
+
+WORKERS: list[dict[str, Any]] = [
+    {},
+    {"num_workers": 2, "prefetch_factor": 8},
+    {"num_workers": 1, "worker_method": "thread", "prefetch_factor": 2},
+]
+
+
+def _second_epoch(kind: Any, *, left_at: int | None, replacement: bool = False, **options: Any) -> list[Any]:
+    samples = list(range(53))
+    sampler = RandomSampler(samples, replacement, generator=torch.Generator().manual_seed(0))
+    loader = kind(samples, **{"batch_size": 4, "sampler": sampler, **options})
+    for _ in itertools.islice(loader, left_at):
+        pass
+    return [torch.as_tensor(batch).tolist() for batch in loader]
+
+
+@pytest.mark.parametrize("workers", WORKERS, ids=["inline", "processes", "thread"])
+@pytest.mark.parametrize("options", [{}, {"replacement": True}, {"batch_size": None}], ids=str)
+def test_with_a_seed_the_epoch_after_a_break_is_that_after_a_whole_one(workers, options):
+    expected = _second_epoch(TorchDataLoader, left_at=None, **options)
+    assert _second_epoch(DataLoader, left_at=1, seed=1, **options, **workers) == expected
+
+
+@pytest.mark.parametrize("left_at", [1, None])
+def test_without_a_seed_the_epoch_after_a_break_is_torchs(left_at):
+    expected = _second_epoch(TorchDataLoader, left_at=left_at)
+    assert _second_epoch(DataLoader, left_at=left_at) == expected
+
+
+def test_without_a_seed_torchs_sampler_keeps_its_order_and_the_second_epoch_warns():
+    loader = DataLoader(Drawing(), 4, sampler=DistributedSampler(Drawing(), 2, 0))
+    first = indices(loader)
+    with pytest.warns(UserWarning, match="epoch 0 of DistributedSampler begins for the second time.*set_epoch"):
+        assert indices(loader) == first
+    loader.sampler.set_epoch(1)
+    assert indices(loader) != first
+
+
+def test_a_look_at_the_first_batch_and_an_evaluation_in_order_do_not_warn():
+    loader = DataLoader(Drawing(), 4, sampler=DistributedSampler(Drawing(), 2, 0))
+    next(iter(loader))
+    list(loader)
+    evaluation = DataLoader(Drawing(), 4, sampler=DistributedSampler(Drawing(), 2, 0, shuffle=False))
+    assert indices(evaluation) == indices(evaluation)
+
+
+@pytest.mark.parametrize("seed", [None, 5])
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_samplers_of_ours_advance_by_themselves_with_and_without_a_seed(seed, num_workers):
+    def make() -> DataLoader[Any]:
+        sampler = DistributedBatchSampler(Drawing(), 8, seed=3)
+        return DataLoader(Drawing(), batch_sampler=sampler, seed=seed, num_workers=num_workers)
+
+    loader = make()
+    epochs = [batches(loader) for _ in range(3)]
+    assert len({str(epoch) for epoch in epochs}) == 3
+    for epoch in (2, 0):
+        again = make()
+        again.batch_sampler.set_epoch(epoch)
+        assert batches(again) == epochs[epoch]
+    loader.batch_sampler.set_epoch(1)
+    assert batches(loader) == epochs[1]
+    loader.batch_sampler.set_epoch(1)  # the same again, on purpose
+    assert batches(loader) == epochs[1]
+    assert batches(loader) == epochs[2]
+
+
+def test_the_samplers_seed_is_the_samples_seed_where_the_loader_has_none():
+    def make(seed: int | None) -> DataLoader[Any]:
+        return DataLoader(Drawing(), batch_sampler=DistributedBatchSampler(Drawing(), 8, seed=3), seed=seed)
+
+    assert batches(make(None)) == batches(make(3)) != batches(make(4))
+    assert [row[0] for batch in batches(make(3)) for row in batch] == [
+        row[0] for batch in batches(make(4)) for row in batch
+    ]
+
+
+@pytest.mark.parametrize("in_order", [True, False])
+@pytest.mark.parametrize("worker_method", ["multiprocessing", "thread"])
+def test_overlapping_epochs_give_what_separate_ones_give(in_order, worker_method):
+    def make(overlap: bool) -> DataLoader[Any]:
+        dataset = [torch.tensor(index) for index in range(53)]
+        return DataLoader(
+            dataset, 4, shuffle=True, seed=2, in_order=in_order, overlap_epochs=overlap,
+            worker_method=worker_method, **KEPT,
+        )  # fmt: skip
+
+    results = []
+    for overlap in (True, False):
+        loader = make(overlap)
+        epochs = [[batch.tolist() for batch in loader] for _ in range(4)]
+        loader.set_epoch(1)  # what was prepared is dropped
+        epochs.append([batch.tolist() for batch in loader])
+        iterator = iter(loader)  # left in the middle
+        next(iterator)
+        epochs.append([batch.tolist() for batch in loader])
+        results.append(epochs if in_order else [sorted(epoch) for epoch in epochs])
+        loader.close()
+    assert results[0] == results[1]
+    assert results[0][4] == results[0][1]
+    assert all(sorted(index for batch in epoch for index in batch) == list(range(53)) for epoch in results[0])
+
+
+class Noting(Dataset[int]):
+    """Notes in a file what is loaded."""
+
+    def __init__(self, path: Path, length: int = 24) -> None:
+        self.path, self.length = path, length
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __getitem__(self, index: int) -> int:
+        with self.path.open("a") as file:
+            file.write(f"{index}\n")
+        return index
+
+
+@pytest.mark.parametrize("overlap", [True, False])
+def test_the_next_epoch_is_loaded_before_it_is_asked_for_only_if_that_is_wanted(overlap, tmp_path):
+    dataset = Noting(tmp_path / "loaded")
+    loader = DataLoader(dataset, 4, seed=0, shuffle=True, overlap_epochs=overlap, prefetch_factor=2, **KEPT)
+    list(loader)
+    loader.close()  # what was being loaded is finished, or not begun any more
+    ahead = len(dataset.path.read_text().split()) - 24
+    assert 0 < ahead <= 16 if overlap else ahead == 0
+
+
+def test_what_is_prepared_counts_against_the_same_bound():
+    loader = DataLoader(range(40), 4, seed=0, shuffle=True, prefetch_factor=2, **KEPT)
+    for _ in range(3):
+        list(loader)
+    assert loader.statistics().max_in_flight == 4
+    loader.close()
+
+
+def test_a_dataset_that_has_grown_is_not_served_from_what_was_prepared():
+    data = [torch.tensor(index) for index in range(20)]
+    loader = DataLoader(data, 4, seed=0, shuffle=True, worker_method="thread", **KEPT)
+    assert sorted(index for batch in loader for index in batch.tolist()) == list(range(20))
+    data.append(torch.tensor(20))
+    assert sorted(index for batch in loader for index in batch.tolist()) == list(range(21))
+    loader.close()
+
+
+def test_states_taken_while_the_next_epoch_is_prepared_are_those_of_the_epoch_under_way():
+    def make() -> DataLoader[Any]:
+        return DataLoader(Drawing(24), 4, seed=0, shuffle=True, **KEPT)
+
+    loader = make()
+    iterator = iter(loader)
+    for _ in range(5):
+        next(iterator)
+    state = loader.state_dict()
+    assert (state["epoch"], state["position"]) == (0, 20)
+    rest = batches(iterator)
+    second = batches(loader)
+    resumed = make()
+    list(resumed)
+    resumed.load_state_dict(state)  # the prepared epoch 1 is dropped
+    assert batches(resumed) == rest
+    assert batches(resumed) == second
+    loader.close()
+    resumed.close()
+
+
+def test_an_error_in_the_next_epochs_first_batch_is_raised_there():
+    class Failing(Drawing):
+        def __getitem__(self, index: int) -> Any:
+            if torch.initial_seed() == -1 or index == 3:
+                raise KeyError(index)
+            return index
+
+    loader = DataLoader(Failing(8), 4, seed=0, **KEPT)
+    for _ in range(3):
+        iterator = iter(loader)
+        with pytest.raises(KeyError):
+            next(iterator)
+        assert next(iterator).tolist() == [4, 5, 6, 7]
+        with pytest.raises(StopIteration):
+            next(iterator)
+    loader.close()
+
+
+def test_statistics_and_explanation_of_a_seeded_loader_name_the_index():
+    loader = DataLoader(Drawing(), batch_sampler=DistributedBatchSampler(Drawing(), 8))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert "each sample, by its index" in loader.explain()
+    assert isinstance(loader.sampler, fastload.DistributedSampler)
+
+
+def test_batches_pinned_ahead_cross_no_border_between_epochs(monkeypatch):
+    """Without an accelerator: pinning is a copy here, on the same thread and through the same queues."""
+    begin = iteration.compat.BaseIterator.__init__
+
+    def begin_pinned(iterator: Any, loader: Any) -> None:
+        begin(iterator, loader)
+        iterator._pin_memory, iterator._pin_memory_device = True, "cpu"
+
+    monkeypatch.setattr(iteration.compat.BaseIterator, "__init__", begin_pinned)
+    monkeypatch.setattr(iteration.compat, "accelerator_index", lambda: 0)
+    monkeypatch.setattr(iteration.compat, "pin_on_device", lambda data, device, index: data.clone())
+    results = []
+    for overlap in (True, False):
+        dataset = [torch.tensor(index) for index in range(53)]
+        loader = DataLoader(dataset, 4, shuffle=True, seed=2, overlap_epochs=overlap, **KEPT)
+        epochs = [[batch.tolist() for batch in loader] for _ in range(3)]
+        iterator = iter(loader)
+        epochs.append([next(iterator).tolist() for _ in range(2)])
+        state = loader.state_dict()
+        assert state["position"] == 8
+        rest = [batch.tolist() for batch in iterator]
+        loader.load_state_dict(state)
+        assert [batch.tolist() for batch in loader] == rest
+        results.append([*epochs, rest])
+        loader.close()
+    assert results[0] == results[1]
+
+
+def test_two_loaders_around_one_sampler_both_begin_the_epoch_that_was_set():
+    sampler = fastload.DistributedSampler(Drawing(), 2, 0)
+    first, second = (DataLoader(Drawing(), 4, sampler=sampler) for _ in range(2))
+    for epoch in (3, 1):
+        sampler.set_epoch(epoch)
+        assert indices(first) == indices(second)
+        assert sampler.epoch == epoch
+
+
+def test_an_epoch_set_at_the_sampler_of_a_shuffling_loader_counts():
+    loader, other = (DataLoader(Drawing(), 4, shuffle=True, seed=1) for _ in range(2))
+    loader.sampler.set_epoch(5)
+    other.set_epoch(5)
+    assert batches(loader) == batches(other)
+    assert batches(loader) == batches(other)
+
+
+@pytest.mark.parametrize("epoch", [-1, 2**63, 1.5, "1", True])
+def test_an_epoch_that_is_none_is_refused_where_it_is_set(epoch):
+    loader = DataLoader(Drawing(), 4, shuffle=True, seed=1)
+    for setter in (loader.set_epoch, loader.sampler.set_epoch, DistributedBatchSampler(Drawing(), 8).set_epoch):
+        with pytest.raises(fastload.ConfigError, match="epoch must be an integer from 0 to"):
+            setter(epoch)
+
+
+def test_numbers_of_numpy_are_numbers():
+    sampler = DistributedBatchSampler(
+        Drawing(), np.int64(8), seed=np.int32(3), rank=np.int64(0), world_size=np.int64(2), tail="pad"
+    )
+    loader = DataLoader(Drawing(), batch_sampler=sampler, seed=np.int64(4))
+    loader.set_epoch(np.int64(2))
+    expected = DataLoader(
+        Drawing(), batch_sampler=DistributedBatchSampler(Drawing(), 8, seed=3, rank=0, world_size=2, tail="pad"), seed=4
+    )
+    expected.set_epoch(2)
+    assert batches(loader) == batches(expected)
+    assert json.loads(json.dumps(loader.state_dict())) == expected.state_dict()
+    index = next(iter(loader))[0][3]
+    assert fastload.replay(loader, np.int64(3), index)[0] == int(index)
+    padded = fastload.DistributedSampler(Drawing(), np.int64(2), np.int64(0))
+    assert len(indices(DataLoader(Drawing(), 4, sampler=padded))) == 27
+
+
+@pytest.mark.parametrize(
+    ("copied", "options"),
+    [(copy.copy, KEPT), (copy.copy, {}), (copy.deepcopy, {"num_workers": 2}), (copy.deepcopy, {})],
+)
+def test_a_copy_of_a_loader_counts_its_own_epochs(copied, options):
+    loader = DataLoader(Drawing(), 4, shuffle=True, seed=1, **options)
+    list(loader)
+    twin = copied(loader)
+    second = batches(loader)
+    assert batches(loader) != second
+    assert batches(twin) == second
+    for each in (loader, twin):
+        each.close()
+
+
+def test_a_batch_sampler_given_as_sampler_lets_the_epoch_advance_too():
+    class InBatches(Drawing):
+        def __getitem__(self, where: Any) -> Any:
+            return torch.tensor(where) + torch.rand(len(where))
+
+    def make() -> DataLoader[Any]:
+        return DataLoader(InBatches(), None, sampler=DistributedBatchSampler(Drawing(), 8))
+
+    loader, again = make(), make()
+    first, second = ([batch.tolist() for batch in loader] for _ in range(2))
+    assert first != second
+    assert [batch.tolist() for batch in again] == first

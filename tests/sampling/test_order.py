@@ -1,0 +1,268 @@
+"""The order of an epoch, as a function of position."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import pickle
+from collections import Counter
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fastload import ConfigError, native
+from fastload.sampling.order import AsTorch, Blocks, Buckets, Keyed, Order, Permutation, Sequential, Weighted
+
+seeds = st.integers(-(2**127), 2**127 - 1)
+
+
+def whole(order: Order, epoch: int = 0) -> list[int]:
+    return order.at(epoch, np.arange(order.length)).tolist()
+
+
+@given(length=st.integers(1, 3000), key=st.binary(max_size=20))
+def test_a_permutation_is_a_bijection_and_its_inverse_undoes_it(length, key):
+    permutation = Permutation(length, key)
+    positions = np.arange(length)
+    values = permutation.at(positions)
+    assert sorted(values.tolist()) == positions.tolist()
+    assert permutation.position_of(values).tolist() == positions.tolist()
+
+
+@given(length=st.integers(1, 2**62), key=st.binary(max_size=20), data=st.data())
+def test_any_part_of_any_permutation_is_worked_out_alone(length, key, data):
+    positions = np.array(data.draw(st.lists(st.integers(0, length - 1), min_size=1, max_size=20, unique=True)))
+    permutation = Permutation(length, key)
+    values = permutation.at(positions)
+    assert len(set(values.tolist())) == len(positions)
+    assert values.min() >= 0
+    assert values.max() < length
+    assert [int(permutation.at(np.array([position]))[0]) for position in positions] == values.tolist()
+    assert permutation.position_of(values).tolist() == positions.tolist()
+
+
+@pytest.mark.parametrize("length", [0, -1, 2**62 + 1])
+def test_a_permutation_of_nothing_or_of_too_much_is_refused(length):
+    with pytest.raises(ValueError, match=f"1 to 2\\*\\*62 elements, got {length}"):
+        Permutation(length, b"")
+
+
+@pytest.mark.skipif(not native.available(), reason="the native library is not there")
+@given(length=st.integers(1, 2**62), key=st.binary(max_size=20), backwards=st.booleans(), data=st.data())
+def test_the_native_library_permutes_as_numpy_does_at_every_level(length, key, backwards, data):
+    length = data.draw(st.sampled_from([length, length % 3000 + 1]))
+    positions = np.array(data.draw(st.lists(st.integers(0, length - 1), max_size=100)), dtype=np.int64)
+    permutation = Permutation(length, key)
+    expected = permutation.by_numpy(positions, backwards=backwards).tolist()
+    for level in range(len(native.LEVELS)):
+        assert permutation._permuted(positions, backwards=backwards, level=level).tolist() == expected
+
+
+def test_positions_may_have_any_shape_and_stay_as_they_are():
+    permutation = Permutation(100, b"key")
+    positions = np.arange(100).reshape(10, 10).T[:, ::2]
+    before = positions.copy()
+    assert np.array_equal(permutation.at(positions), permutation.by_numpy(positions, backwards=False))
+    assert np.array_equal(positions, before)
+    assert permutation.at(np.empty((0, 3), dtype=np.int64)).shape == (0, 3)
+
+
+# Never change these: they say that next year's orders are this year's.
+@pytest.mark.parametrize(
+    ("order", "epoch", "expected"),
+    [
+        (Keyed(12, 0), 0, [10, 5, 11, 4, 0, 3, 2, 7, 6, 8, 1, 9]),
+        (Keyed(12, 0), 1, [1, 9, 4, 5, 3, 2, 0, 8, 10, 11, 6, 7]),
+        (Keyed(12, -1), 0, [6, 2, 3, 9, 7, 4, 8, 5, 10, 11, 1, 0]),
+        (Blocks(12, 0, 5), 0, [10, 11, 5, 6, 7, 8, 9, 0, 1, 2, 3, 4]),
+        (AsTorch(12, 0), 0, [8, 0, 5, 9, 7, 4, 2, 10, 3, 1, 11, 6]),
+        (Weighted(range(5), 12, 0), 0, [3, 3, 3, 2, 1, 2, 4, 1, 4, 4, 3, 3]),
+        (Buckets(range(12), 0, batch_size=3, window=2, shuffle=True), 0, [0, 3, 4, 5, 10, 11, 6, 2, 1, 9, 7, 8]),
+    ],
+)
+def test_orders_are_the_pinned_ones(order, epoch, expected):
+    assert whole(order, epoch) == expected
+
+
+def test_a_part_of_a_billion_is_the_pinned_one():
+    assert Keyed(10**9, 42).at(3, np.array([0, 1, 999_999_999])).tolist() == [218282083, 977078850, 147047287]
+
+
+def chi_square(counts: Counter[tuple[int, ...]], kinds: int, draws: int) -> float:
+    expected = draws / kinds
+    seen = sum((count - expected) ** 2 / expected for count in counts.values())
+    return seen + (kinds - len(counts)) * expected
+
+
+@pytest.mark.parametrize("length", [3, 4, 5, 6])
+def test_all_orders_of_a_few_are_equally_likely(length):
+    kinds, draws = math.factorial(length), 6000
+    counts = Counter(
+        tuple(Permutation(length, number.to_bytes(4, "little")).at(np.arange(length)).tolist())
+        for number in range(draws)
+    )
+    freedom = kinds - 1
+    # Four standard deviations of chi-square; the keys are always the same, so this never fails by chance later.
+    assert chi_square(counts, kinds, draws) < freedom + 4 * math.sqrt(2 * freedom)
+
+
+@pytest.mark.parametrize("length", [20_000, 70_000, 1_281_167])
+def test_an_order_has_no_more_fixed_points_and_no_more_correlation_than_chance_gives(length):
+    fixed, correlation = 0, []
+    for number in range(20):
+        positions = np.arange(20_000)
+        values = Permutation(length, number.to_bytes(4, "little")).at(positions)
+        fixed += int((values == positions).sum())
+        correlation.append(np.corrcoef(values[:-1], values[1:])[0, 1])
+    assert fixed <= 20 * 20_000 / length + 4 * math.sqrt(20 * 20_000 / length) + 1
+    assert abs(np.mean(correlation)) < 4 / math.sqrt(20 * 20_000)
+    assert np.std(correlation) < 2 / math.sqrt(20_000)
+
+
+@pytest.mark.parametrize("length", [50_000, 1_000_000_000])
+def test_a_batch_holds_its_classes_as_chance_gives(length):
+    """Ten classes that follow each other in the dataset, in batches of 256."""
+    classes = Keyed(length, 7).at(0, np.arange(100 * 256)) * 10 // length
+    sums = [((np.bincount(batch, minlength=10) - 25.6) ** 2 / 25.6).sum() for batch in classes.reshape(100, 256)]
+    # Chi-square with 9 degrees of freedom has mean 9 and deviation 4.24; the mean of a hundred, 0.42.
+    assert abs(np.mean(sums) - 9) < 4 * 0.43
+    assert set(classes.tolist()) == set(range(10))
+
+
+@given(length=st.integers(1, 300), seed=seeds, epoch=st.integers(0, 1000), size=st.integers(1, 40))
+def test_blocks_are_read_from_beginning_to_end_and_come_in_random_order(length, seed, epoch, size):
+    order = Blocks(length, seed, size)
+    found = whole(order, epoch)
+    assert sorted(found) == list(range(length))
+    starts = [place for place, index in enumerate(found) if index % size == 0]
+    assert len(starts) == -(-length // size)
+    for start, stop in itertools.pairwise([*starts, length]):
+        assert found[start:stop] == list(range(found[start], min(found[start] + size, length)))
+
+
+def test_the_order_of_blocks_is_another_in_each_epoch():
+    order = Blocks(100, 0, 10)
+    assert len({tuple(whole(order, epoch)) for epoch in range(10)}) == 10
+
+
+@given(length=st.integers(1, 100), seed=st.integers(-(2**31), 2**31), epoch=st.integers(0, 5))
+def test_torchs_order_is_that_of_its_samplers(length, seed, epoch):
+    found = whole(AsTorch(length, seed), epoch)
+    distributed = torch.utils.data.DistributedSampler(range(length), 1, 0, seed=seed)
+    distributed.set_epoch(epoch)
+    assert found == list(distributed)
+    generator = torch.Generator().manual_seed(seed + epoch)
+    assert found == list(torch.utils.data.RandomSampler(range(length), generator=generator))
+
+
+def test_draws_by_weight_follow_the_weights():
+    weights = np.array([0.0, 1.0, 0.0, 3.0, 4.0, 0.0])
+    drawn = np.bincount(Weighted(weights, 8000, 1).at(0, np.arange(8000)), minlength=6)
+    assert drawn[weights == 0].tolist() == [0, 0, 0]
+    assert (np.abs(drawn - 1000 * weights) < 4 * np.sqrt(1000 * weights) + 1).all()
+
+
+@given(
+    weights=st.lists(st.sampled_from([0.0, 1e-300, 0.5, 1.0, 1e300]), min_size=1, max_size=8).filter(any), seed=seeds
+)
+def test_a_sample_without_weight_is_never_drawn(weights, seed):
+    for index in whole(Weighted(weights, 50, seed)):
+        assert weights[index] > 0
+
+
+def test_each_draw_depends_on_its_position_alone():
+    order = Weighted(torch.arange(10), 40, 3)
+    assert not order.once
+    found = whole(order, 2)
+    assert [int(order.at(2, np.array([position]))[0]) for position in range(40)] == found
+    assert found != whole(order, 3)
+
+
+@pytest.mark.parametrize("weights", [[], [0.0, 0.0], [1.0, -1.0], [1.0, float("nan")], [float("inf")], [[1.0]]])
+def test_weights_that_are_none_are_refused(weights):
+    with pytest.raises(ConfigError, match="weights must be one number for each sample"):
+        Weighted(weights, 3, 0)
+
+
+@given(data=st.data(), batch_size=st.integers(1, 8), window=st.integers(1, 5), shuffle=st.booleans())
+def test_buckets_hold_every_sample_once_in_batches_of_similar_length(data, batch_size, window, shuffle):
+    lengths = data.draw(st.lists(st.integers(1, 50), min_size=1, max_size=150))
+    order = Buckets(lengths, 5, batch_size=batch_size, window=window, shuffle=shuffle)
+    found = whole(order, 1)
+    assert sorted(found) == list(range(len(lengths)))
+    full = len(lengths) // batch_size * batch_size
+    batches = np.array(found[:full]).reshape(-1, batch_size)
+    for first in range(0, len(batches), window):
+        spans = sorted(
+            (min(lengths[i] for i in batch), max(lengths[i] for i in batch))
+            for batch in batches[first : first + window]
+        )
+        for (_, longest), (shortest, _) in itertools.pairwise(spans):
+            assert longest <= shortest
+    some = np.random.default_rng(0).permutation(len(lengths))[:10]
+    assert order.at(1, some).tolist() == [found[position] for position in some]
+
+
+def test_lengths_within_a_batch_are_far_more_alike_than_without_buckets():
+    lengths = np.random.default_rng(0).integers(1, 1000, 6400)
+
+    def padding(order: Order) -> float:
+        batches = lengths[whole(order)].reshape(-1, 64)
+        return float((batches.max(axis=1, keepdims=True) - batches).sum() / batches.sum())
+
+    assert padding(Buckets(lengths, 0, batch_size=64, window=50, shuffle=True)) < 0.03 < 0.9 < padding(Keyed(6400, 0))
+
+
+def test_batches_of_a_window_do_not_come_by_length_and_rows_not_either():
+    lengths = np.arange(1000)
+    found = np.array(whole(Buckets(lengths, 0, batch_size=10, window=100, shuffle=True))).reshape(100, 10)
+    assert abs(np.corrcoef(found.mean(axis=1), np.arange(100))[0, 1]) < 0.4
+    assert (np.diff(found, axis=1) > 0).all(axis=1).sum() < 5
+
+
+def test_what_does_not_fill_a_batch_is_not_always_the_longest():
+    lengths = np.arange(104)
+    ends = [whole(Buckets(lengths, 0, batch_size=10, window=3, shuffle=True), epoch)[100:] for epoch in range(50)]
+    assert 40 < np.mean(ends) < 64
+
+
+@pytest.mark.parametrize(
+    "order",
+    [
+        Sequential(10),
+        Keyed(10, 1),
+        Blocks(10, 1, 3),
+        AsTorch(10, 1),
+        Weighted(range(1, 11), 10, 1),
+        Buckets(range(10), 1, batch_size=2, window=2, shuffle=True),
+    ],
+    ids=lambda order: type(order).__name__,
+)
+def test_an_order_is_the_same_after_pickling_whatever_epoch_was_asked_for_before(order):
+    expected = [whole(order, epoch) for epoch in range(4)]
+    copy = pickle.loads(pickle.dumps(order))
+    assert [whole(copy, epoch) for epoch in (3, 2, 3, 1, 0)] == [expected[epoch] for epoch in (3, 2, 3, 1, 0)]
+    assert copy.name == order.name
+
+
+def test_orders_of_neighbouring_seeds_and_epochs_are_all_different():
+    orders = {tuple(whole(Keyed(20, seed), epoch)) for seed in range(-5, 5) for epoch in range(10)}
+    assert len(orders) == 100
+
+
+def test_other_weights_and_lengths_have_another_name():
+    assert Weighted([1, 2], 2, 0).name != Weighted([2, 1], 2, 0).name
+    assert Buckets([1, 2], 0, batch_size=1, window=1, shuffle=True).name != (
+        Buckets([2, 1], 0, batch_size=1, window=1, shuffle=True).name
+    )
+
+
+@pytest.mark.parametrize("outside", [-1, 5, 2**62, -(2**63)])
+def test_a_place_outside_is_an_error_and_not_walked_for_ever(outside):
+    permutation = Permutation(5, b"key")
+    for ways in (permutation.at, permutation.position_of):
+        with pytest.raises(ValueError, match=f"takes 0 to 4, got .*{outside}"):
+            ways(np.array([0, outside]))

@@ -1,0 +1,180 @@
+"""``fastload verify``, end to end: scripts and objects, exit statuses, JSON."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fastload import cli
+from fastload.run.targets import unguarded
+
+TRAIN = """
+import sys
+import numpy as np, torch
+from PIL import Image
+from torch.utils.data import DataLoader, Dataset
+from torchvision import transforms
+
+class Noise:
+    def __init__(self):
+        self.rng = np.random.default_rng(0)
+    def __call__(self, x):
+        return x + self.rng.normal()
+
+class Pictures(Dataset):
+    def __init__(self, *more):
+        self.transform = transforms.Compose([transforms.RandomCrop(8), transforms.ToTensor(), *more])
+    def __getitem__(self, index):
+        return self.transform(Image.new("RGB", (12, 12), (index, 2 * index, 3 * index))), index
+    def __len__(self):
+        return 24
+
+def make():
+    return Pictures(Noise())
+
+if __name__ == "__main__":
+    print("the script's own words")
+    warm_up = DataLoader([1, 2, 3])
+    if "--warm-up" in sys.argv:
+        list(warm_up)
+    data = Pictures(*([Noise()] if "--bad" in sys.argv else []))
+    loader = DataLoader(data, batch_size=4, shuffle=True, num_workers=2)
+    try:
+        for batch in loader:
+            print("trained")
+    except BaseException:  # such scripts exist
+        print("caught")
+    list(loader)
+    print("went on")
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "train.py").write_text(textwrap.dedent(TRAIN))
+    return tmp_path
+
+
+def verify(*words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "fastload.cli", "verify", *words]
+    return subprocess.run(command, capture_output=True, text=True)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(200)
+def test_a_scripts_loader_is_verified_in_place_of_going_on(folder: Path):
+    done = verify("--batches", "2", "--methods=fork,spawn", "train.py")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "deterministic: 16 equal" in done.stdout
+    assert "1 spawn" in done.stdout
+    assert "the script's own words" in done.stdout
+    assert "trained" not in done.stdout
+    assert "went on" not in done.stdout
+    assert "fastload verify: [1/16] again: inline, 2 epochs: equal" in done.stderr
+
+
+@pytest.mark.interpreter
+def test_a_script_with_a_broken_stage_ends_with_status_1_and_pure_json(folder: Path):
+    done = verify("--batches", "2", "--methods=inline", "--loader=2", "--json", "-", "train.py", "--bad", "--warm-up")
+    assert done.returncode == 1, done.stdout + done.stderr
+    found = json.loads(done.stdout)
+    named = {check["culprit"]["place"] for check in found["checks"] if check["culprit"]}
+    assert named == {"dataset.transform, stage 3 of 3"}
+    assert "the script's own words" in done.stderr
+
+
+@pytest.mark.slow
+def test_an_object_of_a_file_is_verified_with_its_json_in_a_file(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    done = verify("--batches", "2", "--methods", "inline", "--batch-size", "4", "--json", "out.json", "train.py:make")
+    assert done.returncode == 1, done.stderr
+    assert "first stage that differs: Noise() (dataset.transform, stage 3 of 3)" in done.stdout
+    assert "\033" not in done.stdout
+    assert json.loads(Path("out.json").read_text())["ok"] is False
+
+
+@pytest.mark.slow
+def test_a_script_that_iterates_no_loader_ends_with_status_2(folder: Path):
+    Path("idle.py").write_text("import torch; print('idle')")
+    done = verify("idle.py")
+    assert done.returncode == 2
+    assert done.stderr.splitlines() == [
+        "fastload verify: idle.py did not iterate over a DataLoader; give it arguments that make it train, or name a "
+        "loader as MODULE:NAME"
+    ]
+    Path("broken.py").write_text("raise SystemExit(7)")
+    done = verify("broken.py")
+    assert done.returncode == 2
+    assert "broken.py ended with status 7 before it iterated over a loader" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "a script, -m MODULE or MODULE:NAME is missing; see fastload verify --help"),
+        (["--batches", "3"], "a script, -m MODULE or MODULE:NAME is missing; see fastload verify --help"),
+        (
+            ["--", "torchrun", "train.py"],
+            "programs are not supported, only a script, -m MODULE or MODULE:NAME; ranks are simulated",
+        ),
+        (["missing.py"], "no such script: missing.py"),
+        (["bash", "train.py"], "no such script: bash; name the script that this program starts"),
+        (["missing.py:name"], "no such file: missing.py"),
+        (["ending.py:name"], "ending.py cannot be imported: SystemExit: 3"),
+        (["missing:name"], "no such module: missing; name a file as path/to/file.py:name"),
+        (["verified:missing"], "verified has no missing; it has"),
+        (["verified:good", "--epochs"], "verified:good takes no arguments, got --epochs"),
+        (["verified:not_a_dataset"], "verify takes a DataLoader, a dataset"),
+        (["verified:broken_factory"], "verified:broken_factory raised KeyError: 'no such data'"),
+    ],
+)
+def test_what_cannot_be_verified_is_told_in_one_line_with_status_2(
+    words: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+):
+    monkeypatch.chdir(tmp_path)
+    Path("ending.py").write_text("raise SystemExit(3)")
+    assert cli.main(["verify", *words]) == 2
+    told = capsys.readouterr().err.splitlines()
+    assert len(told) == 1
+    assert told[0].startswith(f"fastload verify: {message}")
+
+
+@pytest.mark.parametrize(
+    "words", [["--batches", "0"], ["--methods", "pigeon"], ["--seed", "x"], ["--batch", "3"], ["--json", "no/x"]]
+)
+def test_an_option_that_is_not_understood_ends_with_status_2(words: list[str], capsys: Any):
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["verify", *words, "train.py"])
+    assert ended.value.code == 2
+    assert "usage: fastload" in capsys.readouterr().err
+
+
+def test_the_values_of_options_are_not_taken_for_the_script():
+    own, command = cli.split_command(["verify", "--batches", "3", "--json", "-", "train.py", "--seed", "4"])
+    assert (own, command) == (["verify", "--batches", "3", "--json", "-"], ["train.py", "--seed", "4"])
+    assert cli.split_command(["run", "--seed", "4", "train.py"]) == (["run", "--seed", "4"], ["train.py"])
+    assert cli.split_command(["run", "--report", "train.py"]) == (["run", "--report"], ["train.py"])
+
+
+@pytest.mark.slow
+def test_the_help_imports_nothing_that_takes_time():
+    code = "import sys, fastload.cli\ntry: fastload.cli.main(['verify', '--help'])\nfinally: print(sorted(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert "SCRIPT | -m MODULE | MODULE:NAME" in done.stdout
+    assert not {"'torch'", "'numpy'", "'rich'"} & set(done.stdout.rpartition("[")[2].split(", "))
+
+
+def test_a_script_without_a_guard_is_not_spawned(tmp_path: Path):
+    script = tmp_path / "train.py"
+    script.write_text("print(1)\n")
+    assert "the script has no `if __name__ == '__main__':`" in (unguarded(str(script)) or "")
+    script.write_text("def main(): ...\nif '__main__' == __name__:\n    main()\n")
+    assert unguarded(str(script)) is None

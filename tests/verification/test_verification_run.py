@@ -1,0 +1,375 @@
+"""``fastload.verify``: real loaders, real workers; one broken dataset for each usual cause."""
+
+from __future__ import annotations
+
+import copy
+import json
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import verified
+from torch.utils.data import DataLoader, IterableDataset, Sampler, TensorDataset, WeightedRandomSampler, get_worker_info
+from torchvision import datasets
+from torchvision import transforms as v1
+from torchvision.transforms import v2
+
+import fastload
+from fastload.engine.iteration import Iteration
+from fastload.fusion import FusedDataset
+from fastload.loader import argument_defaults
+from fastload.testing import assert_deterministic
+from fastload.verification.plan import Setting
+from fastload.verification.report import NotDeterministic
+from fastload.verification.subject import take_apart
+
+
+def verify(subject: Any, methods: str = "fork", **options: Any) -> fastload.VerifyReport:
+    return fastload.verify(subject, methods=methods.split(), **{"batches": 3, "progress": False, **options})
+
+
+def culprits(report: fastload.VerifyReport) -> set[str]:
+    return {f"{check.culprit.stage} @ {check.culprit.place}" for check in report.checks if check.culprit}
+
+
+def verdicts(report: fastload.VerifyReport, name: str) -> list[str]:
+    return [check.verdict for check in report.checks if check.name == name]
+
+
+def test_a_loader_with_torchvisions_transforms_is_equal_everywhere():
+    report = verify(verified.good_loader())
+    assert report.ok, report.to_text()
+    assert {check.verdict for check in report.checks} == {"equal"}
+    assert len({check.name for check in report.checks}) == 7
+    assert all(check.num_batches for check in report.checks)
+
+
+@pytest.mark.parametrize(("on_error", "methods"), [("skip", "inline"), ("replace", "fork")])
+def test_what_is_left_out_or_replaced_is_so_in_every_run(on_error: Any, methods: str):
+    dataset = verified.SomeLost(verified.PythonNoise())
+    report = verify(fastload.DataLoader(dataset, 4, shuffle=True, seed=1, on_error=on_error))
+    assert report.ok, report.to_text()
+    for name in ("again", "workers", "next epoch", "resume", "torch's order"):
+        assert set(verdicts(report, name)) == {"equal"}, report.to_text()
+    assert verdicts(report, "world size") == ["equal", *["skipped" if on_error == "skip" else "equal"] * 2]
+    assert set(verdicts(report, "torch's samples")) == {"skipped"}
+    generator = verified.SomeLost(verified.OwnGenerator())
+    report = verify(fastload.DataLoader(generator, 4, shuffle=True, seed=1, on_error=on_error), methods)
+    assert culprits(report) == {"OwnGenerator(std=1) @ dataset.transform"}, report.to_text()
+
+
+def in_memory(transform: Any) -> datasets.CIFAR10:
+    dataset = object.__new__(datasets.CIFAR10)
+    images = np.random.default_rng(0).integers(0, 256, (24, 32, 32, 3), dtype=np.uint8)
+    vars(dataset).update(data=images, targets=list(range(24)), transform=transform, target_transform=None)
+    return dataset
+
+
+def test_a_loader_that_fuses_is_verified_fusing(monkeypatch):
+    fused = []
+    load = FusedDataset.load
+    monkeypatch.setattr(FusedDataset, "load", lambda *args, **more: fused.append(1) or load(*args, **more))
+    transform = v1.Compose([v1.RandomCrop(32, 4), v1.ToTensor()])
+    report = verify(fastload.DataLoader(in_memory(transform), 4, shuffle=True, fuse=True), "inline")
+    assert report.ok, report.to_text()
+    assert fused
+    transform.transforms.append(verified.OwnGenerator())
+    report = verify(fastload.DataLoader(in_memory(transform), 4, shuffle=True, fuse=True), "thread")
+    assert culprits(report) == {"OwnGenerator(std=1) @ dataset.transform, stage 3 of 3"}, report.to_text()
+
+
+def test_a_loader_with_resident_data_is_verified_with_them():
+    resident = fastload.DataLoader(in_memory(v1.ToTensor()), 4, shuffle=True, resident="host", fuse=True)
+    report = verify(resident, "inline")
+    assert report.ok, report.to_text()
+    random_crops = in_memory(v1.Compose([v1.RandomCrop(32, 4), v1.ToTensor()]))
+    report = verify(fastload.DataLoader(random_crops, 4, shuffle=True, resident="device", device="cpu"))
+    assert [check.verdict for check in report.checks] == ["error"]
+    assert "the dataset is random" in report.to_text()
+    assert "resident='device' is verified on the host" in report.to_text()
+
+
+@pytest.mark.parametrize("fuse", ["auto", False])
+def test_a_loader_is_rebuilt_with_its_fuse(fuse: Any):
+    subject = take_apart(fastload.DataLoader(range(9), fuse=fuse), seed=None, batch_size=1, timeout=9.0, name=None)
+    assert subject.loader(Setting()).fuse == fuse
+    assert subject.loader(Setting(seeding="torch")).fuse == fuse
+
+
+def test_other_defaults_do_not_reach_the_loaders_that_are_compared(monkeypatch):
+    loader = fastload.DataLoader(TensorDataset(torch.arange(24)), 4)
+    monkeypatch.setenv("FASTLOAD_LOADER", "seed=3,chunk_size=2,fuse=true")
+    try:
+        argument_defaults().read_environment()
+        report = verify(loader, "inline")
+    finally:
+        monkeypatch.undo()
+        argument_defaults().read_environment()
+    assert report.ok, report.to_text()
+
+
+class ByFunction:
+    def __init__(self, function: Any) -> None:
+        self.function = function
+
+    def __len__(self) -> int:
+        return 20
+
+    def __getitem__(self, index: int) -> Any:
+        return self.function(np.full((4, 4, 3), index, dtype=np.uint8))
+
+
+def drawing() -> Any:
+    albumentations = pytest.importorskip("albumentations", reason="albumentations is not installed")
+    return albumentations.Compose([albumentations.GaussNoise(p=1.0)])
+
+
+def test_a_transform_of_albumentations_in_a_closure_is_equal_everywhere():
+    transform = drawing()
+    report = verify(fastload.DataLoader(ByFunction(lambda image: transform(image=image)["image"]), 4, seed=1), "thread")
+    assert report.ok, report.to_text()
+    assert set(verdicts(report, "torch's samples")) == {"equal"}
+
+
+def test_a_transform_of_albumentations_in_a_global_variable_is_named_as_the_cause(monkeypatch):
+    monkeypatch.setitem(globals(), "held", drawing())
+    dataset = ByFunction(lambda image: held(image=image)["image"])
+    report = verify(fastload.DataLoader(dataset, 4, seed=1), "thread")
+    assert not report.ok
+    assert "Albumentations transforms (Compose) by a global variable" in " ".join(report.to_text().split())
+
+
+held: Any = None
+
+
+def test_threads_are_equal_too():
+    assert verify(verified.good_loader(), "thread").ok
+
+
+def test_threads_are_equal_where_nothing_is_drawn():
+    report = verify(verified.Pictures(v2.CenterCrop(8)), "thread")
+    assert report.ok, report.to_text()
+
+
+# Whoever loads them, samples of these differ: from run to run, or where a rank or a resume begins anew. One is verified
+# with workers too, which takes two hundred of them; the others need them no more than it does.
+@pytest.mark.parametrize(
+    ("stage", "methods", "label", "words"),
+    [
+        (
+            verified.OwnGenerator,
+            "fork",
+            "OwnGenerator(std=1)",
+            "generator of its own, self.rng (numpy.random.Generator)",
+        ),
+        (
+            verified.ModuleGenerator,
+            "inline",
+            "ModuleGenerator()",
+            "global variable _module_generator (numpy.random.Generator)",
+        ),
+        (verified.WorkerId, "fork", "WorkerId()", "it looks at worker_info"),
+        (verified.ProcessId, "fork", "ProcessId()", "os.getpid()"),
+        (verified.Clock, "inline", "Clock()", "it reads the clock"),
+        (verified.Uuid, "inline", "Uuid()", "it makes a uuid"),
+        (verified.Counting, "inline", "Counting()", "it keeps state from sample to sample (self.calls)"),
+    ],
+)
+def test_a_broken_stage_is_named_with_its_cause(stage: Any, methods: str, label: str, words: str):
+    report = verify(verified.Pictures(verified.chain(stage())), methods, batches=2)
+    assert not report.ok
+    assert culprits(report) == {f"{label} @ dataset.transform, stage 2 of 3"}, report.to_text()
+    assert words in report.to_text(1000)
+    first = next(check for check in report.checks if check.difference)
+    assert first.difference is not None
+    assert first.difference.leaf == "[0]"
+    assert first.difference.index is not None
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(200)
+def test_the_order_of_a_set_is_named_where_processes_are_spawned():
+    """Two hash seeds may give the same order of ten words, about once in a million."""
+    report = verify(verified.Pictures(verified.SetOrder()), "fork spawn", batches=1)
+    assert culprits(report) == {"SetOrder() @ dataset.transform"}, report.to_text()
+    assert "PYTHONHASHSEED" in report.to_text(1000)
+
+
+def test_a_stage_that_threads_cannot_share_is_named():
+    report = verify(verified.Pictures(v2.Compose([v2.CenterCrop(10), verified.SharedScratch()])), "thread")
+    assert culprits(report) == {"SharedScratch() @ dataset.transform, stage 2 of 2"}, report.to_text()
+    assert "threads share it" in report.to_text(1000)
+
+
+def test_a_broken_dataset_is_named_itself_though_its_transforms_are_good():
+    class Broken(verified.Pictures):
+        def __getitem__(self, index: int) -> tuple[Any, int]:
+            picture, label = super().__getitem__(index)
+            return picture + verified.WorkerId()(0), label + verified.WorkerId()(0)
+
+    report = verify(Broken(v2.Compose([v2.CenterCrop(8)])))
+    assert culprits(report) == {"Broken() @ the dataset itself, before any transform"}, report.to_text()
+
+
+def test_a_stage_inside_of_a_stage_is_named():
+    inner = v1.RandomApply([v1.CenterCrop(10), verified.OwnGenerator()], p=0.9)
+    report = verify(verified.Pictures(v1.Compose([v1.RandomHorizontalFlip(), inner, v1.CenterCrop(8)])), "inline")
+    assert culprits(report) == {"OwnGenerator(std=1) @ dataset.transform[1], stage 2 of 2"}, report.to_text()
+
+
+def test_a_collate_fn_that_draws_by_itself_is_named():
+    report = verify(DataLoader(verified.good, 4, shuffle=True, collate_fn=verified.CollateWithGenerator()))
+    assert culprits(report) == {"CollateWithGenerator() @ collate_fn"}, report.to_text()
+    assert "self.rng (random.Random)" in report.to_text(1000)
+
+
+def test_batches_that_cannot_be_taken_apart_are_compared_whole_and_their_samples_over_ranks():
+    report = verify(DataLoader(verified.good, 4, shuffle=True, collate_fn=verified.collate_by_length))
+    assert report.ok, report.to_text()
+    assert "samples were compared before collate_fn" in report.to_text()
+
+
+class _Shuffling(Sampler[list[int]]):
+    def __iter__(self) -> Any:
+        for _ in range(6):
+            yield random.sample(range(24), 4)
+
+    def __len__(self) -> int:
+        return 6
+
+
+def test_a_sampler_that_goes_on_drawing_from_the_global_generators_is_named_for_the_resume():
+    report = verify(DataLoader(verified.good, batch_sampler=_Shuffling()))
+    assert verdicts(report, "resume") == ["different", "different"]
+    assert culprits(report) == {"_Shuffling() @ the sampler"}, report.to_text()
+
+
+def test_a_sampler_with_a_generator_of_its_own_passes():
+    sampler = WeightedRandomSampler([1.0] * 24, 16, generator=torch.Generator().manual_seed(3))
+    report = verify(DataLoader(verified.good, 4, sampler=sampler))
+    assert report.ok, report.to_text()
+    assert "ranks are compared with each other" in report.to_text()
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: TensorDataset(torch.arange(20)),
+        lambda: DataLoader(verified.good, batch_size=None),
+        lambda: DataLoader(verified.good, 5, drop_last=True),
+        lambda: DataLoader(verified.Pictures(length=3), 2),
+        lambda: fastload.DataLoader(verified.good, 4, shuffle=True, seed=1 << 80, worker_method="thread"),
+        lambda: [{"a": 1, "b": ("x", 2.0)}] * 9,
+        verified.good_loader,
+    ],
+)
+def test_loaders_of_many_kinds_pass(make: Any):
+    report = verify(make(), batches=2)
+    assert report.ok, report.to_text()
+
+
+class _Stream(IterableDataset[Any]):
+    def __iter__(self) -> Any:
+        worker = get_worker_info()
+        for index in range(0 if worker is None else worker.id, 30, 1 if worker is None else worker.num_workers):
+            yield index, torch.rand(2)
+
+
+def test_a_batch_sampler_whose_epoch_was_set_passes():
+    dataset = TensorDataset(torch.arange(40))
+    sampler = fastload.DistributedBatchSampler(dataset, 4, seed=3, rank=0, world_size=1)
+    loader = fastload.DataLoader(dataset, batch_sampler=sampler)
+    loader.set_epoch(0)
+    report = verify(loader, "inline")
+    assert report.ok, report.to_text()
+
+
+def test_of_an_iterable_dataset_the_same_replicas_are_compared():
+    report = verify(DataLoader(_Stream(), 4), "fork")
+    assert report.ok, report.to_text()
+    assert verdicts(report, "replicas") == ["equal", "equal"]
+    assert "world sizes and a resume" in report.to_text(1000)
+
+
+def test_a_dataset_that_cannot_be_pickled_is_checked_but_for_spawn():
+    report = verify(verified.Unpicklable(), "fork spawn", batches=2)
+    assert report.ok, report.to_text()
+    skipped = [check for check in report.checks if check.verdict == "skipped"]
+    assert ["spawn" in check.setting for check in skipped] == [True]
+    assert "cannot be pickled (TypeError: this dataset stays where it is)" in skipped[0].reason
+    assert "share it" in report.notes[-1]
+
+
+def test_the_users_objects_and_the_global_generators_are_as_before():
+    dataset = verified.Pictures(verified.chain(verified.OwnGenerator(), verified.Counting()))
+    stages = list(dataset.transform.transforms)
+    before = copy.deepcopy(stages[1].rng.bit_generator.state), torch.get_rng_state(), random.getstate()
+    verify(dataset, "thread", batches=1)  # in this process
+    assert dataset.transform.transforms == stages
+    assert stages[2].calls == 0
+    assert stages[1].rng.bit_generator.state == before[0]
+    assert torch.equal(torch.get_rng_state(), before[1])
+    assert random.getstate() == before[2]
+
+
+def test_a_dataset_that_fails_everywhere_is_an_error_of_the_reference():
+    report = verify(DataLoader(verified.FailingIn("everywhere"), 4))
+    assert [check.verdict for check in report.checks] == ["error"]
+    assert "KeyError: 'nine'" in report.to_text()
+
+
+@pytest.mark.parametrize(("how", "words"), [("death", "exited with code 3"), ("error", "KeyError: 'nine'")])
+def test_what_fails_in_workers_is_an_error_of_their_checks(how: str, words: str):
+    report = verify(DataLoader(verified.FailingIn(how), 4))
+    assert not report.ok
+    assert verdicts(report, "again") == ["equal"]
+    assert set(verdicts(report, "workers")) == {"error"}
+    assert words in report.to_text(1000)
+
+
+def test_workers_that_hang_are_ended_and_not_tried_again(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(Iteration._shutdown_workers, "__defaults__", (0.1,))
+    report = verify(DataLoader(verified.FailingIn("hang"), 4), timeout=1.0)
+    assert verdicts(report, "workers") == ["error", "skipped", "skipped"]
+    assert "timed out" in report.to_text()
+
+
+def test_the_helper_for_tests_fails_with_the_table():
+    with pytest.raises(NotDeterministic, match="first stage that differs: OwnGenerator") as failed:
+        assert_deterministic(verified.bad, batches=2, methods=["inline"])
+    assert isinstance(failed.value, AssertionError)
+    assert assert_deterministic(TensorDataset(torch.arange(9)), batches=1, methods=["inline"]).ok
+
+
+@pytest.mark.parametrize(
+    ("subject", "options", "words"),
+    [
+        (17, {}, "verify takes a DataLoader"),
+        ("words", {}, "verify takes a DataLoader"),
+        (verified.good, {"batches": 0}, "batches must be"),
+        (verified.good, {"batch_size": 0}, "batch_size must be"),
+        (verified.good, {"seed": "x"}, "seed must be"),
+        (verified.good, {"methods": ["pigeon"]}, "methods must be some of inline, thread, fork, spawn"),
+    ],
+)
+def test_what_cannot_be_verified_is_refused(subject: Any, options: dict[str, Any], words: str):
+    with pytest.raises(fastload.ConfigError, match=words):
+        fastload.verify(subject, **options)
+
+
+def test_the_report_is_json_that_says_what_the_table_says():
+    report = verify(verified.bad, "inline", batches=2)
+    told = json.loads(report.to_json())
+    assert (told["ok"], told["seed"], told["version"]) == (False, 0, 1)
+    assert [check["verdict"] for check in told["checks"]] == [check.verdict for check in report.checks]
+    assert any((check["culprit"] or {}).get("stage") == "OwnGenerator(std=1)" for check in told["checks"])
+
+
+def test_a_batch_transform_is_left_out_and_that_is_said():
+    dataset = TensorDataset(torch.rand(20, 3, 4, 4))
+    loader = fastload.DataLoader(dataset, 4, batch_transform=fastload.transforms.RandomHorizontalFlip())
+    report = verify(loader, "thread", batches=1)
+    assert report.ok
+    assert "batch_transform is left out: the batches before it are compared" in report.notes

@@ -1,0 +1,661 @@
+"""Worker threads draw what processes draw, and leave the process's own generators alone."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import os
+import pickle
+import random
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import routing_captures
+import torch
+import torchvision
+from torch.utils.data import Dataset, IterableDataset, get_worker_info
+from torchvision import tv_tensors
+from torchvision.transforms import v2
+
+import fastload
+from fastload.errors import ConfigError, DatasetError
+from fastload.keys import seeding
+from fastload.workers import method_patches, routing, torch_routing
+from fastload.workers.routing import ThreadGenerators
+
+KEYS = [bytes([number] * 16) for number in range(4)]
+
+
+def in_thread(work: Callable[[ThreadGenerators], Any], **arguments: Any) -> Any:
+    """Return what ``work`` returns in a routed thread; raise what it raises."""
+    results: list[Any] = []
+
+    def run() -> None:
+        generators = ThreadGenerators()
+        try:
+            with generators.active(**arguments):
+                results.append((work(generators), None))
+        except BaseException as error:
+            results.append((None, error))
+        finally:
+            routing.uninstall()
+
+    routing.install()
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    result, error = results[0]
+    if error is not None:
+        raise error
+    return result
+
+
+def seeded(draw: Callable[[], Any]) -> list[Any]:
+    """Return what is drawn from the process's generators after each key."""
+    found = []
+    with seeding.preserved_global_generators():
+        for key in KEYS:
+            seeding.seed_global_generators(key)
+            found.append(plain(draw()))
+    return found
+
+
+def plain(value: Any) -> Any:
+    if isinstance(value, torch.Tensor | np.ndarray):
+        return value.tolist()
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    return value
+
+
+def same_in_thread(draw: Callable[[], Any], **arguments: Any) -> None:
+    expected = seeded(draw)
+    before = states()
+
+    def work(generators: ThreadGenerators) -> list[Any]:
+        found = []
+        for key in KEYS:
+            generators.seed(key)
+            found.append(plain(draw()))
+        return found
+
+    assert in_thread(work, **arguments) == expected
+    assert states() == before
+
+
+def states() -> tuple[Any, ...]:
+    kind, words, *rest = np.random.get_state()
+    return random.getstate(), (kind, words.tolist(), *rest), torch.get_rng_state().tolist()
+
+
+def shuffled(shuffle: Callable[[Any], None]) -> list[int]:
+    items = list(range(20))
+    shuffle(items)
+    return items
+
+
+def reseeded_numpy() -> Any:
+    np.random.seed(5)
+    state = np.random.get_state()
+    first = np.random.randn(3)
+    np.random.set_state(state)
+    return first, np.random.randn(3)
+
+
+def reseeded_random() -> Any:
+    random.seed("text")
+    state = random.getstate()
+    first = random.gauss(0, 1)
+    random.setstate(state)
+    return first, random.gauss(0, 1), random._inst.gauss_next
+
+
+def reseeded_torch() -> Any:
+    seen = [torch.initial_seed(), torch.get_rng_state().tolist()]
+    with torch.random.fork_rng(devices=[]):
+        seen.append(torch.rand(2))
+        torch.manual_seed(9)
+        seen += [torch.rand(2), torch.random.initial_seed()]
+    seen.append(torch.rand(2))
+    state = torch.random.get_rng_state()
+    seen.append(torch.rand(2))
+    torch.set_rng_state(state)
+    return [*seen, torch.rand(2)]
+
+
+ones = torch.ones(6)
+half = ones / 2
+functional = torch.nn.functional
+
+DRAWS: dict[str, Callable[[], Any]] = {
+    "random": lambda: [random.random(), random.getrandbits(70), random.randbytes(3), random.uniform(1, 2)],
+    "gauss, an odd number": lambda: [random.gauss(0, 1), random.normalvariate(0, 1), np.random.randn()],
+    "shuffle and choices": lambda: [
+        shuffled(random.shuffle),
+        random.choices(range(9), k=4),
+        random.sample(range(9), 3),
+    ],
+    "random seeded": reseeded_random,
+    "numpy": lambda: [np.random.rand(2), np.random.randn(3), np.random.normal(size=2), np.random.choice(9, 4)],
+    "numpy permutations": lambda: [np.random.permutation(9), shuffled(np.random.shuffle), np.random.randint(9, size=3)],
+    "numpy's old names": lambda: [np.random.sample(2), np.random.ranf(), np.random.random_sample(), np.random.bytes(3)],
+    "numpy seeded": reseeded_numpy,
+    "numpy's hidden object": lambda: [
+        np.random.mtrand._rand.rand(),
+        np.random.get_bit_generator().state["state"]["pos"],
+    ],
+    "torch": lambda: [
+        torch.rand(2),
+        torch.randn(2),
+        torch.randint(9, (3,)),
+        torch.randperm(7),
+        torch.normal(0.0, ones),
+    ],
+    "torch in place": lambda: [
+        getattr(torch.empty(3), name)() for name in ("uniform_", "normal_", "exponential_", "cauchy_", "log_normal_")
+    ],
+    "torch in place, more": lambda: [
+        torch.empty(3).bernoulli_(0.5),
+        torch.empty(3).geometric_(0.5),
+        torch.empty(3).random_(0, 99),
+        torch.empty((), dtype=torch.int64).random_(),
+    ],
+    "torch's distributions": lambda: [
+        torch.multinomial(ones, 3),
+        torch.bernoulli(half),
+        half.bernoulli(),
+        torch.poisson(ones),
+        torch.binomial(ones * 9, half),
+        torch.distributions.Beta(0.3, 0.4).sample(),
+        torch.distributions.Dirichlet(ones).sample((2,)),
+        torch.distributions.Gamma(ones, ones).rsample(),
+        torch.distributions.MultivariateNormal(ones, torch.eye(6)).sample(),
+    ],
+    "like": lambda: [torch.rand_like(ones), torch.randn_like(ones), torch.randint_like(ones, 9)],
+    "out": lambda: [torch.rand(3, out=torch.empty(3)), torch.randperm(3, out=torch.empty(3, dtype=torch.int64))],
+    "the default generator by name": lambda: torch.rand(2, generator=torch.default_generator),
+    "dropout": lambda: [
+        functional.dropout(ones),
+        torch.dropout(ones, 0.5, True),
+        functional.alpha_dropout(ones, training=True),
+        functional.dropout2d(torch.ones(1, 6, 1, 1)),
+        torch.native_dropout(ones, 0.3, True)[0],
+        torch.nn.Dropout()(ones.clone().requires_grad_()),
+        functional.rrelu(-ones, training=True),
+        functional.gumbel_softmax(ones),
+        functional.fractional_max_pool2d(torch.rand(1, 1, 6, 6), 2, output_size=3),
+    ],
+    "modules": lambda: [
+        torch.nn.Linear(3, 2).weight,
+        torch.nn.init.trunc_normal_(torch.empty(3)),
+        torch.nn.init.orthogonal_(torch.empty(3, 3)),
+        torch.nn.LSTM(2, 2, 2, dropout=0.5)(torch.ones(2, 1, 2))[0],
+        functional.scaled_dot_product_attention(*[torch.ones(1, 2, 3, 4)] * 3, dropout_p=0.5),
+        torch.nn.MultiheadAttention(4, 2, dropout=0.5)(*[torch.ones(3, 1, 4)] * 3)[0],
+    ],
+    "aten's own operators": lambda: [torch.ops.aten.rand([2]), torch.ops.aten.randperm.default(4)],
+    "torch seeded": reseeded_torch,
+    "torch's samplers": lambda: [
+        list(torch.utils.data.RandomSampler(range(9))),
+        torch.svd_lowrank(torch.eye(4), q=2)[1],
+    ],
+    "captured before": routing_captures.draw_all,
+}
+
+
+@pytest.mark.parametrize("draw", DRAWS.values(), ids=DRAWS)
+def test_a_thread_draws_what_the_process_draws_and_leaves_its_generators_alone(draw):
+    same_in_thread(draw)
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning", "ignore:.*torch.jit:FutureWarning")
+def test_torchscript_draws_are_routed_too():
+    module = torch.jit.trace(torch.nn.Dropout().eval(), ones).train()
+    script = torch.jit.script(torch.nn.Sequential(torch.nn.Dropout()))
+    assert routing.calls_torchscript(script)
+    assert routing.calls_torchscript({"transform": functools.partial(map, module)})
+    assert not routing.calls_torchscript(torch.nn.Dropout())
+    same_in_thread(lambda: script(ones), scripted=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "native"),
+    [
+        ("rand_like", lambda like: torch.rand_like(like)),
+        ("randn_like", lambda like: torch.randn_like(like, dtype=torch.float64)),
+        ("randint_like", lambda like: torch.randint_like(like, 2, 9)),
+        ("native_dropout", lambda like: torch.native_dropout(like, 0.3, True)),
+        ("native_dropout", lambda like: torch.native_dropout(like, 1.0, None)),
+        ("native_dropout", lambda like: torch.native_dropout(like, 0.3, False)),
+    ],
+)
+def test_what_is_written_anew_for_want_of_a_generator_gives_the_same(name, native, monkeypatch):
+    monkeypatch.setattr(torch_routing, "_twin_with_generator", lambda _: None)  # as in older torch
+    monkeypatch.setattr(torch_routing, "_cases", {native_name(name): torch_routing._WITH_OPERATORS})
+    same_in_thread(lambda: native(torch.ones(3, 4)))
+
+
+def native_name(name: str) -> Any:
+    return getattr(torch, name)
+
+
+def test_an_operator_that_cannot_be_routed_is_an_error_that_names_it():
+    operator = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
+    values = [torch.ones(1, 1, 2, 4)] * 3
+    with torch_routing.OperatorRouting(torch.Generator()):
+        operator(*values)  # no dropout: nothing is drawn
+        with pytest.raises(DatasetError, match=r"flash_attention_for_cpu.*worker_method='multiprocessing'"):
+            operator(*values, 0.5)
+
+
+def test_errors_of_wrong_arguments_are_torchs_own():
+    def wrong() -> str:
+        with pytest.raises(TypeError) as error:
+            torch.rand(3, nonsense=1)
+        return str(error.value)
+
+    expected = wrong()
+    assert in_thread(lambda _: wrong()) == expected
+
+
+def test_a_generator_of_the_users_is_used():
+    expected = torch.rand(2, generator=torch.Generator().manual_seed(3)).tolist()
+    assert in_thread(lambda _: torch.rand(2, generator=torch.Generator().manual_seed(3)).tolist()) == expected
+
+
+def test_another_bit_generator_chosen_for_the_process_is_used_by_threads_too():
+    before = np.random.get_bit_generator()
+    np.random.set_bit_generator(np.random.PCG64(1))
+    try:
+        expected = []
+        for key in KEYS:
+            np.random.seed(seeding.words(key)[1])
+            expected.append(np.random.rand())
+
+        def work(generators: ThreadGenerators) -> list[float]:
+            return [generators.seed(key) or np.random.rand() for key in KEYS]
+
+        assert in_thread(work) == expected
+    finally:
+        np.random.set_bit_generator(before)
+
+
+@pytest.mark.parametrize("set_it", [np.random.set_bit_generator, lambda bits: np.random.set_bit_generator(bits)])
+def test_a_bit_generator_chosen_while_threads_run_stops_them_with_an_error(set_it):
+    before = np.random.get_bit_generator()
+
+    def work(generators: ThreadGenerators) -> None:
+        generators.seed(KEYS[0])
+        set_it(np.random.PCG64(1))
+        generators.seed(KEYS[1])
+
+    try:
+        with pytest.raises(DatasetError, match=r"set_bit_generator\(\).*before the loader is iterated"):
+            in_thread(work)
+    finally:
+        np.random.set_bit_generator(before)
+
+
+def originals() -> list[Any]:
+    """Return what routing changes."""
+    methods: list[Any] = [random.shuffle, random.seed, np.random.rand, routing_captures.rand, routing_captures.gauss]
+    return [
+        type(random._inst),
+        type(np.random.mtrand._rand),
+        id(random.random.__self__),
+        *(method.__func__ for method in methods),
+        torch.random.get_rng_state.__code__,
+    ]
+
+
+def test_everything_is_as_it_was_when_the_last_thread_has_ended():
+    before = originals()
+    for _ in range(2):
+        routing.install()
+        routing.install()
+        routing.uninstall()
+        meanwhile = originals()
+        routing.uninstall()
+        assert all(one != other for one, other in zip(before, meanwhile, strict=True))
+        assert originals() == before
+
+
+def test_all_objects_are_searched_once_for_many_pools(routed, monkeypatch):
+    routing.uninstall()
+    monkeypatch.setattr(routing, "bound_methods", lambda *_: pytest.fail("searched again"))
+    routing.install()
+
+
+def test_functions_keep_their_identity():
+    held = random.random, np.random.rand, torch.manual_seed
+    routing.install()
+    try:
+        assert (random.random, np.random.rand, torch.manual_seed) == held
+        assert random.random is held[0]
+    finally:
+        routing.uninstall()
+
+
+def test_outside_of_worker_threads_routed_names_do_what_they_did():
+    routing.install()
+    try:
+        with seeding.preserved_global_generators():
+            random.seed(3)
+            np.random.seed(3)
+            found = routing_captures.gauss(0, 1), routing_captures.rand(2).tolist(), random._inst.gauss_next
+        expected = random.Random(3)
+        assert found == (expected.gauss(0, 1), np.random.RandomState(3).rand(2).tolist(), expected.gauss_next)
+    finally:
+        routing.uninstall()
+
+
+@pytest.fixture
+def routed() -> Iterator[None]:
+    routing.install()
+    yield
+    routing.uninstall()
+
+
+@pytest.mark.usefixtures("routed")
+def test_routed_functions_look_like_the_originals():
+    assert random.shuffle.__name__ == "shuffle"
+    assert "list x in place" in (random.shuffle.__doc__ or "")
+    assert np.random.rand.__name__ == "rand"
+    assert np.random.seed.__name__ == "seed"
+    assert isinstance(random._inst, random.Random)
+    assert isinstance(np.random.mtrand._rand, np.random.RandomState)
+    assert "MT19937" in str(np.random.mtrand._rand)
+
+
+@pytest.mark.usefixtures("routed")
+@pytest.mark.parametrize("remake", [lambda thing: pickle.loads(pickle.dumps(thing)), copy.deepcopy])
+def test_copies_of_the_hidden_objects_are_plain_and_have_the_state(remake):
+    for routed_object, kind, draw in (
+        (random._inst, random.Random, lambda thing: thing.random()),
+        (np.random.mtrand._rand, np.random.RandomState, lambda thing: thing.rand()),
+    ):
+        copied = remake(routed_object)
+        assert type(copied) is kind
+        with seeding.preserved_global_generators():
+            assert draw(copied) == draw(routed_object)
+
+
+def test_a_pickled_function_works_where_nothing_is_routed():
+    routing.install()
+    pickled = pickle.dumps([random.random, np.random.rand])
+    routing.uninstall()
+    assert all(0 <= draw() < 1 for draw in pickle.loads(pickled))
+
+
+def test_names_imported_while_threads_live_go_on_working_and_are_routed_the_next_time():
+    namespace: dict[str, Any] = {}
+    routing.install()
+    exec("from random import random; from numpy.random import rand", namespace)
+    routing.uninstall()
+    for _ in range(2):
+        same_in_thread(lambda: [namespace["random"](), float(namespace["rand"]())])
+
+
+def test_a_name_imported_between_two_pools_is_found():
+    in_thread(lambda _: None)
+    namespace: dict[str, Any] = {}
+    exec("from random import random", namespace)
+    same_in_thread(lambda: namespace["random"]())
+
+
+def test_references_in_objects_that_cannot_be_changed_are_routed_too():
+    of_map, keys = map(random.betavariate, [1] * 9, [1] * 9), {np.random.rand: 1}
+    frozen = frozenset({random.random})
+
+    def draw() -> list[float]:
+        return [next(of_map), float(next(iter(keys))()), next(iter(frozen))()]
+
+    same_in_thread(draw)
+
+
+def test_bound_methods_made_from_the_hidden_objects_are_routed_too():
+    methods = [random._inst.random, np.random.mtrand._rand.rand]
+    same_in_thread(lambda: [float(draw()) for draw in methods])
+    methods += [np.random.mtrand._rand.random_sample, random._inst.random]  # found by another search
+    same_in_thread(lambda: [float(draw()) for draw in methods])
+    assert methods[0].__self__ is random._inst
+
+
+def test_a_child_process_that_a_worker_thread_forks_draws_from_its_own_plain_generators():
+    def work(generators: ThreadGenerators) -> bytes:
+        generators.seed(KEYS[0])
+        reader, writer = os.pipe()
+        child = os.fork()
+        if child == 0:
+            plain_again = type(random._inst) is random.Random and routing._active_random.generator is None
+            os.write(writer, f"{plain_again} {random.random()}".encode())
+            os._exit(0)
+        os.waitpid(child, 0)
+        os.close(writer)
+        with os.fdopen(reader, "rb") as pipe:
+            return pipe.read()
+
+    plain_again, drawn = in_thread(work).split()
+    assert plain_again == b"True"
+    assert float(drawn) != random.Random(seeding.words(KEYS[0])[0]).random()  # random seeds itself in a child
+
+
+def test_an_unknown_layout_of_methods_is_an_error_with_a_remedy_and_changes_nothing(monkeypatch):
+    before = originals()
+    monkeypatch.setattr(method_patches, "_HEADER", method_patches._HEADER + 8)
+    monkeypatch.setattr(routing._routing, "_references", None)
+    with pytest.raises(ConfigError, match=r"not laid out in memory.*worker_method='multiprocessing'"):
+        routing.install()
+    assert originals() == before
+
+
+def test_an_interrupt_in_the_middle_leaves_nothing_routed(monkeypatch):
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    before = originals()
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(torch_routing, "route_torch_random", interrupted)
+        routing.install()
+    assert originals() == before
+    same_in_thread(random.random)
+
+
+class Everything(Dataset[Any]):
+    """Draws from all generators, by a pipeline and by names."""
+
+    def __init__(self, length: int = 24) -> None:
+        self.length = length
+        self.v1 = torchvision.transforms.Compose(
+            [
+                torchvision.transforms.RandomCrop(8, padding=2),
+                torchvision.transforms.RandomHorizontalFlip(),
+                torchvision.transforms.ColorJitter(0.4, 0.4),
+                torchvision.transforms.RandomErasing(0.5),
+                torchvision.transforms.RandomAffine(20),
+            ]
+        )
+        self.v2 = v2.Compose(
+            [
+                v2.RandomResizedCrop(8, antialias=True),
+                v2.RandomHorizontalFlip(),
+                v2.RandomApply([v2.GaussianBlur(3)], 0.5),
+                v2.RandomPhotometricDistort(),
+                v2.RandomAffine(10),
+            ]
+        )
+        self.mix = v2.MixUp(num_classes=4)
+
+    def __getitem__(self, index: int) -> Any:
+        pixels = torch.arange(3 * 8 * 8, dtype=torch.uint8).reshape(3, 8, 8)
+        image = self.v1(pixels / 255)
+        boxes = tv_tensors.BoundingBoxes([[0, 0, 4, 4]], format="XYXY", canvas_size=(8, 8))
+        second, boxes = self.v2(tv_tensors.Image(pixels), boxes)
+        mixed, _ = self.mix(torch.stack([image, image.flip(1)]), torch.tensor([0, 1]))
+        numbers = [
+            random.random(),
+            random.gauss(0, 1),
+            float(np.random.randn()),
+            float(torch.rand(())),
+            *shuffled(random.shuffle),
+        ]
+        if index % 3 == 0:
+            torch.manual_seed(index)
+            np.random.seed(index)
+        return (
+            image,
+            second.as_subclass(torch.Tensor),
+            boxes.as_subclass(torch.Tensor),
+            mixed,
+            torch.tensor(numbers),
+            np.random.rand(2),
+        )
+
+    def __len__(self) -> int:
+        return self.length
+
+
+def batches(dataset: Any, **arguments: Any) -> list[Any]:
+    loader = fastload.DataLoader(dataset, batch_size=5, shuffle=True, seed=11, **arguments)
+    return [plain(batch) for _ in range(2) for batch in loader]
+
+
+@pytest.fixture(scope="module")
+def expected() -> list[Any]:
+    return batches(Everything())
+
+
+THREADS = {"num_workers": 3, "worker_method": "thread", "chunk_size": 1}
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        THREADS,
+        {"num_workers": 1, "worker_method": "thread"},
+        {"num_workers": 8, "worker_method": "thread", "chunk_size": 2, "persistent_workers": True},
+        {"num_workers": 2, "multiprocessing_context": "fork"},
+        {"num_workers": 2, "multiprocessing_context": "forkserver", "persistent_workers": True},
+    ],
+    ids=["threads", "one thread", "many threads", "fork", "forkserver"],
+)
+def test_batches_are_those_of_this_process(arguments, expected):
+    assert batches(Everything(), **arguments) == expected
+
+
+def test_this_processs_generators_are_untouched_by_threads_and_may_be_drawn_from_meanwhile():
+    def own() -> list[Any]:
+        return [random.random(), random.gauss(0, 1), float(np.random.randn()), torch.rand(2).tolist()]
+
+    def go(loader: Any) -> list[Any]:
+        random.seed(1), np.random.seed(1), torch.manual_seed(1)
+        drawn = []
+        for _ in loader:
+            for _ in range(50):
+                drawn.append(own())
+        return [*drawn, states()]
+
+    with seeding.preserved_global_generators():
+        dataset = Everything()
+        generator = torch.Generator()
+        alone = go(range(5))
+        assert go(fastload.DataLoader(dataset, batch_size=5, seed=11, generator=generator, **THREADS)) == alone
+
+
+def test_many_threads_that_draw_at_once_draw_what_one_draws():
+    draw = DRAWS["captured before"]
+    expected = seeded(draw)
+    barrier = threading.Barrier(8)
+    failures: list[Any] = []
+
+    def run() -> None:
+        try:
+            generators = ThreadGenerators()
+            with generators.active():
+                barrier.wait()
+                for _ in range(10):
+                    for key, right in zip(KEYS, expected, strict=True):
+                        generators.seed(key)
+                        if plain(draw()) != right:
+                            failures.append(key)
+        except BaseException as error:
+            failures.append(error)
+        finally:
+            routing.uninstall()
+
+    threads = [threading.Thread(target=run) for _ in range(8)]
+    for thread in threads:
+        routing.install()
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+
+
+class Seeds(Dataset[Any]):
+    def __getitem__(self, index: int) -> tuple[int, int, float]:
+        info = get_worker_info()
+        rng = getattr(info, "rng", None)
+        generator = None if rng is None else torch.random.thread_safe_generator()
+        drawn = torch.rand((), generator=generator)
+        assert rng is None or rng.random_generator.getstate() == random.getstate()
+        return torch.initial_seed(), index, drawn.item()
+
+    def __len__(self) -> int:
+        return 6
+
+
+def test_torchs_thread_safe_generator_is_the_threads_own():
+    loader = [tuple(map(float, sample)) for sample in fastload.DataLoader(Seeds(), seed=1)]
+    assert [tuple(map(float, sample)) for sample in fastload.DataLoader(Seeds(), seed=1, **THREADS)] == loader
+
+
+class Streams(IterableDataset[Any]):
+    def __iter__(self) -> Any:
+        return iter([drawn_by_all() for _ in range(3)])
+
+
+INITIAL: dict[int, Any] = {}
+
+
+def drawn_by_all() -> list[float]:
+    return [random.random(), float(np.random.rand()), torch.rand(()).item(), float(torch.initial_seed() % 2**20)]
+
+
+def note_initial(worker_id: int) -> None:
+    INITIAL[worker_id] = drawn_by_all()
+
+
+@pytest.mark.parametrize("init_fn", [None, note_initial], ids=["", "worker_init_fn"])
+def test_iterable_datasets_have_torchs_streams_in_threads_as_in_processes(init_fn):
+    def run(**arguments: Any) -> list[Any]:
+        generator = torch.Generator().manual_seed(4)
+        return plain(
+            list(
+                fastload.DataLoader(
+                    Streams(), batch_size=None, num_workers=2, generator=generator, worker_init_fn=init_fn, **arguments
+                )
+            )
+        )
+
+    assert run(worker_method="thread") == run()
+
+
+def test_worker_init_fn_draws_from_the_threads_generators():
+    INITIAL.clear()
+    before = states()[:2]
+    list(fastload.DataLoader(Seeds(), num_workers=2, worker_method="thread", worker_init_fn=note_initial))
+    assert INITIAL[0] != INITIAL[1]
+    assert states()[:2] == before
+
+
+def test_nothing_is_routed_for_a_dataset_that_draws_nothing_or_with_torchs_seeding():
+    original = random.random
+    for arguments in ({}, {"seeding": "torch"}):
+        iterator = iter(fastload.DataLoader(range(9), num_workers=1, worker_method="thread", **arguments))
+        assert random.random is original
+        next(iterator)
+        iterator._shutdown_workers()
