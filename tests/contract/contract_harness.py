@@ -184,8 +184,6 @@ def assert_same_as_torch(
         own_arguments = {"worker_method": "thread", **own_arguments}
     if view is None:
         view = _whole
-    if reference is None and workers.count and not workers.threads:
-        reference = INLINE
     expected = view(_torch_observation(case, reference or workers))
     actual = _without_words_that_torch_has_not(view(run_case(case, loader_class, workers, own_arguments)), expected)
     found = difference(actual, expected)

@@ -1,6 +1,5 @@
 """The order of an epoch, what samplers may be, and what is drawn from which generator when."""
 
-import functools
 import itertools
 from typing import Any
 
@@ -229,26 +228,33 @@ SAMPLERS: dict[str, Any] = {
 
 
 SENT = ["list", "lazy", "generator that is used up", "iterator that is used up", "without a length", "negative indices"]
-SENT += [name for name in SAMPLERS if name in {"tensors", "NumPy integers", "bools", "slices", "bulk"} or "keys" in name]
+SENT += [
+    name for name in SAMPLERS if name in {"tensors", "NumPy integers", "bools", "slices", "bulk"} or "keys" in name
+]
 SENT += [name for name in SAMPLERS if name.startswith(("batches that", "batches of texts", "a batch", "draws"))]
-SENT += ["random", "random, global", "eager", "drop_last", "empty", "batches, an empty one among them", "growing batches"]
+SENT += [
+    "random",
+    "random, global",
+    "eager",
+    "drop_last",
+    "empty",
+    "batches, an empty one among them",
+    "growing batches",
+]
 """Samplers are read in this process, whatever the workers are: these are what reaches workers in different ways."""
 
 
-def _two_epochs(name: str, load: Any) -> Any:
-    arguments = SAMPLERS[name]()
-    return epochs(load(arguments.pop("dataset", Indices(10)), **arguments), 2), random_states()
+@pytest.mark.parametrize(
+    ("workers", "name"),
+    [*((INLINE, name) for name in SAMPLERS), *((TWO_PERSISTENT, name) for name in SENT)],
+    ids=str,
+)
+def test_a_sampler_gives_the_same_batches_in_two_epochs(name, workers):
+    def case(load):
+        arguments = SAMPLERS[name]()
+        return epochs(load(arguments.pop("dataset", Indices(10)), **arguments), 2), random_states()
 
-
-@pytest.mark.parametrize("name", SAMPLERS)
-def test_a_sampler_gives_the_same_batches_in_two_epochs(name):
-    assert_same_as_torch(functools.partial(_two_epochs, name))
-
-
-@with_workers(TWO_PERSISTENT)
-@pytest.mark.parametrize("name", SENT)
-def test_what_a_sampler_gives_reaches_workers(name, workers):
-    assert_same_as_torch(functools.partial(_two_epochs, name), workers)
+    assert_same_as_torch(case, workers)
 
 
 @with_workers(INLINE)
@@ -304,7 +310,7 @@ def test_a_distributed_sampler_with_set_epoch(shuffle, drop_last, workers):
                 seen.append([consume(iter(loader)), len(loader)])
         return seen
 
-    assert_same_as_torch(case, workers)
+    assert_same_as_torch(case, workers, reference=INLINE)
 
 
 @several
@@ -323,7 +329,7 @@ def test_an_endless_sampler_can_be_left(batch_size, workers):
         loader = load(Indices(5), sampler=EndlessSampler(5), batch_size=batch_size)
         return [list(itertools.islice(loader, taken)) for taken in (7, 1, 12)]
 
-    assert_same_as_torch(case, workers)
+    assert_same_as_torch(case, workers, reference=INLINE)
 
 
 @everywhere
@@ -344,7 +350,7 @@ def test_batches_of_every_size_of_datasets_of_every_length(length, batch_size, w
     def case(load):
         return epochs(load(Squares(length), batch_size=batch_size))
 
-    assert_same_as_torch(case, workers)
+    assert_same_as_torch(case, workers, reference=INLINE)
 
 
 @with_workers(INLINE, THREE, TWO_PERSISTENT, TWO_THREADS)

@@ -36,6 +36,7 @@ from fault_tools import (
     numbers,
     of_kinds,
     outcomes,
+    persistent_or_not,
     time_to_error,
     with_workers,
 )
@@ -282,11 +283,10 @@ def interrupt() -> None:
     raise KeyboardInterrupt
 
 
-@of_kinds(PACKETS, PIPES)
+@persistent_or_not(PACKETS, PIPES)
 @pytest.mark.parametrize(
     ("leave", "code"), [(leave_by_exit, 7), (leave_at_once, 7), (leave_at_once_with_success, 0), (interrupt, 0)]
 )
-@pytest.mark.parametrize("persistent", [False, True])
 def test_a_worker_that_ends_itself_is_an_error_that_names_its_exit_code(
     kind: Kind, leave: Callable[[], None], code: int, persistent: bool
 ) -> None:

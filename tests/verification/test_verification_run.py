@@ -153,14 +153,14 @@ def test_threads_are_equal_where_nothing_is_drawn():
     assert report.ok, report.to_text()
 
 
-# Samples of these differ wherever they are loaded: from run to run, or where a rank or a resume begins anew. Two are
-# verified with worker processes, which takes about a hundred processes each.
+# Samples of these differ wherever they are loaded: from run to run, or where a rank or a resume begins anew. One is
+# verified with worker processes, which takes about a hundred of them.
 @pytest.mark.parametrize(
     ("stage", "methods", "label", "words"),
     [
         (
             verified.OwnGenerator,
-            "fork",
+            "inline",
             "OwnGenerator(std=1)",
             "generator of its own, self.rng (numpy.random.Generator)",
         ),
