@@ -6,7 +6,7 @@ import dataclasses
 import math
 from typing import Any, get_args
 
-from fastload.profiling.analysis import (
+from fastload.profiling.schema import (
     Analysis,
     Cause,
     Fix,
@@ -28,10 +28,10 @@ BLAMES: dict[Cause | None, dict[str, float]] = {
     "compute": {"collate": 0.6, "transport": 0.4},
     "read": {"read": 0.71, "stage:Decode": 0.12, "stage:RandomResizedCrop": 0.06, "collate": 0.05, "transport": 0.06},
     "cpu": {"stage:RandAugment": 0.44, "stage:Decode": 0.31, "sample": 0.08, "collate": 0.06, "run-queue": 0.11},
-    "head-of-line": {"reorder": 0.22, "stage:Decode": 0.49, "read": 0.2, "transport": 0.09},
+    "head-of-line": {"queued": 0.22, "stage:Decode": 0.49, "read": 0.2, "transport": 0.09},
     "transport": {"transport": 0.73, "collate": 0.14, "sample": 0.13},
     "pin": {"pin": 0.68, "transport": 0.2, "sample": 0.12},
-    "copy": {"copy": 0.77, "pin": 0.13, "main-thread": 0.1},
+    "copy": {"transport": 0.77, "pin": 0.13, "main-thread": 0.1},
     "sampler": {"sampler": 0.84, "sample": 0.16},
     "startup": {"startup": 0.79, "sample": 0.21},
     "oversubscribed": {"run-queue": 0.57, "stage:Decode": 0.31, "collate": 0.12},

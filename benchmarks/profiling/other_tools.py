@@ -29,7 +29,7 @@ from benchmarks.profiling.edits import (
     timed,
 )
 from benchmarks.profiling.pipelines import Pipeline
-from fastload.profiling.analysis import Analysis
+from fastload.profiling.schema import Analysis
 
 NOTICED = 0.20
 """Share of the time in ``next()`` from which on a reader would say that the loader is the problem: what TensorBoard's

@@ -23,11 +23,11 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
-from fastload.profiling.analysis import Interval
 from fastload.profiling.changes import sample_cost
 from fastload.profiling.command import load_analysis
-from fastload.profiling.demands import Demands, measure
 from fastload.profiling.reader import read_trace
+from fastload.profiling.schema import Interval
+from fastload.profiling.workload import Workload, measure_workload
 
 _ME = "benchmarks.profiling.threads"
 _COMMAND = [sys.executable, "-m", "fastload.cli"]
@@ -156,9 +156,9 @@ def compared(name: str, data: str, steps: int, folder: str) -> str:
     predicted = Interval(**said["fixes"][0]["step_ms"])
     before, after = (load_analysis(where).ranks[0].step_ms for where in (seen, again))
     measured = dataclasses.replace(after, value=said["rerun_ms"])
-    demands = [measure(trace.ranks[0], trace.warmup) for trace in map(read_trace, (seen, again))]
-    cost = sample_cost(demands[0], {"engine": "fastload", "worker_method": "thread"})
-    cpu, slowed = zip(*map(computed, demands), strict=True)
+    workload = [measure_workload(trace.ranks[0], trace.warmup) for trace in map(read_trace, (seen, again))]
+    cost = sample_cost(workload[0], {"engine": "fastload", "worker_method": "thread"})
+    cpu, slowed = zip(*map(computed, workload), strict=True)
     return " | ".join(
         [
             name,
@@ -171,10 +171,10 @@ def compared(name: str, data: str, steps: int, folder: str) -> str:
     )
 
 
-def computed(demands: Demands) -> tuple[float, float]:
+def computed(workload: Workload) -> tuple[float, float]:
     """Return the processor time of a sample in ns, and how many times as long its thread wanted a core."""
-    parts = [part for one in demands.epochs for batch in one for part in (*batch.samples, batch.collate)]
-    samples = sum(len(batch.samples) for one in demands.epochs for batch in one)
+    parts = [part for one in workload.epochs for batch in one for part in (*batch.samples, batch.collate)]
+    samples = sum(len(batch.samples) for one in workload.epochs for batch in one)
     cpu, queued = sum(part.cpu for part in parts), sum(part.queued for part in parts)
     return cpu / samples, (cpu + queued) / cpu
 

@@ -30,8 +30,8 @@ import fastload
 from benchmarks.neighbours import cores_used_by_others, read_cpu
 from benchmarks.profiling.pipelines import Pipeline, drawn, names
 from fastload.errors import TraceError
-from fastload.profiling.analysis import Analysis
 from fastload.profiling.reader import read_trace
+from fastload.profiling.schema import Analysis
 from fastload.profiling.whatif import WhatIf
 
 WORTH = 0.2

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 from statistics import median
+from typing import Any
 
-from .analysis import Analysis, Fix, Grid, PinLine, RankAnalysis, Simulation, StepLine, TaskLine
 from .blame import BlamedStep, Clock, blamed_steps, clock_of
+from .formatting import percent, rank_name
 from .reader import read_trace
 from .ring import CACHE_HITS
-from .text import percent
-from .trace import Rank, Span, Step, Task, Trace
+from .schema import Analysis, PinLine, RankAnalysis, StepLine, TaskLine
+from .trace import Batch, Rank, Span, Step, Trace
 from .verdict import MODERATE, Facts, judge, stall_share, step_interval, summed
 from .whatif import what_if
 from .workers import (
@@ -24,26 +25,21 @@ from .workers import (
     loader_text,
     main_loader,
     slow_samples,
-    slowest_worker,
     tasks_of,
     worker_kind,
     worker_statistics,
 )
 
-WhatIf = Callable[[Trace, Rank], tuple[list[Fix], Simulation, Grid | None]]
-
 _MOSTLY = 2 / 3
 """Share of the time that ranks wait for each other which one rank must cause, to be named."""
 _APART = 0.25
 """Ranks that meet at each step are no further apart, at the first and last step, than this share of their time."""
-_UNEVEN = 1.3
-"""A worker that makes so many times its share of the batches has more of the data."""
 _MOST_LINES = 2_000
 """Steps in a timeline; the first ones."""
 
 
 def analysis_of(folder: str) -> Analysis:
-    """Analyse a recording and predict what changes would bring.
+    """Analyze a recording and predict what changes would bring.
 
     Args:
         folder: made by ``fastload profile`` or :func:`fastload.profile`.
@@ -51,7 +47,13 @@ def analysis_of(folder: str) -> Analysis:
     Raises:
         TraceError: it is not a recording, or it is damaged, or no loader was asked for a batch.
     """
-    return analyse(read_trace(folder), what_if)
+    return analyze(read_trace(folder), predict=True)
+
+
+def main_rank(trace: Trace, analysis: Analysis) -> Rank:
+    """Return the recorded rank that the report is about; a trace has at least one."""
+    about = analysis.main_rank()
+    return next(rank for rank in trace.ranks if about is not None and rank.process == about.process)
 
 
 @dataclass(slots=True)
@@ -64,52 +66,28 @@ class _Blamed:
     steady: list[BlamedStep]
 
 
-def analyse(trace: Trace, whatif: WhatIf | None = None) -> Analysis:
-    """Analyse a recording.
-
-    Args:
-        trace: the recording.
-        whatif: predicts what changes would bring, for the rank that loses most; None: no predictions.
-    """
+def analyze(trace: Trace, *, predict: bool = False) -> Analysis:
+    """Analyze a recording, and with ``predict`` predict what changes would bring."""
     blamed = [_blamed(rank, trace.warmup) for rank in trace.ranks]
     late = _culprit(blamed)
-    facts = _RunFacts(
-        trace,
-        overhead_of(trace),
-        sum(_num_workers(one.rank) for one in blamed),
-        sum(cores_wanted(one.rank) for one in blamed),
-    )
-    ranks = [_rank_analysis(one, facts, _name(late) if late not in (None, one) else None) for one in blamed]
-    fixes: list[Fix] = []
-    simulation: Simulation | None = None
-    grid: Grid | None = None
-    if whatif is not None and ranks:
-        fixes, simulation, grid = whatif(trace, _chosen(blamed, late).rank)
-    return Analysis(
+    overhead = _overhead(trace)
+    found = Analysis(
         command=list(trace.command),
         recorded=trace.recorded,
         versions=dict(trace.versions),
         cores=max((rank.cores for rank in trace.ranks), default=0),
-        ranks=ranks,
+        ranks=[_rank_analysis(one, trace, late, overhead) for one in blamed],
         culprit=None if late is None else late.rank.rank,
-        fixes=fixes,
-        simulation=simulation,
-        grid=grid,
+        fixes=[],
+        simulation=None,
         ceiling_ms=max((rank.ceiling_ns / 1e6 for rank in trace.ranks if rank.ceiling_ns is not None), default=None),
-        overhead=facts.overhead,
+        overhead=overhead,
         missing=dict(trace.missing),
         exit_status=trace.exit_status,
     )
-
-
-def chosen_rank(trace: Trace) -> Rank:
-    """Return the rank that the report is about: the one that delays the others, else the one that loses most."""
-    blamed = [_blamed(rank, trace.warmup) for rank in trace.ranks]
-    return _chosen(blamed, _culprit(blamed)).rank
-
-
-def _chosen(blamed: Sequence[_Blamed], late: _Blamed | None) -> _Blamed:
-    return late or max(blamed, key=lambda one: sum(step.stall_ns for step in one.steady))
+    if predict:
+        found.fixes, found.simulation, found.grid = what_if(trace, main_rank(trace, found))
+    return found
 
 
 def _blamed(rank: Rank, warmup: int) -> _Blamed:
@@ -118,64 +96,44 @@ def _blamed(rank: Rank, warmup: int) -> _Blamed:
     return _Blamed(rank, clock, steps, [step for step in steps if step.step.number >= warmup])
 
 
-def _num_workers(rank: Rank) -> int:
-    return int(rank.loaders.get(main_loader(rank), {}).get("num_workers") or 0)
-
-
-def _name(one: _Blamed | None) -> str | None:
-    if one is None:
-        return None
-    return f"process {one.rank.process}" if one.rank.rank is None else f"rank {one.rank.rank}"
-
-
 # -- one rank ---------------------------------------------------------------------------------------------------------
 
 
-@dataclass(slots=True)
-class _RunFacts:
-    """What concerns all ranks."""
-
-    trace: Trace
-    overhead: float | None
-    total_workers: int
-    wanted: float
-
-
-def _rank_analysis(one: _Blamed, run: _RunFacts, held_up_by: str | None) -> RankAnalysis:
+def _rank_analysis(one: _Blamed, trace: Trace, late: _Blamed | None, overhead: float | None) -> RankAnalysis:
     rank, steady = one.rank, one.steady
     loader = main_loader(rank)
     settings = rank.loaders.get(loader, {})
     within = _time_of(steady)
-    tasks = [task for task in tasks_of(rank, loader) if task.ended > within.begun and task.begun < within.ended]
-    workers = worker_statistics(rank, loader, within, run.trace.versions.get("python", ""))
-    if CACHE_HITS in run.trace.missing:  # with --cold the share of hits says nothing
+    workers = worker_statistics(rank, loader, within, trace.versions.get("python", ""))
+    if CACHE_HITS in trace.missing:  # with --cold the share of hits says nothing
         workers.cache_hit = None
-    slow = slow_samples(tasks, rank.files)
-    starts = _starts(rank)
+    slow = slow_samples(tasks_of(rank, loader, within), rank.files)
+    starts = [_start(step) for step in rank.steps if step.first]
     number = max(1, len(steady))
     parts = summed(steady)
     stall = sum(step.stall_ns for step in steady)
     total = sum(step.total_ns for step in steady)
-    slowest, ratio = slowest_worker(tasks)
+    slowest = ", ".join(f"{sample.file or f'index {sample.index}'} ({sample.ms:.1f} ms)" for sample in slow[:3])
+    is_slow = (workers.slowest_over_median or 0.0) > UNUSUAL_WORKER
     facts = Facts(
         clock=one.clock,
         cores=rank.cores,
-        total_workers=run.total_workers,
-        wanted=run.wanted,
+        total_workers=sum(_num_workers(other) for other in trace.ranks),
+        wanted=sum(cores_wanted(other) for other in trace.ranks),
         method=worker_kind(settings),
         probe_p50_ns=round(median(rank.probe_ns)) if rank.probe_ns and gil_share(rank, loader) else None,
         startup=_startup_of_epoch(rank, loader, total / number),
         hottest_stage=_hottest(workers.stages_ms),
-        slow_samples=[f"{one.file or f'index {one.index}'} ({one.ms:.1f} ms)" for one in slow[:3]],
+        slow_samples=f"slowest samples: {slowest}" if slow else None,
         slow_worker=(
-            f"worker {slowest} takes {ratio:.1f} times as long per sample as the median worker"
-            if ratio is not None and ratio > UNUSUAL_WORKER
+            f"worker {workers.slowest} takes {workers.slowest_over_median:.1f} times as long per sample as the median "
+            "worker"
+            if is_slow
             else None
         ),
-        overhead=run.overhead,
-        held_up_by=held_up_by,
+        overhead=overhead,
+        held_up_by=None if late in (None, one) else rank_name(late.rank),
         by_loader=_by_loader(rank, steady),
-        uneven=_uneven(tasks, settings),
     )
     return RankAnalysis(
         rank=rank.rank,
@@ -195,10 +153,12 @@ def _rank_analysis(one: _Blamed, run: _RunFacts, held_up_by: str | None) -> Rank
         workers=workers,
         verdict=judge(steady, facts),
         slow_samples=slow,
-        steps=[_step_line(step, _begin(rank)) for step in one.steps[:_MOST_LINES]],
-        tasks=_task_lines(one),
-        pins=_pin_lines(one),
+        **_timelines(one),
     )
+
+
+def _num_workers(rank: Rank) -> int:
+    return int(rank.loaders.get(main_loader(rank), {}).get("num_workers") or 0)
 
 
 def _by_loader(rank: Rank, steady: Sequence[BlamedStep]) -> str | None:
@@ -211,24 +171,6 @@ def _by_loader(rank: Rank, steady: Sequence[BlamedStep]) -> str | None:
     worst = max(lost, key=lambda loader: lost[loader])
     name = loader_text(rank.loaders.get(worst, {}))
     return f"{percent(lost[worst] / sum(lost.values()))} of the stall is waiting for the loader of {name}"
-
-
-def _uneven(tasks: Sequence[Task], settings: Mapping[str, object]) -> str | None:
-    """Return which worker has made far more batches than the others, in words.
-
-    torch gives each worker equally many batches, so the other workers had less of an IterableDataset. With fastload's
-    loader, or out of order, workers take what comes next, and this says nothing.
-    """
-    workers = settings.get("num_workers")
-    if not isinstance(workers, int) or workers < 2 or settings.get("engine") == "fastload":
-        return None
-    made = Counter(task.worker for task in tasks)
-    if not made or settings.get("in_order") is False:
-        return None
-    ((worker, number),) = made.most_common(1)
-    if number < _UNEVEN * len(tasks) / workers:
-        return None
-    return f"worker {worker} of {workers} made {percent(number / len(tasks))} of the batches: the others had less data"
 
 
 def _hottest(stages_ms: Mapping[str, float]) -> str | None:
@@ -244,38 +186,38 @@ def _hottest(stages_ms: Mapping[str, float]) -> str | None:
 def _time_of(steps: Sequence[BlamedStep]) -> Span:
     if not steps:
         return Span(0, 0)
-    first, last = steps[0].step, steps[-1].step
-    return Span(first.wait.begun, last.wait.ended + (last.loop_ns or 0))
+    return Span(steps[0].step.wait.begun, _end(steps[-1].step))
 
 
 def _begin(rank: Rank) -> int:
-    if not rank.steps:
-        return rank.begun
-    first = rank.steps[0]
-    return min([first.wait.begun, *(span.begun for span in first.startup)])
+    return _asked(rank.steps[0]) if rank.steps else rank.begun
 
 
 # -- starts -----------------------------------------------------------------------------------------------------------
 
 
-def _starts(rank: Rank) -> list[int]:
-    """Return for each epoch, of any loader, the time from making its iterator to its first batch."""
-    return [_start(step) for step in rank.steps if step.first]
+def _asked(step: Step) -> int:
+    """Return when the step's iterator was made, or else when its batch was asked for."""
+    return min([step.wait.begun, *(span.begun for span in step.startup)])
 
 
 def _start(step: Step) -> int:
-    return step.wait.ended - min([step.wait.begun, *(span.begun for span in step.startup)])
+    """Return the time from making an iterator to its first batch."""
+    return step.wait.ended - _asked(step)
+
+
+def _end(step: Step) -> int:
+    return step.wait.ended + (step.loop_ns or 0)
 
 
 def _startup(rank: Rank) -> float:
     """Return the share of the recorded time that was spent on starting and ending epochs."""
     if not rank.steps:
         return 0.0
+    endings = [0 if step.ending is None else step.ending.ns for step in rank.steps]
     spent = sum(sum(span.ns for span in step.startup) + (step.wait.ns if step.first else 0) for step in rank.steps)
-    spent += sum(step.ending.ns for step in rank.steps if step.ending is not None)
-    last = rank.steps[-1]
-    whole = last.wait.ended + (last.loop_ns or 0) + (last.ending.ns if last.ending else 0) - _begin(rank)
-    return min(1.0, spent / whole) if whole > 0 else 0.0
+    whole = _end(rank.steps[-1]) + endings[-1] - _begin(rank)
+    return min(1.0, (spent + sum(endings)) / whole) if whole > 0 else 0.0
 
 
 def _startup_of_epoch(rank: Rank, loader: int, step_ns: float) -> float:
@@ -334,7 +276,7 @@ def _meet(ranks: Sequence[_Blamed], common: set[int]) -> bool:
 # -- what the recording cost ------------------------------------------------------------------------------------------
 
 
-def overhead_of(trace: Trace) -> float | None:
+def _overhead(trace: Trace) -> float | None:
     """Return the share of the workers' and the loops' time that hooks took; None if the cost of a hook is unknown."""
     if trace.seconds_per_hook is None:
         return None
@@ -354,51 +296,38 @@ def overhead_of(trace: Trace) -> float | None:
 # -- timelines --------------------------------------------------------------------------------------------------------
 
 
-def _step_line(one: BlamedStep, base: int) -> StepLine:
-    step = one.step
-    return StepLine(
-        begun_ms=(step.wait.begun - base) / 1e6,
-        wait_ms=step.wait.ns / 1e6,
-        loop_ms=None if step.loop_ns is None else step.loop_ns / 1e6,
-        stall_ms=one.stall_ns / 1e6,
-        blame_ms={state: ns / 1e6 for state, ns in one.parts.items()},
-        batch=step.batch.number,
-        pass_number=step.iterator,
-    )
+def _timelines(one: _Blamed) -> dict[str, Any]:
+    """Return the lines of the first steps, of the tasks, and of the copies to page-locked memory until their end."""
+    shown, base = one.steps[:_MOST_LINES], _begin(one.rank)
+    until = max((step.step.wait.ended for step in shown), default=0)
 
+    def span(batch: Batch, at: Span) -> dict[str, Any]:
+        begun, ended = (at.begun - base) / 1e6, (at.ended - base) / 1e6
+        return {"begun_ms": begun, "ended_ms": ended, "batch": batch.number, "pass_number": batch.iterator}
 
-def _until(one: _Blamed) -> int:
-    """Return where the timeline ends."""
-    return max((step.step.wait.ended for step in one.steps[:_MOST_LINES]), default=0)
-
-
-def _task_lines(one: _Blamed) -> list[TaskLine]:
-    base, until = _begin(one.rank), _until(one)
-    found = [
-        TaskLine(
-            worker=task.worker,
-            begun_ms=(task.begun - base) / 1e6,
-            ended_ms=(task.ended - base) / 1e6,
-            batch=batch.number,
-            pass_number=batch.iterator,
+    steps = [
+        StepLine(
+            begun_ms=(blamed.step.wait.begun - base) / 1e6,
+            wait_ms=blamed.step.wait.ns / 1e6,
+            loop_ms=None if blamed.step.loop_ns is None else blamed.step.loop_ns / 1e6,
+            stall_ms=blamed.stall_ns / 1e6,
+            blame_ms={state: ns / 1e6 for state, ns in blamed.parts.items()},
+            batch=blamed.step.batch.number,
+            pass_number=blamed.step.iterator,
         )
-        for batch in all_batches(one.rank)
+        for blamed in shown
+    ]
+    batches = list(all_batches(one.rank))
+    tasks = [
+        TaskLine(worker=task.worker, **span(batch, task))
+        for batch in batches
         for task in batch.tasks
         if base <= task.begun < until
     ]
-    return sorted(found, key=lambda line: (line.begun_ms, line.worker))
-
-
-def _pin_lines(one: _Blamed) -> list[PinLine]:
-    base, until = _begin(one.rank), _until(one)
-    found = [
-        PinLine(
-            begun_ms=(batch.pinned.begun - base) / 1e6,
-            ended_ms=(batch.pinned.ended - base) / 1e6,
-            batch=batch.number,
-            pass_number=batch.iterator,
-        )
-        for batch in all_batches(one.rank)
+    pins = [
+        PinLine(**span(batch, batch.pinned))
+        for batch in batches
         if batch.pinned is not None and base <= batch.pinned.begun < until
     ]
-    return sorted(found, key=lambda line: line.begun_ms)
+    tasks.sort(key=lambda line: (line.begun_ms, line.worker))
+    return {"steps": steps, "tasks": tasks, "pins": sorted(pins, key=lambda line: line.begun_ms)}

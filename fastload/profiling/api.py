@@ -13,12 +13,12 @@ from typing import Any
 from .. import observe
 from ..errors import ConfigError
 from ..inject import put_first
-from .analysis import Analysis
 from .analyze import analysis_of
 from .hooks.start import Hooks
 from .reader import read_trace
 from .recorder import Recorder
 from .recording import write_settings
+from .schema import Analysis
 from .trace import Trace
 
 _VARIABLE = "FASTLOAD_PROFILE"

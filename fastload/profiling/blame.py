@@ -20,11 +20,10 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Literal
 
-from .analysis import State
 from .trace import Batch, Rank, Sample, Step, Task
 from .workers import UnusualTasks, WorkerTimes, all_batches, core_wait_share, gil_share, union
 
@@ -35,27 +34,26 @@ Clock = Literal["host", "device"]
 
 @dataclass(slots=True)
 class Segment:
-    """A part of a task."""
-
-    begun: int
-    ended: int
-    parts: Mapping[str, int]
-    """State -> ns; they sum to its length."""
-
-
-@dataclass(slots=True)
-class _Leaf:
     """A part of a task of which nothing smaller is known."""
 
     begun: int
     ended: int
     state: str
+    """What the worker did while it was on the CPU."""
     cpu_ns: float | None
     runnable_ns: float = 0.0
+    parts: Mapping[str, int] = field(default_factory=dict)
+    """State -> ns; they sum to its length."""
 
     @property
     def ns(self) -> int:
+        """Its length."""
         return self.ended - self.begun
+
+    @property
+    def room(self) -> float:
+        """Time in which it was neither on the CPU nor in the run queue."""
+        return self.ns - (self.cpu_ns or 0.0) - self.runnable_ns
 
 
 def segments_of(task: Task, gil: float) -> list[Segment]:
@@ -68,101 +66,91 @@ def segments_of(task: Task, gil: float) -> list[Segment]:
     Returns:
         Segments in the order of time, from the task's begin to its end without gaps.
     """
-    leaves = _leaves(task)
-    _assign_cpu(leaves, task.cpu_ns)
-    _assign_run_queue(leaves, task.runnable_ns)
-    return [_segment(leaf, gil) for leaf in leaves]
-
-
-def _leaves(task: Task) -> list[_Leaf]:
-    known: list[_Leaf] = []
-    for sample in task.samples:
-        known.extend(_leaves_of(sample))
+    known = [segment for sample in task.samples for segment in _segments_of_sample(sample)]
     if task.collate is not None:
-        known.append(_Leaf(task.collate.begun, task.collate.ended, "collate", task.collate_cpu_ns))
-    leaves: list[_Leaf] = []
-    at = task.begun
-    for leaf in sorted(known, key=lambda one: (one.begun, one.ended)):
-        begun, ended = max(at, leaf.begun), min(leaf.ended, task.ended)
-        if ended <= begun:
-            continue
-        if begun > at:
-            leaves.append(_Leaf(at, begun, "sample", None))
-        cpu = leaf.cpu_ns if leaf.cpu_ns is None else leaf.cpu_ns * (ended - begun) / leaf.ns
-        leaves.append(_Leaf(begun, ended, leaf.state, cpu))
-        at = ended
-    if task.ended > at:
-        leaves.append(_Leaf(at, task.ended, "sample", None))
-    return leaves
+        known.append(Segment(task.collate.begun, task.collate.ended, "collate", task.collate_cpu_ns))
+    segments = _without_gaps(known, task.begun, task.ended)
+    _assign_cpu(segments, task.cpu_ns)
+    _assign_run_queue(segments, task.runnable_ns)
+    for segment in segments:
+        segment.parts = _parts(segment, gil)
+    return segments
 
 
-def _leaves_of(sample: Sample) -> list[_Leaf]:
+def _segments_of_sample(sample: Sample) -> list[Segment]:
     """Return the stages of a sample and the gaps between them."""
     if not sample.stages:
-        return [_Leaf(sample.begun, sample.ended, "sample", sample.cpu_ns)]
-    leaves: list[_Leaf] = []
-    gaps: list[_Leaf] = []
-    at = sample.begun
-    in_stages = 0
-    for stage in sorted(sample.stages, key=lambda one: one.begun):
-        if stage.begun > at:
-            gaps.append(_Leaf(at, stage.begun, "sample", None))
-        leaves.append(_Leaf(stage.begun, stage.ended, f"stage:{stage.name}", stage.cpu_ns))
-        in_stages += stage.ns if stage.cpu_ns is None else stage.cpu_ns
-        at = max(at, stage.ended)
-    if sample.ended > at:
-        gaps.append(_Leaf(at, sample.ended, "sample", None))
+        return [Segment(sample.begun, sample.ended, "sample", sample.cpu_ns)]
+    stages = [Segment(stage.begun, stage.ended, f"stage:{stage.name}", stage.cpu_ns) for stage in sample.stages]
+    segments = _without_gaps(stages, sample.begun, sample.ended)
     if sample.cpu_ns is not None:
-        rest, length = max(0, sample.cpu_ns - in_stages), sum(gap.ns for gap in gaps)
+        gaps = [segment for segment in segments if segment.state == "sample"]
+        in_stages = sum(stage.ns if stage.cpu_ns is None else stage.cpu_ns for stage in stages)
+        rest, length = max(0.0, sample.cpu_ns - in_stages), sum(gap.ns for gap in gaps)
         for gap in gaps:
             gap.cpu_ns = min(gap.ns, rest * gap.ns / length)
-    return leaves + gaps
+    return segments
 
 
-def _assign_cpu(leaves: list[_Leaf], cpu_ns: int | None) -> None:
-    """Divide the task's remaining CPU time among the leaves whose CPU time is unknown."""
-    for leaf in leaves:
-        if leaf.cpu_ns is not None:
-            leaf.cpu_ns = max(0.0, min(leaf.cpu_ns, leaf.ns))
-    unknown = [leaf for leaf in leaves if leaf.cpu_ns is None]
-    length = sum(leaf.ns for leaf in unknown)
-    rest = length if cpu_ns is None else cpu_ns - sum(leaf.cpu_ns or 0.0 for leaf in leaves)
+def _without_gaps(known: list[Segment], begun: int, ended: int) -> list[Segment]:
+    """Return segments from begin to end: the known ones where they do not overlap, and ``sample`` between them."""
+    found: list[Segment] = []
+    at = begun
+    for one in sorted(known, key=lambda one: (one.begun, one.ended)):
+        first, last = max(at, one.begun), min(one.ended, ended)
+        if last <= first:
+            continue
+        if first > at:
+            found.append(Segment(at, first, "sample", None))
+        cpu_ns = None if one.cpu_ns is None else one.cpu_ns * (last - first) / one.ns
+        found.append(Segment(first, last, one.state, cpu_ns))
+        at = last
+    if ended > at:
+        found.append(Segment(at, ended, "sample", None))
+    return found
+
+
+def _assign_cpu(segments: list[Segment], cpu_ns: int | None) -> None:
+    """Divide the task's remaining CPU time among the segments whose CPU time is unknown."""
+    for segment in segments:
+        if segment.cpu_ns is not None:
+            segment.cpu_ns = max(0.0, min(segment.cpu_ns, segment.ns))
+    unknown = [segment for segment in segments if segment.cpu_ns is None]
+    length = sum(segment.ns for segment in unknown)
+    rest = length if cpu_ns is None else cpu_ns - sum(segment.cpu_ns or 0.0 for segment in segments)
     share = max(0.0, min(1.0, rest / length)) if length else 0.0
-    for leaf in unknown:
-        leaf.cpu_ns = leaf.ns * share
+    for segment in unknown:
+        segment.cpu_ns = segment.ns * share
 
 
-def _assign_run_queue(leaves: list[_Leaf], runnable_ns: int | None) -> None:
-    """Divide the time in the run queue by CPU time; no leaf gets more than it was off the CPU."""
+def _assign_run_queue(segments: list[Segment], runnable_ns: int | None) -> None:
+    """Divide the time in the run queue by CPU time; no segment gets more than it was off the CPU."""
     left = float(runnable_ns or 0)
-    free = [leaf for leaf in leaves if leaf.ns - (leaf.cpu_ns or 0.0) >= 1.0]
-    while left >= 1.0 and free:
-        weight = sum(leaf.cpu_ns or 0.0 for leaf in free)
-        by_length = weight < 1.0
-        if by_length:
-            weight = float(sum(leaf.ns for leaf in free))
-        given = 0.0
-        for leaf in free:
-            room = leaf.ns - (leaf.cpu_ns or 0.0) - leaf.runnable_ns
-            part = min(room, left * (leaf.ns if by_length else leaf.cpu_ns or 0.0) / weight)
-            leaf.runnable_ns += part
+    while left >= 1.0 and (free := [segment for segment in segments if segment.room >= 1.0]):
+        weights = [segment.cpu_ns or 0.0 for segment in free]
+        if sum(weights) < 1.0:
+            weights = [float(segment.ns) for segment in free]
+        whole, given = sum(weights), 0.0
+        for segment, weight in zip(free, weights, strict=True):
+            part = min(segment.room, left * weight / whole)
+            segment.runnable_ns += part
             given += part
         left -= given
         if given < 1.0:
             return
-        free = [leaf for leaf in free if leaf.ns - (leaf.cpu_ns or 0.0) - leaf.runnable_ns >= 1.0]
 
 
-def _segment(leaf: _Leaf, gil: float) -> Segment:
-    on_cpu = min(leaf.ns, round(leaf.cpu_ns or 0.0))
-    runnable = min(leaf.ns - on_cpu, round(leaf.runnable_ns))
-    blocked = leaf.ns - on_cpu - runnable
-    if leaf.state == "collate":
+def _parts(segment: Segment, gil: float) -> dict[str, int]:
+    """Return the whole nanoseconds of a segment by state."""
+    on_cpu = min(segment.ns, round(segment.cpu_ns or 0.0))
+    runnable = min(segment.ns - on_cpu, round(segment.runnable_ns))
+    blocked = segment.ns - on_cpu - runnable
+    if segment.state == "collate":
         parts = {"collate": on_cpu + blocked, "run-queue": runnable}
     else:
         waiting = round(blocked * gil)
-        parts = {leaf.state: on_cpu, "run-queue": runnable, "gil": waiting, "read": blocked - waiting}
-    return Segment(leaf.begun, leaf.ended, {state: ns for state, ns in parts.items() if ns})
+        parts = {segment.state: on_cpu, "run-queue": runnable, "gil": waiting, "read": blocked - waiting}
+    return {state: ns for state, ns in parts.items() if ns}
 
 
 # -- steps ------------------------------------------------------------------------------------------------------------
@@ -306,7 +294,7 @@ class _Attribution:
             found["gil"] += waited
         _add(parts, found)
 
-    def _main(self, parts: dict[str, int], begun: int, ended: int, state: State) -> int:
+    def _main(self, parts: dict[str, int], begun: int, ended: int, state: str) -> int:
         """The main thread was in ``state``, except for the time that it spent in the sampler."""
         at = begun
         for span, sampler_ns in self._drawn[bisect_left(self._drawn_until, begun) :]:
@@ -323,7 +311,7 @@ class _Attribution:
             parts[state] += ended - at
         return max(begun, ended)
 
-    def _meanwhile(self, parts: dict[str, int], done: Task, begun: int, ended: int, state: State, in_main: bool) -> int:
+    def _meanwhile(self, parts: dict[str, int], done: Task, begun: int, ended: int, state: str, in_main: bool) -> int:
         """The result of a task was on its way; while its worker was at another task, that is what took the time.
 
         With faster transport the loop would wait for the worker all the same, and transport is slow because the worker
@@ -341,7 +329,7 @@ class _Attribution:
         return max(begun, ended)
 
     def _moving(
-        self, parts: dict[str, int], begun: int, ended: int, state: State, core_wait: float, in_main: bool
+        self, parts: dict[str, int], begun: int, ended: int, state: str, core_wait: float, in_main: bool
     ) -> int:
         """The batch was in a ``state`` that needs a core, for which there may be too few."""
         if ended > begun:

@@ -11,10 +11,10 @@ import math
 from collections.abc import Callable
 from typing import NamedTuple
 
-from .analysis import Simulation
 from .changes import model_of
-from .demands import Demands
+from .schema import Simulation
 from .simulation import LoaderModel, SimulatedRun, simulate
+from .workload import Workload
 
 _SHARED = 0.1
 """Share of the time that threads wait for cores which others have, from which the machine counts as shared."""
@@ -44,47 +44,47 @@ class Calibration(NamedTuple):
         return len(self.models) > 1
 
 
-def calibrate(demands: Demands) -> Calibration:
+def calibrate(workload: Workload) -> Calibration:
     """Find the models that reproduce a run."""
     found: list[tuple[float, LoaderModel, SimulatedRun]] = []
-    for threads in sorted({1, demands.cores} if _loop_computes(demands) else {1}):
-        model = dataclasses.replace(model_of(demands), loop_threads=threads)
-        run = simulate(demands, model)
-        if demands.queued_ns > 0:
-            model = dataclasses.replace(model, foreign=max(0.0, 1.0 - run.queued_ns / demands.queued_ns))
-            run = simulate(demands, model)
-        off = abs(sum(run.step_ns) - sum(demands.step_ns))
-        found.append((off + demands.queued_ns * model.foreign, model, run))
+    for threads in sorted({1, workload.cores} if _loop_computes(workload) else {1}):
+        model = dataclasses.replace(model_of(workload), loop_threads=threads)
+        run = simulate(workload, model)
+        if workload.queued_ns > 0:
+            model = dataclasses.replace(model, foreign=max(0.0, 1.0 - run.queued_ns / workload.queued_ns))
+            run = simulate(workload, model)
+        off = abs(sum(run.step_ns) - sum(workload.step_ns))
+        found.append((off + workload.queued_ns * model.foreign, model, run))
     _, model, run = min(found, key=lambda one: one[0])
-    lost = model.foreign * demands.queued_ns / max(1, model.workers) / sum(demands.step_ns)
+    lost = model.foreign * workload.queued_ns / max(1, model.workers) / sum(workload.step_ns)
     if lost < _SHARED:
         return Calibration((model,), (run,), lost)
     alone = dataclasses.replace(model, foreign=0.0)
     cores = alone.cores
     models = (
-        _fitted(demands, lambda times: dataclasses.replace(alone, others=cores * (times - 1))),
-        _fitted(demands, lambda times: dataclasses.replace(alone, cores=cores / times)),
+        _fitted(workload, lambda times: dataclasses.replace(alone, others=cores * (times - 1))),
+        _fitted(workload, lambda times: dataclasses.replace(alone, cores=cores / times)),
     )
-    return Calibration(models, tuple(simulate(demands, one) for one in models), lost)
+    return Calibration(models, tuple(simulate(workload, one) for one in models), lost)
 
 
-def _fitted(demands: Demands, make: Callable[[float], LoaderModel]) -> LoaderModel:
+def _fitted(workload: Workload, make: Callable[[float], LoaderModel]) -> LoaderModel:
     """Return the model whose threads wait for a core as long as was recorded; ``make``: threads per core -> model."""
     low, high = 1.0, _MOST_WANTED
     while high > low * (1 + _CLOSE_ENOUGH):
         middle = math.sqrt(low * high)
-        if simulate(demands, make(middle)).queued_ns < demands.queued_ns:
+        if simulate(workload, make(middle)).queued_ns < workload.queued_ns:
             low = middle
         else:
             high = middle
     return make(high)
 
 
-def assess(demands: Demands, calibration: Calibration, reproduced_ns: float) -> Simulation:
+def assess(workload: Workload, calibration: Calibration, reproduced_ns: float) -> Simulation:
     """Decide whether predictions can be trusted; ``reproduced_ns``: the simulated time of a step."""
-    reason = _doubt(demands, calibration, reproduced_ns)
+    reason = _doubt(workload, calibration, reproduced_ns)
     return Simulation(
-        observed_ms=demands.observed_ns / 1e6,
+        observed_ms=workload.observed_ns / 1e6,
         reproduced_ms=reproduced_ns / 1e6,
         trusted=not reason,
         reason=reason,
@@ -92,24 +92,24 @@ def assess(demands: Demands, calibration: Calibration, reproduced_ns: float) -> 
     )
 
 
-def _doubt(demands: Demands, calibration: Calibration, reproduced_ns: float) -> str:
+def _doubt(workload: Workload, calibration: Calibration, reproduced_ns: float) -> str:
     """Return why predictions cannot be trusted; empty if they can."""
-    if demands.loader.get("worker_method") == "thread" and calibration.models[0].workers:
-        batches = [batch for epoch in demands.epochs for batch in epoch]
+    if workload.loader.get("worker_method") == "thread" and calibration.models[0].workers:
+        batches = [batch for epoch in workload.epochs for batch in epoch]
         computed = sum(batch.collate.cpu + sum(part.cpu for part in batch.samples) for batch in batches)
-        share = computed / sum(demands.step_ns)
+        share = computed / sum(workload.step_ns)
         if share > _MOST_THREAD_CPU:
             return f"the workers are threads that compute {share:.0%} of the time and share the GIL; not simulated"
-    off = reproduced_ns / demands.observed_ns - 1.0
+    off = reproduced_ns / workload.observed_ns - 1.0
     if abs(off) <= (_SHARED_TOLERANCE if calibration.is_shared else _TOLERANCE):
         return ""
     shared = f", while other programs had the cores {calibration.lost:.0%} of the time" if calibration.is_shared else ""
     return (
         f"the simulation does not reproduce the recorded run: {reproduced_ns / 1e6:.3g} ms a step instead of "
-        f"{demands.observed_ns / 1e6:.3g} ms ({off:+.0%}){shared}"
+        f"{workload.observed_ns / 1e6:.3g} ms ({off:+.0%}){shared}"
     )
 
 
-def _loop_computes(demands: Demands) -> bool:
-    loops = sum(batch.loop.cpu for epoch in demands.epochs for batch in epoch)
-    return loops > 0.3 * sum(demands.step_ns)
+def _loop_computes(workload: Workload) -> bool:
+    loops = sum(batch.loop.cpu for epoch in workload.epochs for batch in epoch)
+    return loops > 0.3 * sum(workload.step_ns)

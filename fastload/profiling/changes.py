@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..errors import ConfigError
-from .demands import BatchDemand, Demands, Part
 from .overheads import in_processes, in_threads
 from .simulation import LoaderModel, Order
 from .trials import AS_BEFORE, Cost, CostRatio, chosen
+from .workload import BatchWork, Part, Workload
 
 SETTINGS = (
     *("num_workers", "prefetch_factor", "in_order", "engine", "fuse", "seeding", "worker_method"),
@@ -27,9 +27,9 @@ _DECODING = ("decode", "imread")
 """Parts of the names of stages that decode: ``PIL.decode``, ``torchvision.io.decode_jpeg``, ``cv2.imread``."""
 
 
-def model_of(demands: Demands) -> LoaderModel:
+def model_of(workload: Workload) -> LoaderModel:
     """Return the model of the loader that was recorded."""
-    loader = demands.loader
+    loader = workload.loader
     order: Order = (
         "sample" if loader.get("engine") == "fastload" else "any" if loader.get("in_order") is False else "batch"
     )
@@ -38,24 +38,24 @@ def model_of(demands: Demands) -> LoaderModel:
         prefetch=int(loader.get("prefetch_factor") or 2),
         order="sample" if loader.get("engine") == "fastload" else order,
         whole=loader.get("collate") not in (None, "default_collate"),
-        pin=any(batch.pin_ns for epoch in demands.epochs for batch in epoch),
+        pin=any(batch.pin_ns for epoch in workload.epochs for batch in epoch),
         persistent=bool(loader.get("persistent_workers")),
-        cores=float(demands.cores),
-        paces=demands.paces,
-        device_lag=_device_lag(demands),
+        cores=float(workload.cores),
+        paces=workload.paces,
+        device_lag=_device_lag(workload),
     )
 
 
-def _device_lag(demands: Demands) -> int:
+def _device_lag(workload: Workload) -> int:
     """Return how many steps the device may lag behind: none if the loop takes about as long per step as the device."""
-    both = [(sum(batch.loop), batch.device_ns) for epoch in demands.epochs for batch in epoch if batch.device_ns]
+    both = [(sum(batch.loop), batch.device_ns) for epoch in workload.epochs for batch in epoch if batch.device_ns]
     waits = sum(loop for loop, _ in both) >= 0.8 * sum(device for _, device in both)
     return 0 if waits else _STEPS_AHEAD
 
 
-def has_copies(demands: Demands) -> bool:
+def has_copies(workload: Workload) -> bool:
     """Whether the loop waited for copies to a device."""
-    return any(batch.copy_ns for epoch in demands.epochs for batch in epoch)
+    return any(batch.copy_ns for epoch in workload.epochs for batch in epoch)
 
 
 def changed_model(model: LoaderModel, settings: Mapping[str, Any]) -> LoaderModel:
@@ -88,27 +88,27 @@ def _count(settings: Mapping[str, Any], name: str, before: int, least: int) -> i
     return value
 
 
-def sample_cost(demands: Demands, settings: Mapping[str, Any]) -> CostRatio:
+def sample_cost(workload: Workload, settings: Mapping[str, Any]) -> CostRatio:
     """Return what samples and their collation cost with changed settings.
 
     Raises:
-        ConfigError: as :func:`changed_demands`.
+        ConfigError: as :func:`changed_workload`.
     """
-    before, after = chosen(demands.loader, settings)
+    before, after = chosen(workload.loader, settings)
     if before != after:
         try:
-            return demands.trials.ratio(before, after)
+            return workload.trials.ratio(before, after)
         except ConfigError:
             if {"fuse", "seeding", "worker_method"} & settings.keys():
                 raise
     return AS_BEFORE
 
 
-def changed_demands(demands: Demands, settings: Mapping[str, Any], cost: Cost | None = None) -> Demands:
-    """Return the demands with changed settings.
+def changed_workload(workload: Workload, settings: Mapping[str, Any], cost: Cost | None = None) -> Workload:
+    """Return the workload with changed settings.
 
     Args:
-        demands: as recorded.
+        workload: as recorded.
         settings: what changes.
         cost: what samples cost; None: the value of :func:`sample_cost`.
 
@@ -118,36 +118,36 @@ def changed_demands(demands: Demands, settings: Mapping[str, Any], cost: Cost | 
     if (cache := settings.get("cache")) is not None:
         if cache not in ("encoded", "decoded"):
             raise ConfigError(f"cache must be encoded or decoded, got {cache!r}")
-        decoding = _decoding_stages(demands, "cache=decoded") if cache == "decoded" else []
-        demands = _each(demands, lambda batch: _without(_unblocked(batch), decoding, 1.0))
+        decoding = _decoding_stages(workload, "cache=decoded") if cache == "decoded" else []
+        workload = _each(workload, lambda batch: _without(_unblocked(batch), decoding, 1.0))
     if (speedup := settings.get("decoder_speedup")) is not None:
         if not isinstance(speedup, int | float) or not 0 < speedup < float("inf"):
             raise ConfigError(f"decoder_speedup must be a number above 0, got {speedup!r}")
-        decoding = _decoding_stages(demands, "decoder_speedup")
-        demands = _each(demands, lambda batch: _without(batch, decoding, 1.0 - 1.0 / speedup))
+        decoding = _decoding_stages(workload, "decoder_speedup")
+        workload = _each(workload, lambda batch: _without(batch, decoding, 1.0 - 1.0 / speedup))
     if names := settings.get("on_device"):
-        recorded = _stages(demands, "on_device")
+        recorded = _stages(workload, "on_device")
         if unknown := [name for name in names if name not in recorded]:
             raise ConfigError(f"on_device must name recorded stages ({', '.join(recorded)}), got {unknown[0]!r}")
-        demands = _each(demands, lambda batch: _without(batch, names, 1.0))
-    cost = sample_cost(demands, settings).value if cost is None else cost
+        workload = _each(workload, lambda batch: _without(batch, names, 1.0))
+    cost = sample_cost(workload, settings).value if cost is None else cost
     if cost != Cost():
-        demands = _each(demands, lambda batch: _with_cost(batch, cost))
-    before, after = chosen(demands.loader, settings)
+        workload = _each(workload, lambda batch: _with_cost(batch, cost))
+    before, after = chosen(workload.loader, settings)
     if bool(before.threads) != bool(after.threads):
         convert = in_threads if after.threads else in_processes
-        demands = dataclasses.replace(demands, overheads=convert(demands.overheads))
+        workload = dataclasses.replace(workload, overheads=convert(workload.overheads))
     if settings.get("uint8") or settings.get("pin_memory"):
-        if not has_copies(demands):
+        if not has_copies(workload):
             raise ConfigError("uint8 and pin_memory change copies that the loop waits for; none were recorded")
         if settings.get("uint8"):
-            demands = _each(demands, lambda batch: _with_copies(batch, 0.25, 0.0))
+            workload = _each(workload, lambda batch: _with_copies(batch, 0.25, 0.0))
         if settings.get("pin_memory"):  # such a copy copies to page-locked memory first anyway
-            demands = _each(demands, lambda batch: _with_copies(batch, 0.0, 1.0))
-    return demands
+            workload = _each(workload, lambda batch: _with_copies(batch, 0.0, 1.0))
+    return workload
 
 
-def _with_cost(batch: BatchDemand, cost: Cost) -> BatchDemand:
+def _with_cost(batch: BatchWork, cost: Cost) -> BatchWork:
     """Change what samples and their collation cost."""
 
     def changed(part: Part) -> Part:
@@ -159,37 +159,37 @@ def _with_cost(batch: BatchDemand, cost: Cost) -> BatchDemand:
     return dataclasses.replace(batch, samples=samples, collate=collate, loop=loop)
 
 
-def _with_copies(batch: BatchDemand, loop: float, pinning: float) -> BatchDemand:
+def _with_copies(batch: BatchWork, loop: float, pinning: float) -> BatchWork:
     """Leave a share of the copies' time in the loop, and give a share to the thread that pins."""
     part, copy = batch.loop, batch.copy_ns
     keep = max(0.0, 1.0 - copy * (1.0 - loop) / sum(part)) if sum(part) else 1.0
     return dataclasses.replace(batch, loop=part.times(keep), copy_ns=copy * loop, pin_ns=batch.pin_ns + copy * pinning)
 
 
-def _decoding_stages(demands: Demands, name: str) -> list[str]:
-    recorded = _stages(demands, name)
+def _decoding_stages(workload: Workload, name: str) -> list[str]:
+    recorded = _stages(workload, name)
     found = [stage for stage in recorded if any(word in stage for word in _DECODING)]
     if not found:
         raise ConfigError(f"{name} needs a stage that decodes, and none was recorded: {', '.join(recorded)}")
     return found
 
 
-def _stages(demands: Demands, name: str) -> list[str]:
-    found = sorted({stage for epoch in demands.epochs for batch in epoch for stage in batch.stages})
+def _stages(workload: Workload, name: str) -> list[str]:
+    found = sorted({stage for epoch in workload.epochs for batch in epoch for stage in batch.stages})
     if not found:
         raise ConfigError(f"{name} needs the stages of samples, and none were recorded; record with --level 2")
     return found
 
 
-def _each(demands: Demands, change: Callable[[BatchDemand], BatchDemand]) -> Demands:
-    return dataclasses.replace(demands, epochs=tuple(tuple(map(change, epoch)) for epoch in demands.epochs))
+def _each(workload: Workload, change: Callable[[BatchWork], BatchWork]) -> Workload:
+    return dataclasses.replace(workload, epochs=tuple(tuple(map(change, epoch)) for epoch in workload.epochs))
 
 
-def _unblocked(batch: BatchDemand) -> BatchDemand:
+def _unblocked(batch: BatchWork) -> BatchWork:
     return dataclasses.replace(batch, samples=tuple(Part(part.cpu, 0.0, part.queued) for part in batch.samples))
 
 
-def _without(batch: BatchDemand, stages: Sequence[str], share: float) -> BatchDemand:
+def _without(batch: BatchWork, stages: Sequence[str], share: float) -> BatchWork:
     """Remove a share of stages, from all samples alike."""
     cpu = share * sum(batch.stages[name].cpu for name in stages if name in batch.stages)
     blocked = share * sum(batch.stages[name].blocked for name in stages if name in batch.stages)

@@ -15,26 +15,26 @@ import textwrap
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from .analysis import Analysis, Cause, Interval, RankAnalysis
-from .text import (
+from .formatting import (
     cause_name,
-    main_rank,
     ms,
     percent_number,
     plural,
     printable,
     rank_name,
     shortened,
-    state_name,
+    state_of,
     times,
     width,
 )
+from .schema import Analysis, Cause, Interval, RankAnalysis
 from .verdict import FEWEST_STEPS
 
 VERSION = 1
 SAME = 0.05
 """Share of a step's time by which the same script differs when it runs twice on an idle machine."""
 _NAME = 22
+"""Columns of the names on the left."""
 _SETTINGS = (
     *("class", "dataset", "length", "batch_size", "num_workers", "prefetch_factor", "pin_memory"),
     *("persistent_workers", "in_order", "worker_method", "context", "collate", "sampler", "drop_last"),
@@ -60,18 +60,10 @@ class RankComparison:
     """Of each state, per step; without intervals."""
     num_steps: tuple[int, int]
     """Steps after the warm-up."""
-
-    @property
-    def thin(self) -> bool:
-        """Whether there are too few steps to compare."""
-        return min(self.num_steps) < FEWEST_STEPS
-
-    @property
-    def changed(self) -> bool:
-        """Whether the time of a step differs: the interval of the difference excludes zero, and it is not small."""
-        delta = self.step_delta_ms
-        small = abs(delta.value) < SAME * abs(self.step_ms[0].value)
-        return not self.thin and not small and (delta.low > 0 or delta.high < 0)
+    thin: bool
+    """Whether there are too few steps to compare."""
+    changed: bool
+    """Whether the time of a step differs: the interval of the difference excludes zero, and it is not small."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -87,8 +79,7 @@ class Comparison:
 
     def to_json(self) -> str:
         """Return it as JSON."""
-        ranks = [{**dataclasses.asdict(rank), "changed": rank.changed, "thin": rank.thin} for rank in self.ranks]
-        return json.dumps({"version": VERSION, **dataclasses.asdict(self), "ranks": ranks}, indent=1, allow_nan=False)
+        return json.dumps({"version": VERSION, **dataclasses.asdict(self)}, indent=1, allow_nan=False)
 
 
 def compare(before: Analysis, after: Analysis) -> Comparison:
@@ -112,17 +103,22 @@ def _by_number(analysis: Analysis) -> dict[object, RankAnalysis]:
 
 def _compare_ranks(before: RankAnalysis, after: RankAnalysis) -> RankComparison:
     states = sorted({*before.blame_ms, *after.blame_ms})
-    deltas = {state: after.blame_ms.get(state, 0.0) - before.blame_ms.get(state, 0.0) for state in states}
+    blame = {state: after.blame_ms.get(state, 0.0) - before.blame_ms.get(state, 0.0) for state in states}
+    step = difference(before.step_ms, after.step_ms)
+    is_thin = min(before.num_steps, after.num_steps) < FEWEST_STEPS
+    is_small = abs(step.value) < SAME * abs(before.step_ms.value)
     return RankComparison(
         name="all" if after.rank is None else rank_name(after),
         before=before.verdict.cause,
         after=after.verdict.cause,
         step_ms=(before.step_ms, after.step_ms),
-        step_delta_ms=difference(before.step_ms, after.step_ms),
+        step_delta_ms=step,
         stall=(before.stall, after.stall),
         stall_delta=difference(before.stall, after.stall),
-        blame_delta_ms=dict(sorted(deltas.items(), key=lambda one: -abs(one[1]))),
+        blame_delta_ms=dict(sorted(blame.items(), key=lambda one: -abs(one[1]))),
         num_steps=(before.num_steps, after.num_steps),
+        thin=is_thin,
+        changed=not is_thin and not is_small and (step.low > 0 or step.high < 0),
     )
 
 
@@ -141,25 +137,24 @@ def _differences(before: Analysis, after: Analysis) -> Iterator[str]:
         yield f"the first ran on {before.cores} cores, the second on {after.cores}"
     if len(before.ranks) != len(after.ranks):
         yield f"the first had {plural(len(before.ranks), 'rank')}, the second {len(after.ranks)}"
-    first, second = main_rank(before), main_rank(after)
+    changed: list[tuple[str, object, object]] = []
+    first, second = before.main_rank(), after.main_rank()
     if first is not None and second is not None:
         if first.clock != second.clock:
             yield f"the stall of the first is measured by the {first.clock}, that of the second by the {second.clock}"
-        for name in _SETTINGS:
-            old, new = first.loader.get(name), second.loader.get(name)
-            if old != new:
-                yield f"{name} of the loader changed from {printable(str(old))} to {printable(str(new))}"
-    for name in sorted({*before.versions} & {*after.versions}):
-        if before.versions[name] != after.versions[name]:
-            old, new = printable(before.versions[name]), printable(after.versions[name])
-            yield f"{printable(name)} changed from {old} to {new}"
+        changed += [(f"{name} of the loader", first.loader.get(name), second.loader.get(name)) for name in _SETTINGS]
+    both = sorted({*before.versions} & {*after.versions})
+    changed += [(printable(name), before.versions[name], after.versions[name]) for name in both]
+    for name, old, new in changed:
+        if old != new:
+            yield f"{name} changed from {printable(str(old))} to {printable(str(new))}"
     for which, analysis in (("first", before), ("second", after)):
         if analysis.exit_status:
             yield f"the script of the {which} ended with status {analysis.exit_status}"
 
 
 def comparison_lines(comparison: Comparison, columns: int = 80) -> Iterator[list[tuple[str, str]]]:
-    """Yield the lines of the comparison: pieces of text, each with a style of rich; at least 72 columns are used."""
+    """Yield the lines of the comparison: pieces of text, each with a style for rich; at least 72 columns are used."""
     columns = max(columns, 72)
     if not comparison.ranks:
         yield [("the recordings have no rank in common, so there is nothing to compare", "bold")]
@@ -171,10 +166,10 @@ def comparison_lines(comparison: Comparison, columns: int = 80) -> Iterator[list
         f"only the {which} has {', '.join(names)}"
         for which, names in (("first", comparison.only_before), ("second", comparison.only_after))
         if names
-    ]
-    for place, note in enumerate([*notes, *comparison.notes]):
-        if not place:
-            yield []
+    ] + comparison.notes
+    if notes:
+        yield []
+    for note in notes:
         for number, line in enumerate(textwrap.wrap(note, columns - 6)):
             yield [("      " if number else "note: ", "dim"), (line, "")]
 
@@ -195,20 +190,18 @@ def _rank_lines(rank: RankComparison, *, named: bool, columns: int) -> Iterator[
         change = f"{cause_name(rank.before)} → {change}"
     for line in textwrap.wrap((f"{rank.name}: " if named else "") + f"{outcome}; {change}", columns):
         yield [(line, style)]
-    yield [(_line("step", ms(before), ms(after), "ms", _signed(rank.step_delta_ms, ms)), "")]
-    first, second = (percent_number(stall.value) for stall in rank.stall)
-    yield [(_line("stall", first, second, "%", _signed(rank.stall_delta, percent_number)), "")]
+    yield [(_line("step", rank.step_ms, "ms", rank.step_delta_ms, ms), "")]
+    yield [(_line("stall", rank.stall, "%", rank.stall_delta, percent_number), "")]
     for state, delta in rank.blame_delta_ms.items():
         if abs(delta) >= max(before, after) * 0.005:
-            name = shortened(state_name(state), _NAME - 2)
+            name = shortened(state_of(state).name, _NAME - 2)
             sign = "+" if delta >= 0 else ""
             yield [(f"    {name}{' ' * (_NAME - 2 - width(name))} {'':>21} {f'{sign}{ms(delta)}':>8} ms", "dim")]
 
 
-def _line(name: str, before: str, after: str, unit: str, delta: str) -> str:
-    return f"  {name:<{_NAME}} {before:>6} → {after:>6} {unit:<2} {delta}"
-
-
-def _signed(delta: Interval, say: Callable[[float], str]) -> str:
-    first, low, high = (("+" if value > 0 else "") + say(value) for value in (delta.value, delta.low, delta.high))
-    return f"{first:>8} [{low}, {high}]"
+def _line(
+    name: str, both: tuple[Interval, Interval], unit: str, delta: Interval, number: Callable[[float], str]
+) -> str:
+    before, after = (number(one.value) for one in both)
+    first, low, high = (("+" if value > 0 else "") + number(value) for value in (delta.value, delta.low, delta.high))
+    return f"  {name:<{_NAME}} {before:>6} → {after:>6} {unit:<2} {first:>8} [{low}, {high}]"

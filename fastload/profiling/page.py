@@ -10,30 +10,39 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from html import escape
 from importlib.resources import files
-from typing import Any
 
-from .analysis import Analysis, Fix, RankAnalysis
-from .page_sections import MOST_TASKS, NAMES, capital, cell, folded, meter, pairs, rank_sections, sentence, table, text
-from .text import (
+from .formatting import (
+    GROUPS,
     by_size,
     cause_name,
-    main_rank,
+    ceiling_text,
     ms,
     ms_interval,
     no_fix_text,
     observed_ms,
     percent,
+    plural,
     printable,
     rank_name,
     share_interval,
     simulation_text,
-    state_group,
-    state_meaning,
-    state_name,
+    stall_name,
+    startup_facts,
+    state_of,
     times,
+    worker_facts,
+    workers_text,
 )
+from .schema import Analysis, Fix, Grid, RankAnalysis
+
+_MOST_TASKS = 20_000
+"""Tasks of a rank on the page: a browser can draw so many at once."""
+_SAMPLES_SHOWN = 8
+"""Slowest samples that are shown without unfolding."""
 
 
 def page(analysis: Analysis) -> str:
@@ -43,9 +52,13 @@ def page(analysis: Analysis) -> str:
     style = (parts / "page.css").read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; img-src data:"
-    rank = main_rank(analysis)
+    rank = analysis.main_rank()
     title = "no recording" if rank is None else cause_name(rank.verdict.cause)
-    body = "\n".join(_body(analysis, rank))
+    command = " ".join(word if word.strip() else "''" for word in analysis.command)
+    if rank is None:
+        body = '<section class="verdict"><h1>No verdict</h1><p>No recorded process waited for a batch.</p></section>'
+    else:
+        body = _rank_page(analysis, rank)
     return f"""<!doctype html>
 <html lang="en">
 <head>
@@ -53,250 +66,284 @@ def page(analysis: Analysis) -> str:
 <meta http-equiv="Content-Security-Policy" content="{policy}">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="color-scheme" content="light dark">
-<title>fastload profile: {text(title)}</title>
+<title>fastload profile: {_text(title)}</title>
 <link rel="icon" href="data:,">
 <style>
 {style}</style>
 </head>
 <body>
+<header>
+<p class="brand">fastload profile</p>
+<p class="command"><code>{_text(command)}</code></p>
+<p class="dim">{_text(analysis.recorded.replace("T", " "))}</p>
+</header>
+<main>
+<noscript><p>Timelines, sliders and the selection of a rank need JavaScript.</p></noscript>
 {body}
-<script type="application/json" id="data">{_data(analysis)}</script>
+{_about(analysis)}
+</main>
+<script type="application/json" id="data">{_data(analysis, rank)}</script>
 <script>{script}</script>
 </body>
 </html>
 """
 
 
-def _data(analysis: Analysis) -> str:
+def _data(analysis: Analysis, rank: RankAnalysis | None) -> str:
     """Return the numbers that the script draws; without ``<``, so that nothing in it can end the element."""
-    states: dict[str, int] = {}
-    ranks = [_rank_data(rank, states) for rank in analysis.ranks]
-    rank = main_rank(analysis)
+    ranks = [
+        {
+            "warmup": one.num_warmup,
+            "steps": [asdict(step) for step in one.steps],
+            "tasks": [asdict(task) for task in one.tasks[:_MOST_TASKS]],
+            "pins": [asdict(pin) for pin in one.pins[:_MOST_TASKS]],
+        }
+        for one in analysis.ranks
+    ]
+    states = {key: state_of(key) for one in analysis.ranks for step in one.steps for key in step.blame_ms}
     value = {
         "ranks": ranks,
-        "states": [[printable(state_name(state)), state_group(state)] for state in states],
-        "grid": None if analysis.grid is None else analysis.grid.step_ms,
-        "workers": None if analysis.grid is None else analysis.grid.num_workers,
-        "prefetch": None if analysis.grid is None else analysis.grid.prefetch_factor,
+        "states": {key: [state.name, state.group] for key, state in states.items()},
+        "grid": None if analysis.grid is None else asdict(analysis.grid),
         "observed": None if rank is None else observed_ms(analysis, rank),
         "ceiling": analysis.ceiling_ms,
     }
     return json.dumps(value, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c").replace("&", "\\u0026")
 
 
-def _rank_data(rank: RankAnalysis, states: dict[str, int]) -> dict[str, Any]:
-    steps = [
+def _rank_page(analysis: Analysis, rank: RankAnalysis) -> str:
+    """Return the sections; those that each rank has are shown for ``rank`` only until another one is selected."""
+
+    def each(sections: Iterable[str]) -> Iterable[str]:
+        for place, (one, inside) in enumerate(zip(analysis.ranks, sections, strict=True)):
+            yield f'<div data-rank="{place}"{"" if one is rank else " hidden"}>{inside}</div>'
+
+    return "\n".join(
         [
-            *_rounded(step.begun_ms, step.wait_ms, step.loop_ms, step.stall_ms),
-            step.batch,
-            step.pass_number,
-            [[states.setdefault(state, len(states)), round(value, 3)] for state, value in by_size(step.blame_ms)],
+            _verdict(analysis, rank),
+            _rank_table(analysis, rank),
+            *each(_why(analysis, one) for one in analysis.ranks),
+            _fixes(analysis, rank),
+            _what_if(analysis, rank),
+            *each(
+                _steps(place, one) + _timeline(place, one) + _slow_samples(one) + _workers(one)
+                for place, one in enumerate(analysis.ranks)
+            ),
         ]
-        for step in rank.steps
-    ]
-    tasks = [
-        [task.worker, *_rounded(task.begun_ms, task.ended_ms), task.batch, task.pass_number]
-        for task in rank.tasks[:MOST_TASKS]
-    ]
-    pins = [[*_rounded(pin.begun_ms, pin.ended_ms), pin.batch, pin.pass_number] for pin in rank.pins[:MOST_TASKS]]
-    return {"steps": steps, "tasks": tasks, "pins": pins, "warmup": rank.num_warmup}
+    )
 
 
-def _rounded(*values: float | None) -> list[float | None]:
-    return [None if value is None else round(value, 3) for value in values]
+# -- building blocks --------------------------------------------------------------------------------------------------
 
 
-def _body(analysis: Analysis, rank: RankAnalysis | None) -> Iterator[str]:
-    yield f"""<header>
-<p class="brand">fastload profile</p>
-<p class="command"><code>{text(" ".join(word if word.strip() else "''" for word in analysis.command))}</code></p>
-<p class="dim">{text(analysis.recorded.replace("T", " "))}</p>
-</header>
-<main>
-<noscript><p>Timelines, sliders and the selection of a rank need JavaScript.</p></noscript>"""
-    if rank is None:
-        yield '<section class="verdict unknown"><h1>No verdict</h1>'
-        yield "<p>No recorded process waited for a batch.</p></section>"
-    else:
-        yield from _verdict(analysis, rank)
-        yield from _choice_of_rank(analysis, rank)
-        for place, one in enumerate(analysis.ranks):
-            yield from _of_rank(place, one is rank, _why(analysis, one))
-        yield from _fixes(analysis, rank)
-        yield from _what_if(analysis, rank)
-        for place, one in enumerate(analysis.ranks):
-            yield from _of_rank(place, one is rank, rank_sections(place, one))
-    yield from _about(analysis)
-    yield "</main>"
+def _text(words: object) -> str:
+    """Return escaped text, which may come from outside."""
+    return escape(printable(str(words)), quote=True)
 
 
-def _of_rank(place: int, shown: bool, inside: Iterable[str]) -> Iterator[str]:
-    yield f'<div data-rank="{place}"{"" if shown else " hidden"}>'
-    yield from inside
-    yield "</div>"
+def _sentence(words: str) -> str:
+    """Return words as an escaped sentence."""
+    return _text(_capital(words) + ("" if words.endswith((".", "!", "?")) else "."))
 
 
-def _verdict(analysis: Analysis, rank: RankAnalysis) -> Iterator[str]:
+def _capital(words: str) -> str:
+    return words[:1].upper() + words[1:]
+
+
+def _section(title: str, *inside: str) -> str:
+    return f"<section><h2>{title}</h2>{''.join(inside)}</section>"
+
+
+def _facts(facts: Mapping[str, object], kind: str = "facts") -> str:
+    """Return names and values as a list."""
+    items = (f"<div><dt>{_text(name)}</dt><dd>{_text(value)}</dd></div>" for name, value in facts.items())
+    return f'<dl class="{kind}">{"".join(items)}</dl>'
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]], kind: str) -> str:
+    """Return a table.
+
+    Args:
+        head: names of columns; ``>`` before those of numbers.
+        rows: cells of each row, HTML.
+        kind: class of the element.
+    """
+    top = "".join(
+        f'<th scope="col"{" class=n" if name[0] == ">" else ""}>{name.lstrip(">")}</th>'
+        if name
+        else '<td aria-hidden="true"></td>'
+        for name in head
+    )
+    body = "".join(f"<tr>{''.join(row)}</tr>" for row in rows)
+    return f'<table class="{kind}"><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table>'
+
+
+def _folded(head: Sequence[str], rows: Sequence[Sequence[str]], kind: str, number: int, words: str) -> str:
+    """Return a table (see :func:`_table`) of the first ``number`` rows, and a folded one of the rest."""
+    first = _table(head, rows[:number], kind)
+    if number >= len(rows):
+        return first
+    rest = _table(head, rows[number:], kind)
+    return f"{first}<details><summary>{len(rows) - number} more, {_text(words)}</summary>{rest}</details>"
+
+
+def _cell(words: object) -> str:
+    return f"<td>{_text(words)}</td>"
+
+
+def _number(words: object) -> str:
+    return f'<td class="n">{_text(words)}</td>'
+
+
+def _row_head(words: str, group: str | None = None, below: str = "") -> str:
+    """Return the first cell of a row, with the colour of a group of :data:`~.formatting.GROUPS` and a remark."""
+    swatch = "" if group is None else f'<i class="swatch c-{group}"></i>'
+    return f'<th scope="row">{swatch}{_text(words)}{f"<small>{_text(below)}</small>" if below else ""}</th>'
+
+
+def _meter(share: float, group: str) -> str:
+    """Return a cell with a bar for a share from 0 to 1, in the colour of a group."""
+    size = min(max(share, 0.0), 1.0) * 100
+    return f'<td class="meter" aria-hidden="true"><i class="c-{group}" style="width:{size:.1f}%"></i></td>'
+
+
+def _legend(colours: Mapping[str, str]) -> str:
+    """Return group -> HTML as a list with colours."""
+    items = (f'<li><i class="swatch c-{group}"></i>{words}</li>' for group, words in colours.items())
+    return f'<ul class="legend">{"".join(items)}</ul>'
+
+
+# -- the rank that the report is about --------------------------------------------------------------------------------
+
+
+def _verdict(analysis: Analysis, rank: RankAnalysis) -> str:
     verdict = rank.verdict
     level = "unknown" if verdict.cause is None else verdict.severity
     badge = {"none": "the loader keeps up", "unknown": "not enough data"}.get(level, level)
-    yield f'<section class="verdict {level}"><p class="badge">{badge}</p>'
-    yield f"<h1>{text(capital(cause_name(verdict.cause)))}</h1>"
+    holds = ""
     if len(analysis.ranks) > 1:
-        holds = " delays the others" if analysis.culprit is not None else " lost most time"
-        yield f"<p><strong>{text(capital(rank_name(rank)))}</strong>{holds}</p>"
-    yield f'<p class="sentence">{text(sentence(verdict.sentence))}</p>'
-    if rank.num_steps:
-        lost = rank.step_ms.value * rank.stall.value
-        what = "stall (idle device)" if rank.clock == "device" else "stall"
-        yield '<dl class="numbers">'
-        yield _number("stall share", percent(rank.stall.value), share_interval(rank.stall))
-        yield _number("step", f"{ms(rank.step_ms.value)} ms", f"{ms_interval(rank.step_ms)} ms")
-        yield _number("compute", f"{ms(rank.compute_ms)} ms", "")
-        yield _number(what, f"{ms(lost)} ms", "")
-        yield "</dl>"
-        yield _step_bar(rank)
-    yield _evidence(rank)
-    yield "</section>"
+        what = "lost most time" if analysis.culprit is None else "delays the others"
+        holds = f"<p><strong>{_text(_capital(rank_name(rank)))}</strong> {what}</p>"
+    return (
+        f'<section class="verdict {level}"><p class="badge">{badge}</p>'
+        f"<h1>{_text(_capital(cause_name(verdict.cause)))}</h1>{holds}"
+        f'<p class="sentence">{_sentence(verdict.sentence)}</p>'
+        f"{_mean_step(rank) if rank.num_steps else ''}{_evidence(rank)}</section>"
+    )
 
 
 def _evidence(rank: RankAnalysis) -> str:
-    lines = "".join(f"<li>{text(line)}</li>" for line in rank.verdict.evidence)
+    lines = "".join(f"<li>{_text(line)}</li>" for line in rank.verdict.evidence)
     return f"<ul>{lines}</ul>" if lines else ""
 
 
-def _number(name: str, value: str, interval: str) -> str:
-    below = f'<small title="90 % interval">90 %: {interval}</small>' if interval else "<small>&nbsp;</small>"
-    return f"<div><dt>{name}</dt><dd>{value}{below}</dd></div>"
-
-
-def _step_bar(rank: RankAnalysis) -> str:
-    """Return a bar of the mean step: computing, and the stall by state."""
-    states = by_size(rank.blame_ms)
-    whole = max(rank.compute_ms, 0.0) + sum(value for _, value in states)
-    if whole <= 0:
-        return ""
-    groups = {"compute": max(rank.compute_ms, 0.0)}
-    for state, value in states:
-        groups[state_group(state)] = groups.get(state_group(state), 0.0) + value
-    groups = dict(sorted(groups.items(), key=lambda one: (one[0] != "compute", -one[1])))
-    parts = [("compute", "compute", rank.compute_ms)]
-    for group in groups:
-        parts += [(state_name(state), group, value) for state, value in states if state_group(state) == group]
+def _mean_step(rank: RankAnalysis) -> str:
+    """Return the numbers of the mean step, and a bar of it: computing, and the stall by state."""
+    numbers = [
+        ("stall share", percent(rank.stall.value), share_interval(rank.stall)),
+        ("step", f"{ms(rank.step_ms.value)} ms", f"{ms_interval(rank.step_ms)} ms"),
+        ("compute", f"{ms(rank.compute_ms)} ms", ""),
+        (stall_name(rank), f"{ms(rank.step_ms.value * rank.stall.value)} ms", ""),
+    ]
+    items = "".join(
+        f"<div><dt>{name}</dt><dd>{value}"
+        f'<small title="90 % interval">{f"90 %: {interval}" if interval else "&nbsp;"}</small></dd></div>'
+        for name, value, interval in numbers
+    )
+    parts = [("compute", "compute", max(rank.compute_ms, 0.0))]
+    parts += [(state_of(key).name, state_of(key).group, value) for key, value in by_size(rank.blame_ms)]
+    groups: dict[str, float] = {}
+    for _, group, value in parts:
+        groups[group] = groups.get(group, 0.0) + value
+    whole = sum(groups.values())
+    order = sorted(groups, key=lambda group: (group != "compute", -groups[group]))
     pieces = "".join(
-        f'<span class="c-{group}" style="flex-grow:{value / whole * 1000:.2f}" title="{text(name)} {ms(value)} ms">'
+        f'<span class="c-{group}" style="flex-grow:{value / whole * 1000:.2f}" title="{_text(name)} {ms(value)} ms">'
         "</span>"
-        for name, group, value in parts
+        for name, group, value in sorted(parts, key=lambda part: order.index(part[1]))
         if value > 0
     )
-    legend = "".join(
-        f'<li><i class="swatch c-{group}"></i>{NAMES[group]} <strong>{ms(value)} ms</strong></li>'
-        for group, value in groups.items()
-    )
-    return f'<div class="stepbar" aria-hidden="true">{pieces}</div><ul class="legend">{legend}</ul>'
+    legend = _legend({group: f"{GROUPS[group]} <strong>{ms(groups[group])} ms</strong>" for group in order})
+    return f'<dl class="numbers">{items}</dl><div class="stepbar" aria-hidden="true">{pieces}</div>{legend}'
 
 
-def _choice_of_rank(analysis: Analysis, rank: RankAnalysis) -> Iterator[str]:
+def _rank_table(analysis: Analysis, rank: RankAnalysis) -> str:
     if len(analysis.ranks) < 2:
-        return
+        return ""
     rows = []
-    for one in analysis.ranks:
+    options = ""
+    for place, one in enumerate(analysis.ranks):
         late = analysis.culprit is not None and one.rank == analysis.culprit
         note = '<strong class="late">delays the others</strong>' if late else ""
         rows.append(
             [
-                f'<th scope="row">{text(rank_name(one))}</th>',
-                f"<td>{text(cause_name(one.verdict.cause))} {note}</td>",
-                cell(ms(one.step_ms.value), "n"),
-                cell(percent(one.stall.value), "n"),
-                meter(one.stall.value, "order" if late else "main"),
+                _row_head(rank_name(one)),
+                f"<td>{_text(cause_name(one.verdict.cause))} {note}</td>",
+                _number(ms(one.step_ms.value)),
+                _number(percent(one.stall.value)),
+                _meter(one.stall.value, "cores" if late else "main"),
             ]
         )
-    options = "".join(
-        f'<option value="{place}"{" selected" if one is rank else ""}>{text(rank_name(one))}</option>'
-        for place, one in enumerate(analysis.ranks)
-    )
-    yield '<section><h2>Ranks</h2><div class="scroll">'
-    yield table(("rank", "verdict", ">step, ms", ">stall", ""), rows, "ranks")
-    yield f'</div><p><label>Show below: <select id="rank">{options}</select></label></p></section>'
+        options += f'<option value="{place}"{" selected" if one is rank else ""}>{_text(rank_name(one))}</option>'
+    table = _table(("rank", "verdict", ">step, ms", ">stall", ""), rows, "ranks")
+    choice = f'<p><label>Show below: <select id="rank">{options}</select></label></p>'
+    return _section("Ranks", f'<div class="scroll">{table}</div>{choice}')
 
 
-def _why(analysis: Analysis, rank: RankAnalysis) -> Iterator[str]:
-    states = by_size(rank.blame_ms)
-    yield f"<section><h2>Why{_of(analysis, rank)}</h2>"
-    if rank is not main_rank(analysis):
-        yield f"<p>{text(sentence(rank.verdict.sentence))}</p>{_evidence(rank)}"
-    if not states:
-        yield "<p>There was no stall.</p></section>"
-        return
-    total = sum(value for _, value in states)
-    yield f'<p class="dim">What the awaited batch was doing during the stall ({ms(total)} ms of a mean step).</p>'
-    rows = [
-        [
-            f'<th scope="row"><i class="swatch c-{state_group(state)}"></i>{text(state_name(state))}'
-            f"<small>{text(state_meaning(state))}</small></th>",
-            cell(ms(value), "n"),
-            cell(percent(value / total), "n"),
-            meter(value / total, state_group(state)),
-        ]
-        for state, value in states
-    ]
-    # The smallest are folded.
-    shown = len(rows) if len(rows) < 8 else max(1, sum(value >= 0.01 * total for _, value in states))
-    rest = percent(sum(value for _, value in states[shown:]) / total)
-    yield folded(("state", ">ms", ">share", ""), rows, "bars", shown, f"together {rest}")
-    if rank.head_of_line >= 0.005:
-        yield f"<p>In {percent(rank.head_of_line)} of the stall a later batch was already complete.</p>"
-    yield "</section>"
+def _title(words: str, analysis: Analysis, rank: RankAnalysis) -> str:
+    """Return a heading, with the rank if there are several."""
+    return f"{words}: {_text(rank_name(rank))}" if len(analysis.ranks) > 1 else words
 
 
-def _fixes(analysis: Analysis, rank: RankAnalysis) -> Iterator[str]:
-    simulation = analysis.simulation
-    trusted = simulation is not None and simulation.trusted
-    note = text(sentence(simulation_text(analysis)))
-    yield f"<section><h2>What to change{_of(analysis, rank)}</h2>"
-    if not trusted:
-        yield f"<p>{note}</p>"
+def _fixes(analysis: Analysis, rank: RankAnalysis) -> str:
+    inside = f"<p>{_sentence(no_fix_text(analysis.simulation, rank.verdict.cause))}</p>"
     if analysis.fixes:
-        yield f'<ol class="fixes">{"".join(_fix(fix, observed_ms(analysis, rank)) for fix in analysis.fixes)}</ol>'
-    elif rank.verdict.cause == "compute":
-        yield "<p>Nothing: the loader keeps up.</p>"
-    elif simulation is not None and simulation.trusted:
-        yield f"<p>{text(sentence(no_fix_text(simulation)))}</p>"
+        inside = f'<ol class="fixes">{"".join(_fix(fix, observed_ms(analysis, rank)) for fix in analysis.fixes)}</ol>'
     if analysis.ceiling_ms is not None:
-        words = f"{ms(analysis.ceiling_ms)} ms a step with cached batches (measured)."
-        yield f"<p><strong>Ceiling:</strong> {words}</p>"
-    yield f'<p class="dim">{note}</p></section>' if trusted else "</section>"
-
-
-def _of(analysis: Analysis, rank: RankAnalysis) -> str:
-    """Return the rank for a heading, if there are several."""
-    return f": {text(rank_name(rank))}" if len(analysis.ranks) > 1 else ""
+        inside += f"<p><strong>Ceiling:</strong> {ceiling_text(analysis.ceiling_ms)}.</p>"
+    if analysis.simulation is not None and analysis.simulation.trusted:
+        inside += f'<p class="dim">{_sentence(simulation_text(analysis.simulation))}</p>'
+    return _section(_title("What to change", analysis, rank), inside)
 
 
 def _fix(fix: Fix, observed: float) -> str:
     lines = "".join(
-        f'<span class="{ {"-": "old", "+": "new"}.get(line[:1], "same") }">{text(line) or " "}</span>\n'
+        f'<span class="{ {"-": "old", "+": "new"}.get(line[:1], "same") }">{_text(line) or " "}</span>\n'
         for line in fix.change.split("\n")
     )
-    interval = f'<span class="dim">90 % interval {ms_interval(fix.step_ms)} ms</span>'
-    return f"""<li><h3>{text(fix.title)}</h3>
+    return f"""<li><h3>{_text(fix.title)}</h3>
 <p class="gain"><span>{ms(observed)} → <strong>{ms(fix.step_ms.value)} ms</strong></span>
-<strong class="times">{times(fix.speedup)}</strong> {interval}</p>
-{f'<pre tabindex="0">{lines}</pre>' if fix.change else ""}<p class="dim">Then limited by {text(fix.then)}.</p></li>"""
+<strong class="times">{times(fix.speedup)}</strong>
+<span class="dim">90 % interval {ms_interval(fix.step_ms)} ms</span></p>
+{f'<pre tabindex="0">{lines}</pre>' if fix.change else ""}<p class="dim">Then limited by {_text(fix.then)}.</p></li>"""
 
 
-def _what_if(analysis: Analysis, rank: RankAnalysis) -> Iterator[str]:
+def _what_if(analysis: Analysis, rank: RankAnalysis) -> str:
     grid = analysis.grid
+    title = _title("What if", analysis, rank)
     if grid is None or not grid.num_workers or not grid.prefetch_factor:
-        yield "<section><h2>What if</h2><p>There are no predictions for this recording.</p></section>"
-        return
+        return _section("What if", "<p>There are no predictions for this recording.</p>")
     observed = observed_ms(analysis, rank)
-    ceiling = (
-        ""
-        if analysis.ceiling_ms is None
-        else _what_if_bar("ceiling", "ceiling, measured", analysis.ceiling_ms, observed, "compute")
+    bars = [("observed", "observed", observed, "main"), ("prediction", "predicted", observed, "storage")]
+    if analysis.ceiling_ms is not None:
+        bars.append(("ceiling", "ceiling, measured", analysis.ceiling_ms, "compute"))
+    compared = "".join(
+        f'<span>{label}</span><div class="track"><i id="bar-{name}" class="c-{group}"></i></div>'
+        f'<span class="n" id="value-{name}">{ms(value)} ms</span>'
+        for name, label, value, group in bars
     )
+    return f"""<section id="whatif"><h2>{title}</h2>
+<div class="sliders">
+{_slider("workers", "num_workers", grid.num_workers, rank.loader.get("num_workers"))}
+{_slider("prefetch", "prefetch_factor", grid.prefetch_factor, rank.loader.get("prefetch_factor"))}
+</div>
+<p class="answer" aria-live="polite"><strong id="predicted">-</strong> <span id="versus"></span></p>
+<div class="compare">{compared}</div>
+<details><summary>All predictions, in ms a step</summary><div class="scroll">{_grid(grid)}</div></details>
+</section>"""
+
+
+def _grid(grid: Grid) -> str:
     head = "".join(f'<th scope="col">{number}</th>' for number in grid.prefetch_factor)
     body = "".join(
         f'<tr><th scope="row">{number}</th>'
@@ -304,26 +351,13 @@ def _what_if(analysis: Analysis, rank: RankAnalysis) -> Iterator[str]:
         + "</tr>"
         for row, (number, values) in enumerate(zip(grid.num_workers, grid.step_ms, strict=False))
     )
-    yield f"""<section id="whatif"><h2>What if{_of(analysis, rank)}</h2>
-<div class="sliders">
-{_slider("workers", "num_workers", grid.num_workers, rank.loader.get("num_workers"))}
-{_slider("prefetch", "prefetch_factor", grid.prefetch_factor, rank.loader.get("prefetch_factor"))}
-</div>
-<p class="answer" aria-live="polite"><strong id="predicted">-</strong> <span id="versus"></span></p>
-<div class="compare">
-{_what_if_bar("observed", "observed", observed, observed, "main")}
-{_what_if_bar("prediction", "predicted", observed, observed, "storage")}
-{ceiling}
-</div>
-<details><summary>All predictions, in ms a step</summary><div class="scroll"><table class="grid">
+    return f"""<table class="grid">
 <thead><tr><td></td><th scope="colgroup" colspan="{len(grid.prefetch_factor)}">prefetch_factor</th></tr>
-<tr><th scope="col">num_workers</th>{head}</tr></thead><tbody>{body}</tbody></table></div></details>
-</section>"""
+<tr><th scope="col">num_workers</th>{head}</tr></thead><tbody>{body}</tbody></table>"""
 
 
 def _slider(name: str, label: str, values: Sequence[int], now: object) -> str:
-    place = 0
-    was = ""
+    place, was = 0, ""
     if isinstance(now, int):
         place = min(range(len(values)), key=lambda one: abs(values[one] - now))
         was = f" <small>was {now}</small>"
@@ -334,23 +368,145 @@ def _slider(name: str, label: str, values: Sequence[int], now: object) -> str:
     )
 
 
-def _what_if_bar(name: str, label: str, value: float, whole: float, group: str) -> str:
-    share = min(value / whole, 1.0) * 100 if whole else 0.0
-    return (
-        f'<span>{label}</span><div class="track"><i id="bar-{name}" class="c-{group}" style="width:{share:.1f}%"></i>'
-        f'</div><span class="n" id="value-{name}">{ms(value)} ms</span>'
+# -- each rank --------------------------------------------------------------------------------------------------------
+
+
+def _why(analysis: Analysis, rank: RankAnalysis) -> str:
+    title = _title("Why", analysis, rank)
+    inside = ""
+    if rank is not analysis.main_rank():
+        inside = f"<p>{_sentence(rank.verdict.sentence)}</p>{_evidence(rank)}"
+    states = by_size(rank.blame_ms)
+    if not states:
+        return _section(title, inside, "<p>There was no stall.</p>")
+    total = sum(value for _, value in states)
+    inside += f'<p class="dim">What the awaited batch was doing during the stall ({ms(total)} ms of a mean step).</p>'
+    rows = []
+    for key, value in states:
+        state = state_of(key)
+        head = _row_head(state.name, state.group, state.meaning)
+        rows.append([head, _number(ms(value)), _number(percent(value / total)), _meter(value / total, state.group)])
+    # The smallest are folded.
+    shown = len(rows) if len(rows) < 8 else max(1, sum(value >= 0.01 * total for _, value in states))
+    rest = percent(sum(value for _, value in states[shown:]) / total)
+    inside += _folded(("state", ">ms", ">share", ""), rows, "bars", shown, f"together {rest}")
+    if rank.head_of_line >= 0.005:
+        inside += f"<p>In {percent(rank.head_of_line)} of the stall a later batch was already complete.</p>"
+    return _section(title, inside)
+
+
+def _steps(place: int, rank: RankAnalysis) -> str:
+    if not rank.steps:
+        return ""
+    slowest = sorted(enumerate(rank.steps), key=lambda one: -one[1].stall_ms)[:10]
+    words = f"{plural(len(rank.steps), 'step')}, one bar each; the longest stall is {ms(slowest[0][1].stall_ms)} ms"
+    groups = {"compute", *(state_of(key).group for key in rank.blame_ms)}
+    rows = [
+        [
+            f'<th scope="row" class="n">{number}</th>',
+            _number(ms(step.wait_ms)),
+            _number(ms(step.stall_ms)),
+            _cell(next((state_of(key).name for key, _ in by_size(step.blame_ms)), "-")),
+            _cell("warm-up" if number < rank.num_warmup else ""),
+        ]
+        for number, step in slowest
+    ]
+    table = _table((">step", ">wait, ms", ">stall, ms", "mostly", ""), rows, "")
+    return _section(
+        "Steps",
+        _legend({group: name for group, name in GROUPS.items() if group in groups}),
+        _canvas("strip", place, words, "Point at a bar or use the arrow keys; click to show the step in the timeline."),
+        f'<details><summary>The ten longest stalls</summary><div class="scroll">{table}</div></details>',
     )
 
 
-def _about(analysis: Analysis) -> Iterator[str]:
-    facts = [("cores", str(analysis.cores)), *analysis.versions.items()]
-    overhead = "unknown" if analysis.overhead is None else f"at least {percent(analysis.overhead)}"
-    facts.append(("overhead of recording", overhead))
-    facts.append(
-        ("exit status of the script", "unknown" if analysis.exit_status is None else str(analysis.exit_status))
+def _canvas(kind: str, place: int, words: str, hint: str) -> str:
+    """Return what the script draws on, and a line below for what is pointed at."""
+    return f"""<canvas class="{kind}" id="{kind}-{place}" tabindex="0" role="img" aria-label="{_text(words)}"></canvas>
+<p class="readout" id="{kind}-says-{place}" aria-live="polite">{hint}</p>"""
+
+
+def _timeline(place: int, rank: RankAnalysis) -> str:
+    if not rank.steps or not rank.tasks:
+        return ""
+    words = f"the main thread and {workers_text(rank)}: {plural(len(rank.tasks), 'task')} over time"
+    note = ""
+    if len(rank.tasks) > _MOST_TASKS:
+        note = f'<p class="dim">The first {_MOST_TASKS} of {len(rank.tasks)} tasks.</p>'
+    buttons = "".join(
+        f'<button type="button" data-do="{do}" data-of="{place}" aria-label="{name}" title="{name}">{sign}</button>'
+        for do, name, sign in (
+            ("back", "earlier", "←"),
+            ("out", "zoom out", "\u2212"),
+            ("in", "zoom in", "+"),
+            ("on", "later", "→"),
+            ("all", "show all", "all"),
+        )
     )
-    yield "<section><h2>This recording</h2>"
+    colours = {"compute": "compute", "cores": "stall", "storage": "task", "cpu": "task over 1.5 times the median"}
+    return _section(
+        "Timeline",
+        f'<div class="buttons">{buttons}</div>',
+        _legend(colours),
+        _canvas("timeline", place, words, "Drag to move; point at a task to see which step took its batch."),
+        note,
+    )
+
+
+def _slow_samples(rank: RankAnalysis) -> str:
+    if not rank.slow_samples:
+        return ""
+    longest = max(sample.ms for sample in rank.slow_samples)
+    rows = [
+        [
+            _number(ms(sample.ms)),
+            _meter(sample.ms / longest if longest else 0, "cpu"),
+            _number("-" if sample.index is None else sample.index),
+            f'<td class="file">{"" if sample.file is None else _text(sample.file)}</td>',
+            _cell("-" if sample.stage is None else sample.stage),
+            _number("main" if sample.worker < 0 else sample.worker),
+        ]
+        for sample in rank.slow_samples
+    ]
+    faster = f"{ms(rank.slow_samples[_SAMPLES_SHOWN].ms)} ms and less" if len(rows) > _SAMPLES_SHOWN else ""
+    head = (">ms", "", ">index", "file", "slowest stage", ">worker")
+    table = _folded(head, rows, "samples", _SAMPLES_SHOWN, faster)
+    return _section("Slowest samples", f'<div class="scroll">{table}</div>')
+
+
+def _workers(rank: RankAnalysis) -> str:
+    facts = {
+        "workers": workers_text(rank),
+        **worker_facts(rank),
+        **{f"startup: {name}": value for name, value in startup_facts(rank).items()},
+        "steps": f"{rank.num_steps}, after {rank.num_warmup} of warm-up",
+    }
+    inside = _facts({name: value for name, value in facts.items() if value is not None})
+    if unknown := [name for name, value in facts.items() if value is None]:
+        inside += f'<p class="dim">Unknown: {_text(", ".join(unknown))}.</p>'
+    if stages := by_size(rank.workers.stages_ms):
+        rows = [
+            [
+                _row_head("the rest of the dataset" if name == "sample" else name),
+                _number(ms(value)),
+                _meter(value / stages[0][1], "cpu"),
+            ]
+            for name, value in stages
+        ]
+        inside += f"<h3>Mean time per sample</h3>{_table(('stage', '>ms', ''), rows, 'bars')}"
+    if rank.loader:
+        inside += f"<details><summary>The loader</summary>{_facts(rank.loader)}</details>"
+    return _section("Workers and loader", inside)
+
+
+def _about(analysis: Analysis) -> str:
+    missing = ""
     if analysis.missing:
-        yield "<h3>Not recorded</h3>"
-        yield f'<dl class="missing">{pairs(analysis.missing.items())}</dl>'
-    yield f'<dl class="facts">{pairs(facts)}</dl></section>'
+        missing = f"<h3>Not recorded</h3>{_facts(analysis.missing, 'missing')}"
+    facts = {
+        "cores": analysis.cores,
+        **analysis.versions,
+        "overhead of recording": "unknown" if analysis.overhead is None else f"at least {percent(analysis.overhead)}",
+        "exit status of the script": "unknown" if analysis.exit_status is None else analysis.exit_status,
+    }
+    return _section("This recording", missing, _facts(facts))

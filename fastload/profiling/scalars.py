@@ -3,72 +3,49 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
-from typing import Any, Protocol
 
 from ..errors import ConfigError
-from .analysis import Analysis, RankAnalysis
-from .text import by_size
+from .formatting import by_size
+from .schema import Analysis
 
 
-class Writer(Protocol):
-    """The part of :class:`torch.utils.tensorboard.SummaryWriter` that is used."""
-
-    def add_scalar(self, tag: str, scalar_value: float, global_step: int) -> Any:
-        """Store a value."""
-
-
-def write_scalars(analysis: Analysis, to: Writer | str | Path, *, global_step: int = 0) -> None:
-    """Store the analysis as scalars.
-
-    Args:
-        analysis: what to store.
-        to: a writer, which stays open, or a folder for event files.
-        global_step: of the means; values of single steps have the number of the step.
+def write_scalars(analysis: Analysis, folder: str) -> None:
+    """Write the analysis as event files into a folder; values of single steps have the number of the step.
 
     Raises:
-        ConfigError: a folder was given, and tensorboard is not installed.
+        ConfigError: tensorboard is not installed.
     """
-    if not isinstance(to, (str, Path)):
-        _write(analysis, to, global_step)
-        return
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError as error:
         raise ConfigError(
-            f"scalars in {str(to)!r} need the package tensorboard: {error}; install it, or ask for --json"
+            f"scalars in {folder!r} need the package tensorboard: {error}; install it, or ask for --json"
         ) from error
-    with SummaryWriter(str(to)) as writer:
-        _write(analysis, writer, global_step)
+    with SummaryWriter(folder) as writer:
+        for tag, value, step in scalars(analysis):
+            writer.add_scalar(tag, value, step)
 
 
-def _write(analysis: Analysis, writer: Writer, global_step: int) -> None:
+def scalars(analysis: Analysis) -> list[tuple[str, float, int]]:
+    """Return tags, values, and the number of the step (0 for means)."""
+    found: list[tuple[str, float | None, int]] = [("fastload/overhead", analysis.overhead, 0)]
     for rank in analysis.ranks:
         name = "fastload" if rank.rank is None else f"fastload/rank{rank.rank}"
-        for tag, value in _means(rank).items():
-            writer.add_scalar(f"{name}/{tag}", value, global_step)
+        found += [
+            (f"{name}/step_ms", rank.step_ms.value, 0),
+            (f"{name}/compute_ms", rank.compute_ms, 0),
+            (f"{name}/stall", rank.stall.value, 0),
+            (f"{name}/head_of_line", rank.head_of_line, 0),
+            (f"{name}/first_batch_ms", rank.first_batch_ms, 0),
+            (f"{name}/workers_busy", rank.workers.busy, 0),
+            (f"{name}/workers_cache_hit", rank.workers.cache_hit, 0),
+        ]
+        found += [(f"{name}/blame_ms/{_tag(state)}", value, 0) for state, value in by_size(rank.blame_ms)]
         for number, step in enumerate(rank.steps):
-            writer.add_scalar(f"{name}/steps/wait_ms", step.wait_ms, number)
-            writer.add_scalar(f"{name}/steps/stall_ms", step.stall_ms, number)
-            if step.loop_ms is not None:
-                writer.add_scalar(f"{name}/steps/loop_ms", step.loop_ms, number)
-    if analysis.overhead is not None:
-        writer.add_scalar("fastload/overhead", analysis.overhead, global_step)
-
-
-def _means(rank: RankAnalysis) -> dict[str, float]:
-    """Return the known values of a mean step."""
-    values: dict[str, float | None] = {
-        "step_ms": rank.step_ms.value,
-        "compute_ms": rank.compute_ms,
-        "stall": rank.stall.value,
-        "head_of_line": rank.head_of_line,
-        "first_batch_ms": rank.first_batch_ms,
-        "workers_busy": rank.workers.busy,
-        "workers_cache_hit": rank.workers.cache_hit,
-    }
-    values |= {f"blame_ms/{_tag(state)}": value for state, value in by_size(rank.blame_ms)}
-    return {name: value for name, value in values.items() if value is not None}
+            found.append((f"{name}/steps/wait_ms", step.wait_ms, number))
+            found.append((f"{name}/steps/stall_ms", step.stall_ms, number))
+            found.append((f"{name}/steps/loop_ms", step.loop_ms, number))
+    return [(tag, value, step) for tag, value, step in found if value is not None]
 
 
 def _tag(state: str) -> str:

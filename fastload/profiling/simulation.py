@@ -1,6 +1,6 @@
-"""Discrete-event simulation of a loader, from the measured demands of its batches.
+"""Discrete-event simulation of a loader, from the measured workload of its batches.
 
-In: :class:`~.demands.Demands` and a :class:`LoaderModel`. Out: when the loop waited and what the workers did. Threads
+In: :class:`~.workload.Workload` and a :class:`LoaderModel`. Out: when the loop waited and what the workers did. Threads
 are generators that request CPU time, blocked time, or to be parked until another thread wakes them. Running threads
 share the cores equally; blocked times overlap. The cost of passing a batch was measured as elapsed time and is
 simulated as blocked time. The same input gives the same output. Pure. All times in ns.
@@ -15,8 +15,8 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-from .demands import BatchDemand, Demands, Part
 from .overheads import Overheads
+from .workload import BatchWork, Part, Workload
 
 CPU, BLOCKED, PARKED = 0, 1, 2
 Request = tuple[int, float]
@@ -167,14 +167,14 @@ class SimulatedRun:
     elapsed_ns: float = 0.0
 
 
-def simulate(demands: Demands, model: LoaderModel) -> SimulatedRun:
+def simulate(workload: Workload, model: LoaderModel) -> SimulatedRun:
     """Simulate all epochs of a run."""
     result = SimulatedRun()
-    for number, (batches, cut) in enumerate(zip(demands.epochs, demands.cut, strict=True)):
+    for number, (batches, cut) in enumerate(zip(workload.epochs, workload.cut, strict=True)):
         starts = number == 0 or not model.persistent
         cores = Cores(model.cores, model.others)
-        ends = not cut and not model.persistent and number < len(demands.epochs) - 1  # nothing waits for the last
-        _Epoch(cores, _Batches(batches, cut, starts, ends), model, demands.overheads, result).run()
+        ends = not cut and not model.persistent and number < len(workload.epochs) - 1  # nothing waits for the last
+        _Epoch(cores, _Batches(batches, cut, starts, ends), model, workload.overheads, result).run()
         result.elapsed_ns += cores.now
         result.cpu_ns += cores.spent
     return result
@@ -188,7 +188,7 @@ class _QueuedTask(NamedTuple):
 class _Batches(NamedTuple):
     """The batches of an epoch."""
 
-    demands: Sequence[BatchDemand]
+    workload: Sequence[BatchWork]
     cut: bool
     """The loader had more of them."""
     starts: bool
@@ -288,7 +288,7 @@ class _Epoch:
         for _ in range(model.prefetch * model.workers):
             yield from self._hand_out()
 
-    def _fetch(self, batch: BatchDemand) -> Program:
+    def _fetch(self, batch: BatchWork) -> Program:
         """Make a batch in the main thread."""
         yield BLOCKED, batch.draw_ns + self._overheads.inline_ns
         for part in _joined(batch.samples, batch.collate, _PARTS_PER_TASK):
@@ -348,7 +348,7 @@ class _Epoch:
                 break
         return worker
 
-    def _tasks(self, number: int, batch: BatchDemand) -> list[_QueuedTask]:
+    def _tasks(self, number: int, batch: BatchWork) -> list[_QueuedTask]:
         if not self._shared or self._model.whole:
             return [_QueuedTask(number, _joined(batch.samples, batch.collate, _PARTS_PER_TASK))]
         size = _chunk_size(len(batch.samples), self._model.workers, self._mean_sample_ns)
@@ -439,14 +439,14 @@ def _computing(ns: float) -> Program:
 
 
 def _joined(samples: Sequence[Part], collate: Part, most: int) -> list[Part]:
-    """Return the demands of a task: neighbouring samples in at most ``most`` parts, and collation."""
+    """Return the workload of a task: neighbouring samples in at most ``most`` parts, and collation."""
     size = max(1, -(-len(samples) // most))
     groups = [samples[place : place + size] for place in range(0, len(samples), size)]
     parts = [Part(*map(sum, zip(*group, strict=True))) for group in groups]
     return [*parts, collate] if any(collate) else parts
 
 
-def _mean_sample_ns(batches: Sequence[BatchDemand]) -> float:
+def _mean_sample_ns(batches: Sequence[BatchWork]) -> float:
     number = sum(len(batch.samples) for batch in batches)
     return sum(part.cpu + part.blocked for batch in batches for part in batch.samples) / max(1, number)
 

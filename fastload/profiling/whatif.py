@@ -14,17 +14,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..errors import TraceError
-from .analysis import Fix, Grid, Interval, Simulation
 from .calibration import assess, calibrate
-from .changes import changed_demands, changed_model, has_copies, lines_of, sample_cost
-from .demands import measure
+from .changes import changed_model, changed_workload, has_copies, lines_of, sample_cost
+from .formatting import plural
 from .overheads import mean
+from .schema import Fix, Grid, Interval, Simulation
 from .simulation import LoaderModel, SimulatedRun, simulate
 from .stats import ratio_interval
-from .text import plural
 from .trace import Rank, Trace
 from .trials import TRIED, Cost, chosen
 from .workers import loader_text
+from .workload import measure_workload
 
 _WORTH = 0.03
 """A fix must save so much of a step's time."""
@@ -43,21 +43,21 @@ class WhatIf:
         warmup: number of first steps that do not count.
 
     Raises:
-        TraceError: the demands of its batches are not known; the message says why.
+        TraceError: the workload of its batches are not known; the message says why.
     """
 
     def __init__(self, rank: Rank, warmup: int = 0) -> None:
-        self._demands = demands = measure(rank, warmup)
-        self._calibration = calibrate(demands)
+        self._workload = workload = measure_workload(rank, warmup)
+        self._calibration = calibrate(workload)
         self._known = dict(zip(self._calibration.models, self._calibration.runs, strict=True))
-        """Runs with unchanged demands: fixes and the grid ask for many of them twice."""
-        self._of = loader_text(demands.loader) if len({step.loader for step in rank.steps}) > 1 else None
-        self.simulation = assess(demands, self._calibration, self._step_ns({}))
+        """Runs with unchanged workload: fixes and the grid ask for many of them twice."""
+        self._of = loader_text(workload.loader) if len({step.loader for step in rank.steps}) > 1 else None
+        self.simulation = assess(workload, self._calibration, self._step_ns({}))
 
     @property
     def loader(self) -> Mapping[str, Any]:
         """What was recorded of the loader that this is about."""
-        return self._demands.loader
+        return self._workload.loader
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -106,7 +106,7 @@ class WhatIf:
         """
         self._require_trust()
         seen = self.settings
-        workers = sorted({0, *_worker_counts(seen["num_workers"], self._demands.cores)})
+        workers = sorted({0, *_worker_counts(seen["num_workers"], self._workload.cores)})
         prefetches = sorted({1, 2, 4, 8, seen["prefetch_factor"]})
         rows: list[list[float | None]] = []
         for number in workers:
@@ -126,18 +126,18 @@ class WhatIf:
             raise TraceError(self.simulation.reason)
 
     def _runs(self, settings: Mapping[str, Any], cost: Cost | None = None) -> list[SimulatedRun]:
-        """Simulate the run with settings, by each of the models; for ``cost`` see :func:`~.changes.changed_demands`."""
-        demands = changed_demands(self._demands, settings, cost)
+        """Simulate the run with settings, by each of the models; ``cost``: what samples cost."""
+        workload = changed_workload(self._workload, settings, cost)
         models = [changed_model(model, settings) for model in self._calibration.models]
-        if demands is not self._demands:
-            return [simulate(demands, model) for model in models]
+        if workload is not self._workload:
+            return [simulate(workload, model) for model in models]
         for model in models:
             if model not in self._known:
-                self._known[model] = simulate(demands, model)
+                self._known[model] = simulate(workload, model)
         return [self._known[model] for model in models]
 
     def _steady(self, values: Sequence[float]) -> list[float]:
-        return [value for value, counts in zip(values, self._demands.steady, strict=True) if counts]
+        return [value for value, counts in zip(values, self._workload.steady, strict=True) if counts]
 
     def _step_ns(self, settings: Mapping[str, Any]) -> float:
         """Return the time of a step; with two models, the value between them."""
@@ -146,7 +146,7 @@ class WhatIf:
 
     def _interval(self, settings: Mapping[str, Any]) -> Interval:
         """Return the mean with its interval: of the steps, the trials of samples, and the error of the simulation."""
-        cost = sample_cost(self._demands, settings)
+        cost = sample_cost(self._workload, settings)
         runs = [self._steady(run.step_ns) for end in {cost.low, cost.high} for run in self._runs(settings, end)]
         value = self._step_ns(settings) / 1e6
         off = self.simulation.observed_ms / self.simulation.reproduced_ms
@@ -161,7 +161,7 @@ class WhatIf:
         step = self._interval(settings)
         return Fix(
             title=title,
-            change=lines_of(self.settings, self._demands.loader, settings, self._of),
+            change=lines_of(self.settings, self._workload.loader, settings, self._of),
             settings=dict(settings),
             step_ms=step,
             speedup=self.simulation.observed_ms / max(step.value, 1e-6),  # it may all be done in the warm-up
@@ -173,14 +173,14 @@ class WhatIf:
         found = ""
         before = self._calibration.models[0]
         seen = max(1, before.workers)
-        parts = [part for epoch in self._demands.epochs for batch in epoch for part in batch.samples]
+        parts = [part for epoch in self._workload.epochs for batch in epoch for part in batch.samples]
         blocked = sum(part.blocked for part in parts)
         if model.workers > seen and blocked > _MOSTLY_BLOCKED * sum(part.cpu + part.blocked for part in parts):
             found += f", if what they wait for (disk, server, lock) serves {model.workers} of them as fast as {seen}"
         if model.paces and (model.workers, model.order) != (seen, before.order):
             found += f", if worker {model.paces[0][0]} itself is slow, not the samples that it got"
-        loops = sum(batch.loop.cpu for epoch in self._demands.epochs for batch in epoch)
-        if sample_cost(self._demands, settings).high.loop * loops > _WORTH * sum(self._demands.step_ns):
+        loops = sum(batch.loop.cpu for epoch in self._workload.epochs for batch in epoch)
+        if sample_cost(self._workload, settings).high.loop * loops > _WORTH * sum(self._workload.step_ns):
             found += (
                 "; worker threads and the loop share the GIL: the interval is from a loop that never needs it to one "
                 "that always does"
@@ -201,19 +201,19 @@ class WhatIf:
         seen = self.settings
         workers, prefetch = seen["num_workers"], seen["prefetch_factor"]
         found: list[tuple[str, dict[str, Any]]] = []
-        best = self._least("num_workers", _worker_counts(workers, self._demands.cores), {})
+        best = self._least("num_workers", _worker_counts(workers, self._workload.cores), {})
         if best != workers:
             found.append((f"num_workers {workers} -> {best}", {"num_workers": best}))
         if workers:
             best = self._least("prefetch_factor", [prefetch, *(n for n in (4, 8, 16) if n > prefetch)], {})
             if best != prefetch:
                 found.append((f"prefetch_factor {prefetch} -> {best}", {"prefetch_factor": best}))
-            if not seen["persistent_workers"] and len(self._demands.epochs) > 1:
+            if not seen["persistent_workers"] and len(self._workload.epochs) > 1:
                 found.append(("keep workers between epochs", {"persistent_workers": True}))
             if seen["engine"] == "torch" and seen["in_order"]:
                 found.append(("deliver batches as they are ready", {"in_order": False}))
         found += self._with_fastload() + self._with_threads()
-        if has_copies(self._demands):
+        if has_copies(self._workload):
             found.append(("copy uint8 to the device, and convert there", {"uint8": True}))
             if workers and not self._calibration.models[0].pin:
                 found.append(("copy from page-locked memory, while the loop continues", {"pin_memory": True}))
@@ -235,17 +235,17 @@ class WhatIf:
         for choice in TRIED:
             changes = {"fuse": choice.fuse, "seeding": choice.seeding}
             changes = {name: value for name, value in changes.items() if value != getattr(usual, name)}
-            if not changes or not {before._replace(threads=0), choice} <= self._demands.trials.cpu_ns.keys():
+            if not changes or not {before._replace(threads=0), choice} <= self._workload.trials.cpu_ns.keys():
                 continue
             settings = {**engine, **changes}
-            cost, usual_cost = (sample_cost(self._demands, these) for these in (settings, engine))
+            cost, usual_cost = (sample_cost(self._workload, these) for these in (settings, engine))
             if cost.high.cpu * (1 + _WORTH) < usual_cost.value.cpu:
                 named = [f"{name}={value!r}" for name, value in changes.items()]
                 found.append((", ".join(words + named), settings))
         if not found or self._calibration.is_shared:  # it is unknown what more workers would get
             return found
-        title, cheapest = min(found, key=lambda one: sample_cost(self._demands, one[1]).value.cpu)
-        best = self._least("num_workers", _worker_counts(workers, self._demands.cores), cheapest)
+        title, cheapest = min(found, key=lambda one: sample_cost(self._workload, one[1]).value.cpu)
+        best = self._least("num_workers", _worker_counts(workers, self._workload.cores), cheapest)
         if best != workers:
             found.append((f"{title} with {plural(best, 'worker')}", {**cheapest, "num_workers": best}))
         return found if workers else found[-1:]
@@ -258,7 +258,7 @@ class WhatIf:
         if usual.threads:
             return []
         found = {}
-        for number in self._demands.trials.threads_tried(usual):
+        for number in self._workload.trials.threads_tried(usual):
             if number != workers and self._calibration.is_shared:  # it is unknown what they would get
                 continue
             processes = {**engine, "num_workers": number}
@@ -279,7 +279,7 @@ class WhatIf:
         if self._limit(self._calibration.runs[-1], self._calibration.models[-1]) != _LOOP:
             return []
         enough = self._step_ns({}) * (1 + _AS_GOOD / 2)
-        for number in (n for n in sorted(_worker_counts(workers, self._demands.cores)) if n < workers):
+        for number in (n for n in sorted(_worker_counts(workers, self._workload.cores)) if n < workers):
             if self._step_ns({"num_workers": number}) <= enough:
                 title = f"num_workers {workers} -> {number}: as fast, with {plural(workers - number, 'worker')} less"
                 return [self._fix(title, {"num_workers": number})]
@@ -299,7 +299,7 @@ class WhatIf:
         if waited < 0.05 * sum(self._steady(run.step_ns)):
             return _LOOP
         if run.cpu_ns > 0.9 * model.cores * run.elapsed_ns:
-            others = "all are busy" if model.cores == self._demands.cores else "other programs have the rest"
+            others = "all are busy" if model.cores == self._workload.cores else "other programs have the rest"
             return f"the {model.cores:.2g} core{'' if model.cores == 1 else 's'}: {others}"
         if not model.workers:
             return "loading in the main process"
@@ -318,7 +318,7 @@ def what_if(trace: Trace, rank: Rank) -> tuple[list[Fix], Simulation, Grid | Non
     """
     try:
         whatif = WhatIf(rank, trace.warmup)
-    except TraceError as error:  # the demands are not known
+    except TraceError as error:  # the workload are not known
         observed_ms = mean(step.wait.ns + step.loop_ns for step in rank.steps if step.loop_ns is not None) / 1e6
         return [], Simulation(observed_ms=observed_ms, reproduced_ms=0.0, trusted=False, reason=str(error)), None
     if not whatif.simulation.trusted:

@@ -10,7 +10,7 @@ from itertools import accumulate
 from statistics import fmean, median_low, quantiles
 from typing import Any
 
-from .analysis import SlowSample, Workers
+from .schema import SlowSample, Workers
 from .trace import Batch, Rank, Sample, Span, Task
 
 _UNUSUAL_TASK = 1.5
@@ -58,9 +58,11 @@ def all_batches(rank: Rank) -> Iterable[Batch]:
     yield from rank.ahead
 
 
-def tasks_of(rank: Rank, loader: int) -> list[Task]:
-    """Return all tasks of a loader's workers, in the order of time."""
+def tasks_of(rank: Rank, loader: int, within: Span | None = None) -> list[Task]:
+    """Return the tasks of a loader's workers, in the order of time; ``within``: those that overlap with it."""
     tasks = [task for batch in all_batches(rank) if batch.loader == loader for task in batch.tasks]
+    if within is not None:
+        tasks = [task for task in tasks if task.ended > within.begun and task.begun < within.ended]
     return sorted(tasks, key=lambda task: task.begun)
 
 
@@ -198,7 +200,7 @@ def worker_statistics(rank: Rank, loader: int, within: Span, python: str) -> Wor
         python: the script's version of Python, which determines how processes start by default.
     """
     settings = rank.loaders.get(loader, {})
-    tasks = [task for task in tasks_of(rank, loader) if task.ended > within.begun and task.begun < within.ended]
+    tasks = tasks_of(rank, loader, within)
     number = settings.get("num_workers") or 0
     worked = sum(min(task.ended, within.ended) - max(task.begun, within.begun) for task in tasks)
     workers = max(1, number, len({task.worker for task in tasks}))
@@ -207,7 +209,7 @@ def worker_statistics(rank: Rank, loader: int, within: Span, python: str) -> Wor
     on_cpu, run_queue, blocked = _shares(tasks)
     asked = _sum_known(task.read_bytes for task in tasks)
     from_device = _sum_known(task.device_bytes for task in tasks)
-    slowest, ratio = slowest_worker(tasks)
+    slowest, ratio = _slowest_worker(tasks)
     return Workers(
         number=number,
         method=_start_method(settings, python),
@@ -259,7 +261,7 @@ def _samples_in(task: Task) -> int:
     return task.num_samples or sum(sample.weight for sample in task.samples)
 
 
-def slowest_worker(tasks: Sequence[Task]) -> tuple[int | None, float | None]:
+def _slowest_worker(tasks: Sequence[Task]) -> tuple[int | None, float | None]:
     """Return the worker whose samples take longest, and the ratio to the median worker; None with fewer than two."""
     times: dict[int, list[float]] = defaultdict(list)
     for task in tasks:

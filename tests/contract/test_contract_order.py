@@ -227,20 +227,11 @@ SAMPLERS: dict[str, Any] = {
 }
 
 
-SENT = ["list", "lazy", "generator that is used up", "iterator that is used up", "without a length", "negative indices"]
-SENT += [
-    name for name in SAMPLERS if name in {"tensors", "NumPy integers", "bools", "slices", "bulk"} or "keys" in name
-]
+SENT = ["list", "lazy", "generator that is used up", "iterator that is used up", "without a length", "slices", "bulk"]
+SENT += [name for name in SAMPLERS if name in {"negative indices", "tensors", "NumPy integers", "bools"} or "keys" in name]
 SENT += [name for name in SAMPLERS if name.startswith(("batches that", "batches of texts", "a batch", "draws"))]
-SENT += [
-    "random",
-    "random, global",
-    "eager",
-    "drop_last",
-    "empty",
-    "batches, an empty one among them",
-    "growing batches",
-]
+SENT += ["random", "random, global", "eager", "drop_last", "empty", "growing batches"]
+SENT += ["batches, an empty one among them"]
 """Samplers are read in this process, whatever the workers are: these are what reaches workers in different ways."""
 
 

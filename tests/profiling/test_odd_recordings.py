@@ -17,17 +17,17 @@ from test_blame import MS, rank_of, ranks, step_of, task_of
 from test_reader import recording
 from test_whatif import recorded
 
-from fastload.profiling.analysis import Analysis
-from fastload.profiling.analyze import analyse
-from fastload.profiling.demands import measure
+from fastload.profiling.analyze import analyze
 from fastload.profiling.reader import read_trace
 from fastload.profiling.ring import Kind, Ring
+from fastload.profiling.schema import Analysis
 from fastload.profiling.trace import Batch, Rank, Sample, Span, Step, Trace
 from fastload.profiling.whatif import WhatIf, what_if
+from fastload.profiling.workload import measure_workload
 
 
 def trace_of(*of: Rank, warmup: int = 0) -> Trace:
-    return Trace(list(of), ["train.py"], {}, {"python": "3.13.0"}, warmup, 0, seconds_per_hook=1e-6)
+    return Trace(list(of), ["train.py"], {}, {"python": "3.13.0"}, warmup, seconds_per_hook=1e-6)
 
 
 def unsound(value: Any, place: str = "") -> list[str]:
@@ -43,7 +43,7 @@ def unsound(value: Any, place: str = "") -> list[str]:
 @given(one=ranks(), other=ranks(), alone=st.booleans(), warmup=st.integers(0, 4))
 @settings(deadline=None)
 def test_whatever_was_recorded_comes_to_something_with_no_number_below_zero(one, other, alone, warmup):
-    found = analyse(trace_of(*([one] if alone else [one, other]), warmup=warmup), what_if)
+    found = analyze(trace_of(*([one] if alone else [one, other]), warmup=warmup), predict=True)
     text = found.to_json()
     assert Analysis.from_json(text, "it") == found
     assert unsound(json.loads(text)) == []
@@ -55,7 +55,7 @@ def test_whatever_was_recorded_comes_to_something_with_no_number_below_zero(one,
 
 def test_steps_that_take_no_time_predict_nothing():
     rank = rank_of([step_of(number, 0, 0, [task_of(0, 0, cpu_ns=0)], loop_ns=0) for number in range(40)])
-    found = analyse(trace_of(rank), what_if)
+    found = analyze(trace_of(rank), predict=True)
     assert (found.fixes, found.ranks[0].step_ms.value) == ([], 0.0)
     assert found.simulation is not None
     assert found.simulation.reason == "the steps took no time"
@@ -67,14 +67,14 @@ def test_samples_that_stand_for_others_and_take_no_time_share_their_tasks():
         begun = number * 20 * MS
         task = task_of(begun, begun + 10 * MS, samples=[Sample(begun, begun, 0, 0, 0, 16)])
         steps.append(step_of(number, begun, begun + 10 * MS, [task], loop_ns=10 * MS))
-    demands = measure(rank_of(steps), 0)
-    assert [len(batch.samples) for batch in demands.epochs[0]] == [16] * 60
-    assert sum(map(sum, demands.epochs[0][0].samples)) == pytest.approx(10 * MS)
+    workload = measure_workload(rank_of(steps), 0)
+    assert [len(batch.samples) for batch in workload.epochs[0]] == [16] * 60
+    assert sum(map(sum, workload.epochs[0][0].samples)) == pytest.approx(10 * MS)
 
 
 def test_a_stall_of_which_nothing_is_known_has_no_verdict():
     steps = [step_of(number, number * 20 * MS, (number * 20 + 10) * MS, [], loop_ns=10 * MS) for number in range(60)]
-    (rank,) = analyse(trace_of(rank_of(steps))).ranks
+    (rank,) = analyze(trace_of(rank_of(steps))).ranks
     assert rank.blame_ms == {"other": pytest.approx(10.0)}
     assert rank.verdict.cause is None
     assert rank.verdict.sentence.startswith("No verdict: the cause of 100 % of the stall is unknown")
@@ -93,7 +93,7 @@ def test_the_start_of_a_pass_whose_end_nobody_knows_is_no_share_of_it(ends, caus
         steps.append(step_of(number, begun, begun, [task_of(begun - MS, begun)], loop_ns=10 * MS))
     if ends:
         steps[-1].ending = Span(begin + 10**10, begin + 10**10)
-    (rank,) = analyse(trace_of(rank_of(steps), warmup=5)).ranks
+    (rank,) = analyze(trace_of(rank_of(steps), warmup=5)).ranks
     assert rank.verdict.cause == cause
 
 
@@ -129,27 +129,16 @@ def test_a_validation_within_a_pass_is_a_part_of_its_loop():
 
 
 def test_of_loaders_that_take_turns_nothing_is_predicted():
-    found = analyse(trace_of(with_validation(40, 100.0, 1.0, 1, 5.0)), what_if)
+    found = analyze(trace_of(with_validation(40, 100.0, 1.0, 1, 5.0)), predict=True)
     assert found.simulation is not None
     assert found.simulation.reason == "the loop alternates between several loaders"
 
 
 def test_of_several_loaders_the_one_that_was_waited_for_is_named_and_changed():
     rank = with_validation(100, 10.0, 20.0, 4, 150.0)
-    (found,) = analyse(trace_of(rank, warmup=5)).ranks
+    (found,) = analyze(trace_of(rank, warmup=5)).ranks
     assert found.loader["dataset"] == "a.Val"
     assert "100 % of the stall is waiting for the loader of Val" in found.verdict.evidence
-
-
-@pytest.mark.parametrize(("shares", "told"), [((0, 0, 0, 1), True), ((0, 1), False)])
-def test_a_worker_that_has_most_of_the_data_is_named(shares, told):
-    steps = []
-    for number in range(80):
-        begun = number * 20 * MS
-        task = task_of(begun, begun + 10 * MS, worker=shares[number % len(shares)], cpu_ns=0)
-        steps.append(step_of(number, begun, begun + 10 * MS, [task], loop_ns=10 * MS))
-    (rank,) = analyse(trace_of(rank_of(steps))).ranks
-    assert any(line.startswith("worker 0 of 2 made 75 % of the batches") for line in rank.verdict.evidence) == told
 
 
 def test_waits_that_other_programs_cause_are_told_of_beside_a_verdict():
@@ -159,7 +148,7 @@ def test_waits_that_other_programs_cause_are_told_of_beside_a_verdict():
         step = step_of(number, begun, begun + 10 * MS, [task_of(begun, begun + 10 * MS, cpu_ns=0)], loop_ns=10 * MS)
         step.loop_cpu_ns, step.loop_runnable_ns = MS, 3 * MS
         steps.append(step)
-    (rank,) = analyse(trace_of(rank_of(steps))).ranks
+    (rank,) = analyze(trace_of(rank_of(steps))).ranks
     assert rank.verdict.cause == "read"
     assert any(line.startswith("other programs use the cores: 75 %") for line in rank.verdict.evidence)
 
@@ -188,9 +177,9 @@ def even(wait_ms: int | list[int], loop_ms: int | list[int]) -> Rank:
 def test_a_program_that_runs_after_another_one_does_not_hold_it_up():
     quick, slow = even(1, 39), even(30, 10)
     assert "process 2 gets its batches late, and the ranks wait for each other" in (
-        analyse(trace_of(quick, later(slow, 1))).ranks[0].verdict.evidence
+        analyze(trace_of(quick, later(slow, 1))).ranks[0].verdict.evidence
     )
-    after = analyse(trace_of(quick, later(slow, 2400))).ranks[0].verdict
+    after = analyze(trace_of(quick, later(slow, 2400))).ranks[0].verdict
     assert not any("late" in line for line in after.evidence)
 
 
@@ -199,11 +188,11 @@ def test_ranks_that_are_late_by_turns_hold_nobody_up_even_if_one_is_more_often()
     one, other = (even(waits, [60 - wait for wait in waits]) for waits in (late, early))
     for one_rank, number in ((one, 0), (other, 1)):
         one_rank.rank = number
-    assert analyse(trace_of(one, other)).culprit is None
+    assert analyze(trace_of(one, other)).culprit is None
 
 
 def test_programs_that_run_beside_each_other_at_their_own_pace_do_not_wait_for_each_other():
-    beside = analyse(trace_of(even(1, 9), later(even(30, 10), 1))).ranks[0].verdict
+    beside = analyze(trace_of(even(1, 9), later(even(30, 10), 1))).ranks[0].verdict
     assert not any("late" in line for line in beside.evidence)
 
 
@@ -213,10 +202,10 @@ def test_programs_that_run_beside_each_other_at_their_own_pace_do_not_wait_for_e
 def test_a_loader_that_a_dataset_makes_for_itself_begins_no_pass_of_the_loop(tmp_path):
     """No workers: in the second wait the dataset makes a loader of its own."""
     records = [
-        (Kind.ITERATOR, 0, 0, 10, 0, 5),
+        (Kind.EPOCH, 0, 0, 10, 0, 5),
         (Kind.WAIT, 1, 12, 20, 0, 0),
         (Kind.WAIT, 1, 30, 60, 0, 1),
-        (Kind.ITERATOR, 0, 32, 34, 1, 6),
+        (Kind.EPOCH, 0, 32, 34, 1, 6),
         (Kind.WAIT, 1, 70, 71, 0, 2),
     ]
     (rank,) = read_trace(recording(tmp_path, records)).ranks
@@ -233,7 +222,7 @@ def ring_of(folder: Path, thread: int, records: list[tuple[int, ...]], capacity:
 def test_what_a_thread_that_fetches_ahead_does_is_its_own_work(tmp_path):
     folder = recording(tmp_path, [(Kind.PROBE, 0, 0, 1, 0)])
     inline = [
-        (Kind.ITERATOR, 0, 0, 10, 0, 5),
+        (Kind.EPOCH, 0, 0, 10, 0, 5),
         (Kind.WORK, 0, 13, 19, -1, -1, 5, 0, 0),
         (Kind.WAIT, 1, 12, 20, 0, 0),
         (Kind.WAIT, 1, 30, 31, 0, 1),
@@ -246,14 +235,12 @@ def test_what_a_thread_that_fetches_ahead_does_is_its_own_work(tmp_path):
 
 def test_where_a_thread_fetches_ahead_the_loop_behind_it_is_named_as_missing(tmp_path):
     folder = recording(tmp_path, [(Kind.PROBE, 0, 0, 1, 0)])
-    ring_of(tmp_path, 9, [(Kind.ITERATOR, 0, 0, 10, 0, 5), (Kind.WAIT, 1, 12, 20, 0, 0)])
+    ring_of(tmp_path, 9, [(Kind.EPOCH, 0, 0, 10, 0, 5), (Kind.WAIT, 1, 12, 20, 0, 0)])
     assert "the loop behind a thread" in read_trace(folder).missing
 
 
 def test_in_the_main_thread_nothing_is_missing(tmp_path):
-    assert (
-        read_trace(recording(tmp_path, [(Kind.ITERATOR, 0, 0, 10, 0, 5), (Kind.WAIT, 1, 12, 20, 0, 0)])).missing == {}
-    )
+    assert read_trace(recording(tmp_path, [(Kind.EPOCH, 0, 0, 10, 0, 5), (Kind.WAIT, 1, 12, 20, 0, 0)])).missing == {}
 
 
 @pytest.mark.slow

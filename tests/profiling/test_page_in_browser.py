@@ -14,10 +14,10 @@ from browser import Browser, BrowserError, Tab, chromium
 from profile_analyses import HOSTILE, all_kinds
 from profiled import profile, write
 
-from fastload.profiling.analysis import Analysis
 from fastload.profiling.command import HTML, load_analysis
+from fastload.profiling.formatting import ms, printable, simulation_text
 from fastload.profiling.page import page
-from fastload.profiling.text import ms, printable, simulation_text
+from fastload.profiling.schema import Analysis
 
 KINDS = all_kinds()
 STRAINED = ("verdict read", "bare", "no ranks", "eight ranks", "large", "hostile", "untrusted", "one step", "unheard")
@@ -396,7 +396,7 @@ def test_the_page_of_a_recording_shows_its_files_and_runs_none_of_them(tab, tmp_
     assert names >= {printable(str(Path(*path.parts[len(tmp_path.parts) :]))) for path in slow}
     assert shown(tab, ".sentence")[0].startswith(analysis.ranks[0].verdict.sentence)
     if analysis.grid is None:
-        assert simulation_text(analysis)[1:] in "\n".join(shown(tab, "section"))
+        assert simulation_text(analysis.simulation)[1:] in "\n".join(shown(tab, "section"))
     else:
         check_sliders(tab, analysis)
     for width in WIDTHS:

@@ -7,20 +7,19 @@ import json
 import os
 import subprocess
 import sys
-from typing import get_args
 
 import pytest
 from profile_analyses import HOSTILE, all_kinds, analysis, interval, rank
 
 from fastload import cli
 from fastload.errors import TraceError
-from fastload.profiling.analysis import Analysis, Interval, State
 from fastload.profiling.command import write_reports
 from fastload.profiling.compare import Comparison, compare, comparison_lines, difference
+from fastload.profiling.formatting import GROUPS, STATES, state_of
 from fastload.profiling.page import page
 from fastload.profiling.perfetto import trace_json
+from fastload.profiling.schema import Analysis, Interval
 from fastload.profiling.summary import print_summary, summary
-from fastload.profiling.text import GROUPS, state_group, state_meaning, state_name
 
 KINDS = all_kinds()
 
@@ -48,11 +47,13 @@ def test_the_card_is_plain_where_no_terminal_is():
     assert "\x1b" not in file.getvalue()
 
 
-@pytest.mark.parametrize("state", [state for state in get_args(State) if state not in ("stage", "other")])
-def test_every_state_has_words_and_a_colour(state):
-    assert state_meaning(state) != state_meaning("other")
-    assert state_name(state) != ""
-    assert state_group(state) in GROUPS
+@pytest.mark.parametrize("state", [*(state for state in STATES if state != "other"), "stage:Crop"])
+def test_every_state_has_words_a_colour_and_a_cause(state):
+    found = state_of(state)
+    assert found.meaning != state_of("other").meaning
+    assert found.name != ""
+    assert found.group in GROUPS
+    assert (found.cause is None) == (state == "queued")
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -73,7 +74,6 @@ def test_the_trace_has_what_the_format_asks_for(kind):
     fields = {
         "X": {"ts", "dur", "name"},
         "M": {"name", "args"},
-        "C": {"ts", "args"},
         "s": {"ts", "id"},
         "f": {"ts", "id", "bp"},
     }
@@ -83,7 +83,6 @@ def test_the_trace_has_what_the_format_asks_for(kind):
         assert event.get("dur", 0) >= 0
     begun, ended = ({event["id"] for event in events if event["ph"] == phase} for phase in "sf")
     assert begun == ended
-    assert all(value >= 0 for event in events if event["ph"] == "C" for value in event["args"].values())
 
 
 def test_arrows_lead_from_every_task_to_the_step_that_took_its_batch():
@@ -181,7 +180,7 @@ def test_of_two_the_one_that_is_broken_is_named(tmp_path, capsys) -> None:
         assert cli.main(["compare", *pair]) == 1
         captured = capsys.readouterr()
         assert captured.out == ""
-        assert captured.err.startswith(f"fastload compare: {broken} is not JSON: ")
+        assert captured.err.startswith(f"fastload compare: {broken} cannot be read: ")
 
 
 @pytest.mark.interpreter

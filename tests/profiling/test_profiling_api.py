@@ -20,7 +20,7 @@ import fastload
 from fastload import ConfigError, observe
 from fastload.cli import main
 from fastload.errors import TraceError
-from fastload.profiling.analysis import Analysis
+from fastload.profiling.schema import Analysis
 from fastload.profiling.trace import Rank
 
 PROTECTED = [

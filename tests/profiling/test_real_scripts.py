@@ -18,8 +18,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fastload.profiling.analysis import Analysis
 from fastload.profiling.reader import read_trace
+from fastload.profiling.schema import Analysis
 from fastload.profiling.trace import Rank, Trace
 
 pytestmark = pytest.mark.timeout(300)

@@ -12,17 +12,7 @@ from profile_analyses import analysis, bare, hostile, rank
 from fastload import cli
 from fastload.errors import ConfigError
 from fastload.profiling.command import write_reports
-from fastload.profiling.scalars import write_scalars
-
-
-class Kept:
-    """Stands for a SummaryWriter."""
-
-    def __init__(self) -> None:
-        self.values: dict[str, list[tuple[int, float]]] = {}
-
-    def add_scalar(self, tag: str, scalar_value: float, global_step: int) -> None:
-        self.values.setdefault(tag, []).append((global_step, scalar_value))
+from fastload.profiling.scalars import scalars, write_scalars
 
 
 def read_back(folder: Path) -> dict[str, list[tuple[int, float]]]:
@@ -37,14 +27,14 @@ def read_back(folder: Path) -> dict[str, list[tuple[int, float]]]:
 def test_event_files_have_the_means_and_every_step(tmp_path: Path) -> None:
     pytest.importorskip("tensorboard", reason="tensorboard, which torch writes event files with, is not installed")
     one = analysis("cpu", ranks=[rank("cpu", num_steps=5)])
-    kept = Kept()
-    write_scalars(one, kept, global_step=7)
-    write_scalars(one, tmp_path, global_step=7)
+    write_scalars(one, str(tmp_path))
     found = read_back(tmp_path)
-    assert {tag: len(values) for tag, values in found.items()} == {tag: len(kept.values[tag]) for tag in kept.values}
-    for tag, values in kept.values.items():
-        assert found[tag] == [(step, pytest.approx(value, rel=1e-6)) for step, value in values]
-    assert found["fastload/step_ms"] == [(7, pytest.approx(182.0))]
+    assert {(tag, step) for tag, values in found.items() for step, _ in values} == {
+        (tag, step) for tag, _, step in scalars(one)
+    }
+    for tag, value, step in scalars(one):
+        assert dict(found[tag])[step] == pytest.approx(value, rel=1e-6)
+    assert found["fastload/step_ms"] == [(0, pytest.approx(182.0))]
     assert [step for step, _ in found["fastload/steps/stall_ms"]] == [0, 1, 2, 3, 4]
     assert len(found["fastload/steps/loop_ms"]) == 4  # of the last nobody saw the end
     assert {tag for tag in found if "/blame_ms/" in tag} == {
@@ -71,12 +61,10 @@ def test_a_file_beside_tensorboards_folder_is_refused(tmp_path: Path, capsys: py
 
 
 def test_what_is_not_known_is_left_out_and_tags_are_such_as_tensorboard_takes() -> None:
-    kept = Kept()
-    write_scalars(bare(), kept)
-    assert set(kept.values) == {f"fastload/{name}" for name in ("step_ms", "compute_ms", "stall", "head_of_line")}
-    kept = Kept()
-    write_scalars(hostile(), kept)
-    for tag in kept.values:
+    assert {tag for tag, _, _ in scalars(bare())} == {
+        f"fastload/{name}" for name in ("step_ms", "compute_ms", "stall", "head_of_line")
+    }
+    for tag, _, _ in scalars(hostile()):
         assert all(one.isascii() and (one.isalnum() or one in "-_./") for one in tag), tag
 
 
@@ -92,7 +80,7 @@ def test_without_tensorboard_it_is_said_what_to_install(
 
     monkeypatch.setattr(builtins, "__import__", without)
     with pytest.raises(ConfigError, match=r"need the package tensorboard: .*; install it, or ask for --json"):
-        write_scalars(analysis("read"), tmp_path)
+        write_scalars(analysis("read"), str(tmp_path))
     write_reports(analysis("read"), str(tmp_path))
     assert cli.main(["report", str(tmp_path), "--tensorboard", str(tmp_path / "events")]) == 1
     assert "fastload report: scalars in" in capsys.readouterr().err

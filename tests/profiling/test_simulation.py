@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fastload.profiling.demands import BatchDemand, Demands, Part
 from fastload.profiling.overheads import Overheads
 from fastload.profiling.simulation import LoaderModel, Order, SimulatedRun, simulate
 from fastload.profiling.trials import Trials
+from fastload.profiling.workload import BatchWork, Part, Workload
 
 MS = 1e6
 FREE = Overheads(
@@ -40,9 +40,9 @@ COSTLY = Overheads(
 
 def batch(
     *samples: tuple[float, float], loop: tuple[float, float] = (0.0, 0.0), collate: float = 0.0, pin: float = 0.0
-) -> BatchDemand:
+) -> BatchWork:
     """Return a batch; its samples ask for (ms on a core, ms blocked)."""
-    return BatchDemand(
+    return BatchWork(
         samples=tuple(Part(cpu * MS, blocked * MS) for cpu, blocked in samples),
         collate=Part(collate * MS, 0.0),
         stages={},
@@ -53,9 +53,9 @@ def batch(
     )
 
 
-def demands(*epochs: list[BatchDemand], overheads: Overheads = FREE) -> Demands:
+def workload(*epochs: list[BatchWork], overheads: Overheads = FREE) -> Workload:
     number = sum(map(len, epochs))
-    return Demands(
+    return Workload(
         loader={},
         epochs=tuple(tuple(one) for one in epochs),
         cut=(False,) * len(epochs),
@@ -106,24 +106,24 @@ def whole(part: Part) -> float:
 )
 def test_equal_batches_take_what_arithmetic_says(workers, loop, expected):
     """A batch is blocked for 40 ms in all, and the loop waits for a device."""
-    run = demands([batch(*[(0.0, 5.0)] * 8, loop=(0.0, loop))] * 64)
+    run = workload([batch(*[(0.0, 5.0)] * 8, loop=(0.0, loop))] * 64)
     assert late_step_ms(simulate(run, LoaderModel(workers=workers))) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(("workers", "cores", "expected"), [(1, 2, 40.0), (2, 2, 20.0), (8, 2, 20.0), (8, 4, 10.0)])
 def test_workers_that_compute_are_no_more_than_the_cores(workers, cores, expected):
-    run = demands([batch(*[(5.0, 0.0)] * 8)] * 64)
+    run = workload([batch(*[(5.0, 0.0)] * 8)] * 64)
     assert late_step_ms(simulate(run, LoaderModel(workers=workers, cores=cores))) == pytest.approx(expected)
 
 
 def test_a_computing_loop_and_a_computing_worker_share_one_core():
-    run = demands([batch((10.0, 0.0), loop=(10.0, 0.0))] * 40)
+    run = workload([batch((10.0, 0.0), loop=(10.0, 0.0))] * 40)
     assert late_step_ms(simulate(run, LoaderModel(workers=1, cores=1))) == pytest.approx(20.0, rel=0.05)
     assert late_step_ms(simulate(run, LoaderModel(workers=1, cores=2))) == pytest.approx(10.0)
 
 
 def test_a_loop_that_computes_with_several_threads_leaves_fewer_cores():
-    run = demands([batch((0.0, 1.0), loop=(10.0, 0.0))] * 40)
+    run = workload([batch((0.0, 1.0), loop=(10.0, 0.0))] * 40)
     alone = LoaderModel(workers=1, cores=2)
     assert late_step_ms(simulate(run, dataclasses.replace(alone, loop_threads=4))) == pytest.approx(20.0)
     assert late_step_ms(simulate(run, alone)) == pytest.approx(10.0)
@@ -131,7 +131,7 @@ def test_a_loop_that_computes_with_several_threads_leaves_fewer_cores():
 
 def test_a_slow_batch_holds_the_others_up_only_where_order_is_bound_to_workers():
     """Each eighth batch takes 80 ms, all others 2: one worker of 4 has 82 ms to do for 8 batches, the loop 48."""
-    run = demands([batch((0.0, 80.0 if number % 8 == 3 else 2.0), loop=(0.0, 6.0)) for number in range(160)])
+    run = workload([batch((0.0, 80.0 if number % 8 == 3 else 2.0), loop=(0.0, 6.0)) for number in range(160)])
     bound = simulate(run, LoaderModel(workers=4))
     assert late_step_ms(bound) == pytest.approx(82 / 8, rel=0.02)
     assert sum(bound.overtaken_ns) > 0.9 * sum(bound.wait_ns[8:])
@@ -142,7 +142,7 @@ def test_samples_that_go_to_idle_workers_even_out_a_slow_one():
     """One sample of 8 takes 100 ms in each fourth batch, and torch has one worker of 4 make all of these."""
     slow = batch((0.0, 100.0), *[(0.0, 2.0)] * 7)
     quick = batch(*[(0.0, 2.0)] * 8)
-    run = demands([slow if number % 4 == 0 else quick for number in range(80)])
+    run = workload([slow if number % 4 == 0 else quick for number in range(80)])
     bound = late_step_ms(simulate(run, LoaderModel(workers=4)))
     free = late_step_ms(simulate(run, LoaderModel(workers=4, order="sample")))
     assert bound == pytest.approx(114 / 4)
@@ -150,13 +150,13 @@ def test_samples_that_go_to_idle_workers_even_out_a_slow_one():
 
 
 def test_pinning_is_a_stage_of_its_own_that_goes_on_beside_the_workers():
-    run = demands([batch((0.0, 20.0), loop=(0.0, 1.0), pin=15.0)] * 40)
+    run = workload([batch((0.0, 20.0), loop=(0.0, 1.0), pin=15.0)] * 40)
     assert late_step_ms(simulate(run, LoaderModel(workers=4, pin=True, cores=4))) == pytest.approx(15.0)
     assert late_step_ms(simulate(run, LoaderModel(workers=4, pin=False, cores=4))) == pytest.approx(5.0)
 
 
 def test_workers_that_stay_are_started_once():
-    run = demands(*[[batch((0.0, 1.0))] * 4] * 3, overheads=COSTLY)
+    run = workload(*[[batch((0.0, 1.0))] * 4] * 3, overheads=COSTLY)
     anew = simulate(run, LoaderModel(workers=2, cores=4))
     kept = simulate(run, LoaderModel(workers=2, cores=4, persistent=True))
     saved = 2 * (2 * 10 * MS + 20 * MS) + 2 * 2 * 5 * MS  # for nothing waits for the last end
@@ -169,23 +169,23 @@ def test_a_device_works_while_the_loop_prepares_the_next_step(lag):
     one = dataclasses.replace(batch((0.0, 1.0), loop=(10.0, 40.0)), device_ns=40 * MS)
     slow = dataclasses.replace(batch((0.0, 100.0), loop=(10.0, 40.0)), device_ns=40 * MS)
     assert late_step_ms(
-        simulate(demands([one] * 40), LoaderModel(workers=2, cores=4, device_lag=lag))
+        simulate(workload([one] * 40), LoaderModel(workers=2, cores=4, device_lag=lag))
     ) == pytest.approx(40.0)
-    inline = simulate(demands([one] * 40), LoaderModel(workers=0, cores=4, device_lag=lag))
+    inline = simulate(workload([one] * 40), LoaderModel(workers=0, cores=4, device_lag=lag))
     assert late_step_ms(inline) == pytest.approx(41.0 if lag == 0 else 40.0)
-    starved = simulate(demands([slow] * 40), LoaderModel(workers=2, cores=4, device_lag=lag))
+    starved = simulate(workload([slow] * 40), LoaderModel(workers=2, cores=4, device_lag=lag))
     assert late_step_ms(starved) == pytest.approx(50.0)
 
 
 def test_the_waiting_for_cores_that_others_caused_stays():
     samples = batch((1.0, 0.0))
     seen = dataclasses.replace(samples, samples=(Part(1.0 * MS, 0.0, 9.0 * MS),))
-    run = demands([seen] * 40)
+    run = workload([seen] * 40)
     assert late_step_ms(simulate(run, LoaderModel(workers=1, cores=2))) == pytest.approx(1.0)
     assert late_step_ms(simulate(run, LoaderModel(workers=1, cores=2, foreign=1.0))) == pytest.approx(10.0)
 
 
-def times_by_arithmetic(run: list[BatchDemand], workers: int, prefetch: int) -> list[tuple[float, float]]:
+def times_by_arithmetic(run: list[BatchWork], workers: int, prefetch: int) -> list[tuple[float, float]]:
     """Return when each wait begins and ends, by the recurrence of torch's order with cores for everybody."""
     made: list[float] = []
     given: list[float] = []
@@ -204,14 +204,14 @@ def times_by_arithmetic(run: list[BatchDemand], workers: int, prefetch: int) -> 
 
 @given(run=runs, workers=st.integers(1, 5), prefetch=st.integers(1, 4))
 def test_torchs_order_is_its_recurrence(run, workers, prefetch):
-    run_ = simulate(demands(run), LoaderModel(workers=workers, prefetch=prefetch, cores=100))
+    run_ = simulate(workload(run), LoaderModel(workers=workers, prefetch=prefetch, cores=100))
     expected = times_by_arithmetic(run, workers, prefetch)
     assert run_.wait_ns == pytest.approx([ended - begun for begun, ended in expected], rel=1e-6, abs=10.0)
 
 
 @given(run=runs, model=machineries)
 def test_no_run_is_faster_than_its_bounds(run, model):
-    run_ = simulate(demands(run, overheads=COSTLY), model)
+    run_ = simulate(workload(run, overheads=COSTLY), model)
     cpu = sum(part.cpu for one in run for part in one.samples)
     cpu += sum(one.collate.cpu + one.loop.cpu for one in run)
     made = sum(whole(part) for one in run for part in one.samples) + sum(whole(one.collate) for one in run)
@@ -227,10 +227,10 @@ def test_no_run_is_faster_than_its_bounds(run, model):
 
 @given(run=runs, model=machineries)
 def test_all_time_is_accounted_for(run, model):
-    run_ = simulate(demands(run, run, overheads=FREE), model)
+    run_ = simulate(workload(run, run, overheads=FREE), model)
     assert len(run_.wait_ns) == len(run_.loop_ns) == len(run_.overtaken_ns) == 2 * len(run)
     assert sum(run_.wait_ns) + sum(run_.loop_ns) == pytest.approx(run_.elapsed_ns, rel=1e-9, abs=1.0)
-    costly = simulate(demands(run, run, overheads=COSTLY), model)
+    costly = simulate(workload(run, run, overheads=COSTLY), model)
     assert sum(costly.step_ns) == pytest.approx(costly.elapsed_ns, rel=1e-9, abs=1.0)
     for wait, overtaken in zip(run_.wait_ns, run_.overtaken_ns, strict=True):
         assert -1.0 <= overtaken <= wait + 1.0
@@ -242,7 +242,7 @@ def test_workers_do_all_the_work_once(run, model):
     model = dataclasses.replace(model, workers=max(1, model.workers), order="batch")
     # loops do not compute, and the others are done when the last one ends
     made = [dataclasses.replace(one, loop=Part(0.0, 1e12 if one is run[-1] else one.loop.blocked)) for one in run]
-    run_ = simulate(demands(made), model)
+    run_ = simulate(workload(made), model)
     cpu = sum(part.cpu for one in made for part in one.samples) + sum(one.collate.cpu for one in made)
     blocked = sum(part.blocked for one in made for part in one.samples)
     assert run_.worker_blocked_ns == pytest.approx(blocked, abs=1.0)
@@ -251,7 +251,7 @@ def test_workers_do_all_the_work_once(run, model):
 
 @given(run=runs, model=machineries)
 def test_the_same_run_is_run__the_same_way(run, model):
-    assert simulate(demands(run, overheads=COSTLY), model) == simulate(demands(run, overheads=COSTLY), model)
+    assert simulate(workload(run, overheads=COSTLY), model) == simulate(workload(run, overheads=COSTLY), model)
 
 
 def unhindered(model: LoaderModel, **changes: object) -> LoaderModel:
@@ -260,7 +260,7 @@ def unhindered(model: LoaderModel, **changes: object) -> LoaderModel:
 
 @given(one=batches, number=st.integers(1, 20), model=machineries, order=st.sampled_from(["batch", "any"]))
 def test_more_workers_make_equal_batches_no_slower_where_cores_are_plenty(one, number, model, order):
-    run = demands([one] * number)
+    run = workload([one] * number)
     few = unhindered(model, order=order, workers=max(1, model.workers))
     more = dataclasses.replace(few, workers=few.workers + 1)
     assert simulate(run, more).elapsed_ns <= simulate(run, few).elapsed_ns * (1 + 1e-9) + 1.0
@@ -270,14 +270,14 @@ def test_more_workers_make_equal_batches_no_slower_where_cores_are_plenty(one, n
 def test_more_workers_that_share_a_queue_make_nothing_slower_where_cores_are_plenty(run, model):
     few = unhindered(model, order="sample", whole=True, workers=max(1, model.workers))
     more = dataclasses.replace(few, workers=few.workers + 1)
-    assert simulate(demands(run), more).elapsed_ns <= simulate(demands(run), few).elapsed_ns * (1 + 1e-9) + 1.0
+    assert simulate(workload(run), more).elapsed_ns <= simulate(workload(run), few).elapsed_ns * (1 + 1e-9) + 1.0
 
 
 @given(run=runs, model=machineries)
 def test_more_batches_in_flight_make_nothing_slower_where_cores_are_plenty(run, model):
     few = unhindered(model, order="batch", workers=max(1, model.workers))
     more = dataclasses.replace(few, prefetch=few.prefetch + 1)
-    assert simulate(demands(run), more).elapsed_ns <= simulate(demands(run), few).elapsed_ns * (1 + 1e-9) + 1.0
+    assert simulate(workload(run), more).elapsed_ns <= simulate(workload(run), few).elapsed_ns * (1 + 1e-9) + 1.0
 
 
 @given(run=runs, model=machineries, place=st.integers(0, 11))
@@ -286,4 +286,4 @@ def test_less_work_makes_nothing_slower_where_cores_are_plenty(run, model, place
     place %= len(run)
     lighter = [*run]
     lighter[place] = dataclasses.replace(run[place], samples=(Part(0.0, 0.0),))
-    assert simulate(demands(lighter), model).elapsed_ns <= simulate(demands(run), model).elapsed_ns + 1.0
+    assert simulate(workload(lighter), model).elapsed_ns <= simulate(workload(run), model).elapsed_ns + 1.0

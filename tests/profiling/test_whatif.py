@@ -11,11 +11,11 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from fastload.errors import ConfigError, TraceError
-from fastload.profiling.analysis import Interval
-from fastload.profiling.demands import measure
+from fastload.profiling.schema import Interval
 from fastload.profiling.trace import Batch, Copy, Rank, Sample, Span, Stage, Step, Task, Trace
 from fastload.profiling.trials import Choice, Round, Trials
 from fastload.profiling.whatif import WhatIf, what_if
+from fastload.profiling.workload import measure_workload
 
 MS = 1_000_000
 WARMUP = 8
@@ -100,7 +100,6 @@ def task_of(begun: float, work: float, handed: float | None, arrived: float, wor
         runnable_ns=0,
         read_bytes=None,
         device_bytes=None,
-        faults=None,
     )
 
 
@@ -115,7 +114,7 @@ def sample_of(task: Task, stages: Sequence[tuple[str, float]]) -> Sample:
 
 
 def trace_of(rank: Rank, warmup: int = 4) -> Trace:
-    return Trace(ranks=[rank], command=["train.py"], missing={}, versions={}, warmup=warmup, num_lost=0)
+    return Trace(ranks=[rank], command=["train.py"], missing={}, versions={}, warmup=warmup)
 
 
 works = st.lists(st.floats(5.0, 80.0), min_size=20, max_size=40)
@@ -136,13 +135,15 @@ def test_a_run_is_reproduced(work, workers, prefetch, loop):
 )
 def test_other_numbers_of_workers_and_batches_in_flight_are_predicted(work, loop, seen, wanted):
     rank = recorded(work, workers=seen[0], prefetch=seen[1], loop_ms=loop)
-    assume(not measure(rank, WARMUP).paces)  # by chance one worker had all that is slow, and counts as slow itself
+    assume(
+        not measure_workload(rank, WARMUP).paces
+    )  # by chance one worker had all that is slow, and counts as slow itself
     predicted = predict(
         rank,
         {"num_workers": wanted[0], "prefetch_factor": wanted[1]},
         WARMUP,
     )
-    there = measure(recorded(work, workers=wanted[0], prefetch=wanted[1], loop_ms=loop), WARMUP)
+    there = measure_workload(recorded(work, workers=wanted[0], prefetch=wanted[1], loop_ms=loop), WARMUP)
     assert predicted.value == pytest.approx(there.observed_ns / 1e6, rel=0.05, abs=0.6)
     assert predicted.low <= predicted.value <= predicted.high
 

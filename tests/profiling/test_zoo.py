@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from fastload.profiling.analysis import Cause
+from fastload.profiling.schema import Cause
 
 sys.path.insert(0, str(Path(__file__).parents[2]))  # from where the benchmarks can be imported
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from benchmarks.profiling.pipelines.building import CORES, Draw, Pipeline
-from fastload.profiling.analysis import Cause
+from fastload.profiling.schema import Cause
 
 
 def _on_device(seed: int, name: str, cause: Cause, states: tuple[str, ...], **also: Any) -> Pipeline:

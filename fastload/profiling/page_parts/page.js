@@ -1,5 +1,5 @@
 "use strict";
-// Draws the steps and the timeline of each rank, and answers the sliders. All words of others are in the HTML already;
+// Draws the steps and the timeline of each rank, and answers the sliders. Texts from outside are in the HTML already;
 // what is shown from the data goes through textContent or fillText.
 (() => {
   const data = JSON.parse(document.getElementById("data").textContent);
@@ -9,11 +9,13 @@
     if (size === 0 || size >= 99.95) return value.toFixed(0);
     return value.toFixed(size >= 0.995 ? 1 : size >= 0.00995 ? 2 : 3);
   };
-  const time = (value) => (Math.abs(value) >= 10000 ? `${(value / 1000).toFixed(1)} s` : `${ms(value)} ms`);
   const clamp = (value, low, high) => Math.max(low, Math.min(high, value));
   const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
+  const blame = (step) => Object.entries(step.blame_ms).filter(([, value]) => value > 0).sort((a, b) => b[1] - a[1]);
+  const taken = (step) => step.begun_ms + step.wait_ms; // when the loop had the batch
+  const ended = (step) => taken(step) + (step.loop_ms || 0);
 
-  /** A canvas that is drawn anew when its size or the colours change. */
+  /** A canvas that is drawn again when its size or the colours change. */
   const surface = (canvas, draw) => {
     const redraw = () => {
       const width = canvas.clientWidth, height = canvas.clientHeight, scale = window.devicePixelRatio || 1;
@@ -23,7 +25,18 @@
       const brush = canvas.getContext("2d");
       brush.scale(scale, scale);
       brush.font = "12px system-ui, sans-serif";
-      draw(brush, width, height);
+      brush.textBaseline = "middle";
+      const colors = {}, paint = (name) => (colors[name] ??= color(name));
+      const rectangle = (x, y, wide, tall, name) => {
+        brush.fillStyle = paint(name);
+        brush.fillRect(x, y, wide, tall);
+      };
+      const words = (text, x, y, align) => {
+        brush.fillStyle = paint("dim");
+        brush.textAlign = align;
+        brush.fillText(text, x, y);
+      };
+      draw({ brush, paint, rectangle, words, width, height });
     };
     new ResizeObserver(redraw).observe(canvas);
     for (const media of ["(prefers-color-scheme: dark)", "print"]) matchMedia(media).addEventListener("change", redraw);
@@ -41,86 +54,75 @@
     return found;
   };
 
-  const say = (rank, number) => {
-    const [, wait, loop, stall, batch, , blame] = rank.steps[number];
-    const parts = blame.slice(0, 4).map(([state, value]) => `${data.states[state][0]} ${ms(value)}`).join(", ");
-    const rest = loop === null ? "" : `, the loop took ${ms(loop)} ms`;
-    const facts = [batch === null ? "" : `batch ${batch}`, number < rank.warmup ? "warm-up" : ""].filter(Boolean).join(", ");
-    const which = facts ? ` (${facts})` : "";
-    return `Step ${number}${which}: waited ${ms(wait)} ms${rest}; stall ${ms(stall)} ms${parts ? `: ${parts}` : ""}`;
+  const describe = (rank, number) => {
+    const step = rank.steps[number];
+    const parts = blame(step).slice(0, 4).map(([state, value]) => `${data.states[state][0]} ${ms(value)}`).join(", ");
+    const loop = step.loop_ms === null ? "" : `, the loop took ${ms(step.loop_ms)} ms`;
+    const facts = [step.batch === null ? "" : `batch ${step.batch}`, number < rank.warmup ? "warm-up" : ""].filter(Boolean);
+    const which = facts.length ? ` (${facts.join(", ")})` : "";
+    const stall = `stall ${ms(step.stall_ms)} ms${parts ? `: ${parts}` : ""}`;
+    return `Step ${number}${which}: waited ${ms(step.wait_ms)} ms${loop}; ${stall}`;
   };
 
   const strip = (place, rank, show) => {
     const canvas = byId(`strip-${place}`);
     if (!canvas) return;
     const steps = rank.steps, left = 44, foot = 20, head = 12;
-    const whole = steps.map(([, wait, loop, stall]) => Math.max(wait + (loop === null ? 0 : loop), stall));
+    const whole = steps.map((step) => Math.max(step.wait_ms + (step.loop_ms || 0), step.stall_ms));
     const sorted = [...whole].sort((a, b) => a - b);
     // One step of a minute must not make all the others invisible: what is cut off gets a mark.
     const top = Math.min(sorted[sorted.length - 1], 3 * sorted[Math.floor(sorted.length * 0.9)]) * 1.04 || 1;
     let chosen = -1;
-    const redraw = surface(canvas, (brush, width, height) => {
+    const redraw = surface(canvas, ({ brush, paint, rectangle, words, width, height }) => {
       const room = width - left, tall = height - foot - head, each = Math.ceil(steps.length / room) || 1;
       const columns = Math.ceil(steps.length / each), wide = room / columns;
       const y = (value) => head + tall - (Math.min(value, top) / top) * tall;
-      brush.textBaseline = "middle";
       for (const at of ticks(0, top, 4)) {
-        brush.fillStyle = color("line");
-        brush.fillRect(left, Math.round(y(at)), room, 1);
-        brush.fillStyle = color("dim");
-        brush.textAlign = "right";
-        brush.fillText(ms(at), left - 6, y(at));
+        rectangle(left, Math.round(y(at)), room, 1, "line");
+        words(ms(at), left - 6, y(at), "right");
       }
       for (let column = 0; column < columns; column++) {
         let number = column * each; // of those that share a column the slowest is shown
         for (let one = number; one < Math.min(number + each, steps.length); one++)
           if (whole[one] > whole[number]) number = one;
         const x = left + column * wide, gap = wide > 5 ? 1 : 0;
-        let from = Math.max(whole[number] - steps[number][3], 0);
-        const bar = (low, high, paint) => {
-          brush.fillStyle = paint;
-          brush.fillRect(x, y(high), wide - gap, Math.max(y(low) - y(high), 0.5));
-        };
-        bar(0, from, color("compute"));
-        for (const [state, value] of steps[number][6]) {
-          bar(from, from + value, color(data.states[state][1]));
+        const bar = (low, high, name) => rectangle(x, y(high), wide - gap, Math.max(y(low) - y(high), 0.5), name);
+        let from = Math.max(whole[number] - steps[number].stall_ms, 0);
+        bar(0, from, "compute");
+        for (const [state, value] of blame(steps[number])) {
+          bar(from, from + value, data.states[state][1]);
           from += value;
         }
         if (whole[number] > top) {
-          brush.fillStyle = color("ink");
+          brush.fillStyle = paint("ink");
           brush.beginPath();
           brush.moveTo(x, head - 2);
           brush.lineTo(x + Math.max(wide, 6) / 2, head - 9);
           brush.lineTo(x + Math.max(wide, 6), head - 2);
           brush.fill();
         }
-        if (chosen >= number && chosen < number + each && chosen >= column * each) {
-          brush.strokeStyle = color("ink");
+        if (Math.floor(chosen / each) === column) {
+          brush.strokeStyle = paint("ink");
           brush.lineWidth = 2;
           brush.strokeRect(x - 1, head, Math.max(wide, 3) + 1, tall);
         }
       }
-      if (rank.warmup > 0 && rank.warmup < steps.length) { // steps on which nothing rests are faint
+      if (rank.warmup > 0 && rank.warmup < steps.length) { // steps that do not count are faint
         const until = (rank.warmup / steps.length) * room;
         brush.globalAlpha = 0.6;
-        brush.fillStyle = color("card");
-        brush.fillRect(left, head, until, tall);
+        rectangle(left, head, until, tall, "card");
         brush.globalAlpha = 1;
-        brush.fillStyle = color("dim");
-        brush.fillRect(left + until - 1, head - 10, 1, tall + 10);
-        brush.textAlign = "left";
-        brush.fillText("← warm-up", left + until + 4 - (until > 70 ? 70 : 0), 6);
+        rectangle(left + until - 1, head - 10, 1, tall + 10, "dim");
+        words("← warm-up", left + until + 4 - (until > 70 ? 70 : 0), 6, "left");
       }
-      brush.fillStyle = color("dim");
-      brush.textAlign = "center";
       for (const at of ticks(0, steps.length - 1, width / 110))
-        if (Number.isInteger(at)) brush.fillText(at, clamp(left + ((at + 0.5) / steps.length) * room, left + 4, width - 14), height - 8);
-      brush.textAlign = "left";
-      brush.fillText("ms", 2, 6);
+        if (Number.isInteger(at))
+          words(at, clamp(left + ((at + 0.5) / steps.length) * room, left + 4, width - 14), height - 8, "center");
+      words("ms", 2, 6, "left");
     });
     const choose = (number) => {
       chosen = clamp(number, 0, steps.length - 1);
-      byId(`strip-says-${place}`).textContent = say(rank, chosen);
+      byId(`strip-says-${place}`).textContent = describe(rank, chosen);
       redraw();
     };
     const under = (event) => {
@@ -138,83 +140,77 @@
     });
   };
 
+  /** Draw the timeline; returns a function that shows a step in it. */
   const timeline = (place, rank) => {
     const canvas = byId(`timeline-${place}`);
     if (!canvas) return () => {};
     const { steps, tasks, pins } = rank, left = 62, foot = 22;
-    const workers = [...new Set(tasks.map((task) => task[0]))].sort((a, b) => a - b);
+    const workers = [...new Set(tasks.map((task) => task.worker))].sort((a, b) => a - b);
     const high = workers.length > 24 ? 8 : workers.length > 10 ? 13 : 20, mainHigh = 26, pinHigh = pins.length ? 14 : 0;
-    const row = new Map(workers.map((worker, number) => [worker, mainHigh + 4 + (pinHigh ? pinHigh + 3 : 0) + number * (high + 2)]));
-    canvas.style.height = `${mainHigh + 4 + (pinHigh ? pinHigh + 3 : 0) + workers.length * (high + 2) + foot}px`;
-    const last = steps[steps.length - 1];
-    const begin = tasks.reduce((least, task) => Math.min(least, task[1]), 0), end = last[0] + last[1] + (last[2] || 0);
-    const lengths = tasks.map((task) => task[2] - task[1]).sort((a, b) => a - b);
+    const top = mainHigh + 4 + (pinHigh ? pinHigh + 3 : 0);
+    const row = new Map(workers.map((worker, number) => [worker, top + number * (high + 2)]));
+    canvas.style.height = `${top + workers.length * (high + 2) + foot}px`;
+    const lengths = tasks.map((task) => task.ended_ms - task.begun_ms).sort((a, b) => a - b);
     const long = 1.5 * lengths[Math.floor(lengths.length / 2)];
-    const stepOf = new Map(steps.map((step, number) => [`${step[5]}/${step[4]}`, number]));
-    const whole = [begin, Math.max(end, begin + 1)];
+    const key = (one) => `${one.pass_number}/${one.batch}`;
+    const stepOf = new Map(steps.map((step, number) => [key(step), number]).filter(([, number]) => steps[number].batch !== null));
+    const begin = tasks.reduce((least, task) => Math.min(least, task.begun_ms), 0);
+    const end = Math.max(ended(steps[steps.length - 1]), begin + 1);
     // At first as many steps as can be told apart, after the warm-up.
-    const first = rank.warmup < steps.length ? rank.warmup : 0, until = steps[Math.min(steps.length - 1, first + 24)];
-    let from = first ? steps[first][0] : begin, to = clamp(until[0] + until[1], from + 1, whole[1]), marked = null;
-    const redraw = surface(canvas, (brush, width, height) => {
+    const first = rank.warmup < steps.length ? rank.warmup : 0;
+    let from = first ? steps[first].begun_ms : begin, marked = [];
+    let to = clamp(taken(steps[Math.min(steps.length - 1, first + 24)]), from + 1, end);
+    const redraw = surface(canvas, ({ brush, paint, rectangle, words, width, height }) => {
       const room = width - left, x = (at) => left + ((at - from) / (to - from)) * room;
-      const box = (low, up, y, tall, paint) => {
+      const box = (low, up, y, tall, name) => {
         if (up < from || low > to) return;
         const at = Math.max(x(low), left), size = Math.min(x(up), width) - at;
-        brush.fillStyle = paint;
-        brush.fillRect(at, y, Math.max(size - (size > 4 ? 1 : 0), 0.6), tall);
+        rectangle(at, y, Math.max(size - (size > 4 ? 1 : 0), 0.6), tall, name);
       };
-      const paints = Object.fromEntries(["compute", "cores", "storage", "cpu", "line", "dim", "ink", "moving"].map((one) => [one, color(one)]));
-      brush.textBaseline = "middle";
-      brush.textAlign = "center";
       for (const at of ticks(from, to, room / 90)) {
-        brush.fillStyle = paints.line;
-        brush.fillRect(Math.round(x(at)), 0, 1, height - foot);
-        brush.fillStyle = paints.dim;
-        brush.fillText(at === 0 ? "0" : to - from >= 4000 ? `${+(at / 1000).toFixed(2)} s` : `${+at.toFixed(3)} ms`, clamp(x(at), left + 10, width - 26), height - 9);
+        rectangle(Math.round(x(at)), 0, 1, height - foot, "line");
+        const label = at === 0 ? "0" : to - from >= 4000 ? `${+(at / 1000).toFixed(2)} s` : `${+at.toFixed(3)} ms`;
+        words(label, clamp(x(at), left + 10, width - 26), height - 9, "center");
       }
-      steps.forEach(([begun, wait, loop, stall]) => {
-        if (loop !== null) box(begun + wait, begun + wait + loop, 0, mainHigh, paints.compute);
-        box(begun + wait - stall, begun + wait, 0, mainHigh, paints.cores);
-      });
-      for (const [begun, ended] of pins) box(begun, ended, mainHigh + 4, pinHigh, paints.moving);
-      for (const [worker, begun, ended] of tasks) box(begun, ended, row.get(worker), high, ended - begun > long ? paints.cpu : paints.storage);
-      if (marked) {
-        brush.strokeStyle = paints.ink;
-        brush.lineWidth = 2;
-        for (const [low, up, y, tall] of marked)
-          if (up >= from && low <= to) brush.strokeRect(Math.max(x(low), left), y + 1, Math.max(Math.min(x(up), width) - Math.max(x(low), left), 2), tall - 2);
+      for (const step of steps) {
+        if (step.loop_ms !== null) box(taken(step), ended(step), 0, mainHigh, "compute");
+        box(taken(step) - step.stall_ms, taken(step), 0, mainHigh, "cores");
       }
-      brush.fillStyle = paints.dim;
-      brush.textAlign = "left";
-      brush.fillText("main", 0, mainHigh / 2);
-      if (pinHigh) brush.fillText("pin", 0, mainHigh + 4 + pinHigh / 2);
-      const every = high >= 13 ? 1 : 4;
+      for (const pin of pins) box(pin.begun_ms, pin.ended_ms, mainHigh + 4, pinHigh, "moving");
+      for (const task of tasks) {
+        const name = task.ended_ms - task.begun_ms > long ? "cpu" : "storage";
+        box(task.begun_ms, task.ended_ms, row.get(task.worker), high, name);
+      }
+      brush.strokeStyle = paint("ink");
+      brush.lineWidth = 2;
+      for (const [low, up, y, tall] of marked) {
+        const at = Math.max(x(low), left);
+        if (up >= from && low <= to) brush.strokeRect(at, y + 1, Math.max(Math.min(x(up), width) - at, 2), tall - 2);
+      }
+      words("main", 0, mainHigh / 2, "left");
+      if (pinHigh) words("pin", 0, mainHigh + 4 + pinHigh / 2, "left");
       workers.forEach((worker, number) => {
-        if (worker >= 0 && number % every === 0) brush.fillText(`worker ${worker}`, 0, row.get(worker) + high / 2);
+        if (worker >= 0 && number % (high >= 13 ? 1 : 4) === 0) words(`worker ${worker}`, 0, row.get(worker) + high / 2, "left");
       });
     });
-    const mark = (batch, pass, words) => {
-      marked = tasks.filter((task) => task[3] === batch && task[4] === pass).map((task) => [task[1], task[2], row.get(task[0]), high]);
-      const number = stepOf.get(`${pass}/${batch}`);
-      if (number !== undefined && batch !== null) marked.push([steps[number][0], steps[number][0] + steps[number][1], 0, mainHigh]);
-      const step = number === undefined || batch === null ? "" : say(rank, number);
-      byId(`timeline-says-${place}`).textContent = [words, step].filter(Boolean).join(". ");
+    /** Mark a batch, given a task or a step of it. */
+    const mark = (one, text) => {
+      const number = stepOf.get(key(one)), step = steps[number];
+      marked = tasks.filter((task) => key(task) === key(one)).map((task) => [task.begun_ms, task.ended_ms, row.get(task.worker), high]);
+      if (step) marked.push([step.begun_ms, taken(step), 0, mainHigh]);
+      byId(`timeline-says-${place}`).textContent = [text, step && describe(rank, number)].filter(Boolean).join(". ");
       redraw();
     };
-    const choose = (number) => {
-      mark(steps[number][4], steps[number][5], "");
-      byId(`timeline-says-${place}`).textContent = say(rank, number);
-    };
     const view = (low, size) => {
-      const width = clamp(size, 0.05, whole[1] - whole[0]);
-      from = clamp(low, whole[0], whole[1] - width);
+      const width = clamp(size, 0.05, end - begin);
+      from = clamp(low, begin, end - width);
       to = from + width;
       redraw();
     };
     const zoom = (factor) => view((from + to) / 2 - ((to - from) * factor) / 2, (to - from) * factor);
     const acts = {
       back: () => view(from - (to - from) * 0.4, to - from), on: () => view(from + (to - from) * 0.4, to - from),
-      in: () => zoom(0.5), out: () => zoom(2), all: () => view(whole[0], whole[1] - whole[0]),
+      in: () => zoom(0.5), out: () => zoom(2), all: () => view(begin, end - begin),
     };
     document.querySelectorAll(`button[data-of="${place}"]`).forEach((button) => button.addEventListener("click", acts[button.dataset.do]));
     canvas.addEventListener("keydown", (event) => {
@@ -225,67 +221,56 @@
     });
     let held = null;
     canvas.addEventListener("pointerdown", (event) => { held = event.clientX; canvas.setPointerCapture(event.pointerId); });
-    canvas.addEventListener("pointerup", () => { held = null; });
-    canvas.addEventListener("pointercancel", () => { held = null; });
+    for (const type of ["pointerup", "pointercancel"]) canvas.addEventListener(type, () => { held = null; });
     canvas.addEventListener("pointermove", (event) => {
-      const box = canvas.getBoundingClientRect(), room = box.width - left;
+      const box = canvas.getBoundingClientRect(), each = (to - from) / (box.width - left);
       if (held !== null) {
-        const moved = event.clientX - held;
+        view(from - (event.clientX - held) * each, to - from);
         held = event.clientX;
-        view(from - (moved / room) * (to - from), to - from);
         return;
       }
-      const at = from + ((event.clientX - box.left - left) / room) * (to - from), y = event.clientY - box.top;
+      const at = from + (event.clientX - box.left - left) * each, y = event.clientY - box.top;
       if (y <= mainHigh) {
-        const number = steps.findIndex(([begun, wait, loop]) => begun <= at && at <= begun + wait + (loop || 0));
-        if (number >= 0) choose(number);
+        const step = steps.find((one) => one.begun_ms <= at && at <= ended(one));
+        if (step) mark(step);
         return;
       }
-      const task = tasks.find((one) => one[1] <= at && at <= one[2] && row.get(one[0]) <= y && y <= row.get(one[0]) + high);
-      if (task) mark(task[3], task[4], `${task[0] < 0 ? "Main thread" : `Worker ${task[0]}`}, batch ${task[3]}: ${time(task[2] - task[1])}`);
+      const task = tasks.find((one) => one.begun_ms <= at && at <= one.ended_ms && y >= row.get(one.worker) && y <= row.get(one.worker) + high);
+      if (!task) return;
+      const time = task.ended_ms - task.begun_ms, who = task.worker < 0 ? "Main thread" : `Worker ${task.worker}`;
+      mark(task, `${who}, batch ${task.batch}: ${time >= 10000 ? `${(time / 1000).toFixed(1)} s` : `${ms(time)} ms`}`);
     });
     return (number) => {
-      const [begun, wait] = steps[number], size = to - from;
-      view(begun + wait - size * 0.6, size);
-      choose(number);
+      view(taken(steps[number]) - (to - from) * 0.6, to - from);
+      mark(steps[number]);
+      byId(`timeline-says-${place}`).textContent = describe(rank, number);
     };
   };
 
   data.ranks.forEach((rank, place) => strip(place, rank, timeline(place, rank)));
 
-  const choice = byId("rank");
-  if (choice) {
-    choice.addEventListener("change", () => {
-      document.querySelectorAll("[data-rank]").forEach((part) => { part.hidden = part.dataset.rank !== choice.value; });
-    });
-  }
+  byId("rank")?.addEventListener("change", (event) => {
+    document.querySelectorAll("[data-rank]").forEach((part) => { part.hidden = part.dataset.rank !== event.target.value; });
+  });
 
   if (byId("whatif")) {
+    const { num_workers, prefetch_factor, step_ms } = data.grid;
     const answer = () => {
-      const row = +byId("workers").value, column = +byId("prefetch").value;
-      const value = data.grid[row] ? data.grid[row][column] : null;
-      for (const [name, values, at] of [["workers", data.workers, row], ["prefetch", data.prefetch, column]]) {
+      const row = +byId("workers").value, column = +byId("prefetch").value, value = step_ms[row]?.[column] ?? null;
+      for (const [name, values, at] of [["workers", num_workers, row], ["prefetch", prefetch_factor, column]]) {
         byId(`${name}-value`).textContent = values[at];
         byId(name).setAttribute("aria-valuetext", values[at]);
       }
-      let cell = null; // the table beside is where predictions are written
-      document.querySelectorAll("[data-cell]").forEach((one) => {
-        const here = one.dataset.cell === `${row}-${column}`;
-        one.classList.toggle("here", here);
-        if (here) cell = one;
-      });
-      const known = value !== null && value !== undefined;
-      const scale = known ? Math.max(value, data.observed) : data.observed;
-      const size = (name, time) => { if (byId(`bar-${name}`)) byId(`bar-${name}`).style.width = `${(time / scale) * 100}%`; };
-      byId("predicted").textContent = known ? `${cell.textContent} ms` : "not simulated";
-      byId("versus").textContent = known ? `a step, predicted: ${(data.observed / value).toFixed(2)}x the observed speed` : "";
-      byId("value-prediction").textContent = known ? `${cell.textContent} ms` : "-";
-      size("prediction", known ? value : 0);
-      size("observed", data.observed);
-      size("ceiling", data.ceiling);
+      const cell = document.querySelector(`[data-cell="${row}-${column}"]`); // Python and JavaScript round differently
+      document.querySelector(".here")?.classList.remove("here");
+      cell?.classList.add("here");
+      byId("predicted").textContent = value === null ? "not simulated" : `${cell.textContent} ms`;
+      byId("versus").textContent = value === null ? "" : `a step, predicted: ${(data.observed / value).toFixed(2)}x the observed speed`;
+      byId("value-prediction").textContent = value === null ? "-" : `${cell.textContent} ms`;
+      for (const [name, time] of [["prediction", value || 0], ["observed", data.observed], ["ceiling", data.ceiling]])
+        if (byId(`bar-${name}`)) byId(`bar-${name}`).style.width = `${(time / Math.max(value || 0, data.observed)) * 100}%`;
     };
-    byId("workers").addEventListener("input", answer);
-    byId("prefetch").addEventListener("input", answer);
+    for (const name of ["workers", "prefetch"]) byId(name).addEventListener("input", answer);
     answer();
   }
 })();

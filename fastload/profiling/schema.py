@@ -1,4 +1,4 @@
-"""The analysis of a recording, from which all reports are made. Plain data, with its JSON.
+"""What ``profile.json`` contains: the analysis of a recording, from which all reports are made. Plain data.
 
 Times are in milliseconds, shares from 0 to 1; what is unknown is None. ``version`` is raised when a field changes its
 meaning or is removed; fields may be added, and a reader ignores those that it does not know. Version 1 called the state
@@ -23,10 +23,8 @@ from ..errors import TraceError
 VERSION = 2
 LARGEST = 1 << 28
 """Characters of JSON that are read: 256 MiB, ten times what 64 workers and 2,000 steps make."""
-_LARGEST_NUMBER = {int: 1 << 63, float: 1e15}
-"""Of a field, so that what the reports compute from it is finite. In ms it is 30,000 years."""
-_DEEPEST = 20
-"""How deep lists and mappings may be nested in fields of any type."""
+_LARGEST_NUMBER = 1 << 63
+"""Larger numbers are refused, so that what the reports compute from them is finite."""
 
 Cause = Literal[
     "compute",
@@ -44,31 +42,8 @@ Cause = Literal[
 ]
 """What limits a run; ``compute``: not the loader."""
 
-State = Literal[
-    "startup",
-    "sampler",
-    "queued",
-    "read",
-    "sample",
-    "stage",
-    "collate",
-    "run-queue",
-    "gil",
-    "transport",
-    "reorder",
-    "pin",
-    "copy",
-    "main-thread",
-    "other",
-]
-"""What an awaited batch was doing, in the order in which it passes the states. ``sample``: on the CPU in the dataset,
-outside of any known stage; ``stage``: within one (named after a colon: ``stage:RandAugment``); ``read``: blocked in the
-dataset; ``run-queue``: ready to run, but no core was free; ``gil``: in a thread that waited for the interpreter;
-``queued``: its worker had not started it, and what the worker did instead is unknown; ``main-thread``: complete, but
-the main thread had not taken it."""
 
-
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True)
 class Interval:
     """A value with its 90 % interval."""
 
@@ -128,18 +103,14 @@ class PinLine:
     ended_ms: float
     batch: int
     pass_number: int
+    """The epoch of the batch."""
 
 
 @dataclass(slots=True, kw_only=True)
-class TaskLine:
+class TaskLine(PinLine):
     """A worker's task, for the timeline."""
 
     worker: int
-    begun_ms: float
-    ended_ms: float
-    batch: int
-    pass_number: int
-    """The epoch of the batch."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -189,7 +160,7 @@ class RankAnalysis:
     stall: Interval
     """Share of the steps' time that was lost."""
     blame_ms: Mapping[str, float]
-    """Per step: the stall by state (:data:`State`); the values sum to the stall."""
+    """Per step: the stall by state (:data:`~.formatting.STATES`); the values sum to the stall."""
     head_of_line: float
     """Share of the stall in which a later batch was already complete."""
     first_batch_ms: float | None
@@ -277,19 +248,23 @@ class Analysis:
     grid: Grid | None = None
     """None without a simulation that can be trusted."""
 
+    def main_rank(self) -> RankAnalysis | None:
+        """Return the rank that the report is about: the one that delays the others, else the one that lost most time.
+
+        None: no process waited for a batch.
+        """
+        for rank in self.ranks:
+            if self.culprit is not None and rank.rank == self.culprit:
+                return rank
+        return max(self.ranks, key=lambda rank: rank.stall.value * rank.step_ms.value * rank.num_steps, default=None)
+
     def to_json(self) -> str:
         """Return it as JSON for :meth:`from_json`.
 
         Raises:
-            TraceError: a number is not finite, which JSON does not support.
+            ValueError: a number is not finite, which JSON does not support.
         """
-        value = dataclasses.asdict(self)
-        try:
-            return json.dumps(value, indent=1, allow_nan=False)
-        except ValueError:
-            remedy = "this is a bug of fastload; please report it with the recording"
-            _require_plain(value, "the analysis", "", 2 * _DEEPEST, remedy)
-            raise
+        return json.dumps(dataclasses.asdict(self), indent=1, allow_nan=False)
 
     @classmethod
     def from_json(cls, text: str, where: str) -> Analysis:
@@ -302,29 +277,25 @@ class Analysis:
         Raises:
             TraceError: it is not an analysis, or one of another version.
         """
-        if len(text) > LARGEST:
-            raise TraceError(f"{where} is larger than {LARGEST >> 20} MiB, which no {_WRITTEN} is; {_REMEDY}")
+        remedy = (
+            "name a file that fastload profile wrote, or delete it and name its recording, from which it is made again"
+        )
         try:
-            value = json.loads(text)
-        except ValueError as error:
-            raise TraceError(f"{where} is not JSON: {error}; {_REMEDY}") from error
-        except RecursionError:
-            raise TraceError(f"{where} is nested deeper than any {_WRITTEN}; {_REMEDY}") from None
-        if not isinstance(value, dict) or "version" not in value:
-            raise TraceError(f"{where} was not written by fastload profile; name its {_WRITTEN}")
-        version = value["version"]
-        if type(version) is not int:
-            raise TraceError(f"{where}: .version must be an integer, got {reprlib.repr(version)}; {_REMEDY}")
-        if version != VERSION:
-            remedy = _REMEDY if version < VERSION else "read it with a newer fastload"
-            raise TraceError(f"{where} has format version {version}, and this fastload reads {VERSION}; {remedy}")
-        made = _decoded(cls, value, where, "")
+            if len(text) > LARGEST:
+                raise ValueError(f"it is larger than {LARGEST >> 20} MiB, which no profile.json is")
+            value = json.loads(text, parse_float=_finite, parse_constant=_finite)
+            version = value.get("version") if isinstance(value, dict) else None
+            if type(version) is not int:
+                raise ValueError(f"its version must be an integer, got {reprlib.repr(version)}")
+            if version != VERSION:
+                remedy = remedy if version < VERSION else "use a newer fastload"
+                raise ValueError(f"it has format version {version}, and this fastload reads {VERSION}")
+            made = _decoded(cls, value, "analysis")
+        except (ValueError, RecursionError) as error:
+            raise TraceError(f"{where} cannot be read: {error}; {remedy}") from None
         assert isinstance(made, cls)
         return made
 
-
-_WRITTEN = "profile.json"
-_REMEDY = "name a file that fastload profile wrote, or delete it and name its recording, from which it is made again"
 
 _WORDS: Mapping[Any, str] = {
     int: "an integer",
@@ -335,56 +306,48 @@ _WORDS: Mapping[Any, str] = {
 }
 
 
-def _decoded(kind: Any, value: Any, where: str, place: str) -> Any:
-    """Return a value of the type ``kind`` from JSON; unknown fields are ignored."""
+def _finite(number: str) -> float:
+    value = float(number)
+    if not math.isfinite(value):
+        raise ValueError(f"{number} is not a finite number")
+    return value
+
+
+def _decoded(kind: Any, value: Any, place: str) -> Any:
+    """Return a value of the type ``kind`` from JSON; unknown fields are ignored.
+
+    Raises:
+        ValueError: it is of another type.
+    """
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if kind is Any or (origin is Literal and value in arguments):
+        return value
     if isinstance(kind, type) and dataclasses.is_dataclass(kind) and isinstance(value, dict):
-        types_of, required = _fields(kind)
+        hints, required = _fields(kind)
         if absent := [name for name in required if name not in value]:
-            raise TraceError(f"{where}: {place or 'the whole'} lacks {', '.join(absent)}; {_REMEDY}")
-        known = ((name, one) for name, one in types_of.items() if name in value)
-        return kind(**{name: _decoded(one, value[name], where, f"{place}.{name}") for name, one in known})
-    if kind is Any:
-        _require_plain(value, where, place, _DEEPEST)
-        return value
-    if origin is Literal and value in arguments:
-        return value
+            raise ValueError(f"{place} lacks {', '.join(absent)}")
+        return kind(**{name: _decoded(hints[name], value[name], f"{place}.{name}") for name in hints if name in value})
     if origin in (typing.Union, types.UnionType):
-        if value is None and type(None) in arguments:
-            return None
-        return _decoded(next(one for one in arguments if one is not type(None)), value, where, place)
+        return None if value is None else _decoded(arguments[0], value, place)
     if origin is list and isinstance(value, list):
-        return [_decoded(arguments[0], one, where, f"{place}[{number}]") for number, one in enumerate(value)]
+        return [_decoded(arguments[0], one, f"{place}[{number}]") for number, one in enumerate(value)]
     if origin is Mapping and isinstance(value, dict):
-        return {key: _decoded(arguments[1], one, where, f"{place}.{reprlib.repr(key)}") for key, one in value.items()}
+        return {key: _decoded(arguments[1], one, f"{place}.{reprlib.repr(key)}") for key, one in value.items()}
+    words = " or ".join(map(repr, arguments)) if origin is Literal else _WORDS.get(origin or kind, "a mapping")
     if kind in (int, float) and type(value) in (int, kind):
-        if abs(value) <= _LARGEST_NUMBER[kind]:
+        if abs(value) <= _LARGEST_NUMBER:
             return kind(value)
-        words = f"{_WORDS[kind]} of at most {_LARGEST_NUMBER[kind]:.3g} in size"
+        words += f" of at most {_LARGEST_NUMBER:.3g} in size"
     elif kind in (str, bool) and type(value) is kind:
         return value
-    else:
-        words = " or ".join(map(repr, arguments)) if origin is Literal else _WORDS.get(origin or kind, "a mapping")
-    raise TraceError(f"{where}: {place or 'the whole'} must be {words}, got {reprlib.repr(value)}; {_REMEDY}")
+    raise ValueError(f"{place} must be {words}, got {reprlib.repr(value)}")
 
 
 @functools.cache
 def _fields(kind: Any) -> tuple[dict[str, Any], list[str]]:
     """Return the types of a class's fields, and which of them have no default."""
-    hints = typing.get_type_hints(kind)
-    found = dataclasses.fields(kind)
     missing = dataclasses.MISSING
-    required = [one.name for one in found if one.default is missing and one.default_factory is missing]
-    return {one.name: hints[one.name] for one in found}, required
-
-
-def _require_plain(value: Any, where: str, place: str, deepest: int, remedy: str = _REMEDY) -> None:
-    """Require that a value of any type has only finite numbers and limited depth."""
-    if isinstance(value, float) and not math.isfinite(value):
-        raise TraceError(f"{where}: {place} must be a finite number, got {value}; {remedy}")
-    if isinstance(value, dict | list):
-        if not deepest:
-            raise TraceError(f"{where}: {place[:80]} is nested more than {_DEEPEST} deep; {remedy}")
-        for key, one in value.items() if isinstance(value, dict) else enumerate(value):
-            inner = f"{place}.{reprlib.repr(key)}" if isinstance(value, dict) else f"{place}[{key}]"
-            _require_plain(one, where, inner, deepest - 1, remedy)
+    found = dataclasses.fields(kind)
+    return typing.get_type_hints(kind), [
+        one.name for one in found if one.default is missing and one.default_factory is missing
+    ]

@@ -1,6 +1,6 @@
-"""What a run demands of the machine: for each batch the CPU and blocked time of its samples, and what the loop does.
+"""What a run workload of the machine: for each batch the CPU and blocked time of its samples, and what the loop does.
 
-In: a :class:`~.trace.Rank`. Out: :class:`Demands`, from which :mod:`.simulation` simulates this run or another one.
+In: a :class:`~.trace.Rank`. Out: :class:`Workload`, from which :mod:`.simulation` simulates this run or another one.
 Time in which a thread was ready to run without a core is kept apart: where the run's own threads had the cores, it is a
 result of the simulation. Pure.
 """
@@ -49,8 +49,8 @@ class Part(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BatchDemand:
-    """The demands of a batch, in ns."""
+class BatchWork:
+    """The workload of a batch, in ns."""
 
     samples: tuple[Part, ...]
     """In the order in which they are collated; they include what a task spends besides samples and collation."""
@@ -69,12 +69,12 @@ class BatchDemand:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Demands:
-    """The demands of a rank."""
+class Workload:
+    """The workload of a rank."""
 
     loader: Mapping[str, Any]
     """Settings of the loader that was waited for most."""
-    epochs: tuple[tuple[BatchDemand, ...], ...]
+    epochs: tuple[tuple[BatchWork, ...], ...]
     """The delivered batches, by epoch."""
     cut: tuple[bool, ...]
     """For each epoch whether its loader had more batches than were asked for."""
@@ -89,8 +89,8 @@ class Demands:
     queued_ns: float
     """Recorded: time ready to run while others had the cores, at tasks and in the loop, over all batches."""
     paces: tuple[tuple[int, float], ...] = ()
-    """Worker -> how many times as long as others it takes for the same, for unusually slow ones. The demands of batches
-    are those that they would have with other workers."""
+    """Worker -> how many times as long as others it takes for the same, for unusually slow ones. The samples
+    are what they would be with other workers."""
 
     @property
     def observed_ns(self) -> float:
@@ -98,8 +98,8 @@ class Demands:
         return mean(ns for ns, counts in zip(self.step_ns, self.steady, strict=True) if counts)
 
 
-def measure(rank: Rank, warmup: int) -> Demands:
-    """Return the demands of a rank.
+def measure_workload(rank: Rank, warmup: int) -> Workload:
+    """Return the workload of a rank.
 
     Args:
         rank: as recorded.
@@ -129,11 +129,11 @@ def measure(rank: Rank, warmup: int) -> Demands:
         raise TraceError("the steps took no time")
     loops = _loops(steps)
     paces = _paces(all_steps)
-    filled = _filled([_batch_demand(step, loop, paces) for step, loop in zip(steps, loops, strict=True)])
-    demands = iter(filled)
-    return Demands(
+    filled = _filled([_batch_work(step, loop, paces) for step, loop in zip(steps, loops, strict=True)])
+    workload = iter(filled)
+    return Workload(
         loader=loader,
-        epochs=tuple(tuple(next(demands) for _ in one) for one in epochs),
+        epochs=tuple(tuple(next(workload) for _ in one) for one in epochs),
         cut=tuple(_is_cut(one, loader.get("batches")) for one in epochs),
         steady=tuple(steady),
         step_ns=step_ns,
@@ -222,7 +222,7 @@ def _loop(step: Step) -> Part | None:
 # -- batches ----------------------------------------------------------------------------------------------------------
 
 
-def _batch_demand(step: Step, loop: Part, paces: Mapping[int, float]) -> BatchDemand | None:
+def _batch_work(step: Step, loop: Part, paces: Mapping[int, float]) -> BatchWork | None:
     batch = step.batch
     if not _is_known(batch):
         return None
@@ -238,7 +238,7 @@ def _batch_demand(step: Step, loop: Part, paces: Mapping[int, float]) -> BatchDe
             for stage in sample.stages:
                 part = split.part(stage.ns, stage.cpu_ns).times(sample.weight * share)
                 stages[stage.name] = stages.get(stage.name, Part(0.0, 0.0)).plus(part)
-    return BatchDemand(
+    return BatchWork(
         samples=tuple(samples),
         collate=collate,
         stages=stages,
@@ -274,7 +274,7 @@ class _Split:
         return Part(cpu, off * (1.0 - self._queued), off * self._queued)
 
     def samples(self) -> list[Part]:
-        """Return the demands of the task's samples, including what it did besides them."""
+        """Return the workload of the task's samples, including what it did besides them."""
         task = self._task
         collated = 0 if task.collate is None else task.collate.ns
         inside = max(0, task.ns - collated)
@@ -293,7 +293,7 @@ class _Split:
         return [part.plus(Part(beside * (1.0 - self._queued), 0.0, beside * self._queued)) for part in found]
 
 
-def _filled(found: Sequence[BatchDemand | None]) -> list[BatchDemand]:
-    """Use the demands of a neighbour where none were recorded."""
+def _filled(found: Sequence[BatchWork | None]) -> list[BatchWork]:
+    """Use the workload of a neighbour where none were recorded."""
     last = next(demand for demand in found if demand is not None)
     return [last := last if demand is None else demand for demand in found]

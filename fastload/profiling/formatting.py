@@ -1,0 +1,259 @@
+"""Words and number formats that all reports share: names of states and causes, times, shares, untrusted text. Pure."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from .schema import Analysis, Cause, Interval, RankAnalysis, Simulation
+from .trace import Rank
+
+GROUPS = {
+    "compute": "compute",
+    "storage": "waiting for storage",
+    "cpu": "computing in workers",
+    "cores": "waiting for a core",
+    "moving": "moving the batch",
+    "main": "main thread",
+}
+"""Meaning of each colour: the step's own computing, and groups of states."""
+
+
+class State(NamedTuple):
+    """What an awaited batch was doing."""
+
+    name: str
+    group: str
+    """A key of :data:`GROUPS`."""
+    cause: Cause | None
+    """The cause of a stall that it is evidence for."""
+    meaning: str
+
+
+STATES: dict[str, State] = {
+    "startup": State("startup", "main", "startup", "making iterators, starting workers, waiting for the first batch"),
+    "sampler": State("sampler", "main", "sampler", "drawing the indices of the batch"),
+    "queued": State("queued", "main", None, "its worker had not started it, and what the worker did is unknown"),
+    "read": State("read", "storage", "read", "blocked in the dataset, for example on a disk"),
+    "sample": State("sample", "cpu", "cpu", "on the CPU in the dataset, outside of any known stage"),
+    "collate": State("collate", "cpu", "cpu", "collating samples into a batch"),
+    "run-queue": State("run queue", "cores", "oversubscribed", "ready to run, but no core was free"),
+    "gil": State("GIL", "cores", "gil", "in a worker thread that waited for the interpreter lock"),
+    "transport": State("transport", "moving", "transport", "on the way from the worker to the main process"),
+    "pin": State("pin", "moving", "pin", "copying to page-locked memory"),
+    "main-thread": State("main thread", "main", "transport", "complete, but the main thread had not taken it yet"),
+    "other": State("other", "main", None, "unknown"),
+}
+"""The keys of ``blame_ms``; a stage within a sample is ``stage:NAME``."""
+
+
+def state_of(key: str) -> State:
+    """Return the words for a key of ``blame_ms``; unknown keys count as ``other``."""
+    kind, _, stage = key.partition(":")
+    if kind == "stage":
+        return State(printable(stage) or "stage", "cpu", "cpu", "on the CPU in this stage of the dataset")
+    return STATES.get(key) or STATES["other"]._replace(name=printable(key))
+
+
+def cause_name(cause: Cause | None) -> str:
+    """Return the short name of a verdict."""
+    if cause is None:
+        return "no verdict"
+    if cause in ("oversubscribed", "launch-starved"):
+        return cause
+    return f"{cause.upper() if cause in ('cpu', 'gil') else cause}-bound"
+
+
+# -- text -------------------------------------------------------------------------------------------------------------
+
+
+def printable(text: str) -> str:
+    """Return text from outside with control characters, direction marks and lone surrogates escaped.
+
+    The name of a file may contain characters that move the terminal's cursor or reverse the text after it.
+    """
+    return "".join(
+        character
+        if unicodedata.category(character) not in ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
+        else character.encode("unicode_escape").decode("ascii")
+        for character in text
+    )
+
+
+def shortened(text: str, columns: int) -> str:
+    """Return text in at most ``columns`` columns (at least 1); its middle is left out."""
+    if width(text) <= columns:
+        return text
+    kept = columns - 1
+    front, back = "", ""
+    for character in text:
+        if width(front + character) > kept // 3:
+            break
+        front += character
+    for character in reversed(text):
+        if width(character + back) > kept - width(front):
+            break
+        back = character + back
+    return f"{front}…{back}"
+
+
+def width(text: str) -> int:
+    """Return the columns that text takes in a terminal."""
+    return sum(
+        0 if unicodedata.combining(one) else 2 if unicodedata.east_asian_width(one) in "WF" else 1 for one in text
+    )
+
+
+def plural(number: int, noun: str) -> str:
+    """Return a count with its noun."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+# -- numbers ----------------------------------------------------------------------------------------------------------
+
+
+def ms(value: float | None) -> str:
+    """Return a time in milliseconds, without its unit; ``-`` if it is None."""
+    if value is None:
+        return "-"
+    size = abs(value)
+    if size == 0 or size >= 99.95:
+        return f"{value:.0f}"
+    return f"{value:.1f}" if size >= 0.995 else f"{value:.2f}" if size >= 0.00995 else f"{value:.3f}"
+
+
+def percent(share: float) -> str:
+    """Return a share in percent."""
+    return f"{percent_number(share)} %"
+
+
+def percent_number(share: float) -> str:
+    """Return a share in percent, without the sign."""
+    value = share * 100
+    return f"{value:.0f}" if abs(value) >= 9.95 or value == 0 else f"{value:.1f}"
+
+
+def share_interval(share: Interval) -> str:
+    """Return the limits of a share."""
+    return f"{percent_number(share.low)}-{percent_number(share.high)} %"
+
+
+def ms_interval(time: Interval) -> str:
+    """Return the limits of a time in ms, without the unit."""
+    return f"{ms(time.low)}-{ms(time.high)}"
+
+
+def times(ratio: float) -> str:
+    """Return a ratio."""
+    return f"{ratio:.2f}x"
+
+
+# -- facts of an analysis ---------------------------------------------------------------------------------------------
+
+
+def rank_name(rank: Rank | RankAnalysis) -> str:
+    """Return the name of a rank, or of a process that has no rank."""
+    return f"process {rank.process}" if rank.rank is None else f"rank {rank.rank}"
+
+
+def by_size(blame: Mapping[str, float]) -> list[tuple[str, float]]:
+    """Return states with their times, the largest first, without those that are zero."""
+    return sorted(((state, value) for state, value in blame.items() if value > 0), key=lambda one: (-one[1], one[0]))
+
+
+def observed_ms(analysis: Analysis, rank: RankAnalysis) -> float:
+    """Return the time of a step that predictions are compared with: of the steps with the loader they are about."""
+    return rank.step_ms.value if analysis.simulation is None else analysis.simulation.observed_ms
+
+
+def stall_name(rank: RankAnalysis) -> str:
+    """Return what a stall is on the rank's clock."""
+    return "stall (idle device)" if rank.clock == "device" else "stall"
+
+
+def workers_text(rank: RankAnalysis) -> str:
+    """Return the number and the kind of workers."""
+    if rank.workers.method == "inline" or rank.workers.number == 0:
+        return "no workers"
+    return f"{plural(rank.workers.number, 'worker')} ({printable(rank.workers.method)})"
+
+
+def worker_facts(rank: RankAnalysis) -> dict[str, str | None]:
+    """Return statistics of the workers, as names and values; None: unknown."""
+    workers = rank.workers
+    slowest = None
+    if workers.slowest is not None and workers.slowest_over_median is not None:
+        slowest = f"{workers.slowest}: {times(workers.slowest_over_median)} the median"
+    return {
+        "busy": _known(percent, workers.busy),
+        "task p50": _known(ms, workers.task_p50_ms, " ms"),
+        "task p99": _known(ms, workers.task_p99_ms, " ms"),
+        "on CPU": _known(percent, workers.on_cpu),
+        "run queue": _known(percent, workers.run_queue),
+        "blocked": _known(percent, workers.blocked),
+        "page-cache hits": _known(percent, workers.cache_hit),
+        "read": _known(ms, workers.read_mb_per_s, " MB/s"),
+        "slowest worker": slowest,
+    }
+
+
+def startup_facts(rank: RankAnalysis) -> dict[str, str | None]:
+    """Return what starting epochs took, as names and values; None: unknown."""
+    return {
+        "first batch after": _known(ms, rank.first_batch_ms, " ms"),
+        "between epochs": _known(ms, rank.epoch_gap_ms, " ms"),
+        "share of the run": percent(rank.startup),
+    }
+
+
+def _known(say: Callable[[float], str], value: float | None, unit: str = "") -> str | None:
+    return None if value is None else say(value) + unit
+
+
+def ceiling_text(ceiling_ms: float) -> str:
+    """Return the measured limit of the loop's speed."""
+    return f"{ms(ceiling_ms)} ms a step with cached batches (measured)"
+
+
+# -- predictions ------------------------------------------------------------------------------------------------------
+
+
+def simulation_text(simulation: Simulation | None) -> str:
+    """Return whether the predictions can be trusted, in a sentence."""
+    if simulation is None:
+        return "no predictions: nothing was simulated"
+    if not simulation.trusted:
+        return f"no predictions: {printable(simulation.reason)}"
+    error = simulation.reproduced_ms / simulation.observed_ms - 1.0 if simulation.observed_ms else 0.0
+    found = (
+        f"the simulation of the recorded run gives {ms(simulation.reproduced_ms)} ms a step, observed were "
+        f"{ms(simulation.observed_ms)} ms ({error:+.1%})"
+    )
+    return found if simulation.shared is None else f"{found}; {shared_text(simulation.shared)}"
+
+
+def shared_text(shared: float) -> str:
+    """Return what predictions mean on a machine that other programs use too.
+
+    Args:
+        shared: share of the time that a worker waited for cores that other programs used.
+    """
+    return (
+        f"workers waited {percent(shared)} of the time for cores that other programs used; predictions assume that "
+        "these programs keep using as much, and the intervals cover both ways in which a system may share its cores"
+    )
+
+
+def no_fix_text(simulation: Simulation | None, cause: Cause | None = None) -> str:
+    """Return why no change is suggested; ``cause``: the verdict."""
+    if simulation is None or not simulation.trusted:
+        return simulation_text(simulation)
+    if cause == "compute":
+        return "nothing to change: the loader keeps up"
+    if simulation.shared is None:
+        return "no simulated change makes a step 3 % faster or more"
+    return (
+        "no change is certain to make a step 3 % faster while other programs use the cores; fastload whatif DIR "
+        "--num-workers N gives the interval for other numbers of workers"
+    )
