@@ -228,7 +228,9 @@ SAMPLERS: dict[str, Any] = {
 
 
 SENT = ["list", "lazy", "generator that is used up", "iterator that is used up", "without a length", "slices", "bulk"]
-SENT += [name for name in SAMPLERS if name in {"negative indices", "tensors", "NumPy integers", "bools"} or "keys" in name]
+SENT += [
+    name for name in SAMPLERS if name in {"negative indices", "tensors", "NumPy integers", "bools"} or "keys" in name
+]
 SENT += [name for name in SAMPLERS if name.startswith(("batches that", "batches of texts", "a batch", "draws"))]
 SENT += ["random", "random, global", "eager", "drop_last", "empty", "growing batches"]
 SENT += ["batches, an empty one among them"]
