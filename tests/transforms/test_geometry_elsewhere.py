@@ -42,7 +42,11 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("name", "dtype"), CASES)
+# torch.compile takes half a second for each: floats where the code for them is another.
+RECORDED = [case for case in CASES if case[1] == torch.uint8 or case[0] in {"noise", "affine", "resized", "erasing"}]
+
+
+@pytest.mark.parametrize(("name", "dtype"), RECORDED)
 def test_the_whole_of_a_transform_can_be_recorded(name, dtype):
     transform = TRANSFORMS[name]
     images = made_images(0, (3, 3, 12, 10), dtype)
