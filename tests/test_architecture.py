@@ -18,21 +18,18 @@ PACKAGE = Path(fastload.__file__).parent
 # fmt: off
 ORDER = [
     "inject", "errors", "base", "observe", "work", "native", "keys", "sampling", "buffers", "late", "spec", "workers",
-    "transforms", "device", "pack", "images", "fusion", "engine", "run", "explain", "loader", "images.dali",
-    "verification", "tune", "doctor", "testing", "profiling", "cli",
+    "transforms", "device", "pack", "images", "fusion", "engine", "run", "loader", "images.dali",
+    "verification", "tune", "explain", "doctor", "testing", "profiling", "cli",
 ]
 # fmt: on
 
 # What replaces a class, or runs in a script's process before the script, has to name what comes later.
 MAY_IMPORT_LATER = {
-    ("explain.tables", "tune.advice"),
     ("inject.fastload_hook", "run.installation"),
     ("inject.sitecustomize", "profiling.hooks.start"),
     ("inject.sitecustomize", "run.script_loaders"),
-    ("native.arrays", "transforms.recipe"),
     ("run.adapters", "loader"),
     ("run.installation", "loader"),
-    ("transforms.preview", "device.prefetch"),
 }
 
 # Plain data and functions: tested with thousands of random cases, so without threads, clocks, processes or sockets.
@@ -57,9 +54,7 @@ PURE = [
     "run.defaults",
     "keys.seeding",
     "workers.on_error",
-    "pack.options",
     "pack.listing",
-    "pack.pixels",
     "pack.encoding",
     "pack.description",
     "keys.philox",
@@ -76,12 +71,10 @@ PURE = [
     "fusion.sources",
     "fusion.stages",
     "fusion.plan",
-    "fusion.parameters",
     "verification.hashing",
     "verification.plan",
     "verification.report",
     "tune.settings",
-    "tune.intervals",
     "tune.search",
     "tune.report",
 ]
