@@ -41,7 +41,7 @@ from ..work import Batch, EpochWork
 _AT_ONCE_ON_HOST = 1 << 20
 _AT_ONCE_ON_DEVICE = 1 << 26
 
-_OURS = f"{__package__}.transforms."
+_OURS = "fastload.transforms."
 
 
 class _Batch(NamedTuple):
