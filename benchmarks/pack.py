@@ -23,8 +23,8 @@ from torchvision import transforms as v1
 
 import fastload
 from fastload.images import PackedImages
+from fastload.pack.description import PackOptions
 from fastload.pack.encoding import encode
-from fastload.pack.options import PackOptions
 from fastload.pack.run import pack
 
 KINDS = {

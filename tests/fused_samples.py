@@ -9,7 +9,7 @@ import numpy as np
 
 from fastload.fusion import FusedDataset
 from fastload.fusion.dataset import Loaded
-from fastload.fusion.parameters import draws_of
+from fastload.fusion.stages import draws_of
 from fastload.pack.dataset import PackedImages
 
 

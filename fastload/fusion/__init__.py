@@ -13,9 +13,9 @@ nor on what is moved to a device, nor on the chunk. What is not known stays as i
 all after it get what they would have got.
 """
 
+from .conversions import Values
 from .dataset import FusedDataset, Loaded
 from .plan import FusedTail, Line, Part, Plan, Yields, recognise
-from .values import Values
 
 __all__ = [
     "FusedDataset",

@@ -1,30 +1,58 @@
-"""torchvision's conversions between PIL images, tensors and dtypes, which have no batched form of their own name."""
+"""torchvision's conversions between PIL images, tensors and dtypes, and steps that change each value by itself.
+
+:class:`Values` does several such steps at once: it takes uint8 pixels and writes values of the result's dtype and
+range. torchvision's own functions compute the 256 values that there are for each channel, so the bits are theirs.
+"""
+
+# N samples, C channels, H and W of the images.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
+from torch import Tensor
 from torchvision import tv_tensors
 
 from .. import transforms
 from ..transforms.base import DTYPES, Transform
-from ..transforms.sample import NotRecognised, SampleTransform, State, Unchanged, Version
+from ..transforms.sample import Kind, NotRecognised, SampleTransform, State, Unchanged, Version
+from ..transforms.values import Normalize, ToDtype
+
+# As many values at once as fit into a second-level cache, as float32.
+_VALUES_AT_ONCE = 1 << 17
 
 
-class FromImage(SampleTransform):
-    """A conversion of a PIL image to a tensor."""
+class Conversion(SampleTransform):
+    """A conversion of some kinds of images. Those of other kinds stay as they are in v2; v1 refuses them."""
 
     role = "value"
+    takes: ClassVar[tuple[Kind, ...]]
+    makes: ClassVar[Kind | None]
+    """None: the kind that it takes."""
 
     @classmethod
     def from_torchvision(cls, given: Any, state: State, version: Version) -> SampleTransform:
         """See :class:`SampleTransform`."""
-        return cls() if state.kind == "PIL" else Unchanged.of(given, state, version)
+        if state.kind in cls.takes:
+            return super().from_torchvision(given, state, version)
+        return Unchanged.of(given, state, version)
+
+    def state_after(self, state: State) -> State:
+        """See :class:`SampleTransform`."""
+        return State(self.makes or state.kind, state.dtype, state.channels)
+
+
+class FromImage(Conversion):
+    """A conversion of a PIL image to a tensor: a view in which the channels of a pixel lie together."""
+
+    takes: ClassVar[tuple[Kind, ...]] = ("PIL",)
+    makes: ClassVar[Kind | None] = "tensor"
 
     def from_array(self, pixels: np.ndarray[Any, Any]) -> Any:
-        """Return what it makes of a PIL image with these pixels: [H, W, C], uint8."""
+        """Return the tensor of a PIL image with these pixels: [H, W, C], uint8."""
         return torch.from_numpy(pixels).permute(2, 0, 1)
 
 
@@ -43,7 +71,7 @@ class ToTensor(FromImage):
 
     def from_array(self, pixels: np.ndarray[Any, Any]) -> Any:
         """See :class:`FromImage`."""
-        return super().from_array(pixels).contiguous().to(torch.get_default_dtype()).div(255)
+        return self.transform_sample(pixels, None)
 
     def batched(self, before: State) -> list[Transform] | None:
         """See :class:`SampleTransform`."""
@@ -51,11 +79,7 @@ class ToTensor(FromImage):
 
 
 class PILToTensor(FromImage):
-    """``PILToTensor``, of a PIL image: a view in which the channels lie together."""
-
-    def state_after(self, state: State) -> State:
-        """See :class:`SampleTransform`."""
-        return State("tensor", torch.uint8, state.channels)
+    """``PILToTensor``, of a PIL image."""
 
     def transform_sample(self, image: Any, params: Any) -> Any:
         """See :class:`SampleTransform`."""
@@ -63,16 +87,10 @@ class PILToTensor(FromImage):
 
 
 class ToImage(FromImage):
-    """``ToImage``, of a PIL image (a view in which the channels lie together) or a tensor."""
+    """``ToImage``, of a PIL image or a tensor."""
 
-    @classmethod
-    def from_torchvision(cls, given: Any, state: State, version: Version) -> SampleTransform:
-        """See :class:`SampleTransform`."""
-        return Unchanged("ToImage") if state.kind == "Image" else cls()
-
-    def state_after(self, state: State) -> State:
-        """See :class:`SampleTransform`."""
-        return State("Image", state.dtype, state.channels)
+    takes = ("PIL", "tensor")
+    makes = "Image"
 
     def transform_sample(self, image: Any, params: Any) -> Any:
         """See :class:`SampleTransform`."""
@@ -83,37 +101,25 @@ class ToImage(FromImage):
         return tv_tensors.Image(super().from_array(pixels))
 
 
-class ToPureTensor(SampleTransform):
+class ToPureTensor(Conversion):
     """``ToPureTensor``, of a ``tv_tensors.Image``."""
 
-    role = "value"
-
-    @classmethod
-    def from_torchvision(cls, given: Any, state: State, version: Version) -> SampleTransform:
-        """See :class:`SampleTransform`."""
-        return cls() if state.kind == "Image" else Unchanged("ToPureTensor")
-
-    def state_after(self, state: State) -> State:
-        """See :class:`SampleTransform`."""
-        return State("tensor", state.dtype, state.channels)
+    takes = ("Image",)
+    makes = "tensor"
 
     def transform_sample(self, image: Any, params: Any) -> Any:
         """See :class:`SampleTransform`."""
-        return image.as_subclass(torch.Tensor)
+        return image.as_subclass(Tensor)
 
 
-class ConvertImageDtype(SampleTransform):
+class ConvertImageDtype(Conversion):
     """``ConvertImageDtype``, of a tensor."""
 
-    role = "value"
+    takes = ("tensor", "Image")
+    makes = None
 
     def __init__(self, dtype: torch.dtype = torch.float32) -> None:
         self.dtype = dtype
-
-    @classmethod
-    def from_torchvision(cls, given: Any, state: State, version: Version) -> SampleTransform:
-        """See :class:`SampleTransform`."""
-        return Unchanged.of(given, state, version) if state.kind == "PIL" else cls(given.dtype)
 
     def state_after(self, state: State) -> State:
         """See :class:`SampleTransform`."""
@@ -157,3 +163,93 @@ def check_conversion(step: SampleTransform, state: State) -> None:
         step.transform_sample(torch.zeros((state.channels, 1, 1), dtype=state.dtype, device="cpu"), None)
     except (RuntimeError, TypeError) as error:
         raise NotRecognised(f"torchvision refuses it: {error}") from error
+
+
+class Values:
+    """Steps that change each value by itself, as one function of uint8 pixels.
+
+    Args:
+        steps: all of the role "value"; none: pixels are copied.
+        state: what the first of them gets; of uint8.
+    """
+
+    def __init__(self, steps: Sequence[SampleTransform], state: State) -> None:
+        self.table = _table(steps, state)
+        """[C, 256]: the value of each level."""
+        self._operations = _operations(steps, self.table)
+        self.copies = self.table.dtype == torch.uint8 and self._operations == []
+        """Whether each level stays as it is."""
+
+    def write(self, pixels: Tensor, out: Tensor) -> None:
+        """Write the values of pixels.
+
+        Args:
+            pixels: [..., C, H, W], uint8, of any strides.
+            out: of the same shape, and the table's dtype.
+        """
+        if pixels.ndim == 4:
+            step = max(1, _VALUES_AT_ONCE // max(1, pixels[0].numel()))
+            for some, its_out in zip(pixels.split(step), out.split(step), strict=True):
+                self._write(some, its_out)
+        else:
+            self._write(pixels, out)
+
+    def _write(self, pixels: Tensor, out: Tensor) -> None:
+        if self._operations is None:
+            for channel, levels in enumerate(self.table):
+                out[..., channel, :, :] = levels[pixels[..., channel, :, :].long()]
+            return
+        out.copy_(pixels)
+        for operation, operand in self._operations:
+            operation(out, operand)
+
+
+def _table(steps: Sequence[SampleTransform], state: State) -> Tensor:
+    levels: Any = torch.arange(256, dtype=torch.uint8, device="cpu").view(1, 16, 16).expand(state.channels, 16, 16)
+    is_pil = state.kind == "PIL"
+    for step in steps:
+        if is_pil and isinstance(step, FromImage):
+            levels = step.from_array(np.ascontiguousarray(levels.permute(1, 2, 0).numpy()))
+            is_pil = False
+        else:
+            levels = step.transform_sample(levels, None)
+    table: Tensor = levels.as_subclass(Tensor).reshape(state.channels, 256).contiguous()
+    return table
+
+
+def _operations(
+    steps: Sequence[SampleTransform], table: Tensor
+) -> list[tuple[Callable[[Tensor, Any], Tensor], Any]] | None:
+    """Return operations in place that make the table of the levels; None if these do not.
+
+    They are those that torchvision does today; the table shows whether it still does.
+    """
+    found: list[tuple[Callable[[Tensor, Any], Tensor], Any]] = []
+    dtype = table.dtype
+    for step in steps:
+        scaled = isinstance(step, (ToTensor, ConvertImageDtype)) or (isinstance(step, ToDtype) and step.scale)
+        if scaled and not any(operation in (Tensor.mul_, Tensor.div_) for operation, _ in found):
+            divided = isinstance(step, ToTensor) or step.version == "v1"
+            found.append((Tensor.div_, 255.0) if divided else (Tensor.mul_, 1.0 / 255))
+        elif isinstance(step, Normalize):
+            mean, std = (torch.tensor(one, dtype=dtype, device="cpu").view(-1, 1, 1) for one in (step.mean, step.std))
+            found += [(Tensor.sub_, mean), (Tensor.div_, std)]
+    if found and not dtype.is_floating_point:
+        return None
+    levels = torch.arange(256, dtype=torch.uint8, device="cpu").view(1, 1, 256).expand(len(table), 1, 256).to(dtype)
+    for operation, operand in found:
+        operation(levels, operand)
+    return found if torch.equal(levels.flatten(1), table) else None
+
+
+__all__ = [
+    "CONVERSIONS",
+    "ConvertImageDtype",
+    "FromImage",
+    "PILToTensor",
+    "ToImage",
+    "ToPureTensor",
+    "ToTensor",
+    "Values",
+    "check_conversion",
+]

@@ -11,7 +11,7 @@ transforms and target_transform run as they are, sample by sample, with the gene
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeAlias
 
@@ -23,19 +23,17 @@ from torchvision import tv_tensors
 from ..buffers.layout import Layout, Row, TensorLeaf
 from ..errors import ConfigError
 from ..images import Decoder
-from ..images.pillow import PillowDecoder
 from ..keys.seeding import SAMPLE, Keys, seed_global_generators
 from ..transforms.sample import Kind
 from ..workers.on_error import name_sample
 from .changes import Objects
-from .parameters import draws_of
 from .plan import Plan, recognise
 from .runner import Chunk, Runner
-from .sources import Router, leaves
+from .sources import Router
+from .stages import draws_of
 
 # Number of files that are in memory at once.
 _FILES = 16
-
 
 _Part: TypeAlias = tuple[Runner, Sequence[Any], Sequence[int]]
 """Samples of a leaf: its runner, their indices in it, their places among all."""
@@ -92,7 +90,7 @@ class FusedDataset:
             raise ConfigError(f"there is nothing to fuse in a {plan.dataset}: {plan.reason}")
         self.dataset = dataset
         self.seed = seed
-        self.rows: Decoder = PillowDecoder() if rows is None else rows
+        self.rows: Decoder = Decoder() if rows is None else rows
         self.native_blocks = native_blocks
         self._seen = -1  # the newest epoch
         self._objects = Objects(dataset)
@@ -100,10 +98,10 @@ class FusedDataset:
 
     def _make(self, plan: Plan) -> None:
         self.plan = plan
-        found = list(leaves(self.dataset))
+        self._router = Router(self.dataset)
+        found = self._router.leaves
         if len(found) != len(plan.parts):
             raise ConfigError(f"the plan is of {len(plan.parts)} datasets, got {len(found)}: make it of this dataset")
-        self._router = Router(self.dataset)
         pairs = zip(found, plan.parts, strict=True)
         self._runners = [Runner(leaf, self.dataset, part, self.rows, self.native_blocks) for leaf, part in pairs]
         self._direct = plan.direct
@@ -193,13 +191,17 @@ class FusedDataset:
         kind = self._yields.kind if self._direct and self._yields is not None else None
         if not len(indices):
             return Loaded(images, targets, kind)
-        for runner, places, rows in _ahead(self._routed(indices)):
-            names = _taken(indices, rows)
-            chunk = runner.load(places, names, draws.of(_at_once(rows)))
-            self._make_images(runner, chunk, rows, images)
+        parts = self._routed(indices)
+        for turn, (runner, places, rows) in enumerate(parts):
+            # The kernel is asked for the files of each part while the one before it is worked on.
+            for coming, its_places, _ in parts[turn + (turn > 0) : turn + 2]:
+                coming.ask_for(its_places)
+            which: Any = slice(rows.start, rows.stop) if isinstance(rows, range) else rows
+            names = indices[which] if isinstance(rows, range) else [indices[row] for row in rows]
+            self._make_images(runner, runner.load(places, names, draws.of(which)), rows, images)
             found = runner.reader.targets(places)
             if isinstance(rows, range):
-                targets[_at_once(rows)] = found
+                targets[which] = found
             else:
                 for row, target in zip(rows, found, strict=True):
                     targets[row] = target
@@ -210,10 +212,11 @@ class FusedDataset:
     def _make_images(self, runner: Runner, chunk: Chunk, rows: Sequence[int], images: Any) -> None:
         """Make the images of samples of a leaf, and put them into their rows of ``images``."""
         if self._direct:
-            together = isinstance(rows, range)
-            into = images[_at_once(rows)] if together else images.new_empty((len(rows), *images.shape[1:]))
-            runner.write(chunk, into)
-            if not together:
+            if isinstance(rows, range):
+                runner.write(chunk, images[rows.start : rows.stop])
+            else:
+                into = images.new_empty((len(rows), *images.shape[1:]))
+                runner.write(chunk, into)
                 images[rows] = into
         else:
             given = runner.drawing.given(chunk.drawn, len(rows))
@@ -247,28 +250,22 @@ class FusedDataset:
 
     def _routed(self, indices: Sequence[Any]) -> list[_Part]:
         """Return the samples of each leaf, files a few at a time."""
-        found: list[_Part] = []
-        by_leaf: dict[int, tuple[Sequence[Any], Sequence[int]]] = {}
+        by_leaf: dict[int, tuple[Any, Any]] = {}
         all_places = self._router.find_all(indices)
         if all_places is not None:
             by_leaf[0] = all_places, range(len(indices))
         else:
-            by_leaf = self._by_leaf(indices)
+            for row, (leaf, place) in enumerate(map(self._router.find, indices)):
+                places, rows = by_leaf.setdefault(leaf, ([], []))
+                places.append(place)
+                rows.append(row)
+        found: list[_Part] = []
         for leaf, (places, rows) in by_leaf.items():
             runner = self._runners[leaf]
             step = len(rows) if runner.part.source.size is not None else _FILES
             parts = [slice(first, first + step) for first in range(0, len(rows), step)]
             found += [(runner, places[part], rows[part]) for part in parts]
         return found
-
-    def _by_leaf(self, indices: Sequence[Any]) -> dict[int, tuple[Sequence[Any], Sequence[int]]]:
-        by_leaf: dict[int, tuple[list[Any], list[int]]] = {}
-        for row, index in enumerate(indices):
-            leaf, place = self._router.find(index)
-            places, rows = by_leaf.setdefault(leaf, ([], []))
-            places.append(place)
-            rows.append(row)
-        return dict(by_leaf)
 
     def _finish(
         self,
@@ -302,24 +299,6 @@ class FusedDataset:
         if runner.dataset.target_transform is not None:
             target = runner.dataset.target_transform(target)
         return image, target
-
-
-def _ahead(parts: Sequence[_Part]) -> Iterator[_Part]:
-    """Give parts one by one; the kernel is asked for the files of each while the one before it is worked on."""
-    for turn, part in enumerate(parts):
-        for runner, places, _ in parts[turn + (turn > 0) : turn + 2]:
-            runner.ask_for(places)
-        yield part
-
-
-def _taken(indices: Sequence[Any], rows: Sequence[int]) -> Sequence[Any]:
-    """Return the indices of these rows."""
-    return indices[rows.start : rows.stop] if isinstance(rows, range) else [indices[row] for row in rows]
-
-
-def _at_once(rows: Sequence[int]) -> Any:
-    """Return rows as an index: a slice, where they follow each other."""
-    return slice(rows.start, rows.stop) if isinstance(rows, range) else list(rows)
 
 
 __all__ = ["FusedDataset", "Loaded"]

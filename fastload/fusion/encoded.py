@@ -29,8 +29,8 @@ from ..transforms.resize import RandomResizedCrop, Resize
 from ..workers.on_error import name_sample
 from .dataset import FusedDataset, Loaded
 from .plan import FusedTail, Plan
-from .rows import cut_of, num_cut
 from .runner import Chunk, Runner
+from .stages import cut_of, num_cut
 
 # What torch resizes with on a device as Pillow does, but for the last bit; and what stands where nothing is resized.
 _FILTERS = ("nearest", "bilinear", "bicubic")

@@ -6,6 +6,7 @@ dataset's is called, nothing read and nothing drawn.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeAlias
@@ -18,9 +19,9 @@ from ..transforms.compose import Compose
 from ..transforms.gather import memory_format_of
 from ..transforms.sample import Kind, NotRecognised, SampleTransform, State
 from ..transforms.values import Normalize
-from .originals import replaced
+from .changes import replaced
 from .recognition import Pipeline, recognise_transform
-from .sources import Source, counts, leaves, source_of
+from .sources import Router, Source, source_of
 from .stages import Stages, fits, names_of, size_after, stages_of
 
 # Columns that the name of a stage may take.
@@ -177,12 +178,15 @@ class Plan:
         if not self.parts:
             yield Line(self.dataset, "as it is", self.reason or "")
             return
-        for part in _different(self.parts):
-            yield from self._lines_of(part)
+        counts: Counter[Part] = Counter()
+        for part in self.parts:
+            counts[replace(part, source=replace(part.source, count=0))] += part.source.count
+        for part, count in counts.items():
+            yield from self._lines_of(part, count)
 
-    def _lines_of(self, part: Part) -> Iterator[Line]:
+    def _lines_of(self, part: Part, count: int) -> Iterator[Line]:
+        """Return the lines of parts that are alike but for their counts of images."""
         source, pipeline, stages = part.source, part.pipeline, part.stages
-        count = sum(other.source.count for other in self.parts if _alike(other, part))
         files = source.size is None
         together = f"row ({self.rows})" if files else f"block ({self.blocks})"
         yield Line(str(replace(source, count=count)), "", self.reason or "")
@@ -211,7 +215,11 @@ class Plan:
             yield Line("  = image", "", str(pipeline.state if pipeline.state.kind == "PIL" else whole))
 
     def __str__(self) -> str:
-        lines = [Line("stage", "runs", "note"), *(line._replace(stage=_cut_off(line.stage)) for line in self.lines())]
+        lines = [Line("stage", "runs", "note"), *self.lines()]
+        lines = [
+            line._replace(stage=f"{line.stage[: _WIDEST - 3]}...") if len(line.stage) > _WIDEST else line
+            for line in lines
+        ]
         widths = [max(len(line[column]) for line in lines) for column in range(2)]
         return "\n".join(f"{line.stage:<{widths[0]}}  {line.runs:<{widths[1]}}  {line.note}".rstrip() for line in lines)
 
@@ -220,9 +228,8 @@ class Plan:
         from rich.table import Table
 
         table = Table(box=None, pad_edge=False)
-        table.add_column("stage", overflow="fold", max_width=_WIDEST)
-        table.add_column("runs", overflow="fold")
-        table.add_column("note", overflow="fold")
+        for column in Line._fields:
+            table.add_column(column, overflow="fold", max_width=_WIDEST if column == "stage" else None)
         for line in self.lines():
             table.add_row(*line, style=None if line.stage.startswith(" ") else "bold")
         return table
@@ -239,9 +246,9 @@ def recognise(dataset: Any) -> Plan:
     if changed is not None:
         return Plan(dataset=name, parts=(), reason=changed)
     try:
-        found = list(leaves(dataset))
+        router = Router(dataset)
         parts = []
-        for leaf, count in zip(found, counts(dataset), strict=True):
+        for leaf, count in zip(router.leaves, router.counts, strict=True):
             source = source_of(leaf)
             source = source if count is None else replace(source, count=count)
             parts.append(Part(source=source, pipeline=recognise_transform(leaf.transform, source.state)))
@@ -259,18 +266,14 @@ def _num_moved(part: Part) -> int:
     least = part.stages.head if part.source.size is None else 0
     first = len(steps)
     while first > least and fits(steps[first - 1], states[first - 1], size_after(part.source, steps[: first - 1])):
-        if steps[first - 1].role == "color" and _are_touchy(steps[: first - 1], states[first - 1]):
+        # Beyond their range colours are not continuous, and in half precision affine transforms round coordinates to
+        # pixels: there a rounding may make any difference.
+        is_half = states[first - 1].dtype in (torch.float16, torch.bfloat16)
+        normalised = any(isinstance(step, Normalize) for step in steps[: first - 1])
+        if steps[first - 1].role == "color" and (is_half or normalised):
             break
         first -= 1
     return len(steps) - first
-
-
-def _are_touchy(before: Sequence[SampleTransform], state: State) -> bool:
-    """Return whether a rounding of these values may make any difference to colours.
-
-    Beyond their range they are not continuous, and in half precision affine transforms round coordinates to pixels.
-    """
-    return any(isinstance(step, Normalize) for step in before) or state.dtype in (torch.float16, torch.bfloat16)
 
 
 def _tail(part: Part) -> Tail:
@@ -278,23 +281,6 @@ def _tail(part: Part) -> Tail:
     first = len(part.steps)
     steps, states = part.pipeline.steps, part.pipeline.states
     return tuple(zip(steps[first:], states[first:-1], names_of(steps)[first:], strict=True))
-
-
-def _cut_off(text: str) -> str:
-    return text if len(text) <= _WIDEST else text[: _WIDEST - 3] + "..."
-
-
-def _alike(one: Part, other: Part) -> bool:
-    return replace(one, source=replace(one.source, count=0)) == replace(other, source=replace(other.source, count=0))
-
-
-def _different(parts: Sequence[Part]) -> list[Part]:
-    """Return the parts of which no two are alike."""
-    found: list[Part] = []
-    for part in parts:
-        if not any(_alike(part, other) for other in found):
-            found.append(part)
-    return found
 
 
 def _why_alone(part: Part, place: int) -> str:

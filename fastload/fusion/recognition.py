@@ -22,12 +22,11 @@ from torchvision.transforms._presets import ImageClassification
 
 from .. import transforms
 from ..errors import ConfigError
-from ..late.origin import is_written_in
+from ..late.originals import METHODS, change_of, is_written_in
 from ..transforms.sample import NotRecognised, SampleTransform, State, Version
 from .conversions import CONVERSIONS, check_conversion
 
 _CONTAINERS = (v1.Compose, v2.Compose, nn.Sequential)
-_METHODS = ("__call__", "forward", "transform", "make_params", "get_params", "_call_kernel", "check_inputs")
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,18 +134,12 @@ def name_of(transform: Any) -> str:
 
 
 def _changed(transform: Any) -> str | None:
-    """Return what makes an instance do something else than its class in torchvision; None if nothing does."""
-    own = vars(transform) if hasattr(transform, "__dict__") else {}
-    methods = [(name, getattr(transform, name)) for name in _METHODS if hasattr(transform, name)]
-    replaced = next((name for name, method in methods if name in own or not _is_torchs(method)), None)
-    if replaced is not None:
-        return f"its {replaced} was replaced"
-    hooked = any(own.get(name) for name in ("_forward_hooks", "_forward_pre_hooks"))
-    return "it has hooks" if hooked else None
-
-
-def _is_torchs(function: Any) -> bool:
-    return is_written_in(function, "torch", "torchvision", "fastload")  # ours: late.containers
+    """Return what makes an object do something else than its class in torchvision; None if nothing does."""
+    methods = [name for name in METHODS if hasattr(transform, name)]
+    # Late decoding replaces some in torchvision's containers, which do the same.
+    torchs = ("torch", "torchvision", "fastload")
+    replaced = next((name for name in methods if not is_written_in(getattr(transform, name), *torchs)), None)
+    return change_of(transform) if replaced is None else f"its {replaced} was replaced"
 
 
 def _recognised_as(kind: type) -> type[SampleTransform] | None:

@@ -27,13 +27,11 @@ from ..transforms.erasing import RandomErasing
 from ..transforms.gather import steps_of
 from ..transforms.sample import Drawn, Kind, Sizes
 from ..workers.on_error import name_sample
-from .conversions import FromImage
-from .parameters import Drawing
+from .conversions import FromImage, Values
 from .plan import Part
-from .readers import ArrayReader, FileReader, PackReader, reader_of_files
 from .recognition import members_of
-from .rows import cut_of
-from .values import Values
+from .sources import ArrayReader, FileReader, PackReader, reader_of_files
+from .stages import Drawing, cut_of
 
 Given = tuple[Any, ...]
 

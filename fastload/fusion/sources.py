@@ -1,8 +1,9 @@
-"""torchvision's datasets, and packs -> where the pixels are.
+"""torchvision's datasets and packs: where their images are, and how their files and arrays are read.
 
 In: a dataset: one of torchvision's image classification datasets, a pack of images, or Subsets and ConcatDatasets of
-them. Out: its leaves, each with what its images are, and the way from an index to a leaf. Objects are looked at:
-nothing is read from disk, nothing of the user's is called.
+them. Out: its leaves, each with what its images are; the way from an index to a leaf; what a leaf's ``__getitem__``
+begins with: the bytes of a file, or pixels, and the target before ``target_transform``. Recognition only looks at
+objects: it reads nothing from disk, and calls nothing of the user's.
 
 A subclass is known as long as it overrides nothing that its ``__getitem__`` is made of.
 """
@@ -10,11 +11,14 @@ A subclass is known as long as it overrides nothing that its ``__getitem__`` is 
 from __future__ import annotations
 
 import bisect
-from collections.abc import Iterator, Sequence
+import operator
+import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 import torchvision
 from torch.utils.data import ConcatDataset, Subset
@@ -22,8 +26,10 @@ from torchvision import datasets
 from torchvision.datasets import folder
 
 from ..images import Loader
-from ..late.origin import is_written_in
+from ..images.base import Data, Pixels
+from ..late.originals import is_written_in
 from ..pack.dataset import PackedImages
+from ..pack.listing import refuse_pipe
 from ..transforms.sample import NotRecognised, State
 
 _FOLDERS = (datasets.ImageFolder, datasets.DatasetFolder)
@@ -39,6 +45,16 @@ _RELIED_ON = {
     *("loader", "samples", "data", "targets", "labels", "compat", "dataset", "indices", "datasets"),
     *("cumulative_sizes", "encoded", "image", "_find"),
 }
+
+# None: the system does not have the call or the flag (Linux has both).
+_advise = getattr(os, "posix_fadvise", None)
+_nowait = getattr(os, "RWF_NOWAIT", None)
+
+# Opening a named pipe in a file's place must not wait for its writer.
+_NONBLOCK = getattr(os, "O_NONBLOCK", 0)
+
+# Number of files that are asked for after one that was not in memory.
+_WATCHED = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,50 +126,36 @@ def source_of(dataset: Any) -> Source:
     )
 
 
-def leaves(dataset: Any) -> Iterator[Any]:
-    """Return the datasets that a dataset is made of.
+class Router:
+    """The datasets that a dataset is made of, and the way of Subset and ConcatDataset from an index to one of them.
 
     Raises:
         NotRecognised: a Subset or ConcatDataset overrides something.
     """
-    if not isinstance(dataset, _NESTS):
-        yield dataset
-        return
-    _base_of(dataset, _NESTS)
-    parts = [dataset.dataset] if isinstance(dataset, Subset) else dataset.datasets
-    for part in parts:
-        yield from leaves(part)
-
-
-def counts(dataset: Any) -> list[int | None]:
-    """Return how many samples of each leaf are asked for, where that is easily said; None: all, or unknown."""
-    if isinstance(dataset, ConcatDataset):
-        return [count for part in dataset.datasets for count in counts(part)]
-    if not isinstance(dataset, Subset):
-        return [None]
-    inner = counts(dataset.dataset)
-    return [len(dataset.indices)] if len(inner) == 1 else inner
-
-
-class Router:
-    """Finds the leaf that an index leads to, and the index there, as Subset and ConcatDataset do."""
 
     def __init__(self, dataset: Any, first: int = 0) -> None:
-        self.num_leaves = 1
+        self.leaves: list[Any] = [dataset]
+        self.counts: list[int | None] = [None]
+        """How many samples of each leaf are asked for, where that is easily said; None: all, or unknown."""
         self._first = first
         self._indices: Any = None
         self._ends: list[int] = []
         self._parts: list[Router] = []
+        if not isinstance(dataset, _NESTS):
+            return
+        _base_of(dataset, _NESTS)
         if isinstance(dataset, Subset):
             self._indices = dataset.indices
             self._parts = [Router(dataset.dataset, first)]
-        elif isinstance(dataset, ConcatDataset):
+        else:
             self._ends = dataset.cumulative_sizes
             for part in dataset.datasets:
                 self._parts.append(Router(part, first))
-                first += self._parts[-1].num_leaves
-        if self._parts:
-            self.num_leaves = sum(part.num_leaves for part in self._parts)
+                first += len(self._parts[-1].leaves)
+        self.leaves = [leaf for part in self._parts for leaf in part.leaves]
+        self.counts = [count for part in self._parts for count in part.counts]
+        if isinstance(dataset, Subset) and len(self.leaves) == 1:
+            self.counts = [len(self._indices)]
 
     def find_all(self, indices: Sequence[Any]) -> Sequence[Any] | None:
         """Return the indices in the leaf, where there is only one; None if there may be more.
@@ -225,4 +227,165 @@ def _pixels(own: dict[str, Any], kind: type, shape: tuple[int | None, ...]) -> A
     return data
 
 
-__all__ = ["Router", "Source", "counts", "leaves", "source_of"]
+class FileReader:
+    """Reads an ImageFolder's or DatasetFolder's files. Threads may share it."""
+
+    def __init__(self, dataset: Any) -> None:
+        self._samples = dataset.samples
+        # Falls to 0 where all files are in memory: asking for them is only work then. A count that threads get wrong
+        # costs a request.
+        self._to_ask = _WATCHED
+
+    def path(self, index: Any) -> str:
+        """Return where a sample lies."""
+        path: str = self._samples[index][0]
+        return path
+
+    def ask_for(self, indices: Sequence[Any]) -> None:
+        """Ask the kernel to read samples' files ahead, without waiting.
+
+        Does nothing where the system has no such request, and while the files read lately were in memory.
+        """
+        if _advise is None or not self._to_ask:
+            return
+        for index in indices:
+            try:
+                file = os.open(self._samples[index][0], os.O_RDONLY | _NONBLOCK)
+            except Exception:  # data() says what is wrong, in its place
+                continue
+            try:
+                self._to_ask -= self._to_ask > 0
+                if not _in_memory(file):
+                    self._to_ask = _WATCHED
+                    _advise(file, 0, 0, os.POSIX_FADV_WILLNEED)
+            except OSError:  # a file system that takes no advice
+                pass
+            finally:
+                os.close(file)
+
+    def data(self, index: Any) -> Data:
+        """Return a sample's file.
+
+        Raises:
+            OSError: it cannot be read.
+        """
+        path = self._samples[index][0]
+        refuse_pipe(path)
+        with open(path, "rb", buffering=0) as file:
+            if not self._to_ask and not _in_memory(file.fileno()):
+                self._to_ask = _WATCHED
+            return file.readall()
+
+    def targets(self, indices: Sequence[Any]) -> list[Any]:
+        """Return the samples' classes."""
+        return [self._samples[index][1] for index in indices]
+
+
+class PackReader:
+    """Reads a pack's files where they lie in memory."""
+
+    def __init__(self, dataset: PackedImages) -> None:
+        self._dataset = dataset
+
+    def path(self, index: Any) -> str:
+        """Return where a sample lies."""
+        return f"{self._dataset.name(index)} in {self._dataset.root}"
+
+    def ask_for(self, indices: Sequence[Any]) -> None:
+        """Ask the kernel to read samples' files ahead."""
+        self._dataset.will_need(indices)
+
+    def data(self, index: Any) -> Data:
+        """Return a sample's file, a view of the map.
+
+        Raises:
+            PackError: it cannot be read.
+        """
+        return self._dataset.encoded(index)
+
+    def targets(self, indices: Sequence[Any]) -> list[Any]:
+        """Return the samples' classes."""
+        return [self._dataset.targets[index] for index in indices]
+
+
+def reader_of_files(dataset: Any) -> FileReader | PackReader:
+    """Return what reads a dataset's files."""
+    return PackReader(dataset) if isinstance(dataset, PackedImages) else FileReader(dataset)
+
+
+def _in_memory(file: int) -> bool:
+    """Return whether the beginning of a file can be read without waiting; False where the system does not say."""
+    if _nowait is None:
+        return False
+    try:
+        os.preadv(file, [bytearray(1)], 0, _nowait)
+    except OSError:  # it would wait, or the file system cannot say
+        return False
+    return True
+
+
+class ArrayReader:
+    """Reads a dataset whose images are one array in memory."""
+
+    def __init__(self, dataset: Any) -> None:
+        self._dataset = dataset
+        data = dataset.data
+        if isinstance(data, torch.Tensor):
+            planes = data.numpy()[:, None]
+        elif isinstance(dataset, datasets.CIFAR10):
+            planes = data.transpose(0, 3, 1, 2)
+        else:
+            planes = data
+        self.planes: npt.NDArray[np.uint8] = planes
+        """[N, C, H, W], a view of the dataset's own."""
+        self.images = torch.from_numpy(planes)
+        """The same, as a tensor."""
+        # As it lies in memory, so that images are copied and not gathered pixel by pixel.
+        self._together = planes.transpose(0, 2, 3, 1)
+        self._is_together = self._together.flags.c_contiguous and not planes.flags.c_contiguous
+
+    def pixels(self, index: Any) -> Pixels:
+        """Return an image: [H, W, C], a view."""
+        image: Pixels = self.planes[index]
+        return image.transpose(1, 2, 0)
+
+    def places(self, indices: Sequence[Any]) -> npt.NDArray[np.intp]:
+        """Return indices as places from 0 on.
+
+        Raises:
+            IndexError: one of them is beyond the end.
+        """
+        places = np.asarray(indices)
+        if places.dtype.kind not in "iu" or places.ndim != 1:
+            places = np.fromiter(map(operator.index, indices), dtype=np.intp, count=len(indices))
+        count = len(self.planes)
+        lowest, highest = places.min(initial=0), places.max(initial=0)
+        if lowest < -count or highest >= count:
+            raise IndexError(f"indices must be from {-count} to {count - 1}, got {lowest} to {highest}")
+        return places if lowest >= 0 else np.where(places < 0, places + count, places)
+
+    def block(self, places: npt.NDArray[np.intp]) -> torch.Tensor:
+        """Return images: [N, C, H, W], uint8, a copy."""
+        if self._is_together:
+            return torch.from_numpy(self._together[places]).permute(0, 3, 1, 2)
+        return torch.from_numpy(np.ascontiguousarray(self.planes[places]))
+
+    def targets(self, indices: Sequence[Any]) -> list[Any]:
+        """Return the samples' classes, as the dataset gives them."""
+        dataset = self._dataset
+        classes = dataset.targets if isinstance(dataset, (datasets.CIFAR10, datasets.MNIST)) else dataset.labels
+        if classes is None:
+            return [None] * len(indices)
+        qmnist = isinstance(dataset, datasets.QMNIST)
+        if isinstance(dataset, datasets.CIFAR10) or (qmnist and not dataset.compat):
+            # Takes two thirds of the time of a loop; of a single index it makes no tuple.
+            many = len(indices) > 1
+            return list(operator.itemgetter(*indices)(classes)) if many else [classes[index] for index in indices]
+        if isinstance(classes, (np.ndarray, torch.Tensor)):
+            classes = classes[self.places(indices)].tolist()
+        else:
+            classes = [classes[index] for index in indices]
+        return [int(one[0]) for one in classes] if qmnist else list(map(int, classes))
+
+
+__all__ = ["ArrayReader", "FileReader", "PackReader", "Router", "Source", "reader_of_files", "source_of"]

@@ -1,37 +1,46 @@
-"""The stages of a pipeline: which steps are done together.
+"""The stages of a pipeline: which steps are done together, with which parameters.
 
 ::
 
-    files    [ row: decode, crop, resize, flip ]   [ alone, one by one ] [ values ] [ erasing ]
+    files    [ cut: decode, crop, resize, flip ]   [ alone, one by one ] [ values ] [ erasing ]
     arrays   [ block: crops and flips of a chunk ] [ alone, one by one ] [ values ] [ erasing ]
 
-In: what a dataset's images are, and the steps. Out: where one stage ends and the next begins. Pure.
+In: the images of a dataset, and the steps of its transform. Out: where one stage ends and the next begins; the
+parameters of samples, drawn from their keys by one vectorised call for each step; the
+:class:`~fastload.images.Cut` that a decoder makes in one call. All of it is the same in every chunk, batch and worker,
+for every decoder, on the host and on the device. Pure.
 """
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..images.base import Box, Cut
+from ..keys.seeding import BATCH, Keys
 from ..transforms.base import DTYPES, BatchShape
+from ..transforms.crop import CenterCrop, RandomCrop, RandomHorizontalFlip, RandomVerticalFlip, centre_starts
 from ..transforms.draws import Draws
 from ..transforms.gather import Moving
-from ..transforms.resize import RandomResizedCrop
-from ..transforms.sample import SampleTransform, State
-from .rows import num_cut
+from ..transforms.resize import RandomResizedCrop, Resize
+from ..transforms.sample import Drawn, SampleTransform, Sizes, State, Unchanged
+from .conversions import PILToTensor, ToImage, ToPureTensor
 from .sources import Source
+
+_LOW = (1 << 64) - 1
 
 
 class Stages(NamedTuple):
     """Places in the list of steps where each stage ends; the next one begins there."""
 
     head: int
-    """The end of the row or block."""
+    """The end of the cut or block."""
     cropped: bool
-    """Whether the next step is a RandomResizedCrop of a tensor, of which the row does the crop."""
+    """Whether the next step is a RandomResizedCrop of a tensor, of which the cut does the crop."""
     alone: int
     """The end of the steps that torchvision's functions do, sample by sample."""
     values: int
@@ -88,22 +97,16 @@ def size_after(source: Source, steps: Sequence[SampleTransform]) -> tuple[int, i
 
 
 def _num_gathered(source: Source, steps: Sequence[SampleTransform], states: Sequence[State]) -> int:
-    """Return how many of the first steps only move pixels of the whole array."""
+    """Return how many of the first steps only move pixels of the whole array, and can be batched."""
     size = source.size
     for place, (step, state) in enumerate(zip(steps, states, strict=False)):
-        if state.dtype.is_floating_point or size is None or not moves(step, state, size):
+        if size is None or state.dtype.is_floating_point or step.role == "erase" or not fits(step, state, size):
+            return place
+        moves = all(isinstance(one, Moving) and one.only_moves for one in step.batched(state) or [])
+        if not moves or step.state_after(state)[1:] != state[1:]:
             return place
         size = step.size_after(*size)
     return len(steps)
-
-
-def moves(step: SampleTransform, state: State, size: tuple[int, int]) -> bool:
-    """Return whether a step only moves pixels, of images of this size, and can be batched."""
-    if step.role == "erase" or not fits(step, state, size):
-        return False
-    batched = step.batched(state) or []
-    same = step.state_after(state)[1:] == state[1:]
-    return same and all(isinstance(transform, Moving) and transform.only_moves for transform in batched)
 
 
 def fits(step: SampleTransform, state: State, size: tuple[int, int] | None) -> bool:
@@ -113,7 +116,7 @@ def fits(step: SampleTransform, state: State, size: tuple[int, int] | None) -> b
         return False
     try:
         for transform in batched:
-            # Says what it cannot do to images of this shape; what it draws is thrown away.
+            # Raises for images that it cannot transform; what it draws is not used.
             draws = Draws(bytes(8), np.zeros(1, dtype=np.int64))
             transform.draw(draws.stream(""), BatchShape(1, state.channels, *size))
     except ValueError:
@@ -122,7 +125,7 @@ def fits(step: SampleTransform, state: State, size: tuple[int, int] | None) -> b
 
 
 def names_of(steps: Sequence[SampleTransform]) -> list[str]:
-    """Return the names of the steps' streams, of which no two are the same, nor one of any other transform's."""
+    """Return the names of the steps' random streams: all different, and different from those of other transforms."""
     count: Counter[str] = Counter()
     names = []
     for step in steps:
@@ -132,4 +135,137 @@ def names_of(steps: Sequence[SampleTransform]) -> list[str]:
     return names
 
 
-__all__ = ["Stages", "fits", "moves", "names_of", "size_after", "stages_of"]
+def draws_of(seed: int, epoch: int, ids: Iterable[int]) -> Draws:
+    """Return the draws of samples: those that a batch of them has in the loader.
+
+    Args:
+        seed: the loader's, or its base seed.
+        epoch: 0, 1, ...
+        ids: of the samples, as :func:`fastload.keys.seeding.sample_id` gives them.
+    """
+    names = list(ids)
+    key = _key_of(seed, epoch)
+    try:
+        return Draws(key, np.array(names, dtype=np.int64))
+    except OverflowError:  # some are repeats, which the bits above tell from the first
+        low = np.array([name & _LOW for name in names], dtype=np.uint64).astype(np.int64)
+        return Draws(key, low, np.array([name >> 64 for name in names], dtype=np.int64))
+
+
+@functools.lru_cache(maxsize=16)  # that of one epoch or two, for every chunk
+def _key_of(seed: int, epoch: int) -> bytes:
+    return Keys(seed, epoch, BATCH).key(0)
+
+
+class Drawing:
+    """Draws the parameters of steps: those of the whole pipeline, or the first of them."""
+
+    def __init__(self, steps: Sequence[SampleTransform]) -> None:
+        self._steps = [
+            (step, name, step.is_random, step.changes_size) for step, name in zip(steps, names_of(steps), strict=True)
+        ]
+
+    def draw(self, draws: Draws, sizes: Sizes) -> list[Drawn]:
+        """Return the parameters of N samples, for each step.
+
+        Args:
+            draws: of the samples.
+            sizes: of the images that the first step gets.
+
+        Raises:
+            ValueError: an image is too small for a step.
+        """
+        drawn = []
+        for step, name, is_random, changes_size in self._steps:
+            drawn.append(step.draw_samples(draws, name, sizes) if is_random else {})
+            sizes = sizes.after(step) if changes_size else sizes
+        return drawn
+
+    def given(self, drawn: Sequence[Drawn], count: int) -> list[tuple[Any, ...]]:
+        """Return what each of N samples is given, for each step."""
+        if not self._steps:
+            return [()] * count
+        each = [step.params_of_each(values, count) for (step, *_), values in zip(self._steps, drawn, strict=True)]
+        return list(zip(*each, strict=True))
+
+
+def num_cut(steps: Sequence[SampleTransform], states: Sequence[State], *, through: bool) -> int:
+    """Return how many of the first steps a :class:`Cut` can be.
+
+    Args:
+        steps: all.
+        states: before each of them, and after the last.
+        through: continue after the image has become a tensor, as long as pixels only move.
+    """
+    resized = flipped = False
+    for place, (step, state) in enumerate(zip(steps, states, strict=False)):
+        match step:
+            case RandomResizedCrop() | Resize():
+                # Of the flipped image a resize would give the flipped result but for rounding.
+                if resized or flipped or state.kind != "PIL":
+                    return place
+                resized = True
+            case RandomHorizontalFlip() | RandomVerticalFlip():
+                flipped = True
+            case CenterCrop() | Unchanged():
+                pass
+            case RandomCrop():
+                if any(step.padding):
+                    return place
+            case PILToTensor() | ToImage() | ToPureTensor():
+                if not through:
+                    return place
+            case _:
+                return place
+    return len(steps)
+
+
+def cut_of(
+    steps: Sequence[SampleTransform], given: Sequence[Any], height: int, width: int, part: Box | None = None
+) -> Cut | None:
+    """Return the cut that steps are for an image of this size; None if one of them pads it.
+
+    Args:
+        steps: as many as :func:`num_cut` says.
+        given: the parameters of each.
+        height: of the image, in pixels.
+        width: likewise.
+        part: of what the steps leave, where they resize nothing: all that is needed.
+    """
+    box: Box = (0, 0, height, width)
+    size: tuple[int, int] | None = None
+    interpolation = "nearest"
+    flips = [False, False]
+    for step, values in zip(steps, given, strict=True):
+        sides = box[2:]
+        if isinstance(step, (RandomResizedCrop, Resize)):
+            if isinstance(step, RandomResizedCrop):
+                box = _inside(box, values, flips)
+                sides = box[2:]
+            before, size, interpolation = box, step.size_after(*sides), step.interpolation
+            box = (0, 0, *size)
+        elif isinstance(step, (RandomHorizontalFlip, RandomVerticalFlip)):
+            flips[isinstance(step, RandomVerticalFlip)] ^= values
+        elif isinstance(step, (RandomCrop, CenterCrop)):
+            if sides[0] < step.size[0] or sides[1] < step.size[1]:
+                return None
+            top, left = values if isinstance(step, RandomCrop) else centre_starts(sides, step.size)
+            box = _inside(box, (top, left, *step.size), flips)
+    if part is not None:
+        box = _inside(box, part, flips)
+    if size is None:
+        return Cut(box, box[2:], interpolation, (0, 0, *box[2:]), (flips[0], flips[1]))
+    return Cut(before, size, interpolation, box, (flips[0], flips[1]))
+
+
+def _inside(outer: Box, inner: Box, flips: Sequence[bool]) -> Box:
+    """Return a part of a part, whose place was counted in the flipped image."""
+    top, left, height, width = inner
+    if flips[0]:
+        left = outer[3] - left - width
+    if flips[1]:
+        top = outer[2] - top - height
+    return outer[0] + top, outer[1] + left, height, width
+
+
+__all__ = ["Drawing", "Stages", "cut_of", "draws_of", "fits", "names_of", "num_cut", "size_after", "stages_of"]

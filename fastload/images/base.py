@@ -11,11 +11,13 @@ import threading
 from typing import Protocol, TypeAlias
 
 import numpy as np
+import PIL
+import PIL.features
 import PIL.Image
 import torch
 from torch import Tensor
 
-from ..native.rows import Box, Cut, Pixels
+from ..native.rows import FILTERS, Box, Cut, Pixels
 
 Data: TypeAlias = bytes | memoryview
 """A file."""
@@ -23,15 +25,8 @@ Data: TypeAlias = bytes | memoryview
 NO_JPEG = "no JPEG file"
 """Why a decoder of JPEG files left a file to Pillow, in the counts."""
 
-_RESAMPLING = {
-    "nearest": PIL.Image.Resampling.NEAREST,
-    "nearest-exact": PIL.Image.Resampling.NEAREST,
-    "bilinear": PIL.Image.Resampling.BILINEAR,
-    "bicubic": PIL.Image.Resampling.BICUBIC,
-    "box": PIL.Image.Resampling.BOX,
-    "hamming": PIL.Image.Resampling.HAMMING,
-    "lanczos": PIL.Image.Resampling.LANCZOS,
-}
+_RESAMPLING = {name: PIL.Image.Resampling[name.upper()] for name in ("nearest", *FILTERS)}
+_RESAMPLING["nearest-exact"] = PIL.Image.Resampling.NEAREST
 
 
 def whole(height: int, width: int) -> Cut:
@@ -50,14 +45,36 @@ class Levels(Protocol):
         """Write the values of pixels [3, H, W] to ``out``, of the same shape and the table's dtype."""
 
 
-class Decoder:
-    """Decodes files with Pillow; the others override what they do faster. Threads may share one."""
+def pillow_name() -> str:
+    """Return Pillow's name. Pillow-SIMD is the same module; its versions are Pillow's with ``.post`` and a number."""
+    return "Pillow-SIMD" if ".post" in PIL.__version__ else "Pillow"
 
-    name = "Pillow"
+
+class Decoder:
+    """Decodes files with Pillow; subclasses override what they do faster. Threads may share one.
+
+    To add a decoder, see :mod:`fastload.images.choice`.
+    """
+
+    name = pillow_name()
     """As printed."""
+    remedy = ""
+    """How to make it available."""
 
     def __init__(self) -> None:
         self.tally = Tally()
+
+    @staticmethod
+    def library() -> str:
+        """Return the library that decodes, with its version."""
+        turbo = PIL.features.version("libjpeg_turbo") if PIL.features.check("libjpeg_turbo") else None
+        jpeg = f"libjpeg-turbo {turbo}" if turbo else f"libjpeg {PIL.features.version('jpg')}"
+        return f"{pillow_name()} {PIL.__version__}, {jpeg}"
+
+    @staticmethod
+    def why_not() -> str | None:
+        """Return why it cannot be used here; None where it can."""
+        return None
 
     def size(self, data: Data) -> tuple[int, int]:
         """Return an image's (height, width), from its header.
@@ -127,11 +144,11 @@ def cut_out(image: PIL.Image.Image, cut: Cut) -> Pixels:
     if cut.size != cut.box[2:] or cut.source is not None:
         image = image.resize(cut.size[::-1], _RESAMPLING[cut.interpolation], cut.source)
     image = _cropped(image, cut.window)
-    for flipped, way in zip(
-        cut.flips, (PIL.Image.Transpose.FLIP_LEFT_RIGHT, PIL.Image.Transpose.FLIP_TOP_BOTTOM), strict=True
-    ):
-        if flipped:
-            image = image.transpose(way)
+    left_right, top_bottom = cut.flips
+    if left_right:
+        image = image.transpose(PIL.Image.Transpose.FLIP_LEFT_RIGHT)
+    if top_bottom:
+        image = image.transpose(PIL.Image.Transpose.FLIP_TOP_BOTTOM)
     return np.array(image)
 
 
@@ -165,4 +182,17 @@ class Tally:
         return counts
 
 
-__all__ = ["NO_JPEG", "Box", "Cut", "Data", "Decoder", "Levels", "Pixels", "Tally", "cut_out", "opened", "whole"]
+__all__ = [
+    "NO_JPEG",
+    "Box",
+    "Cut",
+    "Data",
+    "Decoder",
+    "Levels",
+    "Pixels",
+    "Tally",
+    "cut_out",
+    "opened",
+    "pillow_name",
+    "whole",
+]

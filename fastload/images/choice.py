@@ -1,22 +1,25 @@
 """Which decoder: by name, or the fastest that can be used here.
 
-To add a decoder, write a module like :mod:`fastload.images.torchvision_io`, with ``make_decoder``, ``library``,
-``why_not`` and ``REMEDY``, import it here, and name it in :data:`DECODERS`.
+To add a decoder, write a module with a subclass of :class:`Decoder`, like :mod:`fastload.images.torchvision_io`;
+import the class here, and name it in :data:`DECODERS`.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+import os
+from typing import NamedTuple
 
 import PIL.Image
 import torchvision
 
 from ..errors import ConfigError
-from . import native_jpeg, nvjpeg, pillow, torchvision_io
+from . import nvjpeg
 from .base import Data, Decoder, Pixels, whole
+from .native_jpeg import NativeDecoder
+from .torchvision_io import TorchvisionDecoder
 
-DECODERS: dict[str, Any] = {"native": native_jpeg, "torchvision": torchvision_io, "pillow": pillow}
-"""The modules of those that decode file by file, on the CPU; the fastest first."""
+DECODERS: dict[str, type[Decoder]] = {"native": NativeDecoder, "torchvision": TorchvisionDecoder, "pillow": Decoder}
+"""Those that decode file by file, on the CPU; the fastest first."""
 
 
 class DecoderInfo(NamedTuple):
@@ -50,9 +53,9 @@ def decoders() -> tuple[DecoderInfo, ...]:
 
 
 def _info(name: str) -> DecoderInfo:
-    module = DECODERS[name]
-    reason = module.why_not()
-    return DecoderInfo(name, module.library(), "cpu", reason, None if reason is None else module.REMEDY)
+    decoder = DECODERS[name]
+    reason = decoder.why_not()
+    return DecoderInfo(name, decoder.library(), "cpu", reason, None if reason is None else decoder.remedy)
 
 
 def chosen(decoder: str) -> tuple[str, str]:
@@ -68,7 +71,7 @@ def chosen(decoder: str) -> tuple[str, str]:
         native = _info("native")
         if native.available:
             return "native", native.library
-        return "pillow", f"{pillow.library()}; native is not available: {native.why_not}"
+        return "pillow", f"{Decoder.library()}; native is not available: {native.why_not}"
     if decoder == "nvjpeg":
         raise ConfigError(
             "decoder='nvjpeg' decodes whole batches on the device, and no single files; use "
@@ -88,8 +91,7 @@ def make_decoder(decoder: str = "auto") -> Decoder:
     Raises:
         ConfigError: the decoder is unknown or not available.
     """
-    made: Decoder = DECODERS[chosen(decoder)[0]].make_decoder()
-    return made
+    return DECODERS[chosen(decoder)[0]]()
 
 
 def decode(data: Data, decoder: str = "auto") -> Pixels:
@@ -137,11 +139,10 @@ class Loader:
         chosen(decoder)
         self.decoder = decoder
 
-    def __call__(self, path: Any) -> PIL.Image.Image:
+    def __call__(self, path: str | os.PathLike[str]) -> PIL.Image.Image:
         """Open the file at a path."""
-        with open(path, "rb", buffering=0) as file:
-            data = file.readall()
-        return make_decoder(self.decoder).image(data)
+        with open(path, "rb") as file:
+            return make_decoder(self.decoder).image(file.read())
 
     def __repr__(self) -> str:
         return f"Loader({self.decoder!r})"

@@ -1,24 +1,22 @@
 """JPEG files decoded by the native library, from the file to the row of a batch in one call; the rest by Pillow.
 
-Pixels as ``fastload pack --raw`` stores them are resized by the library as well.
-
-In: bytes and a cut. Out: Pillow's pixels, bit for bit: tests/native/test_native_jpeg.py.
+Pixels as ``fastload pack --raw`` stores them are resized by the library as well. What it makes equals Pillow's pixels
+bit for bit: tests/native/test_native_jpeg.py.
 """
 
 from __future__ import annotations
 
 import io
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any
 
 import PIL
 import PIL.Image
-import torch
 from torch import Tensor
 
 from ..native import jpeg
 from ..native.rows import DTYPES, FILTERS, MOST_SIDE, Status, pixels_of_image, row_of_image
-from ..pack.pixels import pixels_of
+from ..pack.encoding import pixels_of
 from .base import NO_JPEG, Cut, Data, Decoder, Levels, Pixels, cut_out, whole
 
 
@@ -26,6 +24,14 @@ class NativeDecoder(Decoder):
     """Decodes of a JPEG file what the cut needs."""
 
     name = "the native library"
+    remedy = "install a C compiler and libjpeg-turbo's headers (Debian: apt-get install gcc libjpeg-dev), then fastload"
+
+    @staticmethod
+    def library() -> str:
+        """See :class:`Decoder`."""
+        return "fastload's own library, with libjpeg-turbo"
+
+    why_not = staticmethod(jpeg.why_not_as_pillow)
 
     def size(self, data: Data) -> tuple[int, int]:
         """See :class:`Decoder`."""
@@ -41,10 +47,10 @@ class NativeDecoder(Decoder):
         if _is_bomb(found):
             return self.left_to_pillow(data, "too large")
         if found.status != Status.DONE:
-            return self.left_to_pillow(data, _words(found.status))
+            return self.left_to_pillow(data, _reason(found.status))
         pixels = jpeg.pixels_of_jpeg(data, whole(found.height, found.width), "RGBX")
         if isinstance(pixels, Status):
-            return self.left_to_pillow(data, _words(pixels))
+            return self.left_to_pillow(data, _reason(pixels))
         self.tally.add("native")
         image = PIL.Image.frombytes("RGB", (found.width, found.height), pixels.data, "raw", "RGBX")
         with PIL.Image.open(io.BytesIO(data)) as header:
@@ -53,48 +59,38 @@ class NativeDecoder(Decoder):
 
     def pixels(self, data: Data, cut: Cut) -> Pixels:
         """See :class:`Decoder`."""
-        found = _made(data, cut, jpeg.pixels_of_jpeg, pixels_of_image)
-        if isinstance(found, str):
-            return cut_out(self.left_to_pillow(data, found), cut)
-        self.tally.add("native")
-        return found
+        found: Pixels | str = self._made(data, cut, jpeg.pixels_of_jpeg, pixels_of_image)
+        return cut_out(self.left_to_pillow(data, found), cut) if isinstance(found, str) else found
 
     def row(self, data: Data, cut: Cut, values: Levels, out: Tensor) -> None:
         """See :class:`Decoder`."""
-        if values.table.dtype not in DTYPES:
-            super().row(data, cut, values, out)
-            return
         table = values.table.contiguous()
-        found = _made(
-            data,
-            cut,
-            lambda data, cut: jpeg.row_of_jpeg(data, cut, table, out),
-            lambda pixels, cut: row_of_image(pixels, cut, table, out),
-        )
-        if isinstance(found, str):
-            values.write(torch.from_numpy(cut_out(self.left_to_pillow(data, found), cut)).permute(2, 0, 1), out)
-        else:
-            self.tally.add("native")
 
+        def of_file(data: Data, cut: Cut) -> Tensor | Status:
+            return jpeg.row_of_jpeg(data, cut, table, out)
 
-_Made = TypeVar("_Made", Pixels, Tensor)
+        def of_image(pixels: Pixels, cut: Cut) -> Tensor:
+            return row_of_image(pixels, cut, table, out)
 
+        if table.dtype not in DTYPES or isinstance(self._made(data, cut, of_file, of_image), str):
+            super().row(data, cut, values, out)
 
-def _made(
-    data: Data, cut: Cut, of_file: Callable[[Data, Cut], _Made | Status], of_image: Callable[[Pixels, Cut], _Made]
-) -> _Made | str:
-    """Return what the library makes of a file, or why it does not."""
-    resized = cut.size != cut.box[2:] or cut.source is not None
-    if resized and cut.interpolation not in FILTERS:
-        return f"interpolation {cut.interpolation}"
-    if max(cut.size) > MOST_SIDE:
-        return "too large"
-    # Asked for first, without the lock of the interpreter: what is not in memory yet is waited for there.
-    found = of_file(data, cut)
-    if not isinstance(found, Status):
+    def _made(self, data: Data, cut: Cut, of_file: Callable[..., Any], of_image: Callable[..., Any]) -> Any:
+        """Return what the library makes of a file, and count it; or why it does not."""
+        resized = cut.size != cut.box[2:] or cut.source is not None
+        if resized and cut.interpolation not in FILTERS:
+            return f"interpolation {cut.interpolation}"
+        if max(cut.size) > MOST_SIDE:
+            return "too large"
+        # Asked for first, without the lock of the interpreter: what is not in memory yet is waited for there.
+        found = of_file(data, cut)
+        if isinstance(found, Status):
+            pixels = pixels_of(data) if found == Status.NOT_JPEG else None
+            if pixels is None:
+                return _reason(found)
+            found = of_image(pixels, cut)
+        self.tally.add("native")
         return found
-    pixels = pixels_of(data) if found == Status.NOT_JPEG else None
-    return _words(found) if pixels is None else of_image(pixels, cut)
 
 
 def _is_bomb(found: jpeg.Size) -> bool:
@@ -103,19 +99,8 @@ def _is_bomb(found: jpeg.Size) -> bool:
     return limit is not None and found.width * found.height > limit
 
 
-def _words(status: Status) -> str:
+def _reason(status: Status) -> str:
     return NO_JPEG if status == Status.NOT_JPEG else status.name.lower().replace("_", " ")
 
 
-def library() -> str:
-    """Return what decodes."""
-    return "fastload's own library, with libjpeg-turbo"
-
-
-make_decoder = NativeDecoder
-why_not = jpeg.why_not_as_pillow
-REMEDY = (
-    "install a C compiler and libjpeg-turbo's headers (Debian: apt-get install gcc libjpeg-dev), then fastload again"
-)
-
-__all__ = ["REMEDY", "NativeDecoder", "library", "make_decoder", "why_not"]
+__all__ = ["NativeDecoder"]

@@ -83,19 +83,18 @@ def _batch(
     reasons = []
     for index, data in enumerate(files):
         with _named(name, index):
-            reasons.append(_left(data))
+            reasons.append(_why_left_to_pillow(data))
     common = [index for index, reason in enumerate(reasons) if reason is None]
-    found: dict[int, Tensor | None] = dict(
-        zip(common, _decoded([files[index] for index in common], device), strict=True)
-    )
+    found = dict(zip(common, _decoded([files[index] for index in common], device), strict=True))
     images = []
     for index, data in enumerate(files):
         image, by = found.get(index), "nvjpeg"
         if image is None:
             by = f"pillow ({reasons[index] or 'nvJPEG refused it'})"
             with _named(name, index):
-                pixels = torch.from_numpy(np.array(opened(data)))
-            image = _copied(pixels.permute(2, 0, 1).contiguous(), device)
+                image = torch.from_numpy(np.array(opened(data))).permute(2, 0, 1).contiguous()
+            if device.type != "cpu":
+                image = image.pin_memory().to(device, non_blocking=True)  # the host does not wait for the copy
         counts[by] = counts.get(by, 0) + 1
         images.append(image)
     return images
@@ -110,7 +109,7 @@ def _named(name: Callable[[Exception, int], None], index: int) -> Iterator[None]
         raise
 
 
-def _left(data: Data) -> str | None:
+def _why_left_to_pillow(data: Data) -> str | None:
     """Return why a file is not given to nvJPEG; None if it is.
 
     Raises:
@@ -118,7 +117,9 @@ def _left(data: Data) -> str | None:
     """
     with PIL.Image.open(io.BytesIO(data)) as header:
         reason = why_left_to_pillow(header)
-        if reason is None and (header.info.get("adobe_transform") == 0 or _names_rgb(header)):
+        # libjpeg goes by the names of the components where they are R, G and B.
+        names = bytes(component[0] for component in getattr(header, "layer", ()))
+        if reason is None and (header.info.get("adobe_transform") == 0 or names == b"RGB"):
             return "colors"
     if reason is None and bytes(data[-2:]) != _END:
         # nvJPEG may give an image of what is there, and Pillow is to say whether that is all.
@@ -126,30 +127,17 @@ def _left(data: Data) -> str | None:
     return reason
 
 
-def _names_rgb(header: PIL.Image.Image) -> bool:
-    """Whether a JPEG file's components are red, green and blue, which libjpeg goes by."""
-    return bytes(component[0] for component in getattr(header, "layer", ())) == b"RGB"
-
-
 def _decoded(files: list[Data], device: torch.device) -> list[Tensor | None]:
     """Return the images of files; None for each that nvJPEG refuses."""
-    if not files:
-        return []
     try:
-        return list(_on_device(files, device))
+        return [*_on_device(files, device)] if files else []
     except RuntimeError as error:
-        if type(error) is not RuntimeError:  # out of memory, say: nothing that another decoder would mend
+        if type(error) is not RuntimeError:  # such as out of memory: another decoder would not help
             raise
-    # The error does not say which it was.
-    found: list[Tensor | None] = []
-    for data in files:
-        try:
-            found += _on_device([data], device)
-        except RuntimeError as error:
-            if type(error) is not RuntimeError:
-                raise
-            found.append(None)
-    return found
+    if len(files) == 1:
+        return [None]
+    # The error does not say which file it was.
+    return [image for data in files for image in _decoded([data], device)]
 
 
 def _on_device(files: list[Data], device: torch.device) -> list[Tensor]:
@@ -176,11 +164,6 @@ def _own_stream(device: torch.device) -> torch.cuda.Stream:
     return torch.cuda.Stream(device)
 
 
-def _copied(image: Tensor, device: torch.device) -> Tensor:
-    """Return an image on a device; its copy is queued on the current stream, and the host does not wait for it."""
-    return image if device.type == "cpu" else image.pin_memory().to(device, non_blocking=True)
-
-
 @functools.cache
 def why_not() -> str | None:
     """Return why nvJPEG cannot be used, found by decoding a small file; None where it can."""
@@ -192,7 +175,7 @@ def why_not() -> str | None:
         _on_device([buffer.getvalue()], torch.device("cuda", torch.cuda.current_device()))
     except RuntimeError as error:
         if type(error) is not RuntimeError:
-            raise  # no memory, say: that is no reason for ever
+            raise  # such as out of memory, which may pass
         return f"torchvision does not decode with it: {error}"
     return None
 

@@ -1,14 +1,14 @@
 """JPEG files decoded by ``torchvision.io``, the rest by Pillow.
 
-In: bytes and a cut. Out: Pillow's pixels: both have libjpeg-turbo, and whether the two decode alike here is tried
-before it is offered. Pillow reads each header, so that what it says of sizes, kinds and damage is said here as well; it
-crops and resizes too.
+The pixels are Pillow's: both have libjpeg-turbo, and whether they decode alike here is tried before it is offered.
+Pillow reads each header, so that its errors about sizes, kinds and damage are raised here too; it crops and resizes.
 """
 
 from __future__ import annotations
 
 import functools
 import io
+import itertools
 
 import numpy as np
 import PIL.Image
@@ -26,6 +26,29 @@ class TorchvisionDecoder(Decoder):
     """Decodes grey and colour JPEG files with torchvision."""
 
     name = "torchvision.io"
+    remedy = "install torchvision and Pillow from their own wheels"
+
+    @staticmethod
+    def library() -> str:
+        """See :class:`Decoder`."""
+        return f"torchvision {torchvision.__version__}"
+
+    @staticmethod
+    @functools.cache
+    def why_not() -> str | None:
+        """Return why torchvision cannot be used, found by decoding some small files; None where it can."""
+        noise = np.random.Generator(np.random.PCG64(0)).integers(0, 256, (21, 37, 3), dtype=np.uint8)
+        for subsampling, mode in itertools.product((0, 1, 2), ("RGB", "L")):
+            buffer = io.BytesIO()
+            PIL.Image.fromarray(noise).convert(mode).save(buffer, "JPEG", subsampling=subsampling)
+            data = buffer.getvalue()
+            try:
+                found = _decoded(data)
+            except RuntimeError as error:
+                return f"torchvision {torchvision.__version__} does not decode JPEG files: {error}"
+            if not np.array_equal(found, np.asarray(opened(data))):
+                return f"torchvision {torchvision.__version__} decodes to other pixels than Pillow here"
+        return None
 
     def image(self, data: Data) -> PIL.Image.Image:
         """See :class:`Decoder`."""
@@ -71,30 +94,4 @@ def _decoded(data: Data) -> Pixels:
     return pixels
 
 
-@functools.cache
-def why_not() -> str | None:
-    """Return why torchvision cannot be used, found by decoding some small files; None where it can."""
-    noise = np.random.Generator(np.random.PCG64(0)).integers(0, 256, (21, 37, 3), dtype=np.uint8)
-    for subsampling in (0, 1, 2):
-        for mode in ("RGB", "L"):
-            buffer = io.BytesIO()
-            PIL.Image.fromarray(noise).convert(mode).save(buffer, "JPEG", subsampling=subsampling)
-            data = buffer.getvalue()
-            try:
-                found = _decoded(data)
-            except RuntimeError as error:
-                return f"torchvision {torchvision.__version__} does not decode JPEG files: {error}"
-            if not np.array_equal(found, np.asarray(opened(data))):
-                return f"torchvision {torchvision.__version__} decodes to other pixels than Pillow here"
-    return None
-
-
-def library() -> str:
-    """Return what decodes, with its version."""
-    return f"torchvision {torchvision.__version__}"
-
-
-make_decoder = TorchvisionDecoder
-REMEDY = "install torchvision and Pillow from their own wheels"
-
-__all__ = ["REMEDY", "TorchvisionDecoder", "library", "make_decoder", "why_left_to_pillow", "why_not"]
+__all__ = ["TorchvisionDecoder", "why_left_to_pillow"]

@@ -25,9 +25,8 @@ from torch import Tensor, nn
 
 from ..native.rows import DTYPES
 from . import draws
-from .draws import METHODS
 from .image import is_late, tensor_of
-from .origin import is_written_in
+from .originals import METHODS, Originals, change_of, is_written_in
 from .scope import thread
 
 # All levels in all channels.
@@ -106,13 +105,12 @@ def _made_by_known(transforms: Sequence[Any], place: int, image: Any) -> tuple[i
     """Return how many of the transforms from a place on are known here, and what these make of a late image."""
     transform = transforms[place]
     if type(transform) in _known.drawing:
-        draw = None if _is_changed(vars(transform)) else draws.draw_of(type(transform))
+        draw = None if change_of(transform) else draws.draw_of(type(transform))
         made = None if draw is None else draw(vars(transform), image)
         return 0 if made is None else 1, made
     if type(transform) not in _known.first:
         return 0, None
-    later = _known.arguments.keys() - _known.first
-    run = [transform, *itertools.takewhile(lambda one: type(one) in later, transforms[place + 1 :])]
+    run = [transform, *itertools.takewhile(lambda one: type(one) in _known.later, transforms[place + 1 :])]
     table = _table_of(run)
     made = None if table is None else tensor_of(image, table.levels, table.channels_last)
     if table is None or made is None:
@@ -158,12 +156,11 @@ def _made_table(run: Sequence[Any]) -> _Table | None:
 
 def _signature(transform: Any) -> tuple[Any, ...] | None:
     """Return a transform's class and arguments; None if it was changed, or an argument is of an unusual type."""
-    own = vars(transform)
-    if _is_changed(own):
+    if change_of(transform):
         return None
     arguments: list[Any] = [type(transform)]
     for name in _known.arguments[type(transform)]:
-        value = own.get(name)
+        value = vars(transform).get(name)
         if type(value) is Tensor and value.device.type == "cpu" and value.numel() <= 3 and not value.requires_grad:
             value = value.dtype, value.shape, *value.flatten().tolist()
         elif isinstance(value, (list, tuple)) and all(isinstance(one, (int, float, np.number)) for one in value):
@@ -172,11 +169,6 @@ def _signature(transform: Any) -> tuple[Any, ...] | None:
             return None
         arguments.append(value)
     return tuple(arguments)
-
-
-def _is_changed(own: dict[str, Any]) -> bool:
-    """Whether a transform with these attributes has methods of its own, or hooks."""
-    return bool(own.get("_forward_hooks") or own.get("_forward_pre_hooks") or not own.keys().isdisjoint(METHODS))
 
 
 _FIRST = ("ToTensor", "PILToTensor", "ToImage", "MaybeToTensor", "MaybePILToTensor")
@@ -217,47 +209,34 @@ class _Known:
 
     def __init__(self) -> None:
         self.modules: tuple[str, ...] = ()
-        self.first: frozenset[type] = frozenset()
+        self.first: set[type] = set()
         """Classes that make a tensor of a PIL image."""
+        self.later: set[type] = set()
+        """Classes that change each value of such a tensor by itself."""
         self.arguments: dict[type, tuple[str, ...]] = {}
         """By class: the attributes that hold a transform's arguments."""
-        self.drawing: frozenset[type] = frozenset()
+        self.drawing: set[type] = set()
         """Classes whose draws can be made with fewer calls."""
-        self._code: dict[tuple[Any, str], Any] = {}
-        self._replaced = False
+        self._originals = Originals("torch", "torchvision", "timm")
 
     def find(self, modules: tuple[str, ...]) -> None:
-        """Take note of the transforms and functions of these modules."""
+        """Find the transforms and functions of these modules."""
         self.modules = modules
         for module in modules:
-            there = sys.modules[module]
-            for name in _FUNCTIONS.get(module, ()):
-                self._code.setdefault((there, name), getattr(there, name, None))
+            self._originals.add(sys.modules[module], _FUNCTIONS.get(module, ()))
             for name, arguments in _CLASSES.get(module, {}).items():
-                kind = getattr(there, name)
+                kind = getattr(sys.modules[module], name)
+                (self.first if name in _FIRST else self.later).add(kind)
                 self.arguments[kind] = arguments
-                self._note_methods(kind)
-        self.drawing = frozenset(draws.classes())
-        for kind in self.drawing:
-            self._note_methods(kind)
-        found = (code for code in self._code.values() if code is not None)
-        self._replaced = not all(is_written_in(code, "torch", "torchvision", "timm") for code in found)
-        self.first = frozenset(kind for kind in self.arguments if kind.__name__ in _FIRST)
-
-    def _note_methods(self, kind: type) -> None:
-        for method in METHODS:
-            code = getattr(kind, method, None)
-            if code is not None:
-                self._code.setdefault((kind, method), code)
+        self.drawing.update(draws.classes())
+        for kind in (*self.arguments, *self.drawing):
+            self._originals.add(kind, METHODS)
 
     def is_patched(self) -> bool:
         """Whether code that the known classes run was replaced, or all modules have a hook."""
         hooks = nn.modules.module
-        if hooks._global_forward_hooks or hooks._global_forward_pre_hooks:
-            return True
-        return self._replaced or any(
-            getattr(owner, name, None) is not code for (owner, name), code in self._code.items()
-        )
+        has_hooks = hooks._global_forward_hooks or hooks._global_forward_pre_hooks
+        return bool(has_hooks) or self._originals.replaced() is not None
 
 
 _known = _Known()

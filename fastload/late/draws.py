@@ -116,15 +116,11 @@ _DRAWS: dict[str, Draw] = {
 }
 """By a class's name: how it draws."""
 
-MODULES = ("torchvision.transforms.transforms", "torchvision.transforms.v2")
-
-METHODS = ("__call__", "forward", "transform", "get_params", "make_params", "check_inputs", "_call_kernel")
-"""What the classes run. Where one of these was replaced, a transform is called."""
-
 
 def classes() -> list[type]:
     """Return the classes of the imported modules whose draws are known here."""
-    found = (getattr(sys.modules.get(module), name, None) for module in MODULES for name in _DRAWS)
+    modules = map(sys.modules.get, ("torchvision.transforms.transforms", "torchvision.transforms.v2"))
+    found = (getattr(module, name, None) for module in modules for name in _DRAWS)
     return [kind for kind in found if kind is not None]
 
 
@@ -162,4 +158,4 @@ def _makes_the_same(kind: type, draw: Draw) -> bool:
     return True
 
 
-__all__ = ["METHODS", "Draw", "classes", "draw_of"]
+__all__ = ["Draw", "classes", "draw_of"]

@@ -27,10 +27,9 @@ from PIL import Image, JpegImagePlugin
 from torch import Tensor
 
 from ..native.rows import FILTERS, MOST_SIDE, Pixels
-from .origin import is_written_in, original_of
-from .reading import read
+from .originals import Originals
 from .scope import thread
-from .source import Source
+from .source import Source, read
 from .view import View
 
 CORE = "_im" if "_im" in vars(Image.Image()) else "im"
@@ -38,29 +37,11 @@ CORE = "_im" if "_im" in vars(Image.Image()) else "im"
 
 _INTERPOLATIONS = {int(Image.Resampling[name.upper()]): name for name in FILTERS}
 
-_ORIGINALS: dict[tuple[type, str], Any] = {
-    (owner, name): original_of(getattr(owner, name))
-    for owner, names in (
-        (Image.Image, ("__array_interface__", "_crop", "_new", "convert", "copy", "crop", "load", "resize")),
-        (Image.Image, ("tobytes", "transpose")),
-        (JpegImagePlugin.JpegImageFile, ("load", "load_end", "load_prepare", "load_read")),
-    )
-    for name in names
-}
+ORIGINALS = Originals("PIL", "fastload")
 """Pillow's methods that late images override, and those that these call."""
-
-
-_REPLACED_BEFORE = not all(is_written_in(method, "PIL") for method in _ORIGINALS.values())
-
-
-def is_patched() -> bool:
-    """Whether a method of Pillow's that late images override was replaced."""
-    return _REPLACED_BEFORE or any(_is_replaced(*place) for place in _ORIGINALS)
-
-
-def _is_replaced(owner: type, name: str) -> bool:
-    found, original = getattr(owner, name), _ORIGINALS[owner, name]
-    return found is not original and original_of(found) is not original
+ORIGINALS.add(Image.Image, ("__array_interface__", "_crop", "_new", "convert", "copy", "crop", "load", "resize"))
+ORIGINALS.add(Image.Image, ("tobytes", "transpose"))
+ORIGINALS.add(JpegImagePlugin.JpegImageFile, ("load", "load_end", "load_prepare", "load_read"))
 
 
 class _State:
@@ -136,7 +117,7 @@ class _Late:
             method: the overridden method of Pillow's.
         """
         scope = thread.scope
-        if scope is None or _is_replaced(Image.Image, method):
+        if scope is None or ORIGINALS.is_replaced(Image.Image, method):
             return None
         if "_late" not in self.__dict__:
             self.load()
@@ -315,7 +296,7 @@ class LateJpeg(JpegImagePlugin.JpegImageFile):
     def load(self) -> Any:
         """See :meth:`PIL.ImageFile.ImageFile.load`: reads and closes the file as it does, and does not decode it."""
         scope = thread.scope
-        if "_late" not in self.__dict__ and scope is not None and not _is_replaced(self._plain, "load"):
+        if "_late" not in self.__dict__ and scope is not None and not ORIGINALS.is_replaced(self._plain, "load"):
             source = read(self)
             if isinstance(source, str):
                 scope.count(f"at once ({source})")
@@ -427,4 +408,4 @@ def tensor_of(image: Any, table: Tensor, channels_last: bool) -> Tensor | None:
     return out
 
 
-__all__ = ["CORE", "LateImage", "LateJpeg", "is_late", "is_patched", "make_real", "make_real_if_small", "tensor_of"]
+__all__ = ["CORE", "ORIGINALS", "LateImage", "LateJpeg", "is_late", "make_real", "make_real_if_small", "tensor_of"]

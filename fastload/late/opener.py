@@ -1,7 +1,6 @@
-"""Pillow's registry of openers: within samples, JPEG files are opened as late images.
+"""JPEG files that a sample opens through Pillow: opened and read as Pillow does, and not decoded.
 
-In: an image that Pillow has opened. Out: the same, as a :class:`~fastload.late.image.LateJpeg`. ``PIL.Image.OPEN`` is
-public: it is what ``PIL.Image.register_open`` fills.
+``PIL.Image.OPEN``, which :func:`prepare` adds an opener to, is public: ``PIL.Image.register_open`` fills it.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from typing import Any
 from PIL import Image, JpegImagePlugin
 
 from ..native import jpeg
-from .image import LateJpeg, is_patched, note
+from .image import ORIGINALS, LateJpeg, note
 from .scope import thread
 
 
@@ -19,7 +18,7 @@ def why_not() -> str | None:
     """Return why late decoding is off in this process; None where it is on."""
     if "_mode" not in vars(Image.Image()):
         return "Pillow is older than 10.1"
-    if is_patched():
+    if ORIGINALS.replaced() is not None:
         return "methods of Pillow's images were replaced"
     return jpeg.why_not_as_pillow()
 
@@ -45,23 +44,19 @@ def _opener_around(factory: Any) -> Any:
     def open_late(fp: Any, filename: Any = "") -> Any:
         image = factory(fp, filename)
         scope = thread.scope
-        if scope is not None and type(image) is JpegImagePlugin.JpegImageFile and not is_patched():
-            reason = _why_at_once(image)
-            if reason is None:
-                image.__class__ = LateJpeg
-                note(image)
-            else:
-                scope.count(f"at once ({reason})")
+        if scope is None or type(image) is not JpegImagePlugin.JpegImageFile or ORIGINALS.replaced() is not None:
+            return image
+        if "progressive" in image.info or "progression" in image.info:
+            scope.count("at once (progressive)")
+        elif image.mode not in ("RGB", "L"):
+            scope.count(f"at once ({image.mode})")
+        else:
+            image.__class__ = LateJpeg
+            note(image)
         return image
 
     open_late.opens_late = True  # type: ignore[attr-defined]
     return open_late
-
-
-def _why_at_once(image: Any) -> str | None:
-    if "progressive" in image.info or "progression" in image.info:
-        return "progressive"
-    return None if image.mode in ("RGB", "L") else image.mode
 
 
 __all__ = ["prepare", "why_not"]

@@ -1,7 +1,7 @@
 """A JPEG file whose pixels are decoded when they are needed.
 
-In: a file that :class:`~fastload.native.jpeg.Waiting` has passed, and a cut. Out: pixels, equal to those of Pillow bit
-for bit. No lock is held while decoding: two threads may both decode, and get the same.
+In: an image that Pillow has opened; later, cuts. Out: the file, read and closed as Pillow does; later, pixels equal to
+Pillow's bit for bit. No lock is held while decoding: two threads may both decode, and get the same.
 """
 
 from __future__ import annotations
@@ -15,8 +15,56 @@ from PIL import JpegImagePlugin
 from torch import Tensor
 
 from ..native import jpeg
-from ..native.rows import Cut, Pixels, Status, pixels_of_image, row_of_image
+from ..native.rows import MOST_SIDE, Cut, Pixels, Status, pixels_of_image, row_of_image
 from .scope import Scope
+
+
+def read(image: Any) -> Source | str:
+    """Read and close the file of an opened image as Pillow's ``load`` does.
+
+    Returns:
+        The file; or why the image must be decoded at once: then nothing is changed but the position of the file,
+        which Pillow sets to 0 before it reads.
+    """
+    if image.tile != [("jpeg", (0, 0, *image.size), 0, (image.mode, ""))] or image.decoderconfig:
+        return "draft mode, or a changed tile"
+    try:
+        found = _read(image.fp, image.decodermaxblock)
+    except Exception:  # such as a closed file: Pillow raises the same
+        return "cannot be read"
+    if isinstance(found, str):
+        return found
+    if (found.width, found.height, found.is_grey) != (*image.size, image.mode == "L"):
+        return "another size or mode than Pillow read"
+    if max(image.size) > MOST_SIDE:
+        return "too large"
+    image.tile = []
+    image.readonly = 0
+    image.map = None
+    if image._exclusive_fp and image._close_exclusive_fp_after_loading:
+        image.fp.close()
+    image.fp = None
+    return found
+
+
+def _read(file: Any, block_bytes: int) -> Source | str:
+    file.seek(0)
+    waiting = jpeg.Waiting()
+    blocks: list[bytes] = []
+    while True:
+        block = file.read(block_bytes)
+        if type(block) is not bytes or not block:
+            return "truncated"
+        if not waiting.has_header:
+            block = b"".join((*blocks, block))
+            blocks = []
+        status = waiting.look_at(block)
+        if status is Status.DONE:
+            blocks.append(block[: waiting.end])
+            return Source(b"".join(blocks), waiting.width, waiting.height, waiting.components == 1)
+        if status is not Status.INCOMPLETE:
+            return status.name.lower().replace("_", " ")
+        blocks.append(block)
 
 
 class _Habit:
@@ -121,4 +169,4 @@ class Source:
         return pixels
 
 
-__all__ = ["Pixels", "Source"]
+__all__ = ["Source", "read"]

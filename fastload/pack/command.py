@@ -54,7 +54,7 @@ def pack_folder(options: argparse.Namespace) -> int:
     Raises:
         ConfigError: an option outside its range.
     """
-    from .options import PackOptions
+    from .description import PackOptions
 
     wanted = PackOptions(max_side=options.max_side, min_side=options.min_side, quality=options.quality, raw=options.raw)
     if options.workers is not None and options.workers < 1:

@@ -16,8 +16,8 @@ from torch.utils.data import Dataset
 
 from ..errors import PackError
 from .description import read_description
+from .encoding import pixels_of
 from .parts import Part, load_pyarrow
-from .pixels import pixels_of
 
 
 class PackedImages(Dataset[tuple[Any, Any]]):

@@ -1,21 +1,62 @@
-"""``pack.json``: describes a pack, and whether it is finished.
+"""How a pack's images are stored, and ``pack.json``, which describes the pack.
 
-It is written twice: at the beginning, so that a later run can tell whether it continues this pack; and at the end, with
-the sizes of the parts.
+``pack.json`` is written twice: at the beginning, so that a later run can tell whether it continues this pack; and at
+the end, with the sizes of the parts.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import reprlib
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from ..errors import ConfigError, PackError
-from .options import PackOptions
 
 FILE = "pack.json"
 _FORMAT = "fastload pack 1"
+USUAL_QUALITY = 90
+"""The JPEG quality of images that have to be encoded again, by default."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PackOptions:
+    """How images are stored; by default the bytes of the files.
+
+    Raises:
+        ConfigError: a value is out of range, or ``quality`` is combined with ``raw``.
+    """
+
+    max_side: int | None = None
+    """Maximum of the longer side, in pixels: larger images are shrunk, none is enlarged."""
+    min_side: int | None = None
+    """Maximum of the shorter side, in pixels; with ``max_side``, both hold."""
+    quality: int | None = None
+    """All images are JPEGs of this quality, 1 to 95. None: only those that are shrunk are encoded again, at 90."""
+    raw: bool = False
+    """Store pixels, not files."""
+
+    def __post_init__(self) -> None:
+        for name, side in (("max_side", self.max_side), ("min_side", self.min_side)):
+            if side is not None and side < 1:
+                raise ConfigError(f"{name} must be a number of pixels, at least 1, got {side}")
+        if self.quality is not None and not 1 <= self.quality <= 95:
+            raise ConfigError(f"quality must be from 1 to 95, as in Pillow, got {self.quality}")
+        if self.raw and self.quality is not None:
+            raise ConfigError("raw stores pixels, which have no JPEG quality; give one of raw and quality")
+
+    def size_of(self, width: int, height: int) -> tuple[int, int]:
+        """Return the (width, height) in which an image of this size is stored."""
+        longer, shorter = max(width, height), min(width, height)
+        # As fractions, so that a bounded side becomes exactly its bound.
+        above, below = 1, 1
+        for bound, side in ((self.max_side, longer), (self.min_side, shorter)):
+            if bound is not None and bound * below < above * side:
+                above, below = bound, side
+        if above == below:
+            return width, height
+        return tuple(max(1, (2 * side * above + below) // (2 * below)) for side in (width, height))  # type: ignore[return-value]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +97,7 @@ class Description:
         ):
             if ours != theirs:
                 name = next(name for name in {**ours, **theirs} if ours.get(name) != theirs.get(name))
-                was, now = (_short(one.get(name)) for one in (theirs, ours))
+                was, now = (reprlib.repr(one.get(name)) for one in (theirs, ours))
                 raise PackError(
                     f"{folder} has a pack made {what} {name}={was}, but this command has {name}={now}; pack to another "
                     "folder, or remove that one"
@@ -123,9 +164,4 @@ def _are(kind: Any, values: Any) -> bool:
     return type(values) is list and all(type(value) is kind and (kind is not int or value >= 0) for value in values)
 
 
-def _short(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
-
-
-__all__ = ["FILE", "Description", "read_description"]
+__all__ = ["FILE", "USUAL_QUALITY", "Description", "PackOptions", "read_description"]

@@ -1,17 +1,26 @@
-"""The bytes of a file -> the bytes that are stored.
+"""The bytes of a file -> the bytes that are stored: a file, or pixels.
 
-Each file is decoded, even if it is stored as it is, so that damaged files are found now and not in training.
+Each file is decoded, even if it is stored as it is, so that damaged files are found now and not in training. Pixels are
+stored as binary PPM, which has a header of about 15 bytes, so that Pillow and others can open them.
 """
 
 from __future__ import annotations
 
 import io
+import re
 import warnings
 
+import numpy as np
+import numpy.typing as npt
 import PIL.Image
 
-from .options import USUAL_QUALITY, PackOptions
-from .pixels import header_of
+from .description import USUAL_QUALITY, PackOptions
+
+# Exactly as header_of writes it. Other PPMs, with comments or 16 bits, are decoded by Pillow.
+_HEADER = re.compile(rb"P6\n([1-9]\d{0,8}) ([1-9]\d{0,8})\n255\n")
+_LONGEST = 26
+# Pillow checks larger images for decompression bombs.
+_MOST_PIXELS = 1 << 26
 
 
 def encode(data: bytes, options: PackOptions) -> bytes:
@@ -22,7 +31,7 @@ def encode(data: bytes, options: PackOptions) -> bytes:
         options: how to store it.
 
     Returns:
-        The file; or a JPEG, shrunk by Lanczos, RGB or grey, chroma 4:2:0; or pixels as :mod:`.pixels` has them.
+        The file; or a JPEG, shrunk by Lanczos, RGB or grey, chroma 4:2:0; or pixels.
 
     Raises:
         Exception: of Pillow: it cannot be decoded or encoded.
@@ -48,4 +57,22 @@ def encode(data: bytes, options: PackOptions) -> bytes:
     return data if plain and not shrunk and len(data) <= len(made) else made
 
 
-__all__ = ["encode"]
+def header_of(width: int, height: int) -> bytes:
+    """Return the header of pixels [height, width, 3] of uint8."""
+    return b"P6\n%d %d\n255\n" % (width, height)
+
+
+def pixels_of(data: bytes | memoryview) -> npt.NDArray[np.uint8] | None:
+    """Return a view of the pixels in a file: uint8 [height, width, 3]; None if it has no such header, or is cut off."""
+    found = _HEADER.match(bytes(data[:_LONGEST]))
+    if found is None:
+        return None
+    width, height = int(found[1]), int(found[2])
+    count = 3 * width * height
+    if count > 3 * _MOST_PIXELS or len(data) < found.end() + count:
+        return None
+    pixels: npt.NDArray[np.uint8] = np.frombuffer(data, np.uint8, count, found.end()).reshape(height, width, 3)
+    return pixels
+
+
+__all__ = ["encode", "header_of", "pixels_of"]

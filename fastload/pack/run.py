@@ -15,9 +15,8 @@ from typing import Any, Literal
 
 from ..base.terminal_bar import TerminalBar
 from ..errors import ConfigError, PackError
-from .description import FILE, Description, read_description
+from .description import FILE, Description, PackOptions, read_description
 from .listing import Listing, list_images
-from .options import PackOptions
 from .parts import Part, load_pyarrow
 from .tasks import Failures, Task, make_all
 

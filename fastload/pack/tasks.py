@@ -17,9 +17,9 @@ from multiprocessing.connection import Connection, wait
 from typing import Any
 
 from ..errors import PackError
+from .description import PackOptions
 from .encoding import encode
 from .listing import refuse_pipe
-from .options import PackOptions
 from .parts import check_size, write_part
 
 Failures = list[tuple[str, str]]

@@ -4,17 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
-import sys
 import threading
 import time
 from collections.abc import Callable
 from typing import NamedTuple
-
-_is_new = "resource" not in sys.modules
-import resource  # noqa: E402
-
-if _is_new:  # torch does not import it, and a script's own module of that name must be found
-    del sys.modules["resource"]
 
 _SHARE = 100
 """One in so many: a smaller share of time off the CPU is ignored."""
@@ -30,8 +23,6 @@ class Readings(NamedTuple):
     """Bytes requested by read calls."""
     from_device: int
     """Bytes that came from a storage device."""
-    faults: int
-    """Major page faults: pages of mapped files that came from a device."""
 
     def since(self, before: Readings) -> Readings:
         """Return the difference to ``before``; -1 where either is unknown."""
@@ -82,9 +73,8 @@ class ThreadClocks:
                 asked, from_device = int(fields[1]), int(fields[9])
             except (OSError, ValueError, IndexError):
                 self._io = None
-        faults = resource.getrusage(resource.RUSAGE_THREAD).ru_majflt
         # Not from schedstat: its CPU time is as old as the last tick or switch.
-        return Readings(time.thread_time_ns(), self.runnable(), asked, from_device, faults)
+        return Readings(time.thread_time_ns(), self.runnable(), asked, from_device)
 
 
 class RunQueue:

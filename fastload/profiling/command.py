@@ -15,18 +15,16 @@ import os
 import subprocess
 import sys
 import traceback
-from collections.abc import Callable, MutableMapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TextIO
 
 from ..errors import ConfigError, TraceError
+from ..inject import put_first
 from ..run.targets import signals_passed_on
 from .recording import SETTINGS_FILE, add_settings, write_settings
 from .schema import LARGEST, Analysis
 from .summary import print_summary, write_lines
-
-VALUED = ("--steps", "--warmup", "--level", "--out", "--ceiling")
-"""Options with a value, which may be the following word."""
 
 JSON, HTML, TRACE = "profile.json", "profile.html", "trace.json"
 """Files in a recording's folder."""
@@ -54,10 +52,6 @@ status:    0 compared; 1 one of them could not be read; 2 the command was not un
 """
 
 
-class FolderError(Exception):
-    """The script cannot be recorded, for example because the folder cannot be made; the message is one line."""
-
-
 # -- fastload profile -------------------------------------------------------------------------------------------------
 
 
@@ -76,29 +70,17 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="afterwards run as many steps with the last K batches cached: the upper limit of the loop's speed",
     )
     parser.add_argument(
-        "--level",
-        type=int,
-        choices=(0, 1, 2),
-        default=1,
-        help="0: waits and tasks; 1: samples too; 2: stages too (1)",
+        "--level", type=int, choices=(0, 1, 2), default=1, help="0: waits and tasks; 1: samples too; 2: stages too (1)"
     )
-    parser.add_argument(
-        "--cold",
-        action="store_true",
-        help="remove files from the page cache before workers open them",
-    )
+    parser.add_argument("--cold", action="store_true", help="remove files from the page cache before workers open them")
     parser.add_argument("--out", type=Path, metavar="DIR", help="a new folder for the recording (fastload-profile-...)")
 
 
 def _positive(word: str) -> int:
-    return _integer(word, 1)
+    return _not_negative(word, 1)
 
 
-def _not_negative(word: str) -> int:
-    return _integer(word, 0)
-
-
-def _integer(word: str, least: int) -> int:
+def _not_negative(word: str, least: int = 0) -> int:
     if not word.isdigit() or int(word) < least:
         raise argparse.ArgumentTypeError(f"must be an integer of at least {least}, got {word!r}")
     return int(word)
@@ -108,7 +90,7 @@ def record_script(
     options: argparse.Namespace,
     program: Sequence[str],
     command: list[str],
-    prepare: Callable[[MutableMapping[str, str]], None],
+    variables: Mapping[str, str] | None = None,
 ) -> int:
     """Run a script, record it, and report on it.
 
@@ -116,23 +98,23 @@ def record_script(
         options: the parsed options.
         program: the command that starts the script.
         command: as the user wrote it.
-        prepare: changes an environment so that fastload's ``sitecustomize`` is executed first.
+        variables: further variables of the script's environment.
 
     Returns:
         The script's exit status, as in a shell; 2 instead of 0 if nothing was recorded.
 
     Raises:
-        FolderError: the recording's folder cannot be made or is not empty, or ``--cold`` is not supported.
+        ConfigError: the recording's folder cannot be made or is not empty, or ``--cold`` is not supported.
     """
     if options.cold and not hasattr(os, "posix_fadvise"):
-        raise FolderError("--cold needs posix_fadvise, which this system does not have; omit it")
+        raise ConfigError("--cold needs posix_fadvise, which this system does not have; omit it")
     folder = _folder(options.out)
     try:
         write_settings(folder, command=command, warmup=options.warmup, full=options.full, cold=options.cold)
     except OSError as error:
-        raise FolderError(f"{folder} cannot be written to: {error.strerror}; name another folder with --out") from error
-    environment = dict(os.environ)
-    prepare(environment)
+        raise ConfigError(f"{folder} cannot be written to: {error.strerror}; name another folder with --out") from error
+    environment = {**os.environ, **(variables or {})}
+    put_first(environment)
     environment["FASTLOAD_PROFILE"] = json.dumps(
         {
             "folder": folder,
@@ -148,8 +130,12 @@ def record_script(
         ended = process.wait()
     status = 128 - ended if ended < 0 else ended
     try:
+        from .analyze import analysis_of
+
         add_settings(folder, status=status)
-        _report_on(folder)
+        analysis = analysis_of(folder)
+        write_reports(analysis, folder)
+        print_summary(analysis, sys.stderr)
     except TraceError as error:
         _tell(f"fastload profile: {error}\n")
         return status or 2
@@ -170,9 +156,9 @@ def _folder(wanted: Path | None) -> str:
         path = _new_folder() if wanted is None else wanted
         path.mkdir(parents=True, exist_ok=True)
         if any(path.iterdir()):
-            raise FolderError(f"{path} is not empty; name a folder that does not exist yet with --out")
+            raise ConfigError(f"{path} is not empty; name a folder that does not exist yet with --out")
     except OSError as error:
-        raise FolderError(
+        raise ConfigError(
             f"{error.filename} cannot be made: {error.strerror}; name another folder with --out"
         ) from error
     return str(path.resolve())
@@ -186,15 +172,6 @@ def _new_folder() -> Path:
             Path(name).mkdir()
             return Path(name)
     raise AssertionError  # there is always another name
-
-
-def _report_on(folder: str) -> None:
-    """Analyse a recording, write the reports into its folder, and print the summary to standard error."""
-    from .analyze import analysis_of
-
-    analysis = analysis_of(folder)
-    write_reports(analysis, folder)
-    print_summary(analysis, sys.stderr)
 
 
 # -- fastload report and compare --------------------------------------------------------------------------------------
@@ -234,11 +211,11 @@ def report(options: argparse.Namespace) -> int:
             from .scalars import write_scalars
 
             write_scalars(analysis, options.tensorboard)
-        elif options.output is None:
-            _print(analysis, options.kind, sys.stdout)
-        else:
+        elif options.output is not None:
             with open(options.output, "w", encoding="utf-8") as file:
                 _print(analysis, options.kind, file)
+        else:
+            _print(analysis, options.kind, sys.stdout)
     except BrokenPipeError:
         raise
     except (ConfigError, TraceError, OSError) as error:

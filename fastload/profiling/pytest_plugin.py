@@ -35,7 +35,14 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
     marker = item.get_closest_marker("fastload")
     if marker is None:
         return (yield)
-    limit, warmup = _wanted(item.nodeid, marker)
+    try:
+        limit, warmup = _arguments(*marker.args, **marker.kwargs)
+    except (TypeError, ValueError):
+        words = ", ".join([*map(repr, marker.args), *(f"{name}={value!r}" for name, value in marker.kwargs.items())])
+        raise pytest.UsageError(
+            f"{item.nodeid}: the marker is fastload(max_stall_pct=..., warmup=0), with a share from 0 to 100 and a "
+            f"number of steps, got fastload({words})"
+        ) from None
     from .api import profile
 
     recording = profile(warmup=warmup)
@@ -49,25 +56,11 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
     return outcome
 
 
-def _wanted(test: str, marker: pytest.Mark) -> tuple[float, int]:
-    """Return the limit in percent, and the number of steps that do not count."""
-    given = dict(marker.kwargs)
-    limit, warmup = given.pop("max_stall_pct", None), given.pop("warmup", 0)
-    if (
-        marker.args
-        or given
-        or isinstance(limit, bool)
-        or not isinstance(limit, int | float)
-        or not 0 <= limit <= 100
-        or type(warmup) is not int
-        or warmup < 0
-    ):
-        words = ", ".join([*map(repr, marker.args), *(f"{name}={value!r}" for name, value in marker.kwargs.items())])
-        raise pytest.UsageError(
-            f"{test}: the marker is fastload(max_stall_pct=..., warmup=0), with a share from 0 to 100 and a number of "
-            f"steps, got fastload({words})"
-        )
-    return float(limit), warmup
+def _arguments(*, max_stall_pct: float, warmup: int = 0) -> tuple[float, int]:
+    """Return the marker's arguments."""
+    if not 0 <= max_stall_pct <= 100 or warmup < 0:
+        raise ValueError
+    return max_stall_pct, warmup
 
 
 def _check(recording: Any, limit: float, warmup: int) -> None:

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import defaultdict, deque
+from collections import deque
 from collections.abc import Mapping
+from typing import Any
 
 from ..errors import TraceError
 from .recorder import cost_of_hooks
 from .recording import Process, RecordIndex, complete_since, processes, read_settings, taking_turns
-from .ring import Kind, Record
+from .ring import Kind, Record, RingFile
 from .trace import Batch, Copy, Rank, Sample, Span, Stage, Step, Task, Trace
 from .trials import trials_of
 from .workers import union
-
-_MOST_SAMPLES = 1 << 24
-"""Of a task."""
 
 _Place = tuple[int, int, int]
 """Iterator, batch, and task within the batch."""
@@ -28,6 +26,15 @@ def read_trace(folder: str) -> Trace:
         TraceError: the folder is not a recording, or it is damaged, or no process asked a loader for a batch.
     """
     settings = read_settings(folder)
+    try:
+        return _read(folder, settings)
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        raise TraceError(
+            f"{folder} is damaged, or another version of fastload recorded it: {error!r}; record again"
+        ) from error
+
+
+def _read(folder: str, settings: Mapping[str, Any]) -> Trace:
     written = processes(folder)
     workers = {pid for process in written for note in process.notes_of("workers") for pid in note["processes"]}
     mains = [process for process in written if process.pid not in workers and process.has_waited]
@@ -41,24 +48,15 @@ def read_trace(folder: str) -> Trace:
         for note in process.notes_of("missing"):
             missing.setdefault(note["signal"], note["why"])
     by_pid = {process.pid: process for process in written}
-    readers = [_RankReader(main, by_pid) for main in mains]
-    ranks = [reader.rank() for reader in readers]
-    for reader in readers:
-        missing.update(reader.missing)
-    versions = {
-        name: str(text)
-        for process in mains
-        for note in process.notes_of("versions")
-        for name, text in note.items()
-        if name != "kind"
-    }
+    ranks = [_RankReader(main, by_pid, missing).rank() for main in mains]
+    versions = {name: text for process in mains for note in process.notes_of("versions") for name, text in note.items()}
+    versions.pop("kind", None)
     return Trace(
         ranks=sorted(ranks, key=lambda rank: (rank.rank is None, rank.rank or 0, rank.process)),
         command=settings.get("command", []),
         missing=missing,
-        versions=dict(settings.get("versions", {})) | versions,
+        versions={**settings.get("versions", {}), **versions},
         warmup=settings.get("warmup", 0),
-        num_lost=sum(ring.num_lost for process in written for ring in process.rings),
         recorded=settings.get("recorded", ""),
         exit_status=settings.get("status"),
         seconds_per_hook=_seconds_per_hook(written),
@@ -79,37 +77,39 @@ class _RankReader:
     Args:
         main: its process.
         others: all processes by number.
+        missing: signals that were not recorded, and why; gets those that this rank lacks.
     """
 
-    def __init__(self, main: Process, others: dict[int, Process]) -> None:
+    def __init__(self, main: Process, others: dict[int, Process], missing: dict[str, str]) -> None:
         self._main = main
-        self._others = others
-        self.missing: dict[str, str] = {}
-        """Signals that were not recorded, and why."""
-        kept, overlapping = taking_turns(main.rings)
+        self._missing = missing
+        self._waiting, overlapping = taking_turns(main.rings)
         if overlapping:
-            self.missing["waits of other threads"] = (
+            missing["waits of other threads"] = (
                 f"{overlapping + 1} threads of process {main.pid} asked for batches at the same time; the report is "
                 "about the one that got most"
             )
-        if kept and not any(ring.is_main for ring in kept):
-            self.missing["the loop behind a thread"] = (
+        if self._waiting and not any(ring.is_main for ring in self._waiting):
+            missing["the loop behind a thread"] = (
                 "a thread of the script fetches the batches: the report is about that thread, what happens to the "
                 "batches afterwards is not recorded, and predictions are for that thread only"
             )
-        ignored = [ring for ring in main.rings if Kind.WAIT in ring.kinds and ring not in kept]
+        ignored = [ring for ring in main.rings if Kind.WAIT in ring.kinds and ring not in self._waiting]
         self._records = RecordIndex(
             record
             for ring in main.rings
             for record in ring
-            if ring not in ignored or record.kind not in (Kind.WAIT, Kind.LOOP, Kind.ITERATOR, Kind.PASS)
+            if ring not in ignored or record.kind not in (Kind.WAIT, Kind.LOOP, Kind.EPOCH)
         ).of
-        self._waiting = kept
-        self._since = complete_since(ring for process in self._related() for ring in process.rings)
+        self._epochs = list(main.notes_of("workers"))
+        self._loader_of = {record.a: record.b for record in self._records[Kind.EPOCH]}
+        self._loader_of |= {note["iterator"]: note["loader"] for note in self._epochs if "loader" in note}
+        pids = sorted({pid for note in self._epochs for pid in note["processes"]})
+        self._workers = [others[pid] for pid in pids if pid in others]
+        self._since = complete_since(ring for process in (main, *self._workers) for ring in process.rings)
         self._batches: dict[tuple[int, int], Batch] = {}
-        self._loader_of = {
-            record.a: record.b for kind in (Kind.ITERATOR, Kind.PASS) for record in self._records[kind]
-        } | {note["iterator"]: note["loader"] for note in main.notes_of("workers") if "loader" in note}
+        self._dispatched = {(record.a, record.b, record.d): record for record in self._records[Kind.DISPATCH]}
+        self._arrived = self._arrivals()
 
     def rank(self) -> Rank:
         """Return it."""
@@ -118,13 +118,19 @@ class _RankReader:
             begun = record.begun if batch.drawn is None else min(batch.drawn.begun, record.begun)
             batch.drawn = Span(begun, record.ended)
             batch.sampler_ns = (batch.sampler_ns or 0) + record.c
-        self._add_tasks()
+        for worker in self._workers:
+            iterators = [note["iterator"] for note in self._epochs if worker.pid in note["processes"]]
+            for ring in worker.rings:
+                self._add_tasks(worker, ring, iterators)
+        for ring in self._main.rings:
+            self._add_tasks(self._main, ring, [])
         for record in self._records[Kind.PIN]:
             self._batch(record.a, record.b).pinned = Span(record.begun, record.ended)
         steps = self._steps()
         self._check_workers(steps)
         delivered = {(step.iterator, step.batch.number) for step in steps}
         all_records = [record for found in self._records.values() for record in found]
+        files = (note for process in (self._main, *self._workers) for note in process.notes_of("file"))
         return Rank(
             rank=self._main.rank,
             process=self._main.pid,
@@ -137,24 +143,20 @@ class _RankReader:
             ceiling_ns=self._ceiling(),
             probe_ns=[record.ended - record.begun - record.a for record in self._records[Kind.PROBE]],
             trials={note["loader"]: trials_of(note) for note in self._main.notes_of("trials")},
-            files={note["index"]: note["path"] for process in self._related() for note in process.notes_of("file")},
+            files={note["index"]: note["path"] for note in files},
         )
 
     def _check_workers(self, steps: list[Step]) -> None:
         """Note it as missing if workers that made batches have written nothing."""
         iterators = {step.iterator for step in steps}
-        for note in self._main.notes_of("workers"):
+        written = {worker.pid for worker in self._workers}
+        for note in self._epochs:
             pids = note["processes"]
-            if pids and note["iterator"] in iterators and not any(pid in self._others for pid in pids):
-                self.missing["what workers do"] = (
+            if pids and note["iterator"] in iterators and written.isdisjoint(pids):
+                self._missing["what workers do"] = (
                     f"{len(pids)} worker processes wrote nothing: their environment lacks FASTLOAD_PROFILE or the "
                     "PYTHONPATH of fastload profile"
                 )
-
-    def _related(self) -> list[Process]:
-        """Return the main process and its workers."""
-        pids = {pid for note in self._main.notes_of("workers") for pid in note["processes"]}
-        return [self._main, *(self._others[pid] for pid in sorted(pids) if pid in self._others)]
 
     def _batch(self, iterator: int, number: int) -> Batch:
         batch = self._batches.get((iterator, number))
@@ -170,49 +172,49 @@ class _RankReader:
 
     # -- tasks --------------------------------------------------------------------------------------------------------
 
-    def _add_tasks(self) -> None:
-        dispatched = {(record.a, record.b, record.d): record for record in self._records[Kind.DISPATCH]}
+    def _arrivals(self) -> dict[_Place, int]:
+        """Return when the results of tasks were read: by the pinning thread first, then by the main thread."""
         arrived: dict[_Place, int] = {}
-        for record in self._records[Kind.ARRIVE]:  # read by the pinning thread first, then by the main thread
+        for record in self._records[Kind.ARRIVE]:
             place = record.a, record.b, record.c
-            sent = dispatched.get(place)
+            sent = self._dispatched.get(place)
             if sent is None or sent.begun <= record.ended:  # otherwise it is left from an epoch that was broken off
                 arrived[place] = min(arrived.get(place, record.ended), record.ended)
-        iterators: dict[int, list[int]] = defaultdict(list)
-        for note in self._main.notes_of("workers"):
-            for pid in note["processes"]:
-                iterators[pid].append(note["iterator"])
-        for pid, numbers in iterators.items():
-            if (worker := self._others.get(pid)) is not None:
-                self._add_tasks_of(worker, numbers, dispatched, arrived)
-        self._add_tasks_of(self._main, [], dispatched, arrived)
+        return arrived
 
-    def _add_tasks_of(
-        self, worker: Process, iterators: list[int], dispatched: Mapping[_Place, Record], arrived: Mapping[_Place, int]
-    ) -> None:
+    def _add_tasks(self, worker: Process, ring: RingFile, iterators: list[int]) -> None:
+        """Add the tasks of a thread. ``iterators``: those that the process works for, if it is a worker."""
         names = {note["number"]: note["text"] for note in worker.notes_of("name")}
-        here = worker is self._main
-        for ring in worker.rings:
-            records = RecordIndex(ring)
-            for record in records.of[Kind.WORK]:
-                where: tuple[int, int] | None = record.a, record.b
-                if record.a < 0 and here:
-                    where = self._awaited(record) if ring in self._waiting else None
-                elif record.a < 0:
-                    where = _sent(record, iterators, dispatched)
-                if where is None:
-                    continue
-                place = (*where, record.e)
-                sent = dispatched.get(place)
-                task = _task(record, records, names)
-                task.num_samples = 0 if sent is None else _number(sent.e)
-                if here and Kind.WAIT in ring.kinds:  # made by the main thread itself
-                    task.worker, task.arrived = -1, record.ended
-                else:
-                    # A worker may begin before the main thread continues.
-                    task.dispatched = None if sent is None else min(sent.ended, record.begun)
-                    task.arrived = arrived.get(place)
-                self._batch(*where).tasks.append(task)
+        records = RecordIndex(ring)
+        for record in records.of[Kind.WORK]:
+            where: tuple[int, int] | None = record.a, record.b
+            if record.a < 0 and worker is not self._main:
+                where = self._sent(record, iterators)
+            elif record.a < 0:
+                where = self._awaited(record) if ring in self._waiting else None
+            if where is None:
+                continue
+            place = (*where, record.e)
+            sent = self._dispatched.get(place)
+            task = _task(record, records, names)
+            task.num_samples = 0 if sent is None else sent.e
+            if worker is self._main and Kind.WAIT in ring.kinds:  # made by the main thread itself
+                task.worker, task.arrived = -1, record.ended
+            else:
+                # A worker may begin before the main thread continues.
+                task.dispatched = None if sent is None else min(sent.ended, record.begun)
+                task.arrived = self._arrived.get(place)
+            self._batch(*where).tasks.append(task)
+
+    def _sent(self, work: Record, iterators: list[int]) -> tuple[int, int] | None:
+        """Return the iterator and batch of a task that has only the batch, from what its worker was sent before."""
+        if work.b < 0:
+            return None
+        for number in reversed(iterators):
+            sent = self._dispatched.get((number, work.b, work.e))
+            if sent is not None and sent.begun <= work.begun:
+                return number, work.b
+        return (iterators[0], work.b) if len(iterators) == 1 else None
 
     def _awaited(self, work: Record) -> tuple[int, int] | None:
         """Return the iterator and batch of the wait in the same thread that contains a task."""
@@ -225,8 +227,7 @@ class _RankReader:
     # -- steps --------------------------------------------------------------------------------------------------------
 
     def _steps(self) -> list[Step]:
-        making = [*self._records[Kind.ITERATOR], *self._records[Kind.PASS]]
-        upcoming = deque(sorted(making, key=lambda record: record.begun))
+        upcoming = deque(self._records[Kind.EPOCH])
         made: dict[int, int] = {}
         epochs: dict[int, int] = {}
         steps: list[Step] = []
@@ -283,7 +284,7 @@ class _RankReader:
         for step in steps:
             if (record := loops.get(step.wait.ended)) is not None:
                 step.loop_cpu_ns, step.loop_runnable_ns = _known(record.a), _known(record.b)
-                step.wait_cpu_ns, step.wait_runnable_ns = _known(record.d), _known(record.e)
+                step.wait_cpu_ns, step.wait_runnable_ns = _known(record.c), _known(record.d)
             if (record := devices.get((step.iterator, step.batch.number))) is not None:
                 step.device_idle_ns, step.device_busy_ns = _known(record.c), _known(record.d)
         for record in self._records[Kind.COPY]:
@@ -291,25 +292,6 @@ class _RankReader:
             if place >= 0:
                 copy = Copy(record.begun, record.ended, record.a, bool(record.small & 1), bool(record.small & 2))
                 steps[place].copies.append(copy)
-
-
-def _sent(work: Record, iterators: list[int], dispatched: Mapping[_Place, Record]) -> tuple[int, int] | None:
-    """Return the iterator and batch of a task that has only the batch, from what its worker was sent before."""
-    if work.b < 0:
-        return None
-    last: tuple[int, int] | None = None
-    for number in iterators:
-        sent = dispatched.get((number, work.b, work.e))
-        if sent is not None and sent.begun <= work.begun:
-            last = number, work.b
-    return last or ((iterators[-1], work.b) if len(iterators) == 1 else None)
-
-
-def _number(value: int) -> int:
-    """Return a number of samples, after checking its range: so many are simulated."""
-    if not 0 <= value <= _MOST_SAMPLES:
-        raise TraceError(f"the recording is damaged: it has a task of {value} samples; record again")
-    return value
 
 
 def _known(value: int) -> int | None:
@@ -333,7 +315,6 @@ def _task(record: Record, records: RecordIndex, names: Mapping[int, str]) -> Tas
         runnable_ns=_known(record.d),
         read_bytes=_known(reads[0].a) if reads else None,
         device_bytes=_known(reads[0].b) if reads else None,
-        faults=_known(reads[0].d) if reads else None,
         collate=Span(collations[0].begun, collations[0].ended) if collations else None,
         collate_cpu_ns=_known(collations[0].a) if collations else None,
         samples=[
@@ -343,7 +324,7 @@ def _task(record: Record, records: RecordIndex, names: Mapping[int, str]) -> Tas
                 place=found.small,
                 index=_known(found.a),
                 cpu_ns=_known(found.b),
-                weight=_number(found.c),
+                weight=found.c,
                 stages=[
                     Stage(stage.begun, stage.ended, names.get(stage.name, "?"), _known(stage.a))
                     for stage in stages

@@ -8,10 +8,9 @@ import os
 import sys
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import NoneType
 from typing import Any
 
 from ..errors import TraceError
@@ -19,33 +18,6 @@ from .ring import Kind, Record, RingFile
 
 SETTINGS_FILE = "recording.json"
 """Written before the script starts: the command, and what was asked for."""
-
-_Types = Mapping[str, tuple[type, ...]]
-_SETTINGS: _Types = {
-    "command": (str,),
-    "recorded": (str,),
-    "versions": (dict,),
-    "warmup": (int,),
-    "status": (int, NoneType),
-}
-_NOTES: Mapping[str, _Types] = {
-    "process": {"pid": (int,), "rank": (int, NoneType), "cores": (int,)},
-    "rank": {"rank": (int,)},
-    "workers": {"iterator": (int,), "processes": (int,)},
-    "loader": {"number": (int,)},
-    "trials": {"loader": (int,)},
-    "missing": {"signal": (str,), "why": (str,)},
-    "costs": dict.fromkeys(("record", "cpu", "clocks", "call"), (int, float)),
-    "name": {"number": (int,), "text": (str,)},
-    "file": {"index": (int,), "path": (str,)},
-}
-"""Fields that are read from each kind of note, with their types."""
-_LARGEST: Mapping[str, Mapping[str, int]] = {
-    "loader": {"num_workers": 1 << 16, "prefetch_factor": 1 << 16, "batches": 1 << 62, "length": 1 << 62},
-    "workers": {"loader": 1 << 62},
-}
-"""Optional fields: integers from 0 to this, or None. So many workers are simulated."""
-_LISTS = ("command", "processes")
 
 
 def write_settings(folder: str | os.PathLike[str], **settings: Any) -> None:
@@ -93,9 +65,7 @@ def read_settings(folder: str) -> dict[str, Any]:
         ) from None
     except (OSError, ValueError) as error:
         raise TraceError(f"{path} cannot be read: {error}; record again") from error
-    if not isinstance(settings, dict) or not _has(
-        settings, {name: kinds for name, kinds in _SETTINGS.items() if name in settings}
-    ):
+    if not isinstance(settings, dict):
         raise TraceError(f"{path} was not written by fastload profile, or is damaged; record again")
     return settings
 
@@ -167,29 +137,15 @@ def _read_notes(path: str) -> Iterable[dict[str, Any]]:
             if number == text.count("\n") + 1:  # cut off when the process ended
                 return
             raise TraceError(f"{path}, line {number}, is not JSON: {error}; record again") from error
-        if not isinstance(value, dict) or not _is_note(value):
-            raise TraceError(f"{path}, line {number}, was not written by fastload profile; record again")
         yield value
 
 
-def _is_note(value: Mapping[str, Any]) -> bool:
-    if not _has(value, _NOTES.get(str(value.get("kind")), {"kind": (str,)})):
-        return False
-    found = ((value.get(name), largest) for name, largest in _LARGEST.get(value["kind"], {}).items())
-    return all(number is None or (type(number) is int and 0 <= number <= largest) for number, largest in found)
-
-
-def _has(value: Mapping[str, Any], fields: _Types) -> bool:
-    """Whether a mapping has all of some fields, each of one of its types, or a list of such values."""
-    return all(
-        isinstance(found := value.get(name, ...), list) is (name in _LISTS)
-        and all(type(one) in types for one in (found if isinstance(found, list) else [found]))
-        for name, types in fields.items()
-    )
-
-
 class RecordIndex:
-    """Records of one thread or process, by kind and in the order of time."""
+    """Records of one thread or process.
+
+    Attributes:
+        of: the records of each kind, in the order of time.
+    """
 
     def __init__(self, records: Iterable[Record]) -> None:
         self.of: dict[int, list[Record]] = defaultdict(list)

@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 from ..errors import TraceError
 
-VERSION = 2
+VERSION = 3
 MAGIC = b"FLTRACE\0"
 HEADER_BYTES = 4096
 HEADER = struct.Struct("<8sIIqqqqq")
@@ -61,23 +61,20 @@ class Kind(IntEnum):
     COLLATE = 6
     """Samples were collated. a: CPU time."""
     ARRIVE = 7
-    """The parent process read a worker's result. small: worker. a: iterator; b: batch; c: task; d: bytes."""
+    """The parent process read a worker's result. small: worker. a: iterator; b: batch; c: task."""
     PIN = 8
     """A batch was copied to page-locked memory. a: iterator; b: batch."""
     COPY = 9
     """A tensor was copied to a device, as the host saw it. small: 1 page-locked, 2 non-blocking, 3 both. a: bytes."""
     DEVICE = 10
     """A device around a wait, from its events. a: iterator; b: batch; c: idle; d: busy since the previous wait."""
-    ITERATOR = 11
-    """An iterator was made. small: number of workers. a: iterator; b: loader."""
-    PASS = 12
-    """An epoch began. a: iterator; b: loader."""
-    READ = 13
-    """Reading of files within a task. a: bytes requested; b: bytes that came from a device; d: major page faults."""
-    LOOP = 14
-    """The main thread between two waits. a: CPU time; b: run-queue time; c: garbage collection; d, e: CPU time and
-    run-queue time of the wait before it."""
-    PROBE = 15
+    EPOCH = 11
+    """An epoch began: an iterator was made, or begins again. a: iterator; b: loader."""
+    READ = 12
+    """Reading of files within a task. a: bytes requested; b: bytes that came from a device."""
+    LOOP = 13
+    """The main thread between two waits. a: CPU time; b: run-queue time; c, d: the same of the wait before it."""
+    PROBE = 14
     """How late a thread that slept got the interpreter. a: how long it wanted to sleep."""
 
 

@@ -70,8 +70,6 @@ class Task(Span):
     """Requested by read calls."""
     device_bytes: int | None
     """Read from a storage device: not in the page cache."""
-    faults: int | None
-    """Major page faults."""
     samples: list[Sample] = field(default_factory=list)
     collate: Span | None = None
     collate_cpu_ns: int | None = None
@@ -186,8 +184,6 @@ class Trace:
     versions: Mapping[str, str]
     warmup: int
     """Number of first steps of each rank on which no verdict is based."""
-    num_lost: int
-    """Records that were overwritten by newer ones."""
     seconds_per_hook: float | None = None
     """Mean cost of a record with its measurements, as measured during the recording."""
     recorded: str = ""

@@ -1,4 +1,4 @@
-"""What samples cost with other settings, from the trials at the end of the script (hooks/trials.py). Pure."""
+"""What samples cost with other settings, from the trials at the end of the script (hooks/trial_runs.py). Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any, NamedTuple
 
-from ..errors import ConfigError, TraceError
+from ..errors import ConfigError
 from .stats import middle_90, resamples
 
 _NOT_TRIED = (
@@ -148,8 +148,8 @@ def _threads_cost(rounds: Sequence[Round], threads: int, unknown: float) -> Cost
     for one in rounds:
         seen = float(max(0, one.blocked - one.inline_blocked))
         seen += unknown * min(one.queued, max(0, (threads - 1) * one.cpu - seen))
-        cpu.append(one.cpu / one.process_cpu)
-        waiting.append(seen / one.process_cpu)
+        cpu.append(one.cpu / max(1, one.process_cpu))
+        waiting.append(seen / max(1, one.process_cpu))
     # a single thread waits for no other, but the loop waits for it
     return Cost(median(cpu), median(waiting), unknown * (median(waiting) if threads > 1 else 1.0))
 
@@ -159,39 +159,20 @@ def _quotient(pairs: Sequence[tuple[int, int]]) -> float:
 
 
 def trials_of(note: Mapping[str, Any]) -> Trials:
-    """Return the results that a process has noted.
-
-    Raises:
-        TraceError: the note is damaged.
-    """
-    try:
-        cpu_ns = {_choice(one): tuple(map(int, one["cpu_ns"])) for one in note.get("found", [])}
-        rounds = {
-            _choice(one): tuple(Round(*map(int, each)) for each in one["rounds"]) for one in note.get("rounds", [])
-        }
-        reasons = {_choice(one): str(one["reason"]) for one in note.get("reasons", [])}
-    except (KeyError, TypeError, ValueError):
-        raise TraceError(
-            "the recording is damaged: its trials are not what fastload profile writes; record again"
-        ) from None
-    if len({len(times) for times in cpu_ns.values()}) > 1 or not all(cpu_ns.values()):
-        raise TraceError("the recording is damaged: its trials have different lengths; record again")
-    if not all(
-        found and all(min(one.process_cpu, one.cpu) > 0 and min(one) >= 0 for one in found) for found in rounds.values()
-    ):
-        raise TraceError("the recording is damaged: its trials with threads took no time; record again")
-    return Trials(cpu_ns, rounds, reasons, str(note.get("reason", "it was not tried")))
-
-
-def _choice(one: Mapping[str, Any]) -> Choice:
-    return Choice(one["engine"], one["fuse"], one["seeding"], int(one.get("threads", 0)))
+    """Return the results that a process has noted."""
+    return Trials(
+        cpu_ns={Choice(*choice): tuple(times) for choice, times in note.get("cpu_ns", [])},
+        rounds={Choice(*choice): tuple(Round(*one) for one in rounds) for choice, rounds in note.get("rounds", [])},
+        reasons={Choice(*choice): reason for choice, reason in note.get("reasons", [])},
+        reason=note.get("reason", "it was not tried"),
+    )
 
 
 def chosen(loader: Mapping[str, Any], settings: Mapping[str, Any]) -> tuple[Choice, Choice]:
     """Return a loader's choice as it was, and with changed settings.
 
     Raises:
-        ConfigError: the settings contradict each other, or have values that are not supported.
+        ConfigError: the settings contradict each other.
     """
     is_fastload = loader.get("engine") == "fastload"
     workers, method = int(loader.get("num_workers") or 0), loader.get("worker_method") or "multiprocessing"
@@ -204,18 +185,12 @@ def chosen(loader: Mapping[str, Any], settings: Mapping[str, Any]) -> tuple[Choi
         return before, TORCH
     defaults = before if is_fastload else Choice("fastload", "auto", "sample")
     workers, method = settings.get("num_workers", workers), settings.get("worker_method", method)
-    if method not in ("multiprocessing", "thread"):
-        raise ConfigError(f"worker_method must be multiprocessing or thread, got {method!r}")
     after = Choice(
         "fastload",
         settings.get("fuse", defaults.fuse),
         settings.get("seeding", defaults.seeding),
         workers if method == "thread" else 0,
     )
-    if after.fuse != "auto" and not isinstance(after.fuse, bool):
-        raise ConfigError(f"fuse must be 'auto', True or False, got {after.fuse!r}")
-    if after.seeding not in ("sample", "torch"):
-        raise ConfigError(f"seeding must be sample or torch, got {after.seeding!r}")
     if after.fuse is True and after.seeding == "torch":
         raise ConfigError("fuse=True needs seeding='sample', got seeding='torch'; set fuse to 'auto' or False")
     return before, after

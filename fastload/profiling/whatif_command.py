@@ -8,9 +8,9 @@ import itertools
 import json
 import os
 import sys
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from ..errors import ConfigError, TraceError
 from .command import record_script
@@ -73,23 +73,15 @@ def _fuse(word: str) -> bool | str:
     return known[word.lower()]
 
 
-class Launcher(NamedTuple):
-    """How scripts are started."""
-
-    program: Callable[[list[str]], list[str]]
-    """The user's command -> the command that starts it."""
-    recorded: Callable[[MutableMapping[str, str]], None]
-    """Changes an environment so that fastload's ``sitecustomize`` is executed first."""
-    installed: Callable[[MutableMapping[str, str]], None]
-    """The same, with fastload's loader in place of torch's."""
-
-
-def what_if(options: argparse.Namespace, launcher: Launcher) -> int:
+def what_if(options: argparse.Namespace, program: Callable[[list[str]], list[str]]) -> int:
     """Predict, and with ``--rerun`` compare with the run; returns the exit status.
 
+    Args:
+        options: the parsed options.
+        program: returns the command that starts the user's command.
+
     Raises:
-        ConfigError: a setting has a value that is not supported.
-        FolderError: a folder for the second recording cannot be made.
+        ConfigError: a setting has a value that is not supported, or a folder for the second recording cannot be made.
     """
     from .changes import SETTINGS
     from .whatif import WhatIf
@@ -111,7 +103,7 @@ def what_if(options: argparse.Namespace, launcher: Launcher) -> int:
         print(f"fastload whatif: {error}", file=sys.stderr)
         return 1
     number = options.rank if options.rank is not None else rank.rank
-    observed = _rerun(options, launcher, number, trace, whatif, settings) if options.rerun else None
+    observed = _rerun(options, program, number, trace, whatif, settings) if options.rerun else None
     print((_json if options.json else _text)(rank, whatif.simulation, fixes, observed))
     return 0
 
@@ -153,7 +145,7 @@ def _check_rerun(settings: dict[str, Any], recorded: dict[str, Any]) -> None:
 
 def _rerun(
     options: argparse.Namespace,
-    launcher: Launcher,
+    program: Callable[[list[str]], list[str]],
     number: int | None,
     trace: Trace,
     whatif: WhatIf,
@@ -168,12 +160,9 @@ def _rerun(
         "match": {name: whatif.loader.get(name) for name in ("dataset", "num_workers", "batch_size")},
     }
 
-    def prepare(environment: MutableMapping[str, str]) -> None:
-        launcher.recorded(environment)
-        if settings.get("engine") == "fastload":
-            launcher.installed(environment)
-        environment[VARIABLE] = json.dumps(change)
-
+    variables = {VARIABLE: json.dumps(change)} | (
+        {"FASTLOAD_INSTALL": "1"} if settings.get("engine") == "fastload" else {}
+    )
     folder = options.out or _free_folder(options.folder)
     again = argparse.Namespace(
         out=folder,
@@ -184,7 +173,7 @@ def _rerun(
         warmup=trace.warmup,
         ceiling=None,
     )
-    record_script(again, launcher.program(trace.command), trace.command, prepare)
+    record_script(again, program(trace.command), trace.command, variables)
     if status := read_settings(str(folder)).get("status"):
         print(f"fastload whatif: the script ended with status {status}", file=sys.stderr)
     try:

@@ -16,7 +16,7 @@ from torchvision import transforms as v1
 from torchvision.transforms import v2
 
 from fastload import ConfigError, DataLoader, images
-from fastload.images import native_jpeg
+from fastload.images.native_jpeg import NativeDecoder
 
 FILES = files()
 NAMES = [info.name for info in images.decoders() if info.available and info.device == "cpu"]
@@ -112,7 +112,7 @@ def test_it_is_explained_which_decoder_runs_and_what_it_did(root, monkeypatch):
     counts = loader.statistics().decoded
     assert sorted(line.removeprefix("decoded     ").split(", ")) == sorted(f"{n} {key}" for key, n in counts.items())
     assert set(counts) == {"torchvision", "pillow (colors)", "pillow (no JPEG file)"}
-    monkeypatch.setattr(native_jpeg, "why_not", lambda: "it was not built")
+    monkeypatch.setattr(NativeDecoder, "why_not", lambda: "it was not built")
     assert "native is not available: it was not built" in loader_of(root, "rows").explain()
 
 
@@ -150,7 +150,7 @@ def test_decoders_that_cannot_be_are_refused(options, words):
 
 
 def test_one_that_is_not_available_is_refused_when_the_loader_is_made(monkeypatch):
-    monkeypatch.setattr(native_jpeg, "why_not", lambda: "it was not built")
+    monkeypatch.setattr(NativeDecoder, "why_not", lambda: "it was not built")
     with pytest.raises(ConfigError, match="decoder='native' is not available: it was not built; install"):
         DataLoader([1, 2], fuse=True, decoder="native")
 

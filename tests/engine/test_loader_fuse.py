@@ -21,7 +21,7 @@ from torchvision.transforms import v2
 import fastload
 from fastload import ConfigError, DataLoader, native
 from fastload.fusion import FusedDataset, recognise
-from fastload.images import native_jpeg
+from fastload.images.native_jpeg import NativeDecoder
 
 MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
 CHAINS: dict[str, Any] = {
@@ -281,4 +281,4 @@ def test_arguments_that_do_not_go_with_it_are_refused(options, words):
 def test_the_plan_is_explained(folder):
     words = DataLoader(datasets.ImageFolder(folder, CHAINS["v1"]), 5, fuse=True).explain()
     assert "RandomResizedCrop" in words
-    assert ("native library" in words) == (native_jpeg.why_not() is None)
+    assert ("native library" in words) == (NativeDecoder.why_not() is None)

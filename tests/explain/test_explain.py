@@ -19,7 +19,7 @@ from torchvision import datasets, transforms
 import fastload
 from fastload import cli
 from fastload.explain import tables
-from fastload.images import native_jpeg
+from fastload.images.native_jpeg import NativeDecoder
 from fastload.run import targets
 
 TRAIN = """
@@ -235,7 +235,7 @@ def test_a_script_that_asks_for_no_batch_ends_with_status_2(folder: Path):
         (["bash", "train.py"], "no such script: bash; name the script that this program starts"),
         (["train.py:missing"], "train.py has no missing; it has"),
         (["train.py:make", "--more"], "train.py:make takes no arguments, got --more"),
-        (["train.py:fail"], "train.py:fail cannot be explained: ValueError: no data today"),
+        (["train.py:fail"], "train.py:fail() raised ValueError: no data today"),
         (["train.py:root"], "explain takes a DataLoader, a dataset, or a function without arguments"),
     ],
 )
@@ -292,7 +292,7 @@ def test_files_that_are_left_to_pillow_are_told_with_the_reason(tmp_path: Path, 
     (tmp_path / "one class").mkdir()
     Image.new("RGB", (40, 30)).save(tmp_path / "one class" / "0.jpg")
     data = datasets.ImageFolder(tmp_path, transforms.Compose([transforms.Resize(24), transforms.ToTensor()]))
-    monkeypatch.setattr(native_jpeg, "why_not", lambda: "PIL 1 resizes to other values than the native library")
+    monkeypatch.setattr(NativeDecoder, "why_not", lambda: "PIL 1 resizes to other values than the native library")
     said = words_shown(data, capsys)
     assert "row (Pillow)" in said
     assert "Pillow decodes the files: PIL" in said

@@ -16,7 +16,7 @@ from fastload import native
 from fastload.fusion import FusedDataset, recognise
 from fastload.images import PackedImages
 from fastload.images.native_jpeg import NativeDecoder
-from fastload.pack.options import PackOptions
+from fastload.pack.description import PackOptions
 from fastload.pack.run import pack
 
 USUAL = [v1.RandomResizedCrop(24), v1.RandomHorizontalFlip(), v1.ToTensor(), v1.Normalize(MEAN, STD)]

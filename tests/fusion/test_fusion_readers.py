@@ -14,8 +14,8 @@ from fusion_tools import folder
 from torchvision import datasets
 from torchvision import transforms as v1
 
-from fastload.fusion import FusedDataset, dataset, readers, recognise
-from fastload.fusion.readers import FileReader
+from fastload.fusion import FusedDataset, dataset, recognise, sources
+from fastload.fusion.sources import FileReader
 from fastload.images import make_decoder
 
 CHAIN = v1.Compose([v1.Resize((9, 9)), v1.PILToTensor()])
@@ -28,8 +28,8 @@ class Kernel:
         self.asked: list[str] = []
         self.events: list[str] = []
         self.in_memory = False
-        monkeypatch.setattr(readers, "_advise", self._advise)
-        monkeypatch.setattr(readers, "_in_memory", lambda file: self.in_memory)
+        monkeypatch.setattr(sources, "_advise", self._advise)
+        monkeypatch.setattr(sources, "_in_memory", lambda file: self.in_memory)
 
     def _advise(self, file: int, offset: int, length: int, advice: int) -> None:
         assert (offset, length, advice) == (0, 0, 3)  # of the whole file, POSIX_FADV_WILLNEED
@@ -72,7 +72,7 @@ def test_nothing_is_asked_while_all_is_in_memory_until_a_file_is_not(kernel, tmp
     files = folder(tmp_path, CHAIN)
     reader = FileReader(files)
     kernel.in_memory = True
-    for _ in range(readers._WATCHED):
+    for _ in range(sources._WATCHED):
         reader.ask_for([0])
     assert kernel.asked == []
     reader.ask_for([0, 1, 2])
@@ -95,13 +95,13 @@ def test_samples_are_the_same_where_nothing_can_be_asked(tmp_path, monkeypatch):
         raise OSError(errno.EINVAL, "no advice here")
 
     for advise in (None, refuses):
-        monkeypatch.setattr(readers, "_advise", advise)
+        monkeypatch.setattr(sources, "_advise", advise)
         assert torch.equal(loaded(files, indices), expected)
-    monkeypatch.setattr(readers, "_nowait", None)
+    monkeypatch.setattr(sources, "_nowait", None)
     assert torch.equal(loaded(files, indices), expected)
 
 
-@pytest.mark.skipif(readers._advise is None or readers._nowait is None, reason="needs posix_fadvise and RWF_NOWAIT")
+@pytest.mark.skipif(sources._advise is None or sources._nowait is None, reason="needs posix_fadvise and RWF_NOWAIT")
 def test_a_file_that_was_dropped_from_memory_is_read_again_when_it_is_asked_for(tmp_path):
     # A file of our own; where the file system cannot drop it, or cannot say, there is nothing to see.
     path = tmp_path / "a" / "0.jpg"
@@ -111,11 +111,11 @@ def test_a_file_that_was_dropped_from_memory_is_read_again_when_it_is_asked_for(
     try:
         os.fsync(file)
         os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
-        if readers._in_memory(file):
+        if sources._in_memory(file):
             pytest.skip("the file system keeps files in memory")
         reader = FileReader(datasets.ImageFolder(tmp_path))
         assert reader.data(0) == path.read_bytes()
-        assert readers._in_memory(file)
+        assert sources._in_memory(file)
     finally:
         os.close(file)
 

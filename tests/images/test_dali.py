@@ -28,7 +28,8 @@ from fastload import ConfigError, DistributedSampler
 from fastload.errors import DatasetError, StateError
 from fastload.images import PackedImages, dali
 from fastload.images.dali import DALILoader
-from fastload.images.dali.feeding import Files
+from fastload.images.dali.inputs import Files
+from fastload.images.dali.loader import _Iteration
 from fastload.pack.run import pack
 
 needs_dali = pytest.mark.skipif(
@@ -370,6 +371,7 @@ def test_nothing_is_left_of_a_loader(folder, options):
     assert num_threads() == before
 
 
+@pytest.mark.slow
 @needs_dali
 @pytest.mark.parametrize(("workers", "status"), [("0", ""), ("2", "5")])
 def test_the_interpreter_ends_in_the_middle_of_an_epoch(root, workers, status):
@@ -584,7 +586,7 @@ class Outputs:
 def test_outputs_on_a_device_are_held_until_the_device_has_copied_them_and_targets_do_not_block():
     streams = Streams()
     tickets = [SimpleNamespace(rest=(torch.tensor([number]), None)) for number in range(5)]
-    batches = dali._Iteration(iter(tickets), Outputs(), None, streams)  # type: ignore[arg-type]
+    batches = _Iteration(iter(tickets), Outputs(), None, streams)  # type: ignore[arg-type]
     given = []
     for number in range(3):
         images, targets = next(batches)

@@ -16,7 +16,9 @@ from torchvision import transforms as v1
 import fastload
 from fastload import ConfigError
 from fastload.fusion import FusedDataset, recognise
-from fastload.images import Loader, choice, decode, decoders, make_decoder, native_jpeg, nvjpeg, torchvision_io
+from fastload.images import Loader, choice, decode, decoders, make_decoder, nvjpeg
+from fastload.images.native_jpeg import NativeDecoder
+from fastload.images.torchvision_io import TorchvisionDecoder
 from fastload.native import jpeg
 
 
@@ -31,7 +33,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def no_library(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(native_jpeg, "why_not", lambda: "it was not built")
+    monkeypatch.setattr(NativeDecoder, "why_not", lambda: "it was not built")
 
 
 def test_all_decoders_are_listed_with_what_is_missing_and_the_remedy(no_library, monkeypatch):
@@ -48,9 +50,9 @@ def test_all_decoders_are_listed_with_what_is_missing_and_the_remedy(no_library,
 
 
 def test_auto_is_the_library_where_it_is_there_and_else_pillow_and_says_so(monkeypatch):
-    monkeypatch.setattr(native_jpeg, "why_not", lambda: None)
+    monkeypatch.setattr(NativeDecoder, "why_not", lambda: None)
     assert choice.chosen("auto")[0] == "native"
-    monkeypatch.setattr(native_jpeg, "why_not", lambda: "it was not built")
+    monkeypatch.setattr(NativeDecoder, "why_not", lambda: "it was not built")
     name, words = choice.chosen("auto")
     assert name == "pillow"
     assert "native is not available: it was not built" in words
@@ -75,7 +77,7 @@ def test_the_library_is_not_taken_where_pillow_resizes_in_a_way_of_its_own(monke
     ],
 )
 def test_a_decoder_that_is_not_there_is_refused_with_the_reason(no_library, monkeypatch, name, words):
-    monkeypatch.setattr(torchvision_io, "why_not", lambda: "no libjpeg")
+    monkeypatch.setattr(TorchvisionDecoder, "why_not", lambda: "no libjpeg")
     for use in (make_decoder, Loader, lambda decoder: decode(b"", decoder)):
         with pytest.raises(ConfigError, match=words):
             use(name)

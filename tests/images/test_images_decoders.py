@@ -20,7 +20,7 @@ from image_files import files, pixels
 from torchvision.datasets.folder import pil_loader
 
 from fastload import images, native
-from fastload.images import Cut, Decoder, decode, make_decoder, pillow, torchvision_io, whole
+from fastload.images import Cut, Decoder, base, decode, make_decoder, torchvision_io, whole
 from fastload.images.base import Tally
 from fastload.images.choice import DECODERS
 
@@ -258,7 +258,7 @@ def test_a_decoder_can_be_pickled(name):
 
 
 def test_a_torchvision_that_decodes_nothing_or_otherwise_is_not_offered(monkeypatch):
-    why_not = torchvision_io.why_not.__wrapped__
+    why_not = torchvision_io.TorchvisionDecoder.why_not.__wrapped__
     decoded = torchvision_io._decoded
     assert why_not() is None
     monkeypatch.setattr(torchvision_io, "_decoded", lambda data: decoded(data) ^ 1)
@@ -273,10 +273,10 @@ def test_a_torchvision_that_decodes_nothing_or_otherwise_is_not_offered(monkeypa
 
 def test_pillow_simd_is_known_by_its_version(monkeypatch):
     monkeypatch.setattr(PIL, "__version__", "9.5.0.post2")
-    assert pillow.PillowDecoder().name == "Pillow-SIMD"
-    assert pillow.library.__wrapped__().startswith("Pillow-SIMD 9.5.0.post2, libjpeg")
+    assert base.pillow_name() == "Pillow-SIMD"
+    assert Decoder.library().startswith("Pillow-SIMD 9.5.0.post2, libjpeg")
     monkeypatch.setattr(PIL, "__version__", "13.0.0")
-    assert pillow.PillowDecoder().name == "Pillow"
+    assert base.pillow_name() == "Pillow"
 
 
 def test_real_files_are_pillows(name):

@@ -19,8 +19,8 @@ from torchvision import datasets
 
 from fastload import ConfigError, PackError, cli
 from fastload.images import PackedImages
+from fastload.pack.description import PackOptions
 from fastload.pack.listing import EXTENSIONS, list_images
-from fastload.pack.options import PackOptions
 from fastload.pack.run import pack
 
 PACK = [sys.executable, "-m", "fastload.cli", "pack"]

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from pack_tools import file, packed, picture
 
 from fastload import ConfigError
-from fastload.pack.encoding import encode
-from fastload.pack.options import PackOptions
-from fastload.pack.pixels import header_of, pixels_of
+from fastload.pack.description import PackOptions
+from fastload.pack.encoding import encode, header_of, pixels_of
 
 SIDES = st.integers(1, 5000)
 

@@ -19,7 +19,7 @@ from torchvision.transforms import functional
 import fastload
 from fastload import PackError
 from fastload.images import PackedImages
-from fastload.pack.options import PackOptions
+from fastload.pack.description import PackOptions
 
 
 def same(one, other):

@@ -54,7 +54,6 @@ def task_of(begun: int, ended: int, **values: Any) -> Task:
         "runnable_ns": None,
         "read_bytes": None,
         "device_bytes": None,
-        "faults": None,
     }
     return Task(begun=begun, ended=ended, **{**fields, **values})
 

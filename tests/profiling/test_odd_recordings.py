@@ -27,7 +27,7 @@ from fastload.profiling.workload import measure_workload
 
 
 def trace_of(*of: Rank, warmup: int = 0) -> Trace:
-    return Trace(list(of), ["train.py"], {}, {"python": "3.13.0"}, warmup, 0, seconds_per_hook=1e-6)
+    return Trace(list(of), ["train.py"], {}, {"python": "3.13.0"}, warmup, seconds_per_hook=1e-6)
 
 
 def unsound(value: Any, place: str = "") -> list[str]:
@@ -202,10 +202,10 @@ def test_programs_that_run_beside_each_other_at_their_own_pace_do_not_wait_for_e
 def test_a_loader_that_a_dataset_makes_for_itself_begins_no_pass_of_the_loop(tmp_path):
     """No workers: in the second wait the dataset makes a loader of its own."""
     records = [
-        (Kind.ITERATOR, 0, 0, 10, 0, 5),
+        (Kind.EPOCH, 0, 0, 10, 0, 5),
         (Kind.WAIT, 1, 12, 20, 0, 0),
         (Kind.WAIT, 1, 30, 60, 0, 1),
-        (Kind.ITERATOR, 0, 32, 34, 1, 6),
+        (Kind.EPOCH, 0, 32, 34, 1, 6),
         (Kind.WAIT, 1, 70, 71, 0, 2),
     ]
     (rank,) = read_trace(recording(tmp_path, records)).ranks
@@ -222,7 +222,7 @@ def ring_of(folder: Path, thread: int, records: list[tuple[int, ...]], capacity:
 def test_what_a_thread_that_fetches_ahead_does_is_its_own_work(tmp_path):
     folder = recording(tmp_path, [(Kind.PROBE, 0, 0, 1, 0)])
     inline = [
-        (Kind.ITERATOR, 0, 0, 10, 0, 5),
+        (Kind.EPOCH, 0, 0, 10, 0, 5),
         (Kind.WORK, 0, 13, 19, -1, -1, 5, 0, 0),
         (Kind.WAIT, 1, 12, 20, 0, 0),
         (Kind.WAIT, 1, 30, 31, 0, 1),
@@ -235,14 +235,12 @@ def test_what_a_thread_that_fetches_ahead_does_is_its_own_work(tmp_path):
 
 def test_where_a_thread_fetches_ahead_the_loop_behind_it_is_named_as_missing(tmp_path):
     folder = recording(tmp_path, [(Kind.PROBE, 0, 0, 1, 0)])
-    ring_of(tmp_path, 9, [(Kind.ITERATOR, 0, 0, 10, 0, 5), (Kind.WAIT, 1, 12, 20, 0, 0)])
+    ring_of(tmp_path, 9, [(Kind.EPOCH, 0, 0, 10, 0, 5), (Kind.WAIT, 1, 12, 20, 0, 0)])
     assert "the loop behind a thread" in read_trace(folder).missing
 
 
 def test_in_the_main_thread_nothing_is_missing(tmp_path):
-    assert (
-        read_trace(recording(tmp_path, [(Kind.ITERATOR, 0, 0, 10, 0, 5), (Kind.WAIT, 1, 12, 20, 0, 0)])).missing == {}
-    )
+    assert read_trace(recording(tmp_path, [(Kind.EPOCH, 0, 0, 10, 0, 5), (Kind.WAIT, 1, 12, 20, 0, 0)])).missing == {}
 
 
 @pytest.mark.slow

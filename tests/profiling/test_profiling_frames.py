@@ -14,7 +14,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler
 
 import fastload
-from fastload.profiling.hooks.patching import drop_frame, hidden
+from fastload.profiling.hooks.patching import hidden, without_frame
 
 
 class Fault(Exception):
@@ -152,11 +152,8 @@ def test_the_first_entry_of_a_traceback_is_taken_off_and_the_others_stay() -> No
 
     @hidden
     def hook() -> None:
-        try:
+        with without_frame:
             inner()
-        except BaseException as error:
-            drop_frame(error)
-            raise
 
     with pytest.raises(Fault) as caught:
         hook()

@@ -14,11 +14,10 @@ import pytest
 from torch.utils.data import DataLoader, Dataset
 
 from fastload.profiling.hooks.devices import CopyHooks
-from fastload.profiling.hooks.fetching import FetchHooks
 from fastload.profiling.hooks.session import Session
 from fastload.profiling.hooks.stopping import StepLimit
 from fastload.profiling.hooks.torch_loader import TorchHooks
-from fastload.profiling.hooks.training_loop import LoopBody, WaitHooks
+from fastload.profiling.hooks.training_loop import WaitHooks
 from fastload.profiling.reader import read_trace
 from fastload.profiling.recorder import Recorder
 from fastload.profiling.recording import write_settings
@@ -164,10 +163,8 @@ def recorded(tmp_path: Path) -> Iterator[Callable[[], Trace]]:
     write_settings(tmp_path, command=[], warmup=0)
     recorder = Recorder(str(tmp_path))
     session = Session(recorder)
-    fetching = FetchHooks(session)
-    loop = LoopBody(recorder, fetching)
-    waits = WaitHooks(session, loop, StepLimit(None), CopyHooks(recorder, session.patches))
-    hooks = TorchHooks(session, fetching, waits)
+    waits = WaitHooks(session, StepLimit(None), CopyHooks(recorder, session.patches))
+    hooks = TorchHooks(session, waits)
     main = SimpleNamespace(
         _BaseDataLoaderIter=Base,
         _ParallelDataLoaderIter=Parallel,
@@ -180,7 +177,7 @@ def recorded(tmp_path: Path) -> Iterator[Callable[[], Trace]]:
     hooks.patch_workers(Threading.loops)
     yield lambda: read_trace(str(tmp_path))
     session.patches.restore()
-    loop.close()
+    waits.close()
     assert "_reset" not in vars(Threading)
     assert Threading.loops._thread_worker_loop is thread_loop
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fastload.errors import ConfigError, TraceError
+from fastload.errors import ConfigError
 from fastload.profiling.trials import Choice, Cost, Round, Trials, chosen, trials_of
 
 TORCH = Choice("torch", None, None)
@@ -17,7 +17,7 @@ THREADS = {"engine": "fastload", "fuse": "auto", "seeding": "sample", "num_worke
 
 def note(**times: list[int]) -> dict[str, object]:
     choices = {"torch": TORCH, "auto": AUTO, "fused": FUSED}
-    return {"found": [{**choices[name]._asdict(), "cpu_ns": found} for name, found in times.items()]}
+    return {"cpu_ns": [(choices[name], found) for name, found in times.items()]}
 
 
 times = st.lists(st.tuples(st.integers(1, 10**9), st.integers(1, 10**9)), min_size=1, max_size=20)
@@ -90,37 +90,13 @@ def test_a_number_of_threads_that_was_not_tried_is_an_error_that_names_those_tha
 
 
 def test_what_was_not_tried_is_an_error_with_the_reason():
-    found = trials_of({**note(torch=[4]), "reasons": [{**FUSED._asdict(), "reason": "Custom is no known dataset"}]})
+    found = trials_of({**note(torch=[4]), "reasons": [(FUSED, "Custom is no known dataset")]})
     with pytest.raises(ConfigError, match="engine=fastload, fuse=True, seeding=sample: Custom is no known dataset"):
         found.ratio(TORCH, FUSED)
     with pytest.raises(ConfigError, match="an IterableDataset cannot be asked again"):
         trials_of({"reason": "an IterableDataset cannot be asked again"}).ratio(TORCH, AUTO)
     with pytest.raises(ConfigError, match="was not measured: fastload profile does so when the script ends"):
         Trials().ratio(TORCH, AUTO)
-
-
-@pytest.mark.parametrize(
-    "damaged",
-    [
-        {"found": 3},
-        {"found": [{"engine": "torch"}]},
-        {"found": [{**TORCH._asdict(), "cpu_ns": ["many"]}]},
-        {"found": [{**TORCH._asdict(), "cpu_ns": [[]]}]},
-        {"found": [{**TORCH._asdict(), "fuse": [], "cpu_ns": [1]}]},
-        {"reasons": [None]},
-        note(torch=[1, 2], auto=[1]),
-        note(torch=[]),
-        {"rounds": [AUTO._replace(threads=2)._asdict()]},
-        {"rounds": [{**AUTO._replace(threads=2)._asdict(), "rounds": []}]},
-        {"rounds": [{**AUTO._replace(threads=2)._asdict(), "rounds": [[1, 2, 3]]}]},
-        {"rounds": [{**AUTO._replace(threads=2)._asdict(), "rounds": [[1, 0, 3, 4, 5]]}]},
-        {"rounds": [{**AUTO._replace(threads=2)._asdict(), "rounds": [[1, 2, 3, -4, 5]]}]},
-    ],
-    ids=str,
-)
-def test_a_damaged_note_is_told(damaged):
-    with pytest.raises(TraceError, match="the recording is damaged: its trials"):
-        trials_of(damaged)
 
 
 @pytest.mark.parametrize(
@@ -153,13 +129,6 @@ def test_settings_change_what_a_loader_was_set_to(loader, settings, after):
     [
         ({"fuse": True}, "fuse is an argument of fastload's loader; set engine=fastload too"),
         ({"worker_method": "thread"}, "worker_method is an argument of fastload's loader; set engine=fastload"),
-        (
-            {"engine": "fastload", "worker_method": "fork"},
-            "worker_method must be multiprocessing or thread, got 'fork'",
-        ),
-        ({"engine": "fastload", "fuse": "all"}, "fuse must be 'auto', True or False, got 'all'"),
-        ({"engine": "fastload", "fuse": 1}, "fuse must be 'auto', True or False, got 1"),
-        ({"engine": "fastload", "seeding": "mine"}, "seeding must be sample or torch, got 'mine'"),
         ({"engine": "fastload", "seeding": "torch", "fuse": True}, "fuse=True needs seeding='sample'"),
     ],
 )

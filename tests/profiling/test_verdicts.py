@@ -156,7 +156,7 @@ def rank_of(number: int | None, waits_ms: list[int], loops_ms: list[int]) -> Ran
     steps, at = [], 0
     for place, (wait, loop) in enumerate(zip(waits_ms, loops_ms, strict=True)):
         begun, at = at, at + wait * MS
-        task = Task(begun, at, 0, 0, 1, begun, at, wait * MS, 0, None, None, None)
+        task = Task(begun, at, 0, 0, 1, begun, at, wait * MS, 0, None, None)
         batch = Batch(number=place, drawn=None, sampler_ns=None, tasks=[task], iterator=0, loader=0)
         steps.append(Step(place, 0, 0, Span(begun, at), batch, [], False, loop * MS))
         at += loop * MS
@@ -164,7 +164,7 @@ def rank_of(number: int | None, waits_ms: list[int], loops_ms: list[int]) -> Ran
 
 
 def trace_of(*ranks: Rank) -> Trace:
-    return Trace(list(ranks), ["train.py"], {}, {"python": "3.13.0"}, 0, 0)
+    return Trace(list(ranks), ["train.py"], {}, {"python": "3.13.0"}, 0)
 
 
 def test_the_rank_that_the_others_wait_for_is_named():

@@ -100,7 +100,6 @@ def task_of(begun: float, work: float, handed: float | None, arrived: float, wor
         runnable_ns=0,
         read_bytes=None,
         device_bytes=None,
-        faults=None,
     )
 
 
@@ -115,7 +114,7 @@ def sample_of(task: Task, stages: Sequence[tuple[str, float]]) -> Sample:
 
 
 def trace_of(rank: Rank, warmup: int = 4) -> Trace:
-    return Trace(ranks=[rank], command=["train.py"], missing={}, versions={}, warmup=warmup, num_lost=0)
+    return Trace(ranks=[rank], command=["train.py"], missing={}, versions={}, warmup=warmup)
 
 
 works = st.lists(st.floats(5.0, 80.0), min_size=20, max_size=40)

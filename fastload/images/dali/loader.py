@@ -1,18 +1,10 @@
-"""NVIDIA DALI behind the loader's interface: fastload's order and parameters, DALI's decoding.
-
-::
-
-    samplers ─> (file, target, index) ─> header, keys ─> crops, flips ─┐
-                     └──────────────────── bytes ──────────────────────┴─> DALI ─> tensors ─> (batched transforms)
-
-In: a dataset of image files, and the arguments of a loader. Out: batches as those of ``DataLoader(..., fuse=True)``,
-but for DALI's arithmetic. DALI is imported when a :class:`DALILoader` is made, on the CPU as on a GPU.
-"""
+"""The loader, which reads files and draws parameters, and its iteration, which takes DALI's outputs."""
 
 # N samples, C channels, H and W of the images.
 
 from __future__ import annotations
 
+import functools
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -28,9 +20,10 @@ from ...engine.statistics import Statistics
 from ...errors import ConfigError
 from ...fusion.plan import recognise
 from ...loader import DataLoader, WorkerMethod
-from .feeding import Files, Scheduling
+from ...transforms.draws import draws_for
+from .inputs import BatchInputs, Files, import_dali, source
+from .pipelines import Pipelines, Ticket
 from .recipe import Recipe, Scaling, recipe_of
-from .running import Pipelines, Ticket, import_dali, source
 
 _MOST_READ = 2
 """Batches whose outputs are held, at most, before the next: the host waits for a device that is further behind."""
@@ -116,7 +109,7 @@ class DALILoader:
         import_dali()  # after what needs none is checked, and before what only its systems have
         self.num_threads = len(os.sched_getaffinity(0)) if num_threads is None else num_threads
         self._pipelines = Pipelines(
-            built_in(self._recipe, self.device) if pipeline is None else pipeline,
+            _built_in(self._recipe, self.device) if pipeline is None else pipeline,
             {
                 "num_threads": self.num_threads,
                 "device_id": self.device.index if self.device.type == "cuda" else None,
@@ -141,7 +134,8 @@ class DALILoader:
             worker_method=worker_method,
             seed=seed,
             overlap_epochs=overlap_epochs,
-            batch_transform=Scheduling(files, self._recipe, self._pipelines),
+            # Holds no loader: a loader that is deleted ends its threads at once.
+            batch_transform=functools.partial(_schedule, files, self._recipe, self._pipelines),
             prefetch_to_device=self.prefetch_queue_depth,
         )
         """Gives the order, and reads the files."""
@@ -194,6 +188,15 @@ class DALILoader:
         self._pipelines.close()
 
 
+def _schedule(files: Files, recipe: Recipe | None, pipelines: Pipelines, batch: Any) -> Ticket:
+    """Begin a batch of samples, collated; called with its draws at hand."""
+    draws = draws_for(len(batch[0]), None)
+    inputs = BatchInputs(files, recipe, batch, draws)
+    ticket = Ticket(inputs, (inputs.targets, draws))
+    pipelines.schedule(ticket, len(inputs.files), int.from_bytes(draws.key[:4], "little") >> 1)
+    return ticket
+
+
 class _Iteration:
     """One pass."""
 
@@ -242,7 +245,7 @@ class _Iteration:
             event.synchronize()
 
 
-def built_in(recipe: Recipe | None, device: torch.device) -> Callable[..., Any]:
+def _built_in(recipe: Recipe | None, device: torch.device) -> Callable[..., Any]:
     """Return the pipeline of a recipe."""
     assert recipe is not None
     dali = import_dali()
@@ -284,4 +287,4 @@ def built_in(recipe: Recipe | None, device: torch.device) -> Callable[..., Any]:
     return factory
 
 
-__all__ = ["DALILoader", "source"]
+__all__ = ["DALILoader"]

@@ -8,19 +8,15 @@ parameters for each sample, and what is done with the batch after it. Nothing of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
-import numpy.typing as npt
 import torch
 
 from ...errors import ConfigError
-from ...fusion.parameters import Drawing
-from ...fusion.plan import FusedTail, Part, recognise
-from ...fusion.rows import cut_of, num_cut
-from ...fusion.stages import fits, names_of, size_after
-from ...fusion.values import Values
+from ...fusion.conversions import Values
+from ...fusion.plan import FusedTail, recognise
+from ...fusion.stages import Drawing, cut_of, fits, names_of, num_cut, size_after
 from ...transforms.crop import CenterCrop, RandomCrop, RandomVerticalFlip
 from ...transforms.draws import Draws
 from ...transforms.resize import RandomResizedCrop, Resize
@@ -97,17 +93,6 @@ class Recipe:
         return [cut_of(self._steps, values, height, width) for values, height, width in each]
 
 
-ARRAYS: dict[str, Callable[[Sequence[Cut]], npt.NDArray[Any]]] = {
-    "crop_start": lambda cuts: np.array([cut.box[:2] for cut in cuts], dtype=np.int32),
-    "crop_shape": lambda cuts: np.array([cut.box[2:] for cut in cuts], dtype=np.int32),
-    "resized": lambda cuts: np.array([cut.size for cut in cuts], dtype=np.float32),
-    "window_start": lambda cuts: np.array([cut.window[:2] for cut in cuts], dtype=np.int32),
-    "mirror": lambda cuts: np.array([cut.flips[0] for cut in cuts], dtype=np.int32),
-    "mirror_vertically": lambda cuts: np.array([cut.flips[1] for cut in cuts], dtype=np.int32),
-}
-"""Inputs of a pipeline that come from the cuts of N images."""
-
-
 def recipe_of(dataset: Any, *, whole: bool) -> Recipe:
     """Return what is made of a dataset's images.
 
@@ -142,11 +127,7 @@ def recipe_of(dataset: Any, *, whole: bool) -> Recipe:
                 f"nothing else, got {pipeline.steps[head].shown}; leave it to the pipeline"
             )
         return Recipe(pipeline.steps, pipeline.states, head, None)
-    return _whole(part, head)
-
-
-def _whole(part: Part, head: int) -> Recipe:
-    steps, states = part.pipeline.steps, part.pipeline.states
+    steps, states = pipeline.steps, pipeline.states
     if states[-1].kind == "PIL":
         raise ConfigError("the dataset's transform ends with a PIL image; let it end with ToTensor, or ToImage")
     size = size_after(part.source, steps[:head])
@@ -188,4 +169,4 @@ def _tail(steps: Sequence[SampleTransform], states: Sequence[State], head: int, 
     return FusedTail.of(tuple(tail))
 
 
-__all__ = ["ARRAYS", "Recipe", "Scaling", "recipe_of"]
+__all__ = ["Recipe", "Scaling", "recipe_of"]

@@ -16,14 +16,14 @@ from typing import Any, NamedTuple
 
 from ..recorder import Recorder
 from ..ring import Kind
-from .patching import Patches, drop_frame, hidden
+from .patching import Patches, hidden, without_frame
 
 _now = time.perf_counter_ns
 
 # Steps whose events may be outstanding; a step beyond that is not recorded.
 _MAX_PENDING = 512
 
-# Kinds of devices whose module says whether they are in use without initialising anything.
+# Kinds of devices whose module has is_initialized().
 _KINDS = ("cuda", "xpu", "mtia")
 
 _COMPILED = "the script calls torch.compile, which traces what replaces a tensor's methods"
@@ -101,7 +101,7 @@ class DeviceClock:
         return event
 
 
-def torch_events(torch: Any, recorder: Recorder) -> Callable[[], Any | None]:
+def event_maker(torch: Any, recorder: Recorder) -> Callable[[], Any | None]:
     """Return a function that makes events of the device that the script uses, or returns None while it uses none."""
 
     def make() -> Any | None:
@@ -117,18 +117,16 @@ def torch_events(torch: Any, recorder: Recorder) -> Callable[[], Any | None]:
     return make
 
 
-def accelerators(torch: Any) -> dict[str, Any]:
-    """Return torch's device modules whose ``is_initialized()`` says whether the script uses such a device.
+def used_accelerator(torch: Any) -> str | None:
+    """Return the kind of device that the script uses; None if it uses none.
 
     This initialises nothing: even asking a driver for the number of devices would break processes forked later.
     """
-    modules = ((kind, getattr(torch, kind, None)) for kind in _KINDS)
-    return {kind: module for kind, module in modules if hasattr(module, "is_initialized")}
-
-
-def used_accelerator(torch: Any) -> str | None:
-    """Return the kind of device that the script uses; None if it uses none."""
-    return next((kind for kind, module in accelerators(torch).items() if module.is_initialized()), None)
+    for kind in _KINDS:
+        is_used = getattr(getattr(torch, kind, None), "is_initialized", None)
+        if is_used is not None and is_used():
+            return kind
+    return None
 
 
 class CopyHooks:
@@ -155,11 +153,8 @@ class CopyHooks:
                     self._recorder.missing("copies to the device", _COMPILED)
                     patches.restore()
                 self._compiled = True
-                try:
+                with without_frame:
                     return compiler(*arguments, **named)
-                except BaseException as error:
-                    drop_frame(error)
-                    raise
 
             return compiled
 
@@ -171,21 +166,29 @@ class CopyHooks:
             self._recorder.missing("copies to the device", _COMPILED)
             return
         for name in ("to", "cuda"):
-            self._patches.replace(tensor, name, lambda method: _CopyMethod(method, self), "copies to the device")
+            make = functools.partial(_CopyMethod, recorder=self._recorder)
+            self._patches.replace(tensor, name, make, "copies to the device")
 
     def close(self) -> None:
         """Put the methods of tensors back."""
         self._patches.restore()
 
+
+class _CopyMethod:
+    """Replaces a method of a tensor that may copy, and is equal to it: libraries look methods up in tables."""
+
+    def __init__(self, method: Any, recorder: Recorder) -> None:
+        self._method = method
+        self._recorder = recorder
+
+    def __get__(self, tensor: Any, kind: Any = None) -> Any:
+        return self if tensor is None else functools.partial(self, tensor)
+
     @hidden
-    def call(self, method: Any, tensor: Any, *arguments: Any, **named: Any) -> Any:
-        """Call a method that may copy, and record it if it does."""
+    def __call__(self, tensor: Any, *arguments: Any, **named: Any) -> Any:
         begun = _now()
-        try:
-            copied = method(tensor, *arguments, **named)
-        except BaseException as error:
-            drop_frame(error)
-            raise
+        with without_frame:
+            copied = self._method(tensor, *arguments, **named)
         if copied is not tensor and type(tensor.device.type) is str and tensor.device.type == "cpu":
             ended = _now()
             if copied.device.type not in ("cpu", "meta"):
@@ -193,30 +196,11 @@ class CopyHooks:
                 self._recorder.ring().write(Kind.COPY, 0, flags, begun, ended, tensor.nbytes)
         return copied
 
-
-class _CopyMethod:
-    """Replaces a method of a tensor and is equal to it: libraries look methods up in tables."""
-
-    def __init__(self, method: Any, copies: CopyHooks) -> None:
-        self.method = method
-        self._copies = copies
-
-    def __get__(self, tensor: Any, kind: Any = None) -> Any:
-        return self if tensor is None else functools.partial(self._copies.call, self.method, tensor)
-
-    @hidden
-    def __call__(self, tensor: Any, *arguments: Any, **named: Any) -> Any:
-        try:
-            return self._copies.call(self.method, tensor, *arguments, **named)
-        except BaseException as error:
-            drop_frame(error)
-            raise
-
     def __getattr__(self, name: str) -> Any:
-        return getattr(self.method, name)
+        return getattr(self._method, name)
 
     def __eq__(self, other: object) -> bool:
-        return other is self or other == self.method
+        return other is self or other == self._method
 
     def __hash__(self) -> int:
-        return hash(self.method)
+        return hash(self._method)

@@ -13,8 +13,8 @@ from typing import Any
 
 from ...observe import Item
 from ..ring import Kind
-from .fetching import FetchHooks, TaskRecorder
-from .patching import drop_frame, hidden
+from .fetching import TaskRecorder
+from .patching import hidden, without_frame
 from .session import Session
 from .training_loop import WaitHooks
 
@@ -37,20 +37,18 @@ class FastloadListener:
 
     Args:
         session: of this process.
-        fetching: records workers.
         waits: the hooks of the training loop.
     """
 
-    def __init__(self, session: Session, fetching: FetchHooks, waits: WaitHooks) -> None:
+    def __init__(self, session: Session, waits: WaitHooks) -> None:
         self._session = session
         self._recorder = session.recorder
-        self._fetching = fetching
         self._waits = waits
         self._flows: weakref.WeakKeyDictionary[Any, _Flow] = weakref.WeakKeyDictionary()
 
-    def watch(self, worker_id: int) -> _Watch:
+    def watch(self, worker_id: int) -> TaskRecorder:
         """A worker is about to load."""
-        return _Watch(TaskRecorder(self._fetching), worker_id)
+        return TaskRecorder(self._session, worker_id)
 
     def begun(self, iterator: Any, loader: Any, iteration: int, since: int) -> None:
         """An iteration has begun."""
@@ -73,7 +71,7 @@ class FastloadListener:
     def arrived(self, item: Item) -> None:
         """The result of a task was read."""
         now = _now()
-        self._recorder.ring().write(Kind.ARRIVE, 0, 0, now, now, item.iteration, item.batch_id, item.chunk_id, -1)
+        self._recorder.ring().write(Kind.ARRIVE, 0, 0, now, now, item.iteration, item.batch_id, item.chunk_id)
 
     def given(self, source: Any, iteration: int, batch: int, failed: bool) -> None:
         """A batch, or its error, was given to the next stage."""
@@ -90,15 +88,13 @@ class FastloadListener:
 
         @hidden
         def pinned(batch: Any) -> Any:
-            iterator, number = unpinned.popleft()
+            place = unpinned.popleft()
             begun = _now()
-            try:
-                return pin(batch)
-            except BaseException as error:
-                drop_frame(error)
-                raise
-            finally:
-                recorder.ring().write(Kind.PIN, 0, 0, begun, _now(), iterator, number)
+            with without_frame:
+                try:
+                    return pin(batch)
+                finally:
+                    recorder.ring().write(Kind.PIN, 0, 0, begun, _now(), *place)
 
         return pinned
 
@@ -107,18 +103,3 @@ class FastloadListener:
         if flow is None:
             flow = self._flows[source] = _Flow()
         return flow
-
-
-class _Watch:
-    """Records one worker: see :class:`fastload.observe.Watch`."""
-
-    def __init__(self, task: TaskRecorder, worker: int) -> None:
-        self._task = task
-        self._worker = worker
-        self.samples, self.many, self.fused = task.samples, task.many, task.fused
-        self.stream, self.collate, self.begin = task.stream, task.collate, task.begin
-        self.transform = task.transform
-
-    def end(self, iteration: int, batch: int, task: int) -> None:
-        """A task has ended."""
-        self._task.end(iteration, batch, task, self._worker)

@@ -7,8 +7,8 @@ NOTE [Frames]
 A hook calls the function that it replaces, so its frame lies between the script's frames and torch's. Scripts should
 not see it, neither in tracebacks nor in the line that a warning names.
 
-A *traceback* gets an entry for every frame that an exception leaves. So every hook has a handler that removes the first
-entry, its own (:func:`drop_frame`), and raises again; a bare ``raise`` adds no second entry.
+A *traceback* gets an entry for every frame that an exception leaves. So every hook calls the function within
+``with without_frame:``, which removes the first entry, the hook's own.
 
 A *warning* with ``stacklevel`` counts frames, but skips those of the import system, which it recognises by file name.
 The code of a hook gets such a file name (:func:`hidden`).
@@ -32,18 +32,25 @@ _Make = Callable[[Any], Any]
 
 
 def hidden(function: _Function) -> _Function:
-    """Let warnings skip the frames of a hook; returns the hook. For tracebacks see :func:`drop_frame`."""
+    """Let warnings skip the frames of a hook; returns the hook. For tracebacks see :data:`without_frame`."""
     if isinstance(function, FunctionType) and not function.__code__.co_filename.endswith(_SKIPPED):
         code = function.__code__
         function.__code__ = code.replace(co_filename=code.co_filename + _SKIPPED)
     return function
 
 
-def drop_frame(error: BaseException) -> None:
-    """Remove the handling frame's entry from the traceback of ``error``; a bare ``raise`` must follow."""
-    traceback = error.__traceback__
-    if traceback is not None:
-        BaseException.with_traceback(error, traceback.tb_next)  # the user's class may forbid assignments
+class _WithoutFrame:
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        if error is not None and error.__traceback__ is not None:
+            # The user's class may forbid assignments.
+            BaseException.with_traceback(error, error.__traceback__.tb_next)
+
+
+without_frame = _WithoutFrame()
+"""A context that removes the running function's entry from the traceback of an exception that leaves it."""
 
 
 class Patches:

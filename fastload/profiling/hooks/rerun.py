@@ -8,7 +8,7 @@ import json
 from typing import Any
 
 from ..recorder import Recorder
-from .patching import drop_frame, hidden
+from .patching import hidden, without_frame
 
 VARIABLE = "FASTLOAD_CHANGE"
 """The environment variable with the change, as JSON: ``settings`` for the loaders that ``match``."""
@@ -54,11 +54,8 @@ class ArgumentChange:
                         arguments.pop(argument, None)
                 self._recorder.note("changed", settings=self._settings)
                 positional, named = given.args[1:], given.kwargs
-            try:
+            with without_frame:
                 function(loader, *positional, **named)
-            except BaseException as error:
-                drop_frame(error)
-                raise
 
         module.DataLoader.__init__ = init
 

@@ -7,11 +7,12 @@ import heapq
 import operator
 import os
 import time
+from collections.abc import Callable
 from typing import Any
 
 from ..recorder import Recorder
 from ..ring import Kind
-from .patching import drop_frame, hidden
+from .patching import hidden, without_frame
 from .stages import StageHooks
 
 # Below this mean cost of a sample, in ns, one in 16 is measured.
@@ -46,8 +47,7 @@ class SlowFiles:
             heapq.heapreplace(self._slowest, ns)
         else:
             return
-        if index not in self._noted:
-            self._waiting.append((dataset, index))
+        self._waiting.append((dataset, index))
 
     def flush(self) -> None:
         """Note the files of what was offered; called outside of what is timed."""
@@ -74,27 +74,14 @@ def file_of(dataset: Any, index: int) -> str | None:
     return None
 
 
-class Samples:
-    """Wraps a dataset whose samples are fetched one by one.
-
-    How much is recorded depends on what samples cost. The instance switches its class from task to task, so that no
-    sample pays for a decision that is the same for a whole task.
-    """
+class _Wrapper:
+    """Wraps a dataset, or what else samples come from."""
 
     def __init__(self, dataset: Any, recorder: Recorder, stages: StageHooks | None) -> None:
         self._dataset = dataset
         self._recorder = recorder
         self._stages = stages
-        self._files = SlowFiles(recorder)
         self._ring: Any = None  # of the running task
-        self._mean = 1e9
-        self._taken = 0
-        self._spent = 0
-        self._place = 0
-        self._pending: tuple[int, int, int, int, int] | None = None
-        self._full = type(self)
-        self._silent: type[Samples] = type(self)  # until there is one
-        self._unwritten: list[tuple[int, int, int]] = []  # index, begin and end
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._dataset, name)
@@ -102,92 +89,146 @@ class Samples:
     def __len__(self) -> int:
         return len(self._dataset)
 
+    @hidden
+    def _measured(self, get: Callable[..., Any], *arguments: Any) -> tuple[Any, int, int, int]:
+        """Return a sample, or several; begin and end; and CPU time."""
+        stages = None if self._ring is None else self._stages
+        if stages is not None:
+            stages.begin(self._ring)
+        cpu = _cpu()
+        begun = _now()
+        with without_frame:
+            try:
+                found = get(*arguments)
+            finally:
+                ended = _now()
+                if stages is not None:
+                    stages.end()
+        return found, begun, ended, _cpu() - cpu
+
+
+def _sparse(get: Callable[..., Any]) -> Any:
+    """Return a method of :class:`Samples` that calls ``get`` with the dataset, and measures some of the calls."""
+
+    @hidden
+    def take(self: Samples, *index: Any) -> Any:
+        place = self._place
+        with without_frame:
+            if place % _ONE_IN and self._mean < _SPARSE:
+                sample = get(self._dataset, *index)
+                self._place = place + 1
+                return sample
+            return self._take(get, *index)
+
+    return take
+
+
+def _timed(get: Callable[..., Any]) -> Any:
+    """Return a method of :class:`_TimedSamples` that calls ``get`` with the dataset."""
+
+    @hidden
+    def take(self: Samples, *index: Any) -> Any:
+        begun = _now()
+        with without_frame:
+            sample = get(self._dataset, *index)
+        if self._ring is not None:
+            self._unwritten.append((_number_of(index), begun, _now()))
+        return sample
+
+    return take
+
+
+def _number_of(index: tuple[Any, ...]) -> int:
+    """Return the index that a dataset was asked for; -1 without one, or if it is not an integer."""
+    return index[0] if index and type(index[0]) is int else -1
+
+
+class Samples(_Wrapper):
+    """Wraps a dataset whose samples are fetched one by one, or the iterator of an IterableDataset.
+
+    How much is recorded depends on what samples cost. The instance switches its class from task to task, so that no
+    sample pays for a decision that is the same for a whole task.
+    """
+
+    def __init__(self, dataset: Any, recorder: Recorder, stages: StageHooks | None) -> None:
+        super().__init__(dataset, recorder, stages)
+        self._files = SlowFiles(recorder)
+        self._mean = 1e9
+        self._taken = 0
+        self._spent = 0
+        self._place = 0
+        self._pending: tuple[int, int, int, int, int] | None = None
+        self._silent: type[Samples] | None = None
+        self._unwritten: list[tuple[int, int, int]] = []  # index, begin and end
+
+    def __iter__(self) -> Samples:
+        return self
+
+    __getitem__ = _sparse(operator.getitem)
+    __next__ = _sparse(next)
+
     def begin(self, is_chosen: bool) -> bool:
         """A task begins; returns whether its samples are recorded. ``is_chosen``: however small they are."""
-        if is_chosen or self._mean >= _LONG or (self._mean >= _SPARSE and self._stages is not None):
-            kind = self._full
-        elif self._mean >= _SPARSE:
-            kind = self._timing_class()
-        else:
-            if self._silent is self._full:
-                self._silent = self._silent_class()
-            kind = self._silent
+        kind: type[Samples] = Samples
+        if not (is_chosen or self._mean >= _LONG or (self._mean >= _SPARSE and self._stages is not None)):
+            kind = _TimedSamples if self._mean >= _SPARSE else self._silent or self._silent_class()
         if type(self) is not kind:
             self.__class__ = kind
         self._ring = self._recorder.ring()
         self._taken = self._spent = self._place = 0
         self._pending = None
-        return self._mean >= _SPARSE or kind is self._full
+        return self._mean >= _SPARSE or kind is Samples
 
     def end(self) -> None:
         """It has ended."""
         if self._pending is not None:
             self._write(self._place)
-        if self._unwritten:
-            self._write_times()
+        for place, (index, begun, ended) in enumerate(self._unwritten):
+            self._ring.write(Kind.SAMPLE, 0, place, begun, ended, index, -1, 1)
+            self._count(ended - begun, index)
+        self._unwritten.clear()
         self._files.flush()
         self._ring = None
         if self._taken:
             mean = self._spent / self._taken
             self._mean = mean if self._mean == 1e9 else 0.75 * self._mean + 0.25 * mean
 
-    def _write_times(self) -> None:
-        write, offer, dataset = self._ring.write, self._files.offer, self._dataset
-        for place, (index, begun, ended) in enumerate(self._unwritten):
-            write(Kind.SAMPLE, 0, place, begun, ended, index, -1, 1)
-            self._spent += ended - begun
-            if index >= 0:
-                offer(ended - begun, dataset, index)
-        self._taken = len(self._unwritten)
-        self._unwritten.clear()
-
-    def _timing_class(self) -> type[Samples]:
-        """Return a class that only takes the time of samples."""
-        return _TimedSamples
-
     def _silent_class(self) -> type[Samples]:
         """Return a class that fetches samples without a frame of ours."""
-        get = staticmethod(functools.partial(operator.getitem, self._dataset))
-        return type("_Silent", (self._full,), {"__getitem__": get})
+        get, following = functools.partial(operator.getitem, self._dataset), functools.partial(next, self._dataset)
+        methods = {"__getitem__": staticmethod(get), "__next__": staticmethod(following)}
+        self._silent = type("_Silent", (Samples,), methods)
+        return self._silent
 
     def __del__(self) -> None:
-        if self._silent is not self._full:  # a class lives until garbage collection, and a dataset must not
-            for name in {"__getitem__", "__next__"} & vars(self._silent).keys():
-                delattr(self._silent, name)
+        if self._silent is not None:  # a class lives until garbage collection, and a dataset must not
+            del self._silent.__getitem__, self._silent.__next__
 
     @hidden
-    def _take(self, get: Any, *arguments: Any) -> Any:
-        place = self._place
-        stages = None if self._ring is None else self._stages
-        if stages is not None:
-            stages.begin(self._ring)
-        cpu = _cpu()
-        begun = _now()
-        try:
-            sample = get(*arguments)
-        except BaseException as error:
-            drop_frame(error)
-            raise
-        finally:
-            ended = _now()
-            if stages is not None:
-                stages.end()
+    def _take(self, get: Callable[..., Any], *index: Any) -> Any:
+        with without_frame:
+            sample, begun, ended, cpu = self._measured(get, self._dataset, *index)
         if self._ring is None:
             return sample
-        self._spent += ended - begun
-        self._taken += 1
-        index = arguments[-1] if arguments and type(arguments[-1]) is int else -1
-        cpu = _cpu() - cpu
+        place = self._place
         self._place = place + 1
+        number = _number_of(index)
         if self._pending is not None:
             self._write(place)
         if self._mean < _SPARSE:
-            self._pending = place, begun, ended, index, cpu  # how many samples it stands for is known at the next one
+            self._spent += ended - begun
+            self._taken += 1
+            self._pending = place, begun, ended, number, cpu  # how many it stands for is known at the next one
             return sample
-        self._ring.write(Kind.SAMPLE, 0, place, begun, ended, index, cpu, 1)
-        if index >= 0:
-            self._files.offer(ended - begun, arguments[0], index)
+        self._ring.write(Kind.SAMPLE, 0, place, begun, ended, number, cpu, 1)
+        self._count(ended - begun, number)
         return sample
+
+    def _count(self, ns: int, index: int) -> None:
+        self._spent += ns
+        self._taken += 1
+        if index >= 0:
+            self._files.offer(ns, self._dataset, index)
 
     def _write(self, up_to: int) -> None:
         assert self._pending is not None
@@ -195,110 +236,50 @@ class Samples:
         self._pending = None
         self._ring.write(Kind.SAMPLE, 0, place, begun, ended, index, cpu, up_to - place)
 
-    @hidden
-    def __getitem__(self, index: Any) -> Any:
-        place = self._place
-        try:
-            if place % _ONE_IN and self._mean < _SPARSE:
-                sample = self._dataset[index]
-                self._place = place + 1
-                return sample
-            return self._take(operator.getitem, self._dataset, index)
-        except BaseException as error:
-            drop_frame(error)
-            raise
-
 
 class _TimedSamples(Samples):
     """Takes the time of samples and leaves the rest for the end of the task."""
 
+    __getitem__ = _timed(operator.getitem)
+    __next__ = _timed(next)
+
+
+class Batched(_Wrapper):
+    """Wraps what returns a task's samples at once: one record for all of them.
+
+    That is a fused dataset of fastload's, with ``load``, or a function of the samples' indices.
+    """
+
+    def begin(self, is_chosen: bool) -> bool:
+        """A task begins; returns whether its samples are recorded."""
+        self._ring = self._recorder.ring()
+        return True
+
+    def end(self) -> None:
+        """It has ended."""
+        self._ring = None
+
     @hidden
-    def __getitem__(self, index: Any) -> Any:
-        begun = _now()
-        try:
-            sample = self._dataset[index]
-        except BaseException as error:
-            drop_frame(error)
-            raise
+    def _at_once(self, get: Callable[..., Any], indices: Any, *rest: Any) -> Any:
+        with without_frame:
+            samples, begun, ended, cpu = self._measured(get, indices, *rest)
         if self._ring is not None:
-            self._unwritten.append((index if type(index) is int else -1, begun, _now()))
-        return sample
-
-
-class Stream(Samples):
-    """Wraps the iterator of an IterableDataset."""
-
-    def __iter__(self) -> Stream:
-        return self
-
-    def _timing_class(self) -> type[Samples]:
-        return _TimedStream
-
-    def _silent_class(self) -> type[Samples]:
-        return type("_Silent", (self._full,), {"__next__": staticmethod(functools.partial(next, self._dataset))})
+            # Only the sampler's own code could count other collections.
+            number = len(indices) if isinstance(indices, list | tuple | range) else 1
+            self._ring.write(Kind.SAMPLE, 0, 0, begun, ended, -1, cpu, number)
+        return samples
 
     @hidden
-    def __next__(self) -> Any:
-        place = self._place
-        try:
-            if place % _ONE_IN and self._mean < _SPARSE:
-                sample = next(self._dataset)
-                self._place = place + 1
-                return sample
-            return self._take(next, self._dataset)
-        except BaseException as error:
-            drop_frame(error)
-            raise
-
-
-class _TimedStream(Stream):
-    """Takes the time of samples and leaves the rest for the end of the task."""
-
-    @hidden
-    def __next__(self) -> Any:
-        begun = _now()
-        try:
-            sample = next(self._dataset)
-        except BaseException as error:
-            drop_frame(error)
-            raise
-        if self._ring is not None:
-            self._unwritten.append((-1, begun, _now()))
-        return sample
-
-
-class Batched(Samples):
-    """Wraps a fused dataset of fastload's, which returns a task's samples at once: one record for all of them."""
-
-    def _timing_class(self) -> type[Samples]:
-        return type(self)
-
-    def _silent_class(self) -> type[Samples]:
-        return type(self)
-
-    @hidden
-    def _at_once(self, number: int, get: Any, *arguments: Any) -> Any:
-        ring = self._ring
-        stages = None if ring is None else self._stages
-        if stages is not None:
-            stages.begin(ring)
-        cpu = _cpu()
-        begun = _now()
-        try:
-            return get(*arguments)
-        except BaseException as error:
-            drop_frame(error)
-            raise
-        finally:
-            ended = _now()
-            if stages is not None:
-                stages.end()
-            if ring is not None:
-                ring.write(Kind.SAMPLE, 0, 0, begun, ended, -1, _cpu() - cpu, number)
-
     def load(self, indices: Any, *rest: Any, **named: Any) -> Any:
         """Load the samples."""
-        return self._at_once(len(indices), functools.partial(self._dataset.load, **named), indices, *rest)
+        with without_frame:
+            return self._at_once(functools.partial(self._dataset.load, **named), indices, *rest)
+
+    @hidden
+    def __call__(self, indices: Any) -> Any:
+        """Return the samples."""
+        with without_frame:
+            return self._at_once(self._dataset, indices)
 
 
 class BatchedDataset(Batched):
@@ -306,26 +287,5 @@ class BatchedDataset(Batched):
 
     @hidden
     def __getitems__(self, indices: Any) -> Any:
-        try:
-            return self._at_once(_number(indices), self._dataset.__getitems__, indices)
-        except BaseException as error:
-            drop_frame(error)
-            raise
-
-
-class BatchedCall(Batched):
-    """Wraps a function that returns a task's samples at once."""
-
-    @hidden
-    def __call__(self, indices: Any) -> Any:
-        """Return the samples."""
-        try:
-            return self._at_once(_number(indices), self._dataset, indices)
-        except BaseException as error:
-            drop_frame(error)
-            raise
-
-
-def _number(indices: Any) -> int:
-    """Return the number of indices; 1 if only the sampler's own code could tell."""
-    return len(indices) if isinstance(indices, list | tuple | range) else 1
+        with without_frame:
+            return self._at_once(self._dataset.__getitems__, indices)

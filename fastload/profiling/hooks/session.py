@@ -11,15 +11,19 @@ import sys
 import threading
 import time
 import weakref
+from collections import deque
 from typing import Any
 
 from ... import observe
+from ..clocks import ThreadClocks
 from ..recorder import Recorder, in_children, measure_costs
 from ..ring import Kind
 from .loader_info import describe_loader
 from .patching import Patches
+from .stages import StageHooks
 
 _now = time.perf_counter_ns
+_RESULTS = "_worker_result_queue"
 _PACKAGES = ("torch", "torchvision", "torchdata", "numpy", "PIL", "cv2", "fastload")
 
 
@@ -35,6 +39,11 @@ class ThreadState(threading.local):
     """What drawing the last indices took."""
     num_samples: int = 0
     """How many they were; 0 if they are not a list."""
+    worker: int = 0
+    """Number of the worker that it is; with torch's loader also the epoch (-1: only the parent knows) and batch."""
+    iterator: int = -1
+    batch: int = -1
+    clocks: ThreadClocks | None = None
 
 
 class Session:
@@ -50,6 +59,7 @@ class Session:
     def __init__(self, recorder: Recorder, only: Any = None) -> None:
         self.recorder = recorder
         self.patches = Patches(recorder)
+        self.stages = StageHooks(recorder, self.patches) if recorder.level == 2 else None
         self._only = only
         self._reset()
         in_children(self._reset)
@@ -62,6 +72,15 @@ class Session:
         """Number of a loader -> its noted description, and the last loader with that number."""
         self._iterators: weakref.WeakSet[Any] = weakref.WeakSet()
         self._measured = False
+
+    def clocks(self) -> ThreadClocks:
+        """Return this thread's clocks."""
+        clocks = self.thread.clocks
+        if clocks is None:
+            clocks = self.thread.clocks = ThreadClocks()
+            for signal in clocks.missing:
+                self.recorder.missing(signal, "the system does not provide it")
+        return clocks
 
     def is_recorded(self, loader: Any) -> bool:
         """Whether a loader is to be recorded."""
@@ -109,7 +128,7 @@ class Session:
     def note_epoch(self, iterator: Any, loader: Any, begun: int) -> None:
         """Note that an iterator has started an epoch, which took from ``begun`` until now."""
         number, which = number_of(iterator), self.loader_number(loader, iterator)
-        self.recorder.ring().write(Kind.PASS, 0, 0, begun, _now(), number, which)
+        self.recorder.ring().write(Kind.EPOCH, 0, 0, begun, _now(), number, which)
         processes = [worker.pid for worker in getattr(iterator, "_workers", ()) if hasattr(worker, "pid")]
         # Not in the ring, where it would be overwritten during a long epoch.
         self.recorder.note("workers", iterator=number, loader=which, processes=processes)
@@ -125,20 +144,18 @@ class QueueOwner:
     def __init__(self, iterators: weakref.WeakSet[Any], queue: Any) -> None:
         self._iterators = iterators
         self._queue = queue
-        self._found: Any = None
+        self._found: weakref.ref[Any] | None = None
 
     def number(self) -> int:
         """Return the number of its current epoch; -1 if it is not recorded."""
         iterator = None if self._found is None else self._found()
         if iterator is None:
-            for iterator in list(self._iterators):
-                if getattr(iterator, "_worker_result_queue", None) is self._queue:
-                    self._found = weakref.ref(iterator)
-                    break
-            else:
+            of_queue = (one for one in list(self._iterators) if getattr(one, _RESULTS, None) is self._queue)
+            iterator = next(of_queue, None)
+            if iterator is None:
                 return -1
-        number = number_of(iterator)
-        return -1 if number is None else number
+            self._found = weakref.ref(iterator)
+        return epoch_of(iterator)
 
 
 def _versions() -> dict[str, str]:
@@ -168,36 +185,31 @@ def number_of(iterator: Any) -> int | None:
     return number
 
 
+def epoch_of(iterator: Any) -> int:
+    """Return the number of an iterator's epoch; -1 if it is not recorded."""
+    number = number_of(iterator)
+    return -1 if number is None else number
+
+
 def batch_to_pin(iterator: Any) -> tuple[int, int]:
     """Return the numbers of an iterator's epoch and of the batch that ``next()`` is about to return."""
-    given = getattr(iterator, "_fastload_given", None)
-    if given:
-        place: tuple[int, int] = given[0]
-        return place
-    return batch_to_load(iterator)
+    given: deque[tuple[int, int]] | None = getattr(iterator, "_fastload_given", None)
+    return given[0] if given else batch_to_load(iterator)
 
 
 def batch_to_load(iterator: Any) -> tuple[int, int]:
     """Return the numbers of the epoch of an iterator without workers and of the batch that it loads."""
-    number = number_of(iterator)
-    batch = getattr(iterator, "_num_loaded", None)
-    return -1 if number is None else number, getattr(iterator, "_num_yielded", -1) if batch is None else batch
+    return epoch_of(iterator), getattr(iterator, "_num_yielded", -1)
 
 
 def delivered_batch(iterator: Any) -> tuple[int, int]:
     """Return the numbers of an iterator's epoch and of the batch that ``next()`` has returned, or was waiting for."""
-    given = getattr(iterator, "_fastload_given", None)
+    given: deque[tuple[int, int]] | None = getattr(iterator, "_fastload_given", None)
     if given:
-        place: tuple[int, int] = given.popleft()
-        return place
-    number = number_of(iterator)
-    return -1 if number is None else number, -1 if given is not None else _last_batch(iterator)
-
-
-def _last_batch(iterator: Any) -> int:
-    if getattr(iterator, "_in_order", True) is False:
-        arrived: int = getattr(iterator, "_fastload_arrived", -1)
-        return arrived
-    received: int | None = getattr(iterator, "_rcvd_idx", None)
-    yielded: int = getattr(iterator, "_num_yielded", 0)
-    return (yielded if received is None else received) - 1
+        return given.popleft()
+    if given is not None:
+        return epoch_of(iterator), -1
+    if not getattr(iterator, "_in_order", True):
+        return epoch_of(iterator), getattr(iterator, "_fastload_arrived", -1)
+    received = getattr(iterator, "_rcvd_idx", None)
+    return epoch_of(iterator), (getattr(iterator, "_num_yielded", 0) if received is None else received) - 1

@@ -16,7 +16,7 @@ from typing import Any
 
 from ..recorder import Recorder
 from ..ring import Kind
-from .patching import Patches, drop_frame, hidden
+from .patching import Patches, hidden, without_frame
 
 _now = time.perf_counter_ns
 _cpu = time.thread_time_ns
@@ -72,13 +72,10 @@ class StageHooks:
         @functools.wraps(function, updated=())
         @hidden
         def stage(*arguments: Any, **named: Any) -> Any:
-            try:
+            with without_frame:
                 if thread.ring is None:
                     return function(*arguments, **named)
                 return self._run(name, function, arguments, named)
-            except BaseException as error:
-                drop_frame(error)
-                raise
 
         return stage
 
@@ -91,18 +88,16 @@ class StageHooks:
         if outer is not None:
             self._write(outer, begun, cpu)
         mine = thread.inner = [name, begun, cpu]
-        try:
-            return function(*arguments, **named)
-        except BaseException as error:
-            drop_frame(error)
-            raise
-        finally:
-            ended = _now()
-            cpu = _cpu()
-            self._write(mine, ended, cpu)
-            thread.inner = outer
-            if outer is not None:
-                outer[1], outer[2] = ended, cpu
+        with without_frame:
+            try:
+                return function(*arguments, **named)
+            finally:
+                ended = _now()
+                cpu = _cpu()
+                self._write(mine, ended, cpu)
+                thread.inner = outer
+                if outer is not None:
+                    outer[1], outer[2] = ended, cpu
 
     def _write(self, stage: Any, ended: int, cpu: int) -> None:
         name, begun, cpu_before = stage
@@ -135,11 +130,8 @@ class StageHooks:
 
         def make(function: Any) -> Any:
             def call(self: Any, *arguments: Any, **named: Any) -> Any:
-                try:
+                with without_frame:
                     return function(self if thread.ring is None else members.of(self), *arguments, **named)
-                except BaseException as error:
-                    drop_frame(error)
-                    raise
 
             return call
 
@@ -163,11 +155,8 @@ class _CFunction:
 
     @hidden
     def __call__(self, *arguments: Any, **named: Any) -> Any:
-        try:
+        with without_frame:
             return self._timed(*arguments, **named)
-        except BaseException as error:
-            drop_frame(error)
-            raise
 
     def __reduce__(self) -> str:
         return self.__qualname__

@@ -14,14 +14,12 @@ from ..recorder import Recorder
 from .cold import ColdFiles
 from .devices import CopyHooks
 from .fastload_loader import FastloadListener
-from .fetching import FetchHooks
 from .rerun import VARIABLE, ArgumentChange
 from .session import Session
-from .stages import StageHooks
 from .stopping import StepLimit
 from .torch_loader import TorchHooks
-from .training_loop import LoopBody, WaitHooks
-from .trials import TrialRuns
+from .training_loop import WaitHooks
+from .trial_runs import TrialRuns
 
 
 class Hooks:
@@ -41,18 +39,15 @@ class Hooks:
         self._finders: list[object] = []
         session = Session(recorder, only)
         self._patches = session.patches
-        stages = StageHooks(recorder, session.patches) if recorder.level == 2 else None
         self.trials = TrialRuns(session.live_loaders, recorder.note, self.close)
         if cold:
             ColdFiles(session)
-        fetching = FetchHooks(session, stages)
-        self._loop = LoopBody(recorder, fetching)
         self._copies = CopyHooks(recorder, session.patches)
         limit = limit or StepLimit(None)
         limit.end_workers = session.end_workers
-        waits = WaitHooks(session, self._loop, limit, self._copies)
-        torch = TorchHooks(session, fetching, waits)
-        observe.listener = FastloadListener(session, fetching, waits)
+        self._waits = WaitHooks(session, limit, self._copies)
+        torch = TorchHooks(session, self._waits)
+        observe.listener = FastloadListener(session, self._waits)
         modules = {
             "torch": self._copies.patch_torch,
             "torch.utils.data._utils.worker": torch.patch_workers,
@@ -61,9 +56,9 @@ class Hooks:
             "torchdata.stateful_dataloader.worker": torch.patch_workers,
             "torchdata.stateful_dataloader.stateful_dataloader": torch.patch_torchdata,
         }
-        if stages is not None:
-            stages.patch_open()
-            modules |= stages.modules
+        if session.stages is not None:
+            session.stages.patch_open()
+            modules |= session.stages.modules
         for name, action in modules.items():
             self._after(name, action)
 
@@ -77,7 +72,7 @@ class Hooks:
         sys.meta_path[:] = [finder for finder in sys.meta_path if finder not in self._finders]
         self._copies.close()
         self._patches.restore()
-        self._loop.close()
+        self._waits.close()
         observe.listener = None
 
 

@@ -15,12 +15,13 @@ from __future__ import annotations
 import inspect
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 from ..ring import Kind
-from .fetching import FetchHooks
-from .patching import drop_frame, hidden
-from .session import QueueOwner, Session, batch_to_load, batch_to_pin, number_of
+from .fetching import TaskRecorder
+from .patching import hidden, without_frame
+from .session import Session, batch_to_load, batch_to_pin, number_of
 from .training_loop import WaitHooks
 
 _now = time.perf_counter_ns
@@ -36,15 +37,14 @@ class TorchHooks:
 
     Args:
         session: of this process.
-        fetching: records what fetchers do.
         waits: the hooks of the training loop.
     """
 
-    def __init__(self, session: Session, fetching: FetchHooks, waits: WaitHooks) -> None:
+    def __init__(self, session: Session, waits: WaitHooks) -> None:
         self._session = session
         self._patches = session.patches
-        self._fetching = fetching
         self._waits = waits
+        self._fetchers: dict[Any, Any] = {}
 
     # -- what is replaced ---------------------------------------------------------------------------------------------
 
@@ -68,7 +68,7 @@ class TorchHooks:
         dispatch = ("_next_index", "_send_idx", "_task_info")
         for kind in ends or [None]:
             signal = "the workers' processes"
-            self._patches.replace(kind, "__init__", waits.init_with_workers, signal, takes=made, uses=("_workers",))
+            self._patches.replace(kind, "__init__", waits.init, signal, takes=made, uses=("_workers",))
         replace_in(kinds, "_reset", waits.reset, "epochs of persistent workers", takes=again)
         replace_in(kinds, "_try_put_index", self._put_index, "when batches are sent to workers", uses=dispatch)
         replace_in(kinds, "_try_get_data", self._get_data, "when batches arrive", uses=("_data_queue",))
@@ -79,10 +79,10 @@ class TorchHooks:
         """Patch ``torch.utils.data._utils.worker`` or torchdata's."""
         takes: tuple[str, ...] = ("index_queue", "worker_id")
         for name in [name for name in _LOOPS if hasattr(module, name)] or _LOOPS[:1]:
-            self._patches.replace(module, name, self.process_loop, "what workers do", takes=takes)
+            self._patches.replace(module, name, self._process_loop, "what workers do", takes=takes)
         if hasattr(module, _THREAD_LOOP):
             takes = (*takes, "data_queue")
-            self._patches.replace(module, _THREAD_LOOP, self.thread_loop, "what worker threads do", takes=takes)
+            self._patches.replace(module, _THREAD_LOOP, self._thread_loop, "what worker threads do", takes=takes)
 
     def patch_torchdata(self, module: Any) -> None:
         """Patch ``torchdata.stateful_dataloader.stateful_dataloader``, whose iterators derive from torch's base."""
@@ -107,20 +107,18 @@ class TorchHooks:
             thread = session.thread
             thread.num_samples = 0
             begun = _now()
-            try:
-                indices = function(iterator)
-                number = thread.num_samples = len(indices) if isinstance(indices, list | tuple) else 0
-                has_workers = bool(getattr(iterator, "_num_workers", True))
-                if not (has_workers or thread.nested or number_of(iterator) is None):
-                    ended = _now()
-                    place = batch_to_load(iterator)
-                    recorder.ring().write(Kind.DISPATCH, 0, 0, begun, ended, *place, ended - begun, 0, number)
-                return indices
-            except BaseException as error:
-                drop_frame(error)
-                raise
-            finally:
-                thread.sampler_ns = _now() - begun
+            with without_frame:
+                try:
+                    indices = function(iterator)
+                    number = thread.num_samples = len(indices) if isinstance(indices, list | tuple) else 0
+                    has_workers = bool(getattr(iterator, "_num_workers", True))
+                    if not (has_workers or thread.nested or number_of(iterator) is None):
+                        ended = _now()
+                        place = batch_to_load(iterator)
+                        recorder.ring().write(Kind.DISPATCH, 0, 0, begun, ended, *place, ended - begun, 0, number)
+                    return indices
+                finally:
+                    thread.sampler_ns = _now() - begun
 
         return _next_index
 
@@ -133,20 +131,16 @@ class TorchHooks:
             batch = iterator._send_idx
             begun = _now()
             thread.sampler_ns = thread.num_samples = 0
-            try:
-                function(iterator)
-            except BaseException as error:
-                drop_frame(error)
-                raise
-            finally:
-                ended = _now()
-                number = number_of(iterator)
-                if iterator._send_idx != batch and number is not None:
-                    worker = iterator._task_info[batch][0] if batch in iterator._task_info else -1
-                    drawn, samples = thread.sampler_ns, thread.num_samples
-                    recorder.ring().write(
-                        Kind.DISPATCH, 0, max(worker, 0), begun, ended, number, batch, drawn, 0, samples
-                    )
+            with without_frame:
+                try:
+                    function(iterator)
+                finally:
+                    ended = _now()
+                    number = number_of(iterator)
+                    if iterator._send_idx != batch and number is not None:
+                        worker = iterator._task_info[batch][0] if batch in iterator._task_info else 0
+                        about = number, batch, thread.sampler_ns, 0, thread.num_samples
+                        recorder.ring().write(Kind.DISPATCH, 0, worker, begun, ended, *about)
 
         return _try_put_index
 
@@ -156,16 +150,13 @@ class TorchHooks:
 
         def _try_get_data(iterator: Any, *arguments: Any, **named: Any) -> Any:
             begun = _now()
-            try:
+            with without_frame:
                 answer = function(iterator, *arguments, **named)
-            except BaseException as error:
-                drop_frame(error)
-                raise
             success, data = answer
             number = number_of(iterator)
-            if number is not None and success and type(data) is tuple and len(data) == 2 and type(data[0]) is int:
+            if number is not None and success and _has_batch(data):
                 iterator._fastload_arrived = data[0]
-                recorder.ring().write(Kind.ARRIVE, 0, 0, begun, _now(), number, data[0], 0, -1)
+                recorder.ring().write(Kind.ARRIVE, 0, 0, begun, _now(), number, data[0])
             return answer
 
         return _try_get_data
@@ -177,17 +168,15 @@ class TorchHooks:
         def pin_memory(*arguments: Any, **named: Any) -> Any:
             thread = session.thread
             work = thread.work
-            recorded = work is not None and not (thread.nested or thread.pinning) and number_of(work) is not None
-            if recorded:
-                thread.pinning = True
+            if work is None or thread.nested or thread.pinning or number_of(work) is None:
+                with without_frame:
+                    return function(*arguments, **named)
+            thread.pinning = True
             begun = _now()
-            try:
-                return function(*arguments, **named)
-            except BaseException as error:
-                drop_frame(error)
-                raise
-            finally:
-                if recorded:
+            with without_frame:
+                try:
+                    return function(*arguments, **named)
+                finally:
                     thread.pinning = False
                     recorder.ring().write(Kind.PIN, 0, 0, begun, _now(), *batch_to_pin(work))
 
@@ -195,15 +184,24 @@ class TorchHooks:
 
     def _pin_loop(self, function: Any) -> Any:
         """Return the hook for what the pinning thread runs."""
-        session = self._session
+        session, recorder = self._session, self._session.recorder
 
         def _pin_memory_loop(in_queue: Any, out_queue: Any, *rest: Any) -> None:
-            pin = _PinThread(session, session.owner_of(in_queue))
-            try:
-                function(_PinInput(in_queue, pin), _PinOutput(out_queue, pin), *rest)
-            except BaseException as error:
-                drop_frame(error)
-                raise
+            owner = session.owner_of(in_queue)
+            begun = 0
+
+            def got(since: int, item: Any) -> None:
+                nonlocal begun
+                begun = _now()
+                if _has_batch(item):
+                    recorder.ring().write(Kind.ARRIVE, 0, 0, since, begun, owner.number(), item[0])
+
+            def put(ended: int, item: Any) -> None:
+                if _has_batch(item):
+                    recorder.ring().write(Kind.PIN, 0, 0, begun, ended, owner.number(), item[0])
+
+            with without_frame:
+                function(_Queue(in_queue, got), _Queue(out_queue, put), *rest)
 
         return _pin_memory_loop
 
@@ -211,120 +209,125 @@ class TorchHooks:
 
     def _create_fetcher(self, function: Any) -> Any:
         """Return the hook for ``create_fetcher``."""
-        watch = self._fetching.watch
 
         def create_fetcher(*arguments: Any, **named: Any) -> Any:
-            try:
-                return watch(function(*arguments, **named))
-            except BaseException as error:
-                drop_frame(error)
-                raise
+            with without_frame:
+                return self._recorded(function(*arguments, **named))
 
         return create_fetcher
 
-    def process_loop(self, function: Any) -> Any:
+    def _recorded(self, fetcher: Any) -> Any:
+        """Let a fetcher record what it does; returns it."""
+        recorder = self._session.recorder
+        if not callable(getattr(type(fetcher), "fetch", None)):
+            recorder.missing("samples and collation", f"there is no {type(fetcher).__name__}.fetch")
+            return fetcher
+        task = TaskRecorder(self._session, self._session.thread.worker)
+        if hasattr(fetcher, "dataset_iter"):
+            # torchdata looks for a state on the iterator itself, so one with a state is not wrapped.
+            if any(_has_state(one) for one in (fetcher.dataset_iter, fetcher.dataset)):
+                recorder.missing("samples of iterable datasets with a state", "they are not wrapped")
+            else:
+                fetcher.dataset_iter = task.stream(fetcher.dataset_iter)
+        else:
+            fetcher.dataset = task.wrap_dataset(fetcher.dataset)
+        if fetcher.auto_collation:
+            fetcher.collate_fn = task.collate(fetcher.collate_fn)
+        fetcher._fastload_task = task
+        fetcher.__class__ = self._recorded_kind(type(fetcher))
+        return fetcher
+
+    def _recorded_kind(self, kind: Any) -> Any:
+        """Return a subclass of a fetcher class whose ``fetch`` is recorded.
+
+        As an attribute of the fetcher itself, ``fetch`` would be a reference cycle that keeps the dataset alive.
+        """
+        found = self._fetchers.get(kind)
+        if found is None:
+            fetch = kind.fetch
+
+            @hidden
+            def timed_fetch(fetcher: Any, index: Any) -> Any:
+                task = fetcher._fastload_task
+                task.begin()
+                with without_frame:
+                    try:
+                        return fetch(fetcher, index)
+                    finally:
+                        thread = self._session.thread  # in a forked child it is another one
+                        task.end(thread.iterator, thread.batch, 0)
+
+            found = self._fetchers[kind] = type(kind.__name__, (kind,), {"fetch": timed_fetch})
+        return found
+
+    def _process_loop(self, function: Any) -> Any:
         """Return the hook for what a worker process runs."""
         return self._worker_loop(function, in_thread=False)
 
-    def thread_loop(self, function: Any) -> Any:
+    def _thread_loop(self, function: Any) -> Any:
         """Return the hook for what a worker thread runs, after torch 2.15."""
         return self._worker_loop(function, in_thread=True)
 
     def _worker_loop(self, function: Any, *, in_thread: bool) -> Any:
         places = {name: place for place, name in enumerate(inspect.signature(function).parameters)}
-        session, fetching = self._session, self._fetching
+        session = self._session
 
         def _worker_loop(*arguments: Any) -> None:
             # A process does not know its parent's epoch number; a thread finds its iterator by the queue.
             owner = session.owner_of(arguments[places["data_queue"]]) if in_thread else None
-            worker = arguments[places["worker_id"]]
+            thread = session.thread
+            thread.worker = arguments[places["worker_id"]]
+
+            def got(_: int, item: Any) -> None:
+                if _has_batch(item):
+                    thread.iterator, thread.batch = -1 if owner is None else owner.number(), item[0]
+
             watched = list(arguments)
             queue = places["index_queue"]
-            watched[queue] = _IndexQueue(arguments[queue], fetching, worker, owner)
-            session.thread.work = watched[queue]
-            try:
+            watched[queue] = thread.work = _Queue(arguments[queue], got)
+            with without_frame:
                 function(*watched)
-            except BaseException as error:
-                drop_frame(error)
-                raise
 
         return _worker_loop
 
 
-class _Queue:
-    """Wraps a queue."""
+def _has_state(thing: Any) -> bool:
+    """Whether something has a ``state_dict``, without running the script's ``__getattr__``."""
+    return inspect.getattr_static(thing, "state_dict", None) is not None
 
-    def __init__(self, queue: Any) -> None:
+
+def _has_batch(item: Any) -> bool:
+    """Whether what went through one of torch's queues is about a batch: its number, then its indices or data."""
+    return type(item) is tuple and len(item) == 2 and type(item[0]) is int
+
+
+class _Queue:
+    """Wraps a queue.
+
+    Args:
+        queue: torch's.
+        passed: called with an item that was got, and when ``get()`` was called; or that was put, and when ``put()`` was
+            called (waiting for room is not pinning).
+    """
+
+    def __init__(self, queue: Any, passed: Callable[[int, Any], None]) -> None:
         self._queue = queue
+        self._passed = passed
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._queue, name)
 
-
-class _IndexQueue(_Queue):
-    """Notes which batch a worker gets."""
-
-    def __init__(self, queue: Any, fetching: FetchHooks, worker: int, owner: QueueOwner | None) -> None:
-        super().__init__(queue)
-        self._fetching = fetching
-        self._worker = worker
-        self._owner = owner
-
-    @hidden
-    def get(self, *arguments: Any, **named: Any) -> Any:
-        try:
-            got = self._queue.get(*arguments, **named)
-        except BaseException as error:
-            drop_frame(error)
-            raise
-        if type(got) is tuple and len(got) == 2 and type(got[0]) is int:
-            self._fetching.set_batch(-1 if self._owner is None else self._owner.number(), got[0], self._worker)
-        return got
-
-
-class _PinThread:
-    """What the pinning thread is doing."""
-
-    def __init__(self, session: Session, owner: QueueOwner) -> None:
-        self._recorder = session.recorder
-        self._owner = owner
-        self.begun = 0
-
-    def write(self, kind: int, begun: int, ended: int, batch: int, *rest: int) -> None:
-        self._recorder.ring().write(kind, 0, 0, begun, ended, self._owner.number(), batch, *rest)
-
-
-class _PinInput(_Queue):
-    def __init__(self, queue: Any, pin: _PinThread) -> None:
-        super().__init__(queue)
-        self._pin = pin
-
     @hidden
     def get(self, *arguments: Any, **named: Any) -> Any:
         begun = _now()
-        try:
-            got = self._queue.get(*arguments, **named)
-        except BaseException as error:
-            drop_frame(error)
-            raise
-        self._pin.begun = _now()
-        if type(got[0]) is int:
-            self._pin.write(Kind.ARRIVE, begun, self._pin.begun, got[0], 0, -1)
-        return got
-
-
-class _PinOutput(_Queue):
-    def __init__(self, queue: Any, pin: _PinThread) -> None:
-        super().__init__(queue)
-        self._pin = pin
+        with without_frame:
+            item = self._queue.get(*arguments, **named)
+        self._passed(begun, item)
+        return item
 
     @hidden
     def put(self, item: Any, *arguments: Any, **named: Any) -> None:
-        ended = _now()  # waiting for room is not pinning
-        try:
+        begun = _now()
+        with without_frame:
             self._queue.put(item, *arguments, **named)
-        except BaseException as error:
-            drop_frame(error)
-            raise
-        if type(item[0]) is int:
-            self._pin.write(Kind.PIN, self._pin.begun, ended, item[0])
+        self._passed(begun, item)

@@ -1,4 +1,4 @@
-"""Records the training loop: waits in ``next()``, epochs, and the thread between two waits (CPU, run queue, GC, GIL).
+"""Records the training loop: waits in ``next()``, epochs, and the thread between two waits (CPU, run queue, GIL).
 
 The GIL is probed by a thread that sleeps and measures how late it gets the interpreter back. It runs only where workers
 are threads, because nothing else holds the GIL for long.
@@ -6,21 +6,17 @@ are threads, because nothing else holds the GIL for long.
 
 from __future__ import annotations
 
-import gc
-import os
 import sys
 import threading
 import time
-from collections.abc import Collection
 from typing import Any
 
 from ...base.at_exit import close_at_exit
 from ..clocks import RunQueue, ThreadClocks
 from ..recorder import Recorder, in_children
 from ..ring import Kind
-from .devices import CopyHooks, DeviceClock, accelerators, torch_events
-from .fetching import FetchHooks
-from .patching import drop_frame
+from .devices import CopyHooks, DeviceClock, event_maker, used_accelerator
+from .patching import without_frame
 from .session import Session, delivered_batch, number_of
 from .stopping import StepLimit
 
@@ -29,125 +25,89 @@ _now = time.perf_counter_ns
 PROBE_NS = 50_000_000
 """How long the probing thread sleeps."""
 
-# Steps in which the script's device is looked for: all of the first ones, then one in 16.
-_ALWAYS = 64
-_ONE_IN = 16
-
 
 class LoopBody:
     """Measures the main thread between two waits.
 
     Args:
-        recorder: where records go.
-        fetching: has the clocks of the threads.
+        session: of this process.
     """
 
-    def __init__(self, recorder: Recorder, fetching: FetchHooks) -> None:
-        self._recorder = recorder
-        self._fetching = fetching
-        self._probe: _GilProbe | None = None
-        self._watches_gc = False
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._recorder = session.recorder
         self._reset()
         in_children(self._reset)
 
     def _reset(self) -> None:
-        self._thread = 0
-        """The thread whose loop body is running; 0: none."""
-        self._begun = 0
+        self._probe: _GilProbe | None = None
         self._clocks: ThreadClocks | None = None
+        """Of the thread whose loop body is running; None: none is."""
+        self._begun = self._cpu = 0
         self._run_queue = RunQueue()
-        self._cpu = 0
-        self._waiting: tuple[ThreadClocks, int, int] | None = None
+        self._previous: tuple[ThreadClocks, int, int] | None = None
         """A thread's clocks, the end of its last body and its CPU time then, if only a wait came after it."""
         self._waited = -1, -1
         """CPU time and run-queue time of the wait before the running body."""
-        self._gc_begun = 0
-        self._gc_ns = 0
 
     def begin(self) -> int:
         """A wait is over; returns its end, at which the loop body begins."""
-        if not self._watches_gc:
-            self._watches_gc = True
-            gc.callbacks.append(self._on_gc)
-        clocks = self._clocks = self._fetching.clocks()
-        self._thread = threading.get_ident()
+        clocks = self._clocks = self._session.clocks()
         self._waited = -1, -1
-        waiting = self._waiting
-        if waiting is not None and waiting[0] is clocks:
-            cpu = time.thread_time_ns() - waiting[2]
-            self._waited = cpu, self._run_queue.end(lambda: clocks, _now() - waiting[1], cpu)
+        previous = self._previous
+        if previous is not None and previous[0] is clocks:
+            cpu = time.thread_time_ns() - previous[2]
+            self._waited = cpu, self._run_queue.end(lambda: clocks, _now() - previous[1], cpu)
         else:
             self._run_queue.set(clocks, clocks.runnable())
-        self._gc_ns = 0
         self._cpu = time.thread_time_ns()
         self._begun = _now()
         return self._begun
 
     def end(self, now: int) -> None:
         """The loop body is over at ``now``: the next wait begins, or an iterator is made."""
-        clocks, self._waiting = self._clocks, None
-        if clocks is None or self._thread != threading.get_ident():
+        clocks, self._previous = self._clocks, None
+        if clocks is None or clocks is not self._session.clocks():  # it is another thread's
             return
-        self._thread, self._clocks = 0, None
-        if clocks is not self._fetching.clocks():  # the system reuses the number of a thread that has ended
-            return
-        at = time.thread_time_ns()
-        cpu, ns = at - self._cpu, now - self._begun
+        self._clocks = None
+        cpu_now = time.thread_time_ns()
+        cpu, ns = cpu_now - self._cpu, now - self._begun
         runnable = self._run_queue.end(lambda: clocks, ns, cpu)
-        self._waiting = clocks, now, at
-        self._recorder.ring().write(Kind.LOOP, 0, 0, self._begun, now, cpu, runnable, self._gc_ns, *self._waited)
-
-    def _on_gc(self, phase: str, _: Any) -> None:
-        if self._thread == threading.get_ident():
-            if phase == "start":
-                self._gc_begun = _now()
-            elif self._gc_begun:
-                self._gc_ns += _now() - self._gc_begun
-                self._gc_begun = 0
+        self._previous = clocks, now, cpu_now
+        self._recorder.ring().write(Kind.LOOP, 0, 0, self._begun, now, cpu, runnable, *self._waited)
 
     def close(self) -> None:
         """Stop measuring."""
-        self._reset()
-        if self._watches_gc:
-            self._watches_gc = False
-            gc.callbacks.remove(self._on_gc)
-        if self._probe is not None and self._probe.is_own:
+        if self._probe is not None:
             self._probe.close(1.0)
+        self._reset()
 
     def probe_gil(self) -> None:
         """Workers are threads of this process: probe the GIL from now on."""
-        if self._probe is None or not self._probe.is_own:
+        if self._probe is None:
             self._probe = _GilProbe(self._recorder)
 
 
 class _GilProbe:
-    """A thread that sleeps and records how late it wakes up. It ends with the process; a forked child has none."""
+    """A thread that sleeps and records how late it wakes up. It ends with the process."""
 
     def __init__(self, recorder: Recorder) -> None:
-        self._process = os.getpid()
+        self._recorder = recorder
         self._over = threading.Event()
-        self._worker = threading.Thread(target=self._run, args=(recorder,), name="fastload_probe", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="fastload_probe", daemon=True)
         close_at_exit(self)
-        self._worker.start()
+        self._thread.start()
 
-    @property
-    def is_own(self) -> bool:
-        """Whether this process started it, not the process that it was forked from."""
-        return self._process == os.getpid()
-
-    def _run(self, recorder: Recorder) -> None:
-        over = False
-        while not over:
+    def _run(self) -> None:
+        begun = _now()
+        while not self._over.wait(PROBE_NS / 1e9):
+            self._recorder.ring().write(Kind.PROBE, 0, 0, begun, _now(), PROBE_NS)
             begun = _now()
-            over = self._over.wait(PROBE_NS / 1e9)
-            ended = _now()
-            if not over:
-                recorder.ring().write(Kind.PROBE, 0, 0, begun, ended, PROBE_NS)
 
     def close(self, grace: float) -> None:
         """End it."""
         self._over.set()
-        self._worker.join(grace)
+        self._thread.join(grace)
 
 
 class WaitHooks:
@@ -155,32 +115,29 @@ class WaitHooks:
 
     Args:
         session: of this process.
-        loop: measures the loop body.
         limit: counts steps, and ends the script after the last.
         copies: records copies to a device.
     """
 
-    def __init__(self, session: Session, loop: LoopBody, limit: StepLimit, copies: CopyHooks) -> None:
+    def __init__(self, session: Session, limit: StepLimit, copies: CopyHooks) -> None:
         self._session = session
-        self._loop = loop
+        self._loop = LoopBody(session)
         self._limit = limit
         self._copies = copies
         self._device: DeviceClock | None = None
-        self._looked = 0
-        self._accelerators: Collection[Any] | None = None
 
-    def _look_for_device(self) -> None:
-        """Start measuring a device as soon as the script uses one."""
-        self._looked += 1
-        if self._looked > _ALWAYS and self._looked % _ONE_IN:
-            return
+    def close(self) -> None:
+        """Stop measuring."""
+        self._loop.close()
+
+    def _find_device(self) -> DeviceClock | None:
+        """Measure the device as soon as the script uses one."""
         torch = sys.modules["torch"]
-        if self._accelerators is None:
-            self._accelerators = accelerators(torch).values()
-        if any(module.is_initialized() for module in self._accelerators):
+        if used_accelerator(torch) is not None:
             recorder = self._session.recorder
-            self._device = DeviceClock(recorder, torch_events(torch, recorder))
+            self._device = DeviceClock(recorder, event_maker(torch, recorder))
             self._copies.patch_tensor(torch.Tensor)
+        return self._device
 
     def note_epoch(self, iterator: Any, loader: Any, begun: int) -> None:
         """Note that an iterator has started an epoch, which took from ``begun`` until now."""
@@ -189,87 +146,36 @@ class WaitHooks:
             self._loop.probe_gil()
 
     def init(self, function: Any) -> Any:
-        """Return the hook for the base class's ``__init__``."""
-        session, recorder, loop = self._session, self._session.recorder, self._loop
-
-        def __init__(iterator: Any, loader: Any, *rest: Any, **named: Any) -> None:  # noqa: N807 # torch's name
-            thread = session.thread
-            outer = thread.work
-            if (outer is not None and outer is not iterator) or not session.is_recorded(loader):
-                try:
-                    function(iterator, loader, *rest, **named)
-                except BaseException as error:
-                    drop_frame(error)
-                    raise
-                return
-            session.begin_epoch(iterator)
-            begun = _now()
-            loop.end(begun)
-            try:
-                thread.work = iterator
-                function(iterator, loader, *rest, **named)
-            except BaseException as error:
-                drop_frame(error)
-                raise
-            finally:
-                ended = _now()
-                which = session.loader_number(loader, iterator)  # part of the work, in case the dataset loads too
-                session.thread.work = outer
-                number = number_of(iterator)
-                recorder.ring().write(Kind.ITERATOR, 0, loader.num_workers, begun, ended, number, which)
-                if not loader.num_workers:
-                    recorder.note("workers", iterator=number, loader=which, processes=[])
-
-        return __init__
-
-    def init_with_workers(self, function: Any) -> Any:
-        """Return the hook for the ``__init__`` of iterators with workers, which calls the base class's."""
-        session = self._session
-
-        def __init__(iterator: Any, loader: Any, *rest: Any, **named: Any) -> None:  # noqa: N807 # torch's name
-            thread = session.thread
-            outer = thread.work
-            begun = _now()
-            try:
-                thread.work = iterator if outer is None else outer
-                function(iterator, loader, *rest, **named)
-            except BaseException as error:
-                drop_frame(error)
-                raise
-            finally:
-                session.thread.work = outer
-                if number_of(iterator) is not None:
-                    self.note_epoch(iterator, loader, begun)
-
-        return __init__
+        """Return the hook for an iterator's ``__init__``. It calls the base class's, which has this hook too."""
+        return self._epoch(function, is_new=True)
 
     def reset(self, function: Any) -> Any:
-        """Return the hook for ``_reset`` of iterators with workers: another epoch of the same iterator."""
+        """Return the hook for ``_reset`` of iterators with workers, which begins another epoch of the iterator."""
+        return self._epoch(function, is_new=False)
+
+    def _epoch(self, function: Any, is_new: bool) -> Any:
         session, loop = self._session, self._loop
 
-        def _reset(iterator: Any, loader: Any, first_iter: bool = False, **named: Any) -> None:
+        def begin_epoch(iterator: Any, loader: Any, *rest: Any, **named: Any) -> None:
             thread = session.thread
-            if first_iter or thread.work is not None or number_of(iterator) is None:  # the first is part of __init__
-                try:
-                    function(iterator, loader, first_iter, **named)
-                except BaseException as error:
-                    drop_frame(error)
-                    raise
+            is_recorded = session.is_recorded(loader) if is_new else number_of(iterator) is not None
+            if thread.work is not None or not is_recorded:
+                with without_frame:
+                    function(iterator, loader, *rest, **named)
                 return
             session.begin_epoch(iterator)
             begun = _now()
             loop.end(begun)
-            try:
-                thread.work = iterator
-                function(iterator, loader, first_iter, **named)
-            except BaseException as error:
-                drop_frame(error)
-                raise
-            finally:
-                session.thread.work = None
-                self.note_epoch(iterator, loader, begun)
+            with without_frame:
+                try:
+                    thread.work = iterator
+                    function(iterator, loader, *rest, **named)
+                finally:
+                    session.loader_number(loader, iterator)  # part of the work: it may ask the dataset for its length
+                    session.thread.work = None
+                    self.note_epoch(iterator, loader, begun)
 
-        return _reset
+        return begin_epoch
 
     def next(self, function: Any) -> Any:
         """Return the hook for ``__next__`` of all iterators."""
@@ -280,14 +186,12 @@ class WaitHooks:
             outer = thread.work
             if outer is not None or number_of(iterator) is None:
                 was_nested = thread.nested
-                try:
-                    thread.nested = was_nested or (outer is not None and outer is not iterator)
-                    return function(iterator)
-                except BaseException as error:
-                    drop_frame(error)
-                    raise
-                finally:
-                    session.thread.nested = was_nested
+                with without_frame:
+                    try:
+                        thread.nested = was_nested or (outer is not None and outer is not iterator)
+                        return function(iterator)
+                    finally:
+                        session.thread.nested = was_nested
             cached = limit.cached()
             came = 0
             begun = _now()
@@ -295,26 +199,22 @@ class WaitHooks:
             if cached is not None:
                 recorder.ring().write(Kind.WAIT, 0, 2, begun, loop.begin(), -1, -1)
                 return cached[0]
-            if self._device is None:
-                self._look_for_device()
-            device = self._device
+            device = self._device or self._find_device()
             if device is not None:
                 device.wait_begins()
-            try:
-                thread.work = iterator
-                batch = function(iterator)
-                came = 1
-                limit.count(batch)
-                return batch
-            except BaseException as error:
-                drop_frame(error)
-                raise
-            finally:
-                session.thread.work = None
-                place = delivered_batch(iterator)
-                ended = loop.begin()
-                recorder.ring().write(Kind.WAIT, 0, came, begun, ended, *place)
-                if device is not None:
-                    device.wait_ends(place[0], place[1] if came else -1, begun, ended)
+            with without_frame:
+                try:
+                    thread.work = iterator
+                    batch = function(iterator)
+                    came = 1
+                    limit.count(batch)
+                    return batch
+                finally:
+                    session.thread.work = None
+                    place = delivered_batch(iterator)
+                    ended = loop.begin()
+                    recorder.ring().write(Kind.WAIT, 0, came, begun, ended, *place)
+                    if device is not None:
+                        device.wait_ends(place[0], place[1] if came else -1, begun, ended)
 
         return __next__

@@ -15,8 +15,8 @@ from profiled import profile, write
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 import fastload
-from fastload.profiling.hooks import trials as trials_module
-from fastload.profiling.hooks.trials import TrialRuns
+from fastload.profiling.hooks import trial_runs as trials_module
+from fastload.profiling.hooks.trial_runs import TrialRuns
 from fastload.profiling.trials import Choice, trials_of
 
 
@@ -108,7 +108,7 @@ class DiesInThreads(Numbers):
 @pytest.mark.parametrize(
     ("dataset", "seeding", "reason"),
     [
-        (InOneThread(), "sample", "threads make other samples: the values differ: batch 0, sample 0 in it"),
+        (InOneThread(), "sample", "threads make other samples: the values differ: epoch 0, batch 0, sample 0 in it"),
         (Locked(), "sample", "RuntimeError: two threads at a time"),
         (DiesInThreads(), "sample", "the process that ran the trials has died"),
         (Numbers(), "torch", 'with seeding="torch" samples depend on the workers'),

@@ -1,4 +1,4 @@
-"""Measures what samples cost with other settings: in a forked child, when the script ends.
+"""Measures what samples cost with other settings: in a forked child, when the script ends. Results: ``..trials``.
 
 Nothing of the script changes: random generators, files and memory are the child's own. Processor time counts, because
 other programs hardly affect it; for worker threads also how long they are blocked, because they wait for each other.
@@ -8,6 +8,7 @@ If anything fails, the failure is recorded as the reason why there is no result.
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import select
@@ -20,6 +21,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:
     from ..trials import Choice
+
+    _WithThreads = Callable[[], dict[str, Any]]
 
 _CPU_SECONDS, _SECONDS = 3.0, 8.0
 """For all trials without workers of one loader: of processor time, and of elapsed time."""
@@ -90,12 +93,15 @@ class TrialRuns:
                 os.dup2(nothing, descriptor)
             sys.stdout = sys.stderr = open(os.devnull, "w")  # noqa: SIM115 # the script's may write elsewhere
             self._unhook()
+            with_threads: _WithThreads | None = None
             try:
-                found, threads = _without_workers(loader)
+                found, with_threads = _without_workers(loader)
+            except _NotPossible as why:
+                found = {"reason": str(why)}
             except Exception as error:
-                found, threads = {"reason": f"{type(error).__name__}: {error}"[:200]}, None
+                found = {"reason": f"{type(error).__name__}: {error}"[:200]}
             os.write(writing, json.dumps(found).encode() + b"\n")  # less than a pipe holds
-            tried = {} if threads is None else threads.run()  # may hang, or end the process
+            tried = {} if with_threads is None else with_threads()  # may hang, or end the process
             os.write(writing, json.dumps(tried).encode() + b"\n")
         finally:
             os._exit(0)
@@ -119,8 +125,12 @@ def _read_answer(reading: int) -> dict[str, Any]:
     return found if len(lines) > 1 else {"reason": reason, **found}
 
 
-def _without_workers(loader: Any) -> tuple[dict[str, Any], _ThreadTrials | None]:
-    """Return for each choice the processor time of some batches, in ns, of the same samples, and the thread trials."""
+class _NotPossible(Exception):
+    """Why nothing can be tried."""
+
+
+def _without_workers(loader: Any) -> tuple[dict[str, Any], _WithThreads | None]:
+    """Return for each choice the processor time of some batches, in ns, of the same samples; and the next trials."""
     import random  # not before the script, which may have a module of that name
 
     import torch
@@ -131,9 +141,9 @@ def _without_workers(loader: Any) -> tuple[dict[str, Any], _ThreadTrials | None]
     torch.set_num_threads(1)  # as in a worker
     dataset = loader.dataset
     if isinstance(dataset, IterableDataset):
-        return {"reason": "an IterableDataset cannot be asked for a sample again"}, None
+        raise _NotPossible("an IterableDataset cannot be asked for a sample again")
     if loader.batch_size is None and loader.batch_sampler is None:
-        return {"reason": "the dataset makes its batches itself"}, None
+        raise _NotPossible("the dataset makes its batches itself")
     draw = random.Random(0)
     size = _batch_size(loader, draw)
     indices = [draw.randrange(len(dataset)) for _ in range(size * (_MOST_ROUNDS + 1))]
@@ -159,12 +169,13 @@ def _without_workers(loader: Any) -> tuple[dict[str, Any], _ThreadTrials | None]
         if number >= _FEWEST_ROUNDS and max(used) > 1:
             break
     found = {
-        "samples": size,
-        "found": [{**choice._asdict(), "cpu_ns": times[1:]} for choice, times in spent.items()],  # without the first
-        "reasons": [{**choice._asdict(), "reason": reason} for choice, reason in reasons.items()],
+        "cpu_ns": [(choice, times[1:]) for choice, times in spent.items()],  # the first batch is slower
+        "reasons": list(reasons.items()),
     }
-    threads = mine if mine.engine == "fastload" else TRIED[0]
-    return found, _ThreadTrials(loader, threads._replace(threads=0), size) if threads in running else None
+    choice = mine if mine.engine == "fastload" else TRIED[0]
+    if choice not in running:
+        return found, None
+    return found, functools.partial(_with_threads, loader, choice._replace(threads=0), size)
 
 
 def _batch_size(loader: Any, draw: Any) -> int:
@@ -203,78 +214,68 @@ def _batches(loader: Any, choice: Choice, indices: list[int], size: int) -> Iter
     return iter(made)
 
 
-class _ThreadTrials:
-    """Tries worker threads as ``fastload tune`` does: on copies of the dataset, and only if their samples are equal.
+def _with_threads(loader: Any, choice: Choice, size: int) -> dict[str, Any]:
+    """Return what a sample takes in worker threads, in ns, round by round; or reasons.
+
+    As ``fastload tune`` does: on copies of the dataset, and only if the samples are those of a loader without workers.
 
     Args:
         loader: the script's.
         choice: its other settings.
         size: of a batch.
     """
+    from ...base.cgroups import processors
+    from ...errors import ConfigError
+    from ...tune.search import in_a_line
 
-    def __init__(self, loader: Any, choice: Choice, size: int) -> None:
-        from ...base.cgroups import processors
+    numbers = {min(processors(), _MOST_THREADS), loader.num_workers}
+    choices = [choice._replace(threads=number) for number in sorted(numbers) if 0 < number <= _MOST_THREADS]
+    try:
+        if choice.seeding == "torch":
+            raise ConfigError('with seeding="torch" samples depend on the workers: use fastload tune')
+        return {"rounds": list(_thread_rounds(loader, choices, size).items())}
+    except Exception as error:
+        return {"reasons": [(one, in_a_line(error)[:200]) for one in choices]}
 
-        self._loader = loader
-        self._choice = choice
-        self._size = size
-        numbers = {min(processors(), _MOST_THREADS), loader.num_workers}
-        self._numbers = [number for number in sorted(numbers) if 0 < number <= _MOST_THREADS]
 
-    def run(self) -> dict[str, Any]:
-        """Return what a sample takes in threads, in ns, round by round; or reasons."""
-        from ...errors import ConfigError
-        from ...tune.search import in_a_line
+def _thread_rounds(loader: Any, choices: list[Choice], size: int) -> dict[Choice, list[list[int]]]:
+    import multiprocessing
+    import random
 
-        try:
-            if self._choice.seeding == "torch":
-                raise ConfigError('with seeding="torch" samples depend on the workers: use fastload tune')
-            return {"rounds": self._rounds()}
-        except Exception as error:
-            reasons = [{**self._with(one), "reason": in_a_line(error)[:200]} for one in self._numbers]
-            return {"reasons": reasons}
+    from ...errors import ConfigError
+    from ...loader import DataLoader
+    from ...tune.runner import Runner, setting_of
 
-    def _with(self, threads: int) -> dict[str, Any]:
-        return self._choice._replace(threads=threads)._asdict()
-
-    def _rounds(self) -> list[dict[str, Any]]:
-        import multiprocessing
-        import random
-
-        from ...errors import ConfigError
-        from ...loader import DataLoader
-        from ...tune.runner import Runner, setting_of
-
-        multiprocessing.set_start_method("fork", force=True)  # others take longer to start than a trial
-        length, number = len(self._loader.dataset), min(_THREADS_BATCHES * self._size, _THREADS_SAMPLES)
-        settings: Any = {"fuse": self._choice.fuse, "seeding": self._choice.seeding}
-        made: Any = DataLoader(
-            self._loader.dataset,
-            batch_size=self._size,
-            sampler=random.Random(1).choices(range(length), k=number),
-            collate_fn=self._loader.collate_fn,
-            worker_init_fn=self._loader.worker_init_fn,
-            **settings,
-        )
-        runner, inline = Runner(made, _SLICE_SECONDS, _CHECK_SECONDS, 0.0), setting_of(made)
-        alone = runner.measure(inline)  # the samples with which those of the others are compared
-        threads = {one: inline.having(num_workers=one, worker_method="thread") for one in self._numbers}
-        if differs := runner.check(threads[self._numbers[-1]]):
-            raise ConfigError(f"threads make other samples: {differs}")
-        rounds: dict[int, list[list[int]]] = {one: [] for one in threads}
-        begun = time.perf_counter()
-        for place in range(_MOST_ROUNDS):
-            for one, setting in threads.items():
-                same = setting.having(worker_method="multiprocessing")
-                slices = {each: runner.measure(each) for each in ((setting, same) if place % 2 else (same, setting))}
-                in_threads, in_processes = slices[setting], slices[same]
-                if in_threads.differs:
-                    raise ConfigError(f"threads make other samples: {in_threads.differs}")
-                times = alone.blocked_s, in_processes.cpu_s, in_threads.cpu_s, in_threads.blocked_s, in_threads.queued_s
-                known = [round(1e9 * each) for each in times if each is not None]
-                if len(known) < len(times):
-                    raise ConfigError("this system does not say how long a thread waits for a core (schedstat)")
-                rounds[one].append(known)
-            if place + 1 >= _FEWEST_ROUNDS and time.perf_counter() - begun > _THREADS_SECONDS:
-                break
-        return [{**self._with(one), "rounds": found} for one, found in rounds.items()]
+    multiprocessing.set_start_method("fork", force=True)  # others take longer to start than a trial
+    length, number = len(loader.dataset), min(_THREADS_BATCHES * size, _THREADS_SAMPLES)
+    settings: Any = {"fuse": choices[0].fuse, "seeding": choices[0].seeding}
+    made: Any = DataLoader(
+        loader.dataset,
+        batch_size=size,
+        sampler=random.Random(1).choices(range(length), k=number),
+        collate_fn=loader.collate_fn,
+        worker_init_fn=loader.worker_init_fn,
+        **settings,
+    )
+    runner, inline = Runner(made, _SLICE_SECONDS, _CHECK_SECONDS, 0.0), setting_of(made)
+    alone = runner.measure(inline)  # the samples with which those of the others are compared
+    threads = {choice: inline.having(num_workers=choice.threads, worker_method="thread") for choice in choices}
+    if differs := runner.check(threads[choices[-1]]):
+        raise ConfigError(f"threads make other samples: {differs}")
+    rounds: dict[Choice, list[list[int]]] = {choice: [] for choice in choices}
+    begun = time.perf_counter()
+    for place in range(_MOST_ROUNDS):
+        for choice, setting in threads.items():
+            same = setting.having(worker_method="multiprocessing")
+            slices = {each: runner.measure(each) for each in ((setting, same) if place % 2 else (same, setting))}
+            in_threads, in_processes = slices[setting], slices[same]
+            if in_threads.differs:
+                raise ConfigError(f"threads make other samples: {in_threads.differs}")
+            times = alone.blocked_s, in_processes.cpu_s, in_threads.cpu_s, in_threads.blocked_s, in_threads.queued_s
+            known = [round(1e9 * each) for each in times if each is not None]
+            if len(known) < len(times):
+                raise ConfigError("this system does not say how long a thread waits for a core (schedstat)")
+            rounds[choice].append(known)
+        if place + 1 >= _FEWEST_ROUNDS and time.perf_counter() - begun > _THREADS_SECONDS:
+            break
+    return rounds

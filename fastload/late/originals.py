@@ -1,0 +1,86 @@
+"""Whether functions of other packages, or methods of an object, were replaced: then they run as they are."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Iterable
+from typing import Any
+
+METHODS = ("__call__", "forward", "transform", "make_params", "get_params", "_call_kernel", "check_inputs")
+"""The methods that torchvision's transforms run."""
+
+
+def is_written_in(function: Any, *packages: str) -> bool:
+    """Whether a function, and all that it says it wraps, was written in one of these packages.
+
+    Its ``__module__`` does not tell: functools.wraps copies that of the wrapped function.
+    """
+    while function is not None:
+        if isinstance(function, property):
+            function = function.fget
+        function = getattr(function, "__func__", function)  # of a bound method
+        if _package_of(function) not in packages:
+            return False
+        function = getattr(function, "__wrapped__", None)
+    return True
+
+
+def _package_of(function: Any) -> str:
+    namespace = getattr(function, "__globals__", None)
+    if namespace is not None:
+        module = namespace.get("__name__")
+    else:
+        module = function.__module__ if isinstance(function, types.BuiltinFunctionType) else type(function).__module__
+    return str(module).partition(".")[0]
+
+
+def change_of(transform: Any) -> str | None:
+    """Return what makes a transform differ from others of its class: hooks or methods of its own; None: nothing."""
+    own = vars(transform)
+    if own.get("_forward_hooks") or own.get("_forward_pre_hooks"):
+        return "it has hooks"
+    if own.keys().isdisjoint(METHODS):
+        return None
+    return f"its {next(name for name in METHODS if name in own)} was replaced"
+
+
+class Originals:
+    """Functions and methods that may be replaced later.
+
+    Args:
+        packages: where they are written. With ``"fastload"`` among them, what fastload's profiler has put around a
+            function does not count.
+    """
+
+    def __init__(self, *packages: str) -> None:
+        self._packages = packages
+        self._known: dict[tuple[Any, str], Any] = {}
+        """Each function as it was written; None: not seen yet, or there is none."""
+
+    def add(self, owner: Any, names: Iterable[str]) -> None:
+        """Add functions of a module, or methods of a class."""
+        for name in names:
+            self._known.setdefault((owner, name), None)
+
+    def is_replaced(self, owner: Any, name: str) -> bool:
+        """Whether one of the added functions was replaced."""
+        found: Any = getattr(owner, name, None)
+        known = self._known[owner, name]
+        if found is known:
+            return False
+        while "fastload" in self._packages and hasattr(found, "__wrapped__") and _package_of(found) == "fastload":
+            found = found.__wrapped__
+        if known is None and is_written_in(found, *self._packages):
+            self._known[owner, name] = known = found
+        return found is not known
+
+    def replaced(self) -> str | None:
+        """Return the name of a function that was replaced; None if none was."""
+        for (owner, name), known in self._known.items():
+            if getattr(owner, name, None) is not known and self.is_replaced(owner, name):
+                where = f"{owner.__module__}.{owner.__qualname__}" if isinstance(owner, type) else owner.__name__
+                return f"{where}.{name}"
+        return None
+
+
+__all__ = ["METHODS", "Originals", "change_of", "is_written_in"]
