@@ -192,6 +192,7 @@ def test_what_every_process_runs_imports_only_the_standard_library(name):
         root = module.split(".")[0]
         assert root in sys.stdlib_module_names or module in (
             "fastload_hook",
+            "fastload.inject",
             "fastload.inject.fastload_hook",
             "fastload.run.targets",
         )
