@@ -92,10 +92,10 @@ def replay(
     if not transformed:
         return sample
     keys = BatchKeys(seed=spec.sample_seed, ids_are_indices=spec.ids_are_indices, stride=1, length=repeats_from(shard))
-    return _transformed(spec, sample, keys.draws(Batch(epoch=epoch, position=position, indices=[index])))
+    return _transformed(spec, index, sample, keys.draws(Batch(epoch=epoch, position=position, indices=[index])))
 
 
-def _transformed(spec: Spec, sample: Any, draws: Draws) -> Any:
+def _transformed(spec: Spec, index: Any, sample: Any, draws: Draws) -> Any:
     transform = spec.batch_transform
     if not isinstance(transform, Transform) or transform.mixes or not spec.auto_collation:
         raise ConfigError(
@@ -104,7 +104,9 @@ def _transformed(spec: Spec, sample: Any, draws: Draws) -> Any:
         )
     batch = spec.collate_fn([sample])
     if (number := len(images_of(batch))) != 1:
-        raise ConfigError(f"transformed=True is for samples of one image, and collate_fn makes {number} of this one")
+        raise ConfigError(
+            f"transformed=True is for samples of one image, and collate_fn makes {number} of sample {index}"
+        )
     return on_batches(transform)(batch, draws)
 
 
