@@ -166,7 +166,6 @@ def test_versions_are_those_that_pyproject_asks_for():
     assert dict(one.split(">=") for one in project["dependencies"]) == probes.REQUIRED
 
 
-
 @pytest.mark.parametrize(
     ("version_", "expected"),
     [("2.13.0+cu130", (2, 13, 0)), ("2.7.0a0+git1", (2, 7, 0)), ("12.1.1.post0", (12, 1, 1)), ("unknown", ())],
