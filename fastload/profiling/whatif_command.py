@@ -97,8 +97,7 @@ def what_if(options: argparse.Namespace, program: Callable[[list[str]], list[str
         _check_workers(settings, whatif.settings)
         if options.rerun and settings.get("engine", "fastload") != whatif.settings["engine"] == "fastload":
             raise ConfigError(f"--rerun cannot replace fastload's loader by torch's: {_BY_HAND}")
-        title = ", ".join(f"{name}={value}" for name, value in settings.items())
-        fixes = [whatif.fix(title, settings)] if settings else whatif.fixes()
+        fixes = [whatif.fix(settings)] if settings else whatif.fixes()
         number = options.rank if options.rank is not None else rank.rank
         observed = _rerun(options, program, number, trace, whatif, settings) if options.rerun else None
     except (TraceError, OSError) as error:
