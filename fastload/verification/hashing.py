@@ -38,7 +38,7 @@ class Leaf:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class BatchPrint:
+class BatchHashes:
     """The hashes of a batch."""
 
     samples: tuple[tuple[Leaf, ...], ...]
@@ -67,7 +67,7 @@ def digest_of(value: object) -> bytes:
     return whole.digest()
 
 
-def print_batch(batch: object, *, by_sample: bool) -> BatchPrint:
+def hash_batch(batch: object, *, by_sample: bool) -> BatchHashes:
     """Return the hashes of a batch.
 
     Args:
@@ -82,7 +82,7 @@ def print_batch(batch: object, *, by_sample: bool) -> BatchPrint:
             whole.append(Leaf(path, *_of_leaf(value)))
         else:
             columns.append(column)
-    return BatchPrint(tuple(zip(*columns, strict=True)), tuple(whole))
+    return BatchHashes(tuple(zip(*columns, strict=True)), tuple(whole))
 
 
 def _leaves(
@@ -187,4 +187,4 @@ def _content_of(value: object) -> tuple[str, Any]:
         return f"{PICKLED}{name} (pickling failed: {error}; its repr was compared)", repr(value).encode()
 
 
-__all__ = ["PICKLED", "BatchPrint", "Leaf", "digest_of", "leaves", "print_batch"]
+__all__ = ["PICKLED", "BatchHashes", "Leaf", "digest_of", "hash_batch", "leaves"]
