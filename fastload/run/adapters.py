@@ -164,11 +164,7 @@ def _set_state_now(prepared: Any, state: Any) -> None:
 
 
 def _adapt_lightning(fit_loop: ModuleType) -> None:
-    """Let the training loop of Lightning tell our loaders its epochs.
-
-    Args:
-        fit_loop: the module ``lightning.pytorch.loops.fit_loop``, or pytorch_lightning's.
-    """
+    """Let the training loop of Lightning tell our loaders its epochs."""
     loop_class = getattr(fit_loop, "_FitLoop", None)
     if loop_class is None or not all(
         hasattr(loop_class, name) for name in ("setup_data", "on_advance_start", "_iteration_based_training")

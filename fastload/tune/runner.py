@@ -206,14 +206,11 @@ class Runner:
 
     @contextmanager
     def _running(self, setting: Setting, **changes: Any) -> Iterator[DataLoader[Any]]:
-        """Yield a copy of the loader with a setting, at its first epoch; stop its workers at the end.
-
-        Args:
-            setting: which.
-            changes: other arguments.
-        """
+        """Yield a copy of the loader with a setting, at its first epoch; stop its workers at the end."""
         with undisturbed():
-            twin = self._kept.get(setting) or build({**self._copied_arguments(), **asdict(setting), **changes})
+            twin = self._kept.get(setting)
+            if twin is None:
+                twin = build({**self._copied_arguments(), **asdict(setting), **changes})
             try:
                 with generators_kept(twin):
                     twin.set_epoch(0)
@@ -228,19 +225,17 @@ class Runner:
     def _copied_arguments(self) -> dict[str, Any]:
         if self._shares_parts:
             return self._arguments
-        begun = time.perf_counter()
+        begun, made, reason = time.perf_counter(), self._arguments, ""
         try:
             made = with_copied_parts(self._arguments)
         except Exception as error:  # whatever the user's class raises
-            self._share_parts(f"cannot be copied ({type(error).__name__}: {error})")
-            return self._arguments
-        if time.perf_counter() - begun > _COPY_S:
-            self._share_parts("takes long to copy")
+            reason = f"cannot be copied ({type(error).__name__}: {error})"
+        if not reason and time.perf_counter() - begun > _COPY_S:
+            reason = "takes long to copy"
+        if reason:
+            self._shares_parts = True
+            self.notes.append(f"the dataset {reason}, so all runs share it: what one changes affects the next")
         return made
-
-    def _share_parts(self, reason: str) -> None:
-        self._shares_parts = True
-        self.notes.append(f"the dataset {reason}, so all runs share it: what one changes affects the next")
 
     # -- what is compared ---------------------------------------------------------------------------------------------
 
