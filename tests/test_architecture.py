@@ -43,7 +43,6 @@ PURE = [
     "profiling.workload",
     "profiling.simulation",
     "profiling.changes",
-    "profiling.calibration",
     "profiling.whatif",
     "profiling.perfetto",
     "profiling.compare",
