@@ -335,20 +335,3 @@ def pillow_order() -> Order | None:
                 if not np.array_equal(pixels_of_image(pixels, cut, order=order), expected):
                     agreed.discard(order)
     return agreed.pop() if len(agreed) == 1 else None
-
-
-__all__ = [
-    "DTYPES",
-    "FILTERS",
-    "LAYOUTS",
-    "MOST_SIDE",
-    "Box",
-    "Cut",
-    "Order",
-    "Pixels",
-    "Scratch",
-    "Status",
-    "pillow_order",
-    "pixels_of_image",
-    "row_of_image",
-]
