@@ -342,8 +342,9 @@ class DataLoader(compat.TorchDataLoader[T]):
     def explain(self) -> str:
         """Return, in words, how this loader works with its dataset and arguments, and why."""
         from .engine.facts import explain
+        from .spec import spec_of
 
-        return explain(self)
+        return explain(spec_of(self), self.statistics(), self._runtime)
 
     def close(self) -> None:
         """End all workers of this loader now, and let go of resident data and page-locked memory.

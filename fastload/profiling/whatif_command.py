@@ -98,8 +98,7 @@ def what_if(options: argparse.Namespace, program: Callable[[list[str]], list[str
         _check_workers(settings, whatif.settings)
         if options.rerun and settings.get("engine", "fastload") != whatif.settings["engine"] == "fastload":
             raise ConfigError(f"--rerun cannot replace fastload's loader by torch's: {_BY_HAND}")
-        title = ", ".join(f"{name}={value}" for name, value in settings.items())
-        fixes = [whatif.fix(title, settings)] if settings else whatif.fixes()
+        fixes = [whatif.fix(settings)] if settings else whatif.fixes()
     except (TraceError, OSError) as error:
         print(f"fastload whatif: {error}", file=sys.stderr)
         return 1
