@@ -8,9 +8,9 @@ Environment variables, set for the processes it starts:
 
 =========================== ============================================================ ========================
 FASTLOAD_INSTALL=1          replaces torch's DataLoader by fastload's                    inject/sitecustomize.py
-FASTLOAD_LOADER             other defaults for fastload's loaders                        defaults.py
-FASTLOAD_REPORT=1           reports at exit what each loader did                         exit_report.py
-FASTLOAD_SCRIPT_LOADERS     verify, explain, tune: stop a script at its first batch      script_loaders.py
+FASTLOAD_LOADER             other defaults for fastload's loaders                        run/defaults.py
+FASTLOAD_REPORT=1           reports at exit what each loader did                         run/exit_report.py
+FASTLOAD_SCRIPT_LOADERS     verify, explain, tune: stop a script at its first batch      run/script_loaders.py
 FASTLOAD_PROFILE            records the process                                          profiling/hooks/start.py
 =========================== ============================================================ ========================
 
@@ -26,10 +26,11 @@ import shutil
 import signal
 import sys
 import textwrap
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
-from .run.targets import Starter, UsageError, Verb, run_target
+from .inject import put_first
+from .run.targets import UsageError, Verb, run_target, script_words
 
 # A verb gets its own options and the command that follows them, and returns the exit status.
 Handler = Callable[[argparse.Namespace, list[str]], int]
@@ -141,7 +142,7 @@ def _parsers() -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentP
         def handler(options: argparse.Namespace, command: list[str]) -> int:
             _check_default_arguments()
             given = {name: value for name, value in vars(options).items() if name != "handler"}
-            return run_target(verb, given, command, Starter(_script, injected_environment))
+            return run_target(verb, given, command)
 
         handler.__name__, handler.__doc__ = verb.name, verb.description
         verb.add_options(add(handler, verb.summary, verb.epilog(), "(SCRIPT | -m MODULE | MODULE:NAME)"))
@@ -206,8 +207,8 @@ def run(options: argparse.Namespace, command: list[str]) -> int:
     """
     from .run.defaults import OPTIONS, VARIABLE, as_text, read_text, values_of
 
-    environment = dict(os.environ)
-    injected_environment(environment)
+    environment = {**os.environ, "FASTLOAD_INSTALL": "1"}
+    put_first(environment)
     given = {name: word for name in OPTIONS if (word := getattr(options, name)) is not None}
     _check_default_arguments()
     if given:
@@ -304,36 +305,7 @@ def _program(command: list[str], verb: str = "run") -> list[str]:
         if shutil.which(command[1]) is None:
             raise UsageError(f"no such program: {command[1]}")
         return command[1:]
-    return _script(command, f"to {verb} a program write: fastload {verb} -- {{}}")
-
-
-def _script(command: list[str], remedy: str = "name the script that this program starts") -> list[str]:
-    """Return the words to execute for a script or a module.
-
-    Args:
-        command: ``["train.py", ...]`` or ``["-m", "module", ...]``.
-        remedy: what to do if it names a program.
-
-    Raises:
-        UsageError: there is no such script.
-    """
-    if command[0] != "-m" and not os.path.exists(command[0]):
-        words = f"; {remedy.format(command[0])}" if shutil.which(command[0]) else ""
-        raise UsageError(f"no such script: {command[0]}{words}")
-    return [sys.executable, *command]
-
-
-def injected_environment(environment: MutableMapping[str, str]) -> None:
-    """Change an environment so that the Python processes started in it use fastload in place of torch's DataLoader.
-
-    Args:
-        environment: ``FASTLOAD_INSTALL`` is set, and the folder of fastload's sitecustomize put first in
-            ``PYTHONPATH``, unless it is there already.
-    """
-    from .inject import put_first
-
-    put_first(environment)
-    environment["FASTLOAD_INSTALL"] = "1"
+    return script_words(command, f"to {verb} a program write: fastload {verb} -- {{}}")
 
 
 def _become(program: list[str], environment: dict[str, str]) -> NoReturn:

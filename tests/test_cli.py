@@ -223,9 +223,9 @@ def test_a_run_inside_a_run_changes_the_environment_once(script: Script) -> None
 def test_the_environment_keeps_the_users_search_path_behind_ours() -> None:
     for before, after in ((None, ""), ("", ""), ("a" + os.pathsep + "b", os.pathsep + "a" + os.pathsep + "b")):
         environment = {} if before is None else {"PYTHONPATH": before}
-        cli.injected_environment(environment)
+        cli.put_first(environment)
         folder = Path(cli.__file__).parent / "inject"
-        assert environment == {"FASTLOAD_INSTALL": "1", "PYTHONPATH": str(folder) + after}
+        assert environment == {"PYTHONPATH": str(folder) + after}
 
 
 @pytest.mark.parametrize(

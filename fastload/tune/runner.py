@@ -23,6 +23,7 @@ from ..errors import ConfigError
 from ..keys.seeding import ORDER, Keys, seed_global_generators
 from ..loader import DataLoader
 from ..sampling.sampler_generators import generators_kept
+from ..spec import spec_of
 from ..verification.hashing import BatchPrint, print_batch
 from ..verification.rebuilding import arguments_of, build, with_copied_parts
 from ..verification.record import first_difference, undisturbed
@@ -79,7 +80,7 @@ def refused(loader: DataLoader[Any]) -> list[tuple[str, Any]]:
                 build({**arguments_of(loader), name: value})
             except ConfigError:
                 found.append((name, value))
-    plan = possible_plan(loader)
+    plan = possible_plan(spec_of(loader))
     if isinstance(plan, str) or not plan.fused:
         found.append(("fuse", True))
     return found

@@ -713,7 +713,7 @@ def test_the_parameters_of_each_batch_can_be_had_back():
         for way in WAYS.values():
             options = {"shuffle": True, "seed": 4, "batch_transform": transform, "resident": resident, **way}
             loader = DataLoader(dataset, 5, **options)
-            with pytest.raises(ConfigError, match="none was given yet"):
+            with pytest.raises(ConfigError, match="has not returned one yet"):
                 _ = loader.batch_params
             for images, labels in loader:
                 params = loader.batch_params
