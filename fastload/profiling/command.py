@@ -153,7 +153,8 @@ def _tell(text: str) -> None:
 
 def _folder(wanted: Path | None) -> str:
     try:
-        path = _new_folder() if wanted is None else wanted
+        now = datetime.datetime.now().astimezone()
+        path = new_folder(f"fastload-profile-{now:%Y%m%d-%H%M%S}") if wanted is None else wanted
         path.mkdir(parents=True, exist_ok=True)
         if any(path.iterdir()):
             raise ConfigError(f"{path} is not empty; name a folder that does not exist yet with --out")
@@ -164,9 +165,8 @@ def _folder(wanted: Path | None) -> str:
     return str(path.resolve())
 
 
-def _new_folder() -> Path:
-    """Make a folder named after the time; other profiles may start in the same second (with srun, for example)."""
-    stem = f"fastload-profile-{datetime.datetime.now().astimezone():%Y%m%d-%H%M%S}"
+def new_folder(stem: str) -> Path:
+    """Make a folder with a new name: others may be made at the same time (with srun, for example)."""
     for name in itertools.chain([stem], (f"{stem}-{number}" for number in itertools.count(2))):
         with contextlib.suppress(FileExistsError):
             Path(name).mkdir()
