@@ -8,7 +8,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
 from statistics import fmean, median_low, quantiles
-from typing import Any
 
 from .schema import SlowSample, Workers
 from .trace import Batch, Rank, Sample, Span, Task
@@ -180,16 +179,16 @@ def _without_run_queue(task: Task) -> int:
 # -- all workers of a loader ------------------------------------------------------------------------------------------
 
 
-def worker_statistics(rank: Rank, loader: int, within: Span, python: str) -> Workers:
+def worker_statistics(rank: Rank, loader: int, within: Span) -> Workers:
     """Return the statistics of a loader's workers.
 
     Args:
         rank: of a recording.
         loader: its number.
         within: the time that counts: that of the steady steps. Tasks count with their part of it.
-        python: the script's version of Python, which determines how processes start by default.
     """
     settings = rank.loaders.get(loader, {})
+    kind = worker_kind(settings)
     tasks = tasks_of(rank, loader, within)
     number = settings.get("num_workers") or 0
     worked = sum(min(task.ended, within.ended) - max(task.begun, within.begun) for task in tasks)
@@ -202,7 +201,7 @@ def worker_statistics(rank: Rank, loader: int, within: Span, python: str) -> Wor
     slowest, ratio = _slowest_worker(tasks)
     return Workers(
         number=number,
-        method=_start_method(settings, python),
+        method=kind if kind != "process" else str(settings.get("context")),
         busy=worked / (workers * within.ns) if tasks and within.ns else None,
         task_p50_ms=cuts[49] if cuts else None,
         task_p99_ms=cuts[98] if cuts else None,
@@ -215,15 +214,6 @@ def worker_statistics(rank: Rank, loader: int, within: Span, python: str) -> Wor
         slowest=slowest,
         stages_ms=_stages_ms(tasks),
     )
-
-
-def _start_method(settings: Mapping[str, Any], python: str) -> str:
-    kind = worker_kind(settings)
-    context = str(settings.get("context") or "default")
-    if kind != "process" or context != "default":
-        return kind if kind != "process" else context
-    version = tuple(int(word) for word in python.split(".")[:2] if word.isdigit())
-    return "forkserver" if version >= (3, 14) else "fork"
 
 
 def _shares(tasks: Sequence[Task]) -> tuple[float | None, float | None, float | None]:
