@@ -43,13 +43,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def pack_folder(options: argparse.Namespace) -> int:
-    """Carry out ``fastload pack``.
-
-    Args:
-        options: the parsed options.
-
-    Returns:
-        The exit status.
+    """Carry out ``fastload pack``, and return the exit status.
 
     Raises:
         ConfigError: an option outside its range.
@@ -91,6 +85,3 @@ def pack_folder(options: argparse.Namespace) -> int:
         f"{done.num_bytes / 1e6:,.1f} MB ({share:.0%} of the source), {time.monotonic() - began:.1f} s"
     )
     return 0
-
-
-__all__ = ["EPILOG", "add_options", "pack_folder"]
