@@ -26,16 +26,13 @@ import shutil
 import signal
 import sys
 import textwrap
-from collections.abc import Callable, MutableMapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from typing import Any, NoReturn
 
-from .run.targets import Starter, UsageError
+from .run.targets import Starter, UsageError, Verb, run_target
 
 # A verb gets its own options and the command that follows them, and returns the exit status.
 Handler = Callable[[argparse.Namespace, list[str]], int]
-
-# Verbs that take no command of the user's.
-_WITHOUT_COMMAND = ("pack", "report", "compare", "whatif")
 
 _RUN_EPILOG = """\
 examples:  fastload run train.py --epochs 3
@@ -56,13 +53,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     from .errors import ConfigError
 
-    parser = _parser()
+    parser, verbs = _parsers()
     if not arguments:
         parser.exit(2, parser.format_help())
-    own, command = split_command(arguments)
+    own, command = split_command(arguments, verbs)
     options, unknown = parser.parse_known_args(own)
     if unknown:
-        _refuse(options.parser, unknown[0])
+        _refuse(verbs[options.verb], unknown[0])
     handler: Handler = options.handler
     try:
         status = handler(options, command)
@@ -79,97 +76,89 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 128 + 13  # as a shell reports SIGPIPE
 
 
-def split_command(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+def split_command(
+    arguments: Sequence[str], verbs: Mapping[str, argparse.ArgumentParser]
+) -> tuple[list[str], list[str]]:
     """Divide a command line into fastload's own words and the user's command.
 
     The user's command begins at the first word after the verb that is neither an option nor the value of one, at
     ``-m``, or at ``--``. (argparse's REMAINDER treats ``--`` differently in different versions of Python.)
 
+    Args:
+        arguments: the command line.
+        verbs: the parsers of the verbs.
+
     Returns:
         The words up to the command, and the command: ``["train.py", ...]``, ``["-m", "module", ...]`` or
         ``["--", "program", ...]``.
     """
-    from .profiling.command import VALUED as OF_PROFILE
-    from .run import defaults
-    from .tune.command import VALUED as OF_TUNE
-    from .verification.command import VALUED as OF_VERIFY
+    from .run.defaults import FLAG_WORDS
 
-    of_run = tuple(_option(name) for name in defaults.OPTIONS if name not in defaults.FLAGS)
-    flags = tuple(_option(name) for name in defaults.FLAGS)
-    of_verb = {"run": of_run, "verify": OF_VERIFY, "profile": OF_PROFILE, "tune": OF_TUNE}
-    valued = of_verb.get(arguments[0], ()) if arguments else ()
-    if arguments and arguments[0] in _WITHOUT_COMMAND:
+    parser = verbs.get(arguments[0]) if arguments else None
+    if parser is None or any(not action.option_strings for action in parser._actions):  # its arguments are no command
         return list(arguments), []
-    for place, word in enumerate(arguments):
-        if place > 1 and arguments[place - 1] in valued:
-            continue
-        if arguments[place - 1] in flags and arguments[0] == "run" and word in defaults.FLAG_WORDS:
-            continue
-        if place > 0 and (word in ("--", "-m") or not word.startswith("-")):
+    options = {word: action for action in parser._actions for word in action.option_strings}
+    before = None
+    for place, word in enumerate(arguments[1:], 1):
+        is_value = before is not None and (before.nargs is None or (before.nargs == "?" and word in FLAG_WORDS))
+        before = None if is_value else options.get(word)
+        if not is_value and (word in ("--", "-m") or not word.startswith("-")):
             return list(arguments[:place]), list(arguments[place:])
     return list(arguments), []
 
 
-def _parser() -> argparse.ArgumentParser:
-    from .explain import command as of_explain
+def _parsers() -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentParser]]:
+    """Return the parser of the command line, and those of the verbs."""
+    from .explain.command import VERB as EXPLAIN
     from .pack import command as of_pack
     from .profiling import command as of_profile
     from .profiling import whatif_command as of_whatif
-    from .tune import command as of_tune
-    from .verification import command as of_verify
+    from .tune.command import VERB as TUNE
+    from .verification.command import VERB as VERIFY
 
     parser = argparse.ArgumentParser(
         prog="fastload", description="PyTorch input pipelines that are fast, deterministic and explainable."
     )
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
-    verbs = parser.add_subparsers(title="commands", dest="verb", required=True, metavar="COMMAND")
-    program, target = "(SCRIPT | -m MODULE | -- PROGRAM)", "(SCRIPT | -m MODULE | MODULE:NAME)"
+    verbs: Any = parser.add_subparsers(title="commands", dest="verb", required=True, metavar="COMMAND")
 
-    def verb(handler: Handler, help_line: str, epilog: str | None = None, takes: str | None = None) -> Any:
-        return _add_verb(verbs, handler, help_line, epilog, takes)
+    def add(handler: Handler, summary: str, epilog: str | None = None, takes: str | None = None) -> Any:
+        """Add a verb, which has its handler's name and docstring; ``takes``: what follows the options."""
+        usage = None if takes is None else f"fastload {handler.__name__} [OPTION ...] {takes} [ARGUMENT ...]"
+        added = verbs.add_parser(
+            handler.__name__,
+            help=summary,
+            description=textwrap.dedent(f"    {handler.__doc__}").strip(),
+            usage=usage,
+            epilog=epilog,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
+        )
+        added.set_defaults(handler=handler)
+        return added
 
-    _add_run_options(verb(run, "run a script with fastload in place of torch's DataLoader", _RUN_EPILOG, program))
-    of_verify.add_options(
-        verb(verify, "check that a loader gives the same bits however it is run", of_verify.EPILOG, target)
-    )
-    of_profile.add_options(verb(profile, "record a script, and say what its data cost", of_profile.EPILOG, program))
-    of_whatif.add_options(verb(whatif, "predict what a change would bring to a recorded script", of_whatif.EPILOG))
-    of_profile.add_report_options(verb(report, "show again what fastload profile found", of_profile.REPORT_EPILOG))
-    of_profile.add_compare_options(verb(compare, "say what differs between two recordings", of_profile.COMPARE_EPILOG))
-    of_pack.add_options(verb(pack, "store a folder of images in a few files, smaller if wanted", of_pack.EPILOG))
-    of_explain.add_options(
-        verb(explain, "print how the loaders of a script work, and what can be fused", of_explain.EPILOG, target)
-    )
-    of_tune.add_options(verb(tune, "try settings of a loader, and recommend the fastest", of_tune.EPILOG, target))
-    doctor_parser = verb(doctor, "check this machine and the installed packages")
+    def add_target(verb: Verb) -> None:
+        def handler(options: argparse.Namespace, command: list[str]) -> int:
+            _check_default_arguments()
+            given = {name: value for name, value in vars(options).items() if name != "handler"}
+            return run_target(verb, given, command, Starter(_script, injected_environment))
+
+        handler.__name__, handler.__doc__ = verb.name, verb.description
+        verb.add_options(add(handler, verb.summary, verb.epilog(), "(SCRIPT | -m MODULE | MODULE:NAME)"))
+
+    program = "(SCRIPT | -m MODULE | -- PROGRAM)"
+    _add_run_options(add(run, "run a script with fastload in place of torch's DataLoader", _RUN_EPILOG, program))
+    add_target(VERIFY)
+    of_profile.add_options(add(profile, "record a script, and say what its data cost", of_profile.EPILOG, program))
+    of_whatif.add_options(add(whatif, "predict what a change would bring to a recorded script", of_whatif.EPILOG))
+    of_profile.add_report_options(add(report, "show again what fastload profile found", of_profile.REPORT_EPILOG))
+    of_profile.add_compare_options(add(compare, "say what differs between two recordings", of_profile.COMPARE_EPILOG))
+    of_pack.add_options(add(pack, "store a folder of images in a few files, smaller if wanted", of_pack.EPILOG))
+    add_target(EXPLAIN)
+    add_target(TUNE)
+    doctor_parser = add(doctor, "check this machine and the installed packages")
     doctor_parser.add_argument("--json", action="store_true", help="print JSON, for machines")
-    return parser
-
-
-def _add_verb(
-    verbs: Any, handler: Handler, help_line: str, epilog: str | None, takes: str | None
-) -> argparse.ArgumentParser:
-    """Add a verb, which has its handler's name and docstring.
-
-    Args:
-        verbs: where to.
-        handler: carries it out.
-        help_line: for the list of verbs.
-        epilog: the end of its help.
-        takes: what follows the options, with its arguments; None: argparse says it.
-    """
-    name = handler.__name__
-    added: argparse.ArgumentParser = verbs.add_parser(
-        name,
-        help=help_line,
-        description=textwrap.dedent(f"    {handler.__doc__}").strip(),
-        usage=None if takes is None else f"fastload {name} [OPTION ...] {takes} [ARGUMENT ...]",
-        epilog=epilog,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    added.set_defaults(handler=handler, parser=added)
-    return added
+    return parser, verbs.choices
 
 
 def _add_run_options(parser: argparse.ArgumentParser) -> None:
@@ -245,18 +234,6 @@ def _check_default_arguments() -> None:
         argument_defaults().read_environment()
 
 
-def verify(options: argparse.Namespace, command: list[str]) -> int:
-    """Check that a loader gives the same bits however it is run; if not, name the first stage that differs.
-
-    It is run with several numbers and kinds of workers, sizes of chunks, prefetching, ranks, and a resume in the
-    middle, and compared with the loader without workers, and with torch's. A script is run up to the loader that it
-    iterates first.
-    """
-    from .verification.command import verify_target
-
-    return verify_target(options, command, _starter())
-
-
 def profile(options: argparse.Namespace, command: list[str]) -> int:
     """Run a script, and say what waiting for data costs it, why, and what a change would bring.
 
@@ -303,28 +280,6 @@ def pack(options: argparse.Namespace, command: list[str]) -> int:
     return pack_folder(options)
 
 
-def explain(options: argparse.Namespace, command: list[str]) -> int:
-    """Print how the loaders of a script work, and what of their datasets is fused, or would be with fuse=True.
-
-    A script runs unmodified up to its first batch, and ends there: nothing is trained. The last lines say which changes
-    make the samples of that loader cheaper, measured on 64 of them.
-    """
-    from .explain.command import explain_target
-
-    return explain_target(options, command, _starter())
-
-
-def tune(options: argparse.Namespace, command: list[str]) -> int:
-    """Try settings of a loader on this machine, and recommend the fastest that gives the same batches.
-
-    Processes or threads, how many, fuse, seeding, chunk_size, resident and prefetch_factor are tried in turns. A script
-    runs unmodified up to its first batch, and ends there: nothing is trained.
-    """
-    from .tune.command import tune_target
-
-    return tune_target(options, command, _starter())
-
-
 def doctor(options: argparse.Namespace, command: list[str]) -> int:
     """Check Python, the packages, image decoding, devices and system limits; say what is wrong and how to mend it.
 
@@ -335,12 +290,6 @@ def doctor(options: argparse.Namespace, command: list[str]) -> int:
     if command:
         raise UsageError(f"it takes no arguments, got {' '.join(command)}")
     return examine_and_print(as_json=options.json)
-
-
-def _starter() -> Starter:
-    """Return what starts the scripts of verify, explain and tune."""
-    _check_default_arguments()
-    return Starter(_script, injected_environment)
 
 
 def _program(command: list[str], verb: str = "run") -> list[str]:

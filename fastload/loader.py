@@ -341,7 +341,7 @@ class DataLoader(compat.TorchDataLoader[T]):
 
     def explain(self) -> str:
         """Return, in words, how this loader works with its dataset and arguments, and why."""
-        from .explain.facts import explain
+        from .engine.facts import explain
 
         return explain(self)
 
@@ -414,7 +414,7 @@ def _follow_libraries() -> None:
         return
     _follows_libraries = True
     if os.environ.get("FASTLOAD_REPORT") == "1":
-        from .explain import exit_report
+        from .run import exit_report
 
         exit_report.start()
     for name in ADAPTED_LIBRARIES:

@@ -18,14 +18,13 @@ PACKAGE = Path(fastload.__file__).parent
 # fmt: off
 ORDER = [
     "inject", "errors", "base", "observe", "work", "native", "keys", "sampling", "buffers", "late", "spec", "workers",
-    "transforms", "device", "pack", "images", "fusion", "engine", "run", "explain", "loader", "images.dali",
-    "verification", "tune", "doctor", "testing", "profiling", "cli",
+    "transforms", "device", "pack", "images", "fusion", "engine", "run", "loader", "images.dali",
+    "verification", "tune", "explain", "doctor", "testing", "profiling", "cli",
 ]
 # fmt: on
 
 # What replaces a class, or runs in a script's process before the script, has to name what comes later.
 MAY_IMPORT_LATER = {
-    ("explain.tables", "tune.advice"),
     ("inject.fastload_hook", "run.installation"),
     ("inject.sitecustomize", "profiling.hooks.start"),
     ("inject.sitecustomize", "run.script_loaders"),
@@ -78,7 +77,6 @@ PURE = [
     "verification.plan",
     "verification.report",
     "tune.settings",
-    "tune.intervals",
     "tune.search",
     "tune.report",
 ]

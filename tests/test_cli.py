@@ -324,7 +324,7 @@ def test_the_user_command_begins_at_the_first_word_that_is_no_option() -> None:
         ("--help", "--help", ""),
         ("", "", ""),
     ):
-        assert cli.split_command(line.split()) == (own.split(), command.split())
+        assert cli.split_command(line.split(), cli._parsers()[1]) == (own.split(), command.split())
 
 
 REPORTED = """

@@ -19,7 +19,6 @@ from collections.abc import Iterator, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from typing import IO
 
-from ..base.cgroups import processors
 from .finding import Finding, State
 from .probes import PROBES, Probe
 
@@ -115,7 +114,7 @@ def _in_one_process(
                 try:
                     line = lines.get(timeout=seconds)
                 except queue.Empty:
-                    yield probe, [probe.failure(_no_answer(seconds))]
+                    yield probe, [probe.failure(f"gave no answer within {seconds:g} seconds")]
                     return
                 if not line.endswith(b"\n"):  # the process has ended
                     yield probe, [probe.failure(_end_of(process) + _last_line(errors))]
@@ -136,13 +135,6 @@ def _read(pipe: IO[bytes], lines: queue.SimpleQueue[bytes]) -> None:
     for line in pipe:
         lines.put(line)
     lines.put(b"")
-
-
-def _no_answer(seconds: float) -> str:
-    words = f"gave no answer within {seconds:g} seconds"
-    if hasattr(os, "getloadavg") and (load := os.getloadavg()[0]) > 2 * processors():
-        words += f"; the machine is busy (load {load:.0f}, {processors()} cores), so try again"
-    return words
 
 
 def _end_of(process: subprocess.Popen[bytes]) -> str:

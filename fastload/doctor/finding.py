@@ -24,18 +24,18 @@ class Finding(NamedTuple):
 
 
 def pip(install: str = "", uninstall: str = "") -> str:
-    """Return the command that installs or uninstalls packages in this environment, by pip or uv.
+    """Return the command that changes packages in this environment, by pip or uv.
 
     Args:
         install: options and packages.
-        uninstall: packages, which are uninstalled before.
+        uninstall: packages that are uninstalled first.
     """
-    uv = f"uv pip {{}} --python {sys.executable}" if not _has_pip() and shutil.which("uv") is not None else None
+    uses_uv = not _has_pip() and shutil.which("uv") is not None
     commands = []
-    if uninstall:
-        commands.append(f"{uv.format('uninstall') if uv else f'{sys.executable} -m pip uninstall -y'} {uninstall}")
-    if install:
-        commands.append(f"{uv.format('install') if uv else f'{sys.executable} -m pip install'} {install}")
+    for verb, words in (("uninstall", uninstall), ("install", install)):
+        by_uv = f"uv pip {verb} --python {sys.executable} {words}"
+        by_pip = f"{sys.executable} -m pip {verb}{' -y' if verb == 'uninstall' else ''} {words}"
+        commands += [by_uv if uses_uv else by_pip] if words else []
     return "; ".join(commands)
 
 
@@ -48,21 +48,18 @@ def _has_pip() -> bool:
     return True
 
 
-_SYSTEM = {
-    "apt-get": ("apt-get install -y", {"compiler": "gcc libc6-dev", "libjpeg": "libjpeg-dev"}),
-    "dnf": ("dnf install -y", {"compiler": "gcc glibc-devel", "libjpeg": "libjpeg-turbo-devel"}),
-    "pacman": ("pacman -S --noconfirm", {"compiler": "gcc", "libjpeg": "libjpeg-turbo"}),
-    "brew": ("brew install", {"compiler": "gcc", "libjpeg": "jpeg-turbo"}),
+_BUILD_TOOLS = {
+    "apt-get": "apt-get install -y gcc libc6-dev libjpeg-dev",
+    "dnf": "dnf install -y gcc glibc-devel libjpeg-turbo-devel",
+    "pacman": "pacman -S --noconfirm gcc libjpeg-turbo",
+    "brew": "brew install gcc jpeg-turbo",
 }
 
 
-def system_install(things: list[Literal["compiler", "libjpeg"]]) -> str:
-    """Return the command of the system's package manager that installs these; words, where it is not known."""
-    for manager, (command, names) in _SYSTEM.items():
-        if shutil.which(manager) is not None:
-            return " ".join([command, *(names[thing] for thing in things)])
-    words = {"compiler": "a C compiler", "libjpeg": "the headers of libjpeg-turbo 2.0 or later"}
-    return "install " + " and ".join(words[thing] for thing in things)
+def build_tools() -> str:
+    """Return the command that installs what building the native library needs; words, where it is not known."""
+    words = "install a C compiler and the headers of libjpeg-turbo 2.0 or later"
+    return next((command for name, command in _BUILD_TOOLS.items() if shutil.which(name) is not None), words)
 
 
-__all__ = ["Finding", "State", "pip", "system_install"]
+__all__ = ["Finding", "State", "build_tools", "pip"]

@@ -11,19 +11,16 @@ import json
 import os
 import re
 import shlex
-import shutil
 import statistics
-import subprocess
 import sys
-import sysconfig
 import time
 from collections.abc import Callable, Iterator, Mapping
 from importlib.metadata import PackageNotFoundError, distribution, distributions
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING
 
 from ..errors import one_line
-from .finding import Finding, State, pip, system_install
+from .finding import Finding, State, build_tools, pip
 
 if TYPE_CHECKING:
     import numpy as np
@@ -39,16 +36,6 @@ SIZE = 224
 _KNOWN = "a third of Pillow's time for a JPEG file (2026-11-21, AMD EPYC: 0.70 ms against 2.29 ms)"
 
 
-class Active(NamedTuple):
-    """What ``import PIL`` imports."""
-
-    name: str
-    """"pillow" or "pillow-simd"."""
-    version: str
-    trouble: str
-    """What is wrong with the installation; empty: nothing."""
-
-
 def installed(folder: Path) -> dict[str, str]:
     """Return the versions of Pillow and pillow-simd that are installed in the folder of ``PIL``, by their names."""
     found = {}
@@ -59,24 +46,25 @@ def installed(folder: Path) -> dict[str, str]:
     return found
 
 
-def active(version: str, there: Mapping[str, str]) -> Active:
-    """Return which of Pillow and pillow-simd is imported, and whether they have overwritten each other.
+def active(version: str, there: Mapping[str, str]) -> tuple[str, str]:
+    """Return which of Pillow and pillow-simd is imported, and what is wrong if they have overwritten each other.
 
     Both install the folder ``PIL``, and no installer knows that they exclude each other.
 
     Args:
         version: of the package ``PIL``: pillow-simd's ends in ".post" and a number.
         there: see :func:`installed`.
+
+    Returns:
+        "Pillow" or "pillow-simd"; and a sentence, empty if nothing is wrong.
     """
-    name = "pillow-simd" if ".post" in version else "pillow"
-    trouble = ""
+    name = "pillow-simd" if ".post" in version else "Pillow"
+    names = " and ".join(f"{one} {number}" for one, number in sorted(there.items()))
     if len(there) > 1:
-        names = " and ".join(f"{one} {there[one]}" for one in sorted(there))
-        trouble = f"{names} are both installed into one folder, and have overwritten each other's files"
-    elif there and version not in there.values():
-        one = next(iter(there))
-        trouble = f"{one} {there[one]} is installed, but the files are those of {name} {version}"
-    return Active(name, version, trouble)
+        return name, f"{names} are both installed into one folder, and have overwritten each other's files"
+    if there and version not in there.values():
+        return name, f"{names} is installed, but the files are those of {name} {version}"
+    return name, ""
 
 
 def _reinstall_pillow() -> str:
@@ -90,17 +78,17 @@ def pillow() -> Iterator[Finding]:
     except ModuleNotFoundError:
         yield Finding("Pillow", "broken", "is not installed", remedy=pip("pillow"))
         return
-    found = active(PIL.__version__, installed(Path(PIL.__file__).parent.parent))
+    name, trouble = active(PIL.__version__, installed(Path(PIL.__file__).parent.parent))
     try:
         from PIL import _imaging, features
     except ImportError as error:  # its compiled part is of another version
-        words = f"{found.trouble}; {one_line(error)}" if found.trouble else one_line(error)
+        words = f"{trouble}; {one_line(error)}" if trouble else one_line(error)
         yield Finding("Pillow", "broken", words, remedy=_reinstall_pillow())
         return
-    compiled = str(_imaging.PILLOW_VERSION)
-    words = f"{'pillow-simd' if found.name == 'pillow-simd' else 'Pillow'} {found.version} is active"
-    if found.trouble or compiled != found.version:
-        trouble = found.trouble or f"its compiled part is of version {compiled}"
+    words, compiled = f"{name} {PIL.__version__} is active", str(_imaging.PILLOW_VERSION)
+    if not trouble and compiled != PIL.__version__:
+        trouble = f"its compiled part is of version {compiled}"
+    if trouble:
         cost = "which of the two decodes is not defined"
         yield Finding("Pillow", "costs", f"{words}; {trouble}", cost, _reinstall_pillow())
     else:
@@ -124,16 +112,14 @@ def native_library() -> Iterator[Finding]:
     cost = f"Pillow decodes whole images; with the library fuse=True takes {_KNOWN}"
     reason = native.why_not()
     if reason is not None:
-        off = os.environ.get("FASTLOAD_NATIVE") == "0"
-        yield Finding(
-            "native library", "costs", reason, cost, "unset FASTLOAD_NATIVE" if off else rebuild(missing_for_build())
-        )
+        remedy = "unset FASTLOAD_NATIVE" if os.environ.get("FASTLOAD_NATIVE") == "0" else rebuild()
+        yield Finding("native library", "costs", reason, cost, remedy)
         return
     yield Finding("native library", "ok", f"loaded; instruction set: {native.processor_level()}")
     name = "its JPEG part"
     reason = native.why_not("jpeg")
     if reason is not None:
-        yield Finding(name, "costs", reason, cost, rebuild(missing_for_build()))
+        yield Finding(name, "costs", reason, cost, rebuild())
         return
     from ..native.jpeg import pillow_agrees
     from ..native.rows import pillow_order
@@ -160,8 +146,7 @@ def speed() -> Iterator[Finding]:
 
     from .. import native
 
-    name = "pillow-simd" if active(__version__, {}).name == "pillow-simd" else "Pillow"
-    data = made_jpeg()
+    name, data = active(__version__, {})[0], made_jpeg()
     theirs = milliseconds(lambda: by_pillow(data))
     words = f"{theirs:.2f} ms by {name}"
     if native.available("jpeg"):
@@ -192,25 +177,8 @@ def torchvision_io() -> Iterator[Finding]:
         yield Finding("torchvision.io", "costs", words, f"decoder='torchvision' is not available: {reason}")
 
 
-def missing_for_build() -> list[Literal["compiler", "libjpeg"]]:
-    """Return what building the native library needs and this machine lacks."""
-    words = shlex.split(os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc")
-    compiler = words if shutil.which(words[0]) else ["cc"]
-    if shutil.which(compiler[0]) is None:
-        return ["compiler", "libjpeg"]
-    # As in setup.py: libjpeg-turbo, of version 2.0 or later.
-    source = "#include <stdio.h>\n#include <jpeglib.h>\n#if LIBJPEG_TURBO_VERSION_NUMBER < 2000000\n#error\n#endif\n"
-    command = [*compiler, "-E", "-x", "c", "-"]
-    found = subprocess.run(command, input=source.encode(), capture_output=True, timeout=20, check=False)
-    return [] if found.returncode == 0 else ["libjpeg"]
-
-
-def rebuild(missing: list[Literal["compiler", "libjpeg"]]) -> str:
-    """Return the commands that build the native library.
-
-    Args:
-        missing: what has to be installed before.
-    """
+def rebuild() -> str:
+    """Return the commands that build the native library."""
     from .. import native
 
     checkout = Path(native.LIBRARY).parents[2]
@@ -221,7 +189,7 @@ def rebuild(missing: list[Literal["compiler", "libjpeg"]]) -> str:
         build = pip(f"--force-reinstall --no-deps --no-cache-dir --no-binary fastload {source}")
         if build.startswith("uv "):
             build = pip(f"--reinstall-package fastload --no-cache --no-binary fastload {source}")
-    return f"{system_install(missing)} && {build}" if missing else build
+    return f"{build_tools()} && {build}"
 
 
 def _installed_from() -> str:

@@ -265,10 +265,6 @@ def memory() -> Iterator[Finding]:
 
     free = free_on_host()
     yield Finding("memory", "ok", "the system does not say" if free is None else f"{in_words(free)} free")
-    if hasattr(os, "statvfs") and Path("/dev/shm").is_dir():
-        about = os.statvfs("/dev/shm")
-        size, left = in_words(about.f_blocks * about.f_frsize), in_words(about.f_bavail * about.f_frsize)
-        yield Finding("/dev/shm", "ok", f"{size}, {left} free; used by torch's DataLoader, not by fastload's")
 
 
 def memory_files() -> Iterator[Finding]:
@@ -294,13 +290,12 @@ def memory_files() -> Iterator[Finding]:
     yield Finding("memory files", "ok", "can be created (memfd_create): workers share batches without a copy")
 
 
-def limits() -> Iterator[Finding]:
-    """Ask for the limits of open files and of locked memory."""
+def open_files() -> Iterator[Finding]:
+    """Ask how many files a process may open."""
     try:
         import resource
     except ModuleNotFoundError:  # Windows
         return
-    from ..base.memory import in_words
 
     def in_figures(limit: int) -> str:
         return "no limit" if limit == resource.RLIM_INFINITY else f"{limit:,}"
@@ -308,35 +303,19 @@ def limits() -> Iterator[Finding]:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     words = f"limit {in_figures(soft)} (ulimit -n can raise it to {in_figures(hard)})"
     if soft != resource.RLIM_INFINITY and soft < _OPEN_FILES:
-        most = 65536 if hard == resource.RLIM_INFINITY else hard
+        most = 65536 if hard == resource.RLIM_INFINITY else min(hard, 65536)
         cost = "many workers or many open loaders fail with 'Too many open files'"
-        yield Finding("open files", "costs", words, cost, f"ulimit -n {min(most, 65536)}")
+        yield Finding("open files", "costs", words, cost, f"ulimit -n {most}")
     else:
         yield Finding("open files", "ok", words)
-    locked, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
-    words = "no limit" if locked == resource.RLIM_INFINITY else f"limit {in_words(locked)}"
-    yield Finding("locked memory", "ok", f"{words} (of mlock; CUDA has its own, see page-locking)")
 
 
-def starting() -> Iterator[Finding]:
-    """Ask how worker processes start, and whether modules are compiled at each start."""
+def start_method() -> Iterator[Finding]:
+    """Ask how worker processes start."""
     method = multiprocessing.get_start_method()
-    words = {"fork": "workers start at once, with all imported modules"}.get(
-        method, "each worker imports torch and the script"
-    )
+    slow = "each worker imports torch and the script"
+    words = "workers start at once, with all imported modules" if method == "fork" else slow
     yield Finding("start method", "ok", f"{method}: {words}")
-    torch = importlib.util.find_spec("torch")
-    compiled = torch is not None and torch.origin and Path(importlib.util.cache_from_source(torch.origin)).exists()
-    if not sys.dont_write_bytecode:
-        yield Finding("bytecode", "ok", "modules are compiled once, at their first import")
-    elif compiled:
-        yield Finding("bytecode", "ok", "PYTHONDONTWRITEBYTECODE is set; torch has been compiled before")
-    else:
-        cost = "each process that imports torch compiles it anew: seconds at every start"
-        remedy = "unset PYTHONDONTWRITEBYTECODE"
-        if torch is not None and torch.origin is not None:
-            remedy += f"; {sys.executable} -m compileall -q {Path(torch.origin).parent}"
-        yield Finding("bytecode", "costs", "PYTHONDONTWRITEBYTECODE is set, and torch is not compiled", cost, remedy)
 
 
 class Probe(NamedTuple):
@@ -377,7 +356,7 @@ PROBES = (
     Probe("This machine", "cores", cores),
     Probe("This machine", "memory", memory),
     Probe("This machine", "memory files", memory_files, needed=True),
-    Probe("This machine", "limits", limits),
-    Probe("This machine", "start", starting),
+    Probe("This machine", "open files", open_files),
+    Probe("This machine", "start method", start_method),
 )
 """All probes, in the order of the page."""

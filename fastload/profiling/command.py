@@ -26,9 +26,6 @@ from .recording import SETTINGS_FILE, add_settings, write_settings
 from .schema import LARGEST, Analysis
 from .summary import print_summary, write_lines
 
-VALUED = ("--steps", "--warmup", "--level", "--out", "--ceiling")
-"""Options with a value, which may be the following word."""
-
 JSON, HTML, TRACE = "profile.json", "profile.html", "trace.json"
 """Files in a recording's folder."""
 

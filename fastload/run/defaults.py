@@ -104,7 +104,8 @@ class Defaults:
 
     def __init__(self, loader_class: Any) -> None:
         self._class = loader_class
-        self._written = dict(_initializer(loader_class).__kwdefaults__)
+        self.written = dict(_initializer(loader_class).__kwdefaults__)
+        """The defaults that stand in the class."""
         self.changed: dict[str, Any] = {}
 
     def read_environment(self) -> None:
@@ -146,7 +147,7 @@ class Defaults:
 
     def _set(self, changed: dict[str, Any]) -> None:
         self.changed = changed
-        _initializer(self._class).__kwdefaults__ = {**self._written, **changed}
+        _initializer(self._class).__kwdefaults__ = {**self.written, **changed}
 
     def explain(self, error: ConfigError) -> None:
         """Add a note with the changed defaults to an error about a loader's arguments."""

@@ -7,7 +7,6 @@ Where a script starts several processes, as ranks, only the first one that asks 
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import sys
@@ -18,7 +17,8 @@ from typing import Any
 
 from .. import observe
 from ..base.users_line import users_frame
-from .targets import VARIABLE
+from ..errors import ConfigError
+from .targets import VARIABLE, Result, Target, UsageError, call_action
 
 
 def start() -> None:
@@ -30,13 +30,15 @@ class ScriptLoaders:
     """Observes the loaders of a script.
 
     Args:
-        action: ``"module:function"``: see :class:`fastload.run.targets.Verb`.
-        options: passed on to the function.
+        verb: its name.
+        action: see :class:`fastload.run.targets.Verb`.
+        options: passed on to the action.
         number: which loader to act on, counted by first iteration.
         result: the file for the function's result.
     """
 
-    def __init__(self, action: str, options: dict[str, Any], number: int, result: str) -> None:
+    def __init__(self, verb: str, action: str, options: dict[str, Any], number: int, result: str) -> None:
+        self._verb = verb
         self._action = action
         self._options = options
         self._number = number
@@ -81,9 +83,12 @@ class ScriptLoaders:
         return True
 
     def _act(self, loader: Any) -> None:
-        module, _, name = self._action.partition(":")
         made = [(one, line) for reference, line in self._made if (one := reference()) is not None]
-        result = getattr(importlib.import_module(module), name)(loader, made, self._options)
+        try:
+            result = call_action(self._action, Target(loader, made=made), self._options)
+        except (UsageError, ConfigError) as error:
+            print(f"fastload {self._verb}: {error}", file=sys.stderr)
+            result = Result(2)
         unfinished = f"{self._result}.unfinished"
         with open(unfinished, "w", encoding="utf-8") as file:
             json.dump(result, file)

@@ -15,6 +15,7 @@ import importlib
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -33,6 +34,17 @@ _SECONDS_TO_END = 20.0
 
 class UsageError(Exception):
     """The command line cannot be carried out; the message is one line for the user."""
+
+
+class Target(NamedTuple):
+    """What a verb acts on."""
+
+    value: Any
+    """A script's loader, or the object that was named."""
+    name: str = ""
+    """``MODULE:NAME``, or ``MODULE:NAME()`` for what a function returned; empty for a script's loader."""
+    made: Sequence[tuple[Any, str]] = ()
+    """The loaders that a script has constructed so far, each with its line."""
 
 
 class Result(NamedTuple):
@@ -57,50 +69,68 @@ class Verb(NamedTuple):
     """A verb that takes a target."""
 
     name: str
-    on_script: str
-    """``"module:function"``, called as ``function(loader, made, options)`` in the script's process, in place of the
-    loader's first batch; returns a :class:`Result`. ``made``: the loaders constructed so far, each with its line."""
-    on_object: Callable[[str, dict[str, Any]], Result]
-    """Called as ``on_object("MODULE:NAME", options)`` in this process."""
+    summary: str
+    """One line for the list of verbs."""
+    description: str
+    """For the verb's help, as the next three."""
+    loader_of_script: str
+    object: str
+    status: str
     no_program: str
     """What to do instead of naming a program."""
+    add_options: Callable[[argparse.ArgumentParser], None]
+    action: str
+    """``"module:function"``, called as ``function(target, options)``, for a script in its own process, in place of the
+    loader's first batch; returns a :class:`Result`. ``options``: those of the command line, and ``command``, the
+    script and its arguments. A UsageError or ConfigError is printed, and the status is 2."""
+
+    def epilog(self) -> str:
+        """Return the end of its help."""
+        return f"""\
+targets:   train.py --its --arguments     {self.loader_of_script}
+           -m package.train               the same for a module
+           package.module:name            {self.object}
+           path/to/file.py:name           the same in a file
+
+status:    {self.status}
+"""
 
 
-def run_target(
-    verb: Verb,
-    command: list[str],
-    options: Mapping[str, Any],
-    starter: Starter,
-    *,
-    json_to: str | None = None,
-    number: int = 1,
-) -> int:
+def call_action(action: str, target: Target, options: dict[str, Any]) -> Result:
+    """Call a verb's action: see :class:`Verb`."""
+    module, _, name = action.partition(":")
+    result: Result = getattr(importlib.import_module(module), name)(target, options)
+    return result
+
+
+def run_target(verb: Verb, options: Mapping[str, Any], command: list[str], starter: Starter) -> int:
     """Apply a verb to its target; return the exit status.
 
     Args:
         verb: of the command line.
+        options: of the command line; values that JSON can hold. ``json``: where to write the result. With ``"-"`` a
+            script's standard output goes to standard error, so that it does not mix with the JSON. ``number``: which
+            loader of a script, counted by first iteration.
         command: the target and its arguments.
-        options: for the verb's functions; values that JSON can hold.
         starter: starts a script.
-        json_to: the value of ``--json``. With ``"-"`` a script's standard output goes to standard error, so that it
-            does not mix with the JSON.
-        number: which loader of a script, counted by first iteration.
 
     Raises:
         UsageError: the target does not exist or is of the wrong kind, its script iterated over no loader, or the JSON
             cannot be written.
     """
     _check_command(verb, command)
+    options = {**options, "command": shlex.join(command)}
+    json_to, number = options.get("json"), options.get("number", 1)
     if _names_an_object(command[0]):
-        result = verb.on_object(command[0], {**options})
+        result = call_action(verb.action, _object(command[0]), options)
     else:
         program = starter.script_of(command)
         with tempfile.TemporaryDirectory(prefix=f"fastload-{verb.name}-") as folder:
             file = Path(folder) / "result.json"
             environment = dict(os.environ)
             starter.inject(environment)
-            wanted = {"action": verb.on_script, "options": options, "number": number, "result": str(file)}
-            environment[VARIABLE] = json.dumps(wanted)
+            wanted = {"verb": verb.name, "action": verb.action, "options": options, "number": number}
+            environment[VARIABLE] = json.dumps({**wanted, "result": str(file)})
             output = sys.stderr.fileno() if json_to == "-" else None
             sys.stdout.flush()
             with (
@@ -156,24 +186,6 @@ def _why_no_loader(command: Sequence[str], status: int, number: int) -> str:
     return f"{name} did not iterate over {loaders}; {remedy}"
 
 
-def epilog(script: str, found: str, status: str) -> str:
-    """Return the end of a verb's help.
-
-    Args:
-        script: which loader of a script is used.
-        found: what an object may be.
-        status: the meaning of the exit statuses.
-    """
-    return f"""\
-targets:   train.py --its --arguments     {script}
-           -m package.train               the same for a module
-           package.module:name            {found}
-           path/to/file.py:name           the same in a file
-
-status:    {status}
-"""
-
-
 def add_json_option(parser: argparse.ArgumentParser) -> None:
     """Give a parser the option ``--json``."""
     parser.add_argument(
@@ -197,7 +209,7 @@ def _write_json(where: str | None, text: str) -> None:
             raise UsageError(f"the result cannot be written to {where}: {error}") from error
 
 
-def count(word: str) -> int:
+def positive(word: str) -> int:
     """Return a positive integer of the command line, as argparse's ``type``."""
     if not word.isdigit() or int(word) < 1:
         raise argparse.ArgumentTypeError(f"must be a positive integer, got {word!r}")
@@ -208,7 +220,6 @@ _OBJECT = re.compile(r"(?P<module>[^:]+):(?P<name>[A-Za-z_][\w.]*)")
 
 
 def _names_an_object(word: str) -> bool:
-    """Return whether a word of the command line is ``package.module:name`` or ``file.py:name``."""
     return _OBJECT.fullmatch(word) is not None and not os.path.exists(word)
 
 
@@ -221,15 +232,33 @@ def _check_command(verb: Verb, command: list[str]) -> None:
         raise UsageError(f"{command[0]} takes no arguments, got {' '.join(command[1:])}")
 
 
-def find_object(word: str) -> Any:
-    """Import a module and return the object in it.
+def _object(word: str) -> Target:
+    """Import a module and return an object in it, or what it returns if it is a function.
+
+    Its loaders are fastload's, also those that it constructs as torch's.
 
     Args:
         word: ``package.module:name`` or ``path/to/file.py:name``; the name may have dots.
 
     Raises:
-        UsageError: there is no such file, module or name, or importing it fails.
+        UsageError: there is no such file, module or name, or importing it or calling it fails.
     """
+    from .installation import install, uninstall  # takes time: torch
+
+    install()
+    try:
+        found = _find_object(word)
+        if not callable(found) or hasattr(found, "__getitem__"):
+            return Target(found, word)
+        try:
+            return Target(found(), f"{word}()")
+        except (Exception, SystemExit) as error:  # of the user's
+            raise UsageError(f"{word}() raised {type(error).__name__}: {error}") from error
+    finally:
+        uninstall()
+
+
+def _find_object(word: str) -> Any:
     matched = _OBJECT.fullmatch(word)
     assert matched is not None
     where, name = matched["module"], matched["name"]
@@ -264,35 +293,21 @@ def find_object(word: str) -> Any:
     return found
 
 
-def unguarded(script: str) -> str | None:
+def why_not_spawned(script: str | None) -> str | None:
     """Return why processes started by spawn cannot import a script; None if they can.
 
     Args:
-        script: its path.
+        script: its path; None: there is none.
     """
     try:
-        tree = ast.parse(Path(script).read_text(encoding="utf-8"))
+        tree = ast.parse(Path(script or "").read_text(encoding="utf-8"))
     except (OSError, ValueError, SyntaxError):
-        return None  # running the script reports it
-    for node in tree.body:
-        if isinstance(node, ast.If) and any(
-            isinstance(one, ast.Name) and one.id == "__name__" for one in ast.walk(node.test)
-        ):
-            return None
+        return None
+    tests = [ast.walk(node.test) for node in tree.body if isinstance(node, ast.If)]
+    if any(isinstance(one, ast.Name) and one.id == "__name__" for test in tests for one in test):
+        return None
     return "the script has no `if __name__ == '__main__':`, so a process started by spawn would run it again"
 
 
-__all__ = [
-    "VARIABLE",
-    "Result",
-    "Starter",
-    "UsageError",
-    "Verb",
-    "add_json_option",
-    "count",
-    "epilog",
-    "find_object",
-    "run_target",
-    "signals_passed_on",
-    "unguarded",
-]
+__all__ = ["VARIABLE", "Result", "Starter", "Target", "UsageError", "Verb", "add_json_option", "call_action"]
+__all__ += ["positive", "run_target", "signals_passed_on", "why_not_spawned"]

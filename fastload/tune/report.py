@@ -14,12 +14,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from .intervals import Interval
-from .search import Outcome, Trial
+from ..base.console import plain_table, section
+from .search import Interval, Outcome, Trial
 from .settings import as_call, as_options
-
-VERSION = 1
-"""Of the JSON."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -55,7 +52,7 @@ class TuneReport:
         """Return everything as JSON."""
         outcome = self.outcome
         found = {
-            "version": VERSION,
+            "version": 1,
             "subject": self.subject,
             "unit": self.unit,
             "processors": self.processors,
@@ -111,7 +108,7 @@ class TuneReport:
         runner_up = self.outcome.runner_up
         if self.outcome.not_tried or (runner_up is not None and runner_up.eligible):
             left = f"{self.outcome.not_tried} settings were not tried; " if self.outcome.not_tried else ""
-            made.append(f"{left}more time may help: --seconds {_more(self.seconds)}")
+            made.append(f"{left}more time may help: --seconds {max(60, math.ceil(0.3 * self.seconds) * 10)}")
         best = self.outcome.best or self.outcome.present
         faster_still = "faster still" if self.outcome.best is not None else "faster"
         faster = [trial for trial in self.outcome.trials if trial.differs and trial.speedup > 1.05 * best.speedup]
@@ -122,77 +119,60 @@ class TuneReport:
         ]
         return made
 
-    # -- the table ----------------------------------------------------------------------------------------------------
-
     def table(self) -> Any:
         """Return a rich renderable: a row for each setting, and below it what is recommended."""
-        from rich import box
         from rich.console import Group
-        from rich.padding import Padding
-        from rich.table import Table
         from rich.text import Text
 
-        outcome = self.outcome
-        rows = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 2, 0, 0))
-        rows.add_column("", no_wrap=True, width=1)
-        rows.add_column("setting", overflow="fold")
-        for name in (f"{self.unit}/s", "", "x", "first batch", "CPU", "memory"):
-            rows.add_column(name, justify="right", no_wrap=True)
-        rows.add_column("batches", no_wrap=True)
-        for trial in self._rows():
-            mark, style = self._mark(trial)
-            rows.add_row(
-                Text(mark, style),
-                Text(trial.setting.in_words(outcome.present.setting) + self._remark(trial), style),
-                *(Text(word, style) for word in self._numbers(trial)),
-            )
+        outcome, present = self.outcome, self.outcome.present.setting
+        numbers = (f"{self.unit}/s", "", "x", "first batch", "CPU", "memory")
+        right = [{"header": name, "justify": "right", "no_wrap": True} for name in numbers]
+        rows = plain_table(["", {"header": "setting", "overflow": "fold"}, *right, "batches"], gap=2)
+        measured = [trial for trial in [outcome.present, *outcome.trials] if trial.slices]
+        # Those with the same batches first, the fastest first.
+        for trial in sorted(measured, key=lambda trial: (not trial.eligible, -trial.speedup)):
+            words = trial.setting.in_words(present)
+            mark, style = " ", "" if trial.eligible else "dim"
+            if trial is outcome.best:
+                mark, style = "▶", "bold green"
+            elif trial is outcome.present:
+                words, style = f"{words}  (present)", "bold"
+            rows.add_row(*(Text(word, style) for word in (mark, words, *_numbers(trial))))
         parts: list[Any] = [
             Text(self.subject, "bold"),
             Text(f"{self.processors} processors, {self.seconds:.0f} s", "dim"),
             Text(""),
             rows,
             Text(""),
-            Text(self.verdict(), "bold green" if outcome.best is not None else "bold"),
         ]
-        if outcome.best is not None:
-            parts.append(Padding(Text(as_call(self.recommended()), "cyan"), (0, 0, 0, 4)))
+        if outcome.best is None:
+            parts.append(Text(self.verdict(), "bold"))
+        else:
+            line = Text(as_call(self.recommended()), "cyan")
+            parts.append(section(Text(self.verdict(), "bold green"), [line], indent=4))
             command = self.without_an_edit()
             if command is not None:
-                parts += [Text("or, without editing the script:"), Padding(Text(command, "cyan"), (0, 0, 0, 4))]
-        for title, lines in (("not possible", self._failures()), ("notes", self.all_notes())):
+                parts.append(section(Text("or, without editing the script:"), [Text(command, "cyan")], indent=4))
+        failed = [f"{trial.setting.in_words(present)}: {trial.failed}" for trial in outcome.trials if trial.failed]
+        for title, lines in (("not possible", failed), ("notes", self.all_notes())):
             if lines:
-                parts += [Text(""), Text(title, "bold"), *(Padding(Text(line), (0, 0, 0, 2)) for line in lines)]
+                parts += [Text(""), section(title, lines)]
         return Group(*parts)
 
-    def _rows(self) -> Iterator[Trial]:
-        """Yield the measured trials: those with the same batches first, the fastest first."""
-        measured = [trial for trial in [self.outcome.present, *self.outcome.trials] if trial.slices]
-        yield from sorted(measured, key=lambda trial: (not trial.eligible, -trial.speedup))
 
-    def _mark(self, trial: Trial) -> tuple[str, str]:
-        if trial is self.outcome.best:
-            return "▶", "bold green"
-        return (" ", "bold") if trial is self.outcome.present else (" ", "" if trial.eligible else "dim")
-
-    def _remark(self, trial: Trial) -> str:
-        return "  (present)" if trial is self.outcome.present else ""
-
-    def _numbers(self, trial: Trial) -> Iterator[str]:
-        rate = trial.rate
-        assert rate is not None
-        yield _rate(rate.value)
-        yield f"[{_rate(rate.low)} - {_rate(rate.high)}]" if len(trial.slices) > 1 else ""
-        yield f"{trial.speedup:.2f}"
-        yield _duration(statistics.median(one.first_s for one in trial.slices))
-        cpu = [one.cpu_s for one in trial.slices if one.cpu_s is not None]
-        yield _duration(statistics.median(cpu)) if cpu else "-"
-        held = [one.memory for one in trial.slices if one.memory is not None]
-        yield f"{max(held) / 2**20:,.0f} MiB" if held else "-"
-        yield "differ" if trial.differs else "same"
-
-    def _failures(self) -> list[str]:
-        present = self.outcome.present.setting
-        return [f"{trial.setting.in_words(present)}: {trial.failed}" for trial in self.outcome.trials if trial.failed]
+def _numbers(trial: Trial) -> Iterator[str]:
+    """Yield the columns after the setting's."""
+    rate = trial.rate
+    assert rate is not None
+    yield _rate(rate.value)
+    yield f"[{_rate(rate.low)} - {_rate(rate.high)}]" if len(trial.slices) > 1 else ""
+    yield f"{trial.speedup:.2f}"
+    yield _duration(statistics.median(one.first_s for one in trial.slices))
+    cpu = [one.cpu_s for one in trial.slices if one.cpu_s is not None]
+    yield _duration(statistics.median(cpu)) if cpu else "-"
+    held = [one.memory for one in trial.slices if one.memory is not None]
+    yield f"{max(held) / 2**20:,.0f} MiB" if held else "-"
+    yield "differ" if trial.differs else "same"
 
 
 def _times(gain: Interval) -> str:
@@ -211,8 +191,4 @@ def _duration(seconds: float) -> str:
     return f"{seconds * scale:.3g} {unit}"
 
 
-def _more(seconds: float) -> int:
-    return max(60, math.ceil(0.3 * seconds) * 10)
-
-
-__all__ = ["VERSION", "TuneReport"]
+__all__ = ["TuneReport"]

@@ -1,30 +1,30 @@
 """Measures a loader with other settings: runs a copy for a slice of time, and compares its first batches.
 
-In: the user's loader, and settings. Out: slices. Each slice begins with the same seed and with a copy of dataset,
-samplers and functions, so that it loads the same batches as every other slice, independently of them.
+In: the user's loader, and settings. Out: slices. Each slice begins with the same seed and epoch, and with a copy of
+dataset, samplers and functions, so that it loads the same batches as every other slice, independently of them.
 """
 
 from __future__ import annotations
 
-import copy
 import itertools
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import fields
+from dataclasses import asdict, fields
 from typing import Any, NamedTuple
 
 import torch
-from torch.utils.data import BatchSampler, IterableDataset
+from torch.utils.data import IterableDataset
 
 from ..base import compat
 from ..engine.fusing import possible_plan
 from ..errors import ConfigError
 from ..keys.seeding import ORDER, Keys, seed_global_generators
+from ..loader import DataLoader
 from ..sampling.sampler_generators import generators_kept
-from ..verification.copies import Parts, copied
 from ..verification.hashing import BatchPrint, print_batch
+from ..verification.rebuilding import arguments_of, build, with_copied_parts
 from ..verification.record import first_difference, undisturbed
 from ..work import slots_in_flight
 from .search import Slice
@@ -48,33 +48,37 @@ _TIMEOUT_S = 60.0
 _BATCH = 16
 
 
-def setting_of(loader: Any) -> Setting:
-    """Return the present setting of a :class:`fastload.DataLoader`."""
-    return Setting(
-        num_workers=loader.num_workers,
-        worker_method=loader.worker_method,
-        prefetch_factor=loader.prefetch_factor,
-        fuse=loader.fuse,
-        seeding=loader.seeding,
-        chunk_size=loader.chunk_size,
-        resident=loader.resident,
-    )
+def name_of(loader: DataLoader[Any]) -> str:
+    """Return a loader's dataset and batches, in words."""
+    words = sized(type(loader.dataset).__name__, loader.dataset)
+    if loader.batch_size is not None:
+        return f"{words}, batches of {loader.batch_size}"
+    return words if loader.batch_sampler is None else f"{words}, batches of {type(loader.batch_sampler).__name__}"
 
 
-def refused(loader: Any) -> list[tuple[str, Any]]:
+def sized(name: str, dataset: Any) -> str:
+    """Return a dataset's name and its number of samples, if it has one."""
+    try:
+        return f"{name}, {len(dataset):,} samples"
+    except Exception:  # an iterable dataset, or whatever the user's raises
+        return name
+
+
+def setting_of(loader: DataLoader[Any]) -> Setting:
+    """Return the present setting of a loader."""
+    return Setting(**{one.name: getattr(loader, one.name) for one in fields(Setting)})
+
+
+def refused(loader: DataLoader[Any]) -> list[tuple[str, Any]]:
     """Return the values of arguments that a loader refuses, or that change nothing."""
     found: list[tuple[str, Any]] = []
-    for name, value in (
-        *(("fuse", level) for level in ("auto", True)),
-        *(("seeding", way) for way in ("sample", "torch")),
-        *(("resident", place) for place in ("host", "device")),
-    ):
-        twin = copy.copy(loader)
-        vars(twin)[name] = value
-        try:
-            twin._check_own_arguments()
-        except ConfigError:
-            found.append((name, value))
+    values = {"fuse": ("auto", True), "seeding": ("sample", "torch"), "resident": ("host", "device")}
+    with undisturbed():
+        for name, value in ((name, value) for name, several in values.items() for value in several):
+            try:
+                build({**arguments_of(loader), name: value})
+            except ConfigError:
+                found.append((name, value))
     plan = possible_plan(loader)
     if isinstance(plan, str) or not plan.fused:
         found.append(("fuse", True))
@@ -85,22 +89,25 @@ class Runner:
     """Runs copies of a loader.
 
     Args:
-        loader: a :class:`fastload.DataLoader`; it is not changed.
+        loader: is not changed.
         slice_s: seconds of a slice, without its start.
         check_s: seconds of the long comparison, for each of the two settings.
         read_s: the longest time to read the dataset once, for ``resident``.
     """
 
-    def __init__(self, loader: Any, slice_s: float, check_s: float, read_s: float) -> None:
-        self._loader = loader
+    def __init__(self, loader: DataLoader[Any], slice_s: float, check_s: float, read_s: float) -> None:
+        self._arguments = {**arguments_of(loader), "timeout": loader.timeout or _TIMEOUT_S}
+        self._present = setting_of(loader)
+        self._auto_collation: bool = loader._auto_collation
+        self._rows = loader.batch_size
         self._slice_s, self._check_s, self._read_s = slice_s, check_s, read_s
         self._rate = 0.0
-        self._by_sample = loader._auto_collation and compat.collates_by_default(loader.collate_fn)
+        self._by_sample = self._auto_collation and compat.collates_by_default(loader.collate_fn)
         self._reference: list[BatchPrint] = []
-        self._sharing = False
-        self._kept: dict[Setting, Any] = {}
+        self._shares_parts = False
+        self._kept: dict[Setting, DataLoader[Any]] = {}
         self.notes: list[str] = []
-        self.unit = "samples" if loader.batch_size is not None or self._by_sample else "batches"
+        self.unit = "samples" if self._rows is not None or self._by_sample else "batches"
 
     def close(self) -> None:
         """Release resident data."""
@@ -126,17 +133,18 @@ class Runner:
                 raise ConfigError("the loader returns no batch")
             prints = self._printed(itertools.chain([batch], iterator), _COMPARED, _COMPARING * self._slice_s)
             differs = self._compare(prints)
-            rows = self._loader.batch_size or sum(one.num_samples for one in prints) / len(prints)
+            rows = self._rows or sum(one.num_samples for one in prints) / len(prints)
             timed = self._timed(twin, iterator)
             held = memory()
         number = timed.batches * rows
         self._rate = max(self._rate, number / timed.seconds)
+        cpu_s, blocked_s, queued_s = (None if one is None else one / number for one in timed[2:])
         return Slice(
             rate=number / timed.seconds,
             first_s=first_s,
-            cpu_s=None if timed.cpu_s is None else timed.cpu_s / number,
-            blocked_s=None if timed.blocked_s is None else timed.blocked_s / number,
-            queued_s=None if timed.queued_s is None else timed.queued_s / number,
+            cpu_s=cpu_s,
+            blocked_s=blocked_s,
+            queued_s=queued_s,
             memory=None if held is None or before is None else max(0, held - before),
             differs=differs,
         )
@@ -151,35 +159,35 @@ class Runner:
         Raises:
             Exception: as :meth:`measure`.
         """
-        with self._running(setting) as twin, _one_thread():
-            if self._loader._auto_collation and not isinstance(self._loader.dataset, IterableDataset):
-                rows = min(self._loader.batch_size or _BATCH, _BATCH)
-                some = list(itertools.islice(_indices(twin), number + rows))
-                rows = min(rows, max(1, len(some) // 2))
-                number = len(some) - rows
-                vars(twin).update(sampler=some, batch_sampler=BatchSampler(some, rows, drop_last=False))
-            else:
-                rows = self._loader.batch_size or 1
+        rows, order = self._rows or 1, {}
+        if self._auto_collation and not isinstance(self._arguments["dataset"], IterableDataset):
+            rows = min(self._rows or _BATCH, _BATCH)
+            with undisturbed():
+                batches = build({**self._copied_arguments(), **asdict(setting)}).batch_sampler
+                indices = list(itertools.islice(itertools.chain.from_iterable(batches or ()), number + rows))
+            rows = min(rows, max(1, len(indices) // 2))
+            number = len(indices) - rows
+            order = {"sampler": indices, "batch_sampler": None, "batch_size": rows, "drop_last": False}
+        with self._running(setting, **order) as twin, _one_thread():
             iterator = iter(twin)
             prints = self._printed(iterator, 1, 0.0)
             begun, before = time.perf_counter(), time.process_time()
-            batches: list[Any] = []
+            loaded: list[Any] = []
             for batch in itertools.islice(iterator, max(1, -(-number // rows))):
-                batches.append(batch)
+                loaded.append(batch)
                 if time.perf_counter() - begun > self._slice_s:
                     break
             cpu_s = time.process_time() - before
-            prints += self._printed(iter(batches), len(batches), self._slice_s)
-        if not batches:
+            prints += self._printed(iter(loaded), len(loaded), self._slice_s)
+        if not loaded:
             raise ConfigError(f"the loader returns {'a single' if prints else 'no'} batch")
-        made = min(len(batches) * rows, max(1, number))
+        made = min(len(loaded) * rows, max(1, number))
         return cpu_s / made, made, self._compare(prints)
 
     def check(self, setting: Setting) -> str:
         """Compare the batches of about ``check_s`` seconds; return where they differ, empty if nowhere."""
         if len(self._reference) < _CHECKED:
-            present = setting_of(self._loader)
-            with self._running(present) as twin:
+            with self._running(self._present) as twin:
                 longer = self._printed(iter(twin), _CHECKED, self._check_s)
             if len(longer) > len(self._reference):
                 self._reference = longer
@@ -189,67 +197,48 @@ class Runner:
     def _check_read(self, setting: Setting) -> None:
         if setting.resident is None or setting in self._kept or not self._rate:
             return
-        seconds = len(self._loader.dataset) / self._rate
+        seconds = len(self._arguments["dataset"]) / self._rate
         if seconds > self._read_s:
             raise ConfigError(f"not tried, since reading the whole dataset once would take about {seconds:,.0f} s")
 
     # -- what is run --------------------------------------------------------------------------------------------------
 
     @contextmanager
-    def _running(self, setting: Setting) -> Iterator[Any]:
-        """Yield a copy of the loader with a setting; stop its workers at the end."""
-        twin = self._kept.get(setting)
-        if twin is None:
-            twin = self._twin(setting)
-        with undisturbed(), generators_kept(twin):
-            seed_global_generators(Keys(_SEED, 0, ORDER).key(0))
+    def _running(self, setting: Setting, **changes: Any) -> Iterator[DataLoader[Any]]:
+        """Yield a copy of the loader with a setting, at its first epoch; stop its workers at the end.
+
+        Args:
+            setting: which.
+            changes: other arguments.
+        """
+        with undisturbed():
+            twin = self._kept.get(setting) or build({**self._copied_arguments(), **asdict(setting), **changes})
             try:
-                yield twin
-            except BaseException:
-                twin.close()
-                raise
-        if setting.resident is None:
-            twin.close()
-        else:  # its data are read only once; each slice begins with the same epoch
-            twin._epochs = self._loader._epochs.copied()
-            self._kept[setting] = twin
+                with generators_kept(twin):
+                    twin.set_epoch(0)
+                    seed_global_generators(Keys(_SEED, 0, ORDER).key(0))
+                    yield twin
+                    if setting.resident is not None:  # its data are read only once
+                        self._kept[setting] = twin
+            finally:
+                if self._kept.get(setting) is not twin:
+                    twin.close()
 
-    def _twin(self, setting: Setting) -> Any:
-        twin = copy.copy(self._loader)
-        number = setting.num_workers
-        vars(twin).update(self._parts())
-        vars(twin).update(
-            num_workers=number,
-            worker_method=setting.worker_method,
-            prefetch_factor=setting.prefetch_factor,
-            fuse=setting.fuse,
-            seeding=setting.seeding,
-            chunk_size=setting.chunk_size,
-            resident=setting.resident,
-            timeout=(self._loader.timeout or _TIMEOUT_S) if number else 0,
-            persistent_workers=self._loader.persistent_workers and number > 0,
-            _alone=True,
-        )
-        twin._epochs.resume = None
-        twin._check_own_arguments()
-        return twin
-
-    def _parts(self) -> dict[str, Any]:
-        parts = {one.name: vars(self._loader)[one.name] for one in fields(Parts)}
-        if self._sharing:
-            return parts
+    def _copied_arguments(self) -> dict[str, Any]:
+        if self._shares_parts:
+            return self._arguments
         begun = time.perf_counter()
         try:
-            made = copied(Parts(**parts))
+            made = with_copied_parts(self._arguments)
         except Exception as error:  # whatever the user's class raises
-            self._share(f"cannot be copied ({type(error).__name__}: {error})")
-            return parts
+            self._share_parts(f"cannot be copied ({type(error).__name__}: {error})")
+            return self._arguments
         if time.perf_counter() - begun > _COPY_S:
-            self._share("takes long to copy")
-        return {name: getattr(made, name) for name in parts}
+            self._share_parts("takes long to copy")
+        return made
 
-    def _share(self, reason: str) -> None:
-        self._sharing = True
+    def _share_parts(self, reason: str) -> None:
+        self._shares_parts = True
         self.notes.append(f"the dataset {reason}, so all runs share it: what one changes affects the next")
 
     # -- what is compared ---------------------------------------------------------------------------------------------
@@ -268,24 +257,23 @@ class Runner:
         if not self._reference:
             self._reference = prints
         number = min(len(prints), len(self._reference))
-        place = first_difference([self._reference[:number]], [prints[:number]])
-        if place is None:
-            return ""
-        words = [f"batch {place.batch}"]
-        words += [f"sample {place.row} in it"] if place.row is not None else []
-        words += [f"leaf {place.leaf}"] if place.leaf else []
-        return f"{place.what}: {', '.join(words)}"
+        difference = first_difference([self._reference[:number]], [prints[:number]])
+        return "" if difference is None else str(difference)
 
     # -- what is timed ------------------------------------------------------------------------------------------------
 
-    def _timed(self, twin: Any, iterator: Iterator[Any]) -> _Timed:
+    def _timed(self, twin: DataLoader[Any], iterator: Iterator[Any]) -> _Timed:
         """Load batches for the time of a slice.
 
         In long epochs, batches that are ready at the beginning are not counted; short epochs are counted whole, with
         their start.
         """
         ahead = slots_in_flight(twin.num_workers, twin.prefetch_factor or 0)
-        if not self._is_short(ahead):
+        try:
+            short = len(twin) < 2 * ahead + 2 * _COMPARED
+        except TypeError:  # a stream
+            short = False
+        if not short:
             _drain(iterator, ahead)
             threads = _sample_threads(twin, iterator)
             before, scheduled, begun = processor_seconds(), scheduled_seconds(threads), time.perf_counter()
@@ -304,12 +292,6 @@ class Runner:
             total += number
         return _Timed(total, seconds, _less(processor_seconds(), before))
 
-    def _is_short(self, ahead: int) -> bool:
-        try:
-            return len(self._loader) < 2 * ahead + 2 * _COMPARED
-        except TypeError:  # a stream
-            return False
-
 
 class _Timed(NamedTuple):
     """The result of a slice, as :class:`~.search.Slice`, but for all batches together."""
@@ -321,7 +303,7 @@ class _Timed(NamedTuple):
     queued_s: float | None = None
 
 
-def _sample_threads(loader: Any, iterator: Any) -> list[int]:
+def _sample_threads(loader: DataLoader[Any], iterator: Any) -> list[int]:
     """Return the native ids of the threads of this process that load the samples."""
     if not loader.num_workers:
         return [threading.get_native_id()]  # a Thread object does not know it after a fork
@@ -337,11 +319,6 @@ def _one_thread() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
-
-
-def _indices(loader: Any) -> Iterator[Any]:
-    """Yield the indices of a loader's sampler."""
-    return itertools.chain.from_iterable(loader.batch_sampler)
 
 
 def _drain(iterator: Iterator[Any], most: int) -> None:
@@ -366,4 +343,4 @@ def _less(after: float | None, before: float | None) -> float | None:
     return None if after is None or before is None else after - before
 
 
-__all__ = ["Runner", "refused", "setting_of"]
+__all__ = ["Runner", "name_of", "refused", "setting_of", "sized"]

@@ -1,26 +1,33 @@
-"""Which stage makes two settings differ: found by running both again without the last stages.
+"""Which stage makes two settings differ: measured, by running both again without the last stages.
 
-In: a difference that was seen. Out: the first stage without which both settings agree.
+In: a difference that was seen. Out: the first stage without which both settings agree, and what its code shows.
 
 All samples of the batches are compared in each trial, not only the one that differed: a race between threads, or a
-generator that workers share, shows in another sample each time.
+generator that workers share, affects another sample each time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import dis
+import random
+import sys
+import types
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from .causes import causes_in
-from .plan import Method, Setting
-from .record import Place, first_difference, record
-from .report import Culprit
+import numpy as np
+import torch
+
+from ..keys.library_generators import shared_transforms
+from .plan import Setting
+from .record import first_difference, record
+from .report import Culprit, Difference
 from .stages import Stage, find_stages, inner_stages, label_of, without
 from .subject import Subject
 
 _TRIES = 3
-"""Where workers take samples as they come: one worker that takes them all hides what they do not share."""
+"""With several workers: one worker that takes all samples hides what workers do not share."""
 
 Differs = Callable[[Sequence[Stage]], bool | None]
 """Returns whether the settings differ without these stages; None: they cannot be run without them."""
@@ -28,7 +35,7 @@ Differs = Callable[[Sequence[Stage]], bool | None]
 
 def find_culprit(
     subject: Subject, reference: Setting, setting: Setting, num_batches: int, *, regrouped: bool
-) -> tuple[Culprit, Place | None]:
+) -> tuple[Culprit, Difference | None]:
     """Find the stage that makes two settings differ.
 
     Args:
@@ -43,18 +50,16 @@ def find_culprit(
 
     Blocking: two runs for each trial; about log2 of the number of stages, twice.
     """
-    thread = "thread" in (setting.method, reference.method)
-    most_workers = max(setting.num_workers, setting.resumed_by, reference.num_workers)
-    tries = _TRIES if thread or most_workers > 1 else 1
-    places: list[Place] = []
+    several = setting.method == "thread" or max(setting.num_workers, setting.resumed_by, reference.num_workers) > 1
+    places: list[Difference] = []
 
-    def differs(removed: Sequence[Stage]) -> bool | None:
-        def edit(dataset: Any) -> Any:
-            return without(dataset, removed)
-
-        for _ in range(tries):
+    def differs(removed: Sequence[Stage], *, indices_only: bool = False) -> bool | None:
+        for _ in range(_TRIES if several and not indices_only else 1):
             try:
-                made = [record(subject, one, num_batches, edit=edit, by_samples=True) for one in (reference, setting)]
+                made = [
+                    record(subject, one, num_batches, edit=lambda dataset: without(dataset, removed), by_samples=True)
+                    for one in (replace(one, indices_only=indices_only) for one in (reference, setting))
+                ]
             except (Exception, SystemExit):  # a later stage, or the dataset, needs what was taken out
                 return None
             place = first_difference(*made, regrouped=regrouped)
@@ -63,56 +68,28 @@ def find_culprit(
                 return True
         return False
 
-    if _orders_differ(subject, reference, setting, num_batches, regrouped):
+    if not subject.iterable and differs([], indices_only=True):
         return _of_the_order(subject, setting), None
     if not differs([]):
         return _after_the_samples(subject), None
-    first = places[0]
-    stages = find_stages(subject.parts.dataset)
+    first, dataset = places[0], subject.dataset
+    stages = find_stages(dataset)
     found = first_that_differs(stages, differs)
     if found is None:
-        dataset = subject.parts.dataset
         where = "the dataset itself, before any transform" if stages else "the dataset; it has no known transforms"
-        causes = causes_in(dataset) or [_usual(subject, setting)]
-        return Culprit(stage=_short(dataset), place=where, certain=True, causes=causes), first
+        label = label_of(dataset)
+        label = label if len(label) <= 60 else f"{type(dataset).__qualname__}()"
+        causes = causes_in(dataset) or [_usual_cause(subject, setting)]
+        return Culprit(stage=label, place=where, certain=True, causes=causes), first
     earliest, stage = found
+    behind = stages[stages.index(stage) + 1 :]
     inner = inner_stages(stage)
     if inner:
-        behind = stages[stages.index(stage) + 1 :]
-        deeper = first_that_differs(inner, lambda removed: differs([*removed, *behind]))
-        if deeper is not None:
-            earliest, stage = deeper
-    causes = causes_in(stage.transform) or [_usual(subject, setting)]
+        earliest, stage = first_that_differs(inner, lambda removed: differs([*removed, *behind])) or found
+    causes = causes_in(stage.transform) or [_usual_cause(subject, setting)]
     if earliest is not None:
         causes.append(f"it may also be a stage before it, from {earliest.label} on: without those, others fail")
     return Culprit(stage=stage.label, place=stage.place, certain=earliest is None, causes=causes), first
-
-
-def _orders_differ(subject: Subject, reference: Setting, setting: Setting, num_batches: int, regrouped: bool) -> bool:
-    if subject.iterable:
-        return False
-    made = []
-    for one in (reference, setting):
-        # The order is made in this process, so any kind of worker will do; threads start at once.
-        method: Method = "thread" if one.method == "spawn" else one.method
-        made.append(record(subject, replace(one, indices_only=True, method=method), num_batches, by_samples=True))
-    return first_difference(*made, regrouped=regrouped) is not None
-
-
-def _of_the_order(subject: Subject, setting: Setting) -> Culprit:
-    sampler = subject.parts.batch_sampler or subject.parts.sampler
-    causes = []
-    if setting.resume_after is not None or setting.persistent:
-        causes.append(
-            "it gives other indices: it draws from the global generators, whose state differs after a resume, or with "
-            "persistent workers; give it a generator of its own, or use fastload's samplers, which have a seed"
-        )
-    return Culprit(
-        stage=label_of(sampler) if sampler is not None else "the order",
-        place="the sampler",
-        certain=True,
-        causes=[*causes, *causes_in(sampler)] or ["it gives other indices"],
-    )
 
 
 def first_that_differs(stages: Sequence[Stage], differs: Differs) -> tuple[Stage | None, Stage] | None:
@@ -126,9 +103,7 @@ def first_that_differs(stages: Sequence[Stage], differs: Differs) -> tuple[Stage
         None: they differ without any stage. Else the stage; and before it, where chains in between could not be run,
         the first stage that it may be as well.
     """
-    if not stages:
-        return None
-    without_any = differs(stages)
+    without_any = differs(stages) if stages else True
     if without_any:
         return None
     # Numbers of stages that are kept: at low the settings are equal, at high they differ.
@@ -149,11 +124,21 @@ def first_that_differs(stages: Sequence[Stage], differs: Differs) -> tuple[Stage
     return (stages[first_possible - 1] if first_possible < kept else None), stages[kept - 1]
 
 
+def _of_the_order(subject: Subject, setting: Setting) -> Culprit:
+    causes = causes_in(subject.sampler) if subject.sampler is not None else []
+    if setting.resume_after is not None or setting.persistent:
+        causes.append(
+            "it gives other indices: it draws from the global generators, whose state differs after a resume, or with "
+            "persistent workers; give it a generator of its own, or use fastload's samplers, which have a seed"
+        )
+    label = label_of(subject.sampler) if subject.sampler is not None else "the order"
+    return Culprit(stage=label, place="the sampler", certain=True, causes=causes or ["it gives other indices"])
+
+
 def _after_the_samples(subject: Subject) -> Culprit:
-    collate_fn = subject.parts.collate_fn
-    if collate_fn is not None:
-        causes = ["the samples are equal, but the batches made of them are not", *causes_in(collate_fn)]
-        return Culprit(stage=label_of(collate_fn), place="collate_fn", certain=False, causes=causes)
+    if subject.collate_fn is not None:
+        causes = ["the samples are equal, but the batches made of them are not", *causes_in(subject.collate_fn)]
+        return Culprit(stage=label_of(subject.collate_fn), place="collate_fn", certain=False, causes=causes)
     cause = (
         "the samples were equal when they were loaded again: the difference comes and goes (the clock, a race between "
         "threads), or it is a bug of fastload's; please report it"
@@ -161,8 +146,8 @@ def _after_the_samples(subject: Subject) -> Culprit:
     return Culprit(stage="what lies between the samples and the batch", place="", certain=False, causes=[cause])
 
 
-def _usual(subject: Subject, setting: Setting) -> str:
-    if setting.world_size > 1 and callable(getattr(subject.parts.dataset, "__getitems__", None)):
+def _usual_cause(subject: Subject, setting: Setting) -> str:
+    if setting.world_size > 1 and callable(getattr(subject.dataset, "__getitems__", None)):
         return "the dataset loads whole batches (__getitems__), which are seeded as a whole; those of ranks differ"
     if setting.method == "thread":
         return "threads share this object: one may overwrite what another keeps in it while it works on a sample"
@@ -174,9 +159,102 @@ def _usual(subject: Subject, setting: Setting) -> str:
     return "its code shows no reason: look for generators, counters or caches of its own, the clock, process ids"
 
 
-def _short(dataset: Any) -> str:
-    text = label_of(dataset)
-    return text if len(text) <= 60 else f"{type(dataset).__qualname__}()"
+# -- why: read from attributes and code; nothing is called, and it may be wrong ---------------------------------------
+
+_GENERATORS: dict[type, str] = {
+    random.Random: "random.Random",
+    np.random.Generator: "numpy.random.Generator",
+    np.random.RandomState: "numpy.random.RandomState",
+    torch.Generator: "torch.Generator",
+}
+_UNSEEDED = {
+    *("get_worker_info", "getpid", "get_ident", "current_process", "get_rank"),
+    *("time", "time_ns", "perf_counter", "perf_counter_ns", "monotonic", "now"),
+    *("uuid1", "uuid4", "urandom", "token_bytes", "SystemRandom", "Random", "RandomState", "default_rng"),
+}
+"""Names of functions that return something else in each worker or run."""
+_REMEDY = (
+    "draw from the global generators (random, numpy.random, torch), which fastload seeds for each sample, or make the "
+    "generator inside the call from a draw of theirs"
+)
+_LIBRARIES = {*sys.stdlib_module_names, "torch", "torchvision", "numpy", "PIL", "albumentations", "kornia"} - {
+    "__main__",
+    "test",
+}
 
 
-__all__ = ["find_culprit", "first_that_differs"]
+def causes_in(value: Any) -> list[str]:
+    """Return why a transform, dataset or function may give other results in each run, each cause with its remedy."""
+    causes = [
+        f"it keeps a generator of its own, {name} ({_class_of(generator)}): each worker has a copy of it, so a "
+        f"sample's draws depend on what that worker drew before; {_REMEDY}"
+        for name, generator in _generators_held(value)
+    ]
+    functions = list(_functions_of(value))
+    codes = [code for function in functions for code in _with_inner(function.__code__)]
+    names = dict.fromkeys(name for code in codes for name in code.co_names)
+    unseeded = ", ".join(name for name in names if name in _UNSEEDED)
+    if unseeded:
+        causes.append(f"it uses {unseeded}, which differs between workers and runs; use the index, or {_REMEDY}")
+    variables = functions[0].__globals__ if functions else {}
+    causes += [
+        f"it draws from the global variable {name} ({_class_of(variables[name])}), which is not seeded for each "
+        f"sample; {_REMEDY}"
+        for name in names
+        if isinstance(variables.get(name), tuple(_GENERATORS))
+    ]
+    shared = shared_transforms(value)
+    if shared:
+        causes.append(
+            f"it reaches Albumentations transforms ({shared}) by a global variable or a class: threads share them and "
+            "their generators, and no copy of the dataset has its own; make them attributes of the dataset"
+        )
+    written = {step.argval for code in codes for step in dis.get_instructions(code) if step.opname == "STORE_ATTR"}
+    kept = sorted(written & set(getattr(value, "__dict__", ())))
+    if kept:
+        causes.append(
+            f"it keeps state from sample to sample ({', '.join(f'self.{name}' for name in kept)}): each worker process "
+            "has a copy of it, and threads share it; make the result depend on the sample alone"
+        )
+    return causes
+
+
+def _generators_held(value: Any, prefix: str = "", *, deeper: bool = True) -> Iterator[tuple[str, Any]]:
+    """Yield names and generators in the attributes or the closure of an object, and of the objects there."""
+    held = {f"{prefix or 'self.'}{name}": one for name, one in getattr(value, "__dict__", {}).items()}
+    if isinstance(value, types.FunctionType):
+        held |= zip(value.__code__.co_freevars, (cell.cell_contents for cell in value.__closure__ or ()), strict=False)
+    for name, one in held.items():
+        if isinstance(one, tuple(_GENERATORS)):
+            yield name, one
+        elif deeper and not isinstance(one, (torch.Tensor, np.ndarray, torch.utils.data.Dataset)):
+            yield from _generators_held(one, f"{name}.", deeper=False)
+
+
+def _class_of(generator: Any) -> str:
+    return next(name for kind, name in _GENERATORS.items() if isinstance(generator, kind))
+
+
+def _functions_of(value: Any) -> Iterator[types.FunctionType]:
+    """Yield a function itself, or the methods of an object's class, without constructors and those of libraries."""
+    function = getattr(value, "func", value)  # of a partial
+    function = getattr(function, "__func__", function)  # of a method
+    if isinstance(function, types.FunctionType):
+        yield function
+        return
+    for base in type(value).__mro__:
+        if base.__module__.split(".")[0] not in _LIBRARIES:
+            for name, member in vars(base).items():
+                plain = getattr(member, "__func__", getattr(member, "fget", member))
+                if isinstance(plain, types.FunctionType) and name not in ("__init__", "__new__", "__setstate__"):
+                    yield plain
+
+
+def _with_inner(code: types.CodeType) -> Iterator[types.CodeType]:
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _with_inner(constant)
+
+
+__all__ = ["causes_in", "find_culprit", "first_that_differs"]

@@ -12,30 +12,17 @@ import itertools
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
-
-import torch
 
 from ..keys.seeding import ORDER, Keys, preserved_global_generators, seed_global_generators
 from .hashing import PICKLED, BatchPrint, Leaf, leaves, print_batch
 from .plan import Setting
+from .report import Difference
 from .subject import Edit, Subject
 
 Record = list[list[BatchPrint]]
 """The batches of each epoch."""
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where two records differ first."""
-
-    what: str
-    epoch: int
-    batch: int
-    row: int | None
-    """In the batch of the reference; None where its samples cannot be told apart."""
-    leaf: str
 
 
 def record(
@@ -46,7 +33,7 @@ def record(
     Args:
         subject: what is loaded.
         setting: how.
-        num_batches: of an epoch.
+        num_batches: of an epoch, on each rank.
         edit: changes the copy of the dataset that is loaded.
         by_samples: hash samples before ``collate_fn``, which is not called.
 
@@ -55,17 +42,27 @@ def record(
 
     Blocking: until all is loaded; a wait for workers ends at the loader's time limit.
     """
+
+    def prints(loader: Any, epoch: int, number: int) -> list[BatchPrint]:
+        batches = _batches(subject, setting, loader, epoch, number)
+        return [_print(subject, setting, batch, by_samples) for batch in batches]
+
     with undisturbed():
         if setting.world_size:
-            return [_joined(subject, setting, num_batches, edit, by_samples)]
-        loader = subject.loader(setting, edit=edit, by_samples=by_samples)
-        with _closing(loader):
-            if setting.resume_after is not None:
-                return [_resumed(subject, setting, loader, num_batches, edit, by_samples)]
-            return [
-                list(_pass(subject, setting, loader, epoch, num_batches, by_samples))
-                for epoch in range(setting.num_epochs)
-            ]
+            ranks = []
+            for rank in range(setting.world_size):  # one after the other
+                with _closing(subject.loader(setting, edit=edit, by_samples=by_samples, rank=rank)) as loader:
+                    ranks.append(prints(loader, 0, num_batches))
+            steps = itertools.zip_longest(*ranks, fillvalue=BatchPrint(()))
+            return [[BatchPrint(tuple(sample for batch in step for sample in batch.samples)) for step in steps]]
+        with _closing(subject.loader(setting, edit=edit, by_samples=by_samples)) as loader:
+            if setting.resume_after is None:
+                return [prints(loader, epoch, num_batches) for epoch in range(setting.num_epochs)]
+            before = prints(loader, 0, setting.resume_after)
+            state = loader.state_dict()
+        with _closing(subject.loader(setting, edit=edit, by_samples=by_samples, workers=setting.resumed_by)) as loader:
+            loader.load_state_dict(state)
+            return [before + prints(loader, 0, num_batches - setting.resume_after)]
 
 
 @contextmanager
@@ -78,26 +75,23 @@ def undisturbed() -> Iterator[None]:
 
 
 @contextmanager
-def _closing(loader: Any) -> Iterator[None]:
-    """Stop a loader's workers; torch's class has no method for that."""
+def _closing(loader: Any) -> Iterator[Any]:
+    """Stop a loader's workers at the end; torch's class has no method for that."""
     try:
-        yield
+        yield loader
     finally:
-        close = getattr(loader, "close", None)
-        if close is not None:
-            close()
-        elif getattr(loader, "_iterator", None) is not None:
+        if hasattr(loader, "close"):
+            loader.close()
+        elif loader._iterator is not None:
             loader._iterator._shutdown_workers()
 
 
-def _pass(
-    subject: Subject, setting: Setting, loader: Any, epoch: int, num_batches: int, by_samples: bool
-) -> Iterator[BatchPrint]:
+def _batches(subject: Subject, setting: Setting, loader: Any, epoch: int, number: int) -> Iterator[Any]:
+    """Yield the first batches of the next epoch."""
     seed_global_generators(Keys(subject.seed, epoch, ORDER).key(0))
     iterator = iter(loader)
     try:
-        for batch in itertools.islice(iterator, num_batches):
-            yield _print(subject, setting, batch, by_samples)
+        yield from itertools.islice(iterator, number)
     finally:
         if setting.engine == "torch" and setting.num_workers:
             iterator._shutdown_workers()
@@ -106,42 +100,14 @@ def _pass(
 def _print(subject: Subject, setting: Setting, batch: Any, by_samples: bool) -> BatchPrint:
     if setting.indices_only:
         return BatchPrint(tuple(tuple(leaves(index)) for index in (batch if subject.auto_collation else [batch])))
-    if not by_samples:
-        return print_batch(batch, by_sample=subject.collates_by_default)
-    if isinstance(batch, torch.Tensor):  # of HashedSamples
-        return BatchPrint(tuple((Leaf("", "sample", bytes(row)),) for row in batch.tolist()))
-    return BatchPrint(tuple(map(tuple, batch)))
+    return (
+        BatchPrint(tuple(map(tuple, batch)))
+        if by_samples
+        else print_batch(batch, by_sample=subject.collates_by_default)
+    )
 
 
-def _resumed(
-    subject: Subject, setting: Setting, first: Any, num_batches: int, edit: Edit | None, by_samples: bool
-) -> list[BatchPrint]:
-    assert setting.resume_after is not None
-    seen = list(_pass(subject, setting, first, 0, setting.resume_after, by_samples))
-    state = first.state_dict()
-    first.close()
-    second = subject.loader(setting, edit=edit, by_samples=by_samples, workers=setting.resumed_by)
-    with _closing(second):
-        second.load_state_dict(state)
-        return seen + list(_pass(subject, setting, second, 0, num_batches - setting.resume_after, by_samples))
-
-
-def _joined(
-    subject: Subject, setting: Setting, num_batches: int, edit: Edit | None, by_samples: bool
-) -> list[BatchPrint]:
-    """Run all ranks, one after the other, and join their batches of each step, in the order of the ranks."""
-    size = subject.batch_size or subject.global_batch_size
-    num_steps = max(1, num_batches * size // subject.global_batch_size)
-    ranks = []
-    for rank in range(setting.world_size):
-        loader = subject.loader(setting, edit=edit, by_samples=by_samples, rank=rank)
-        with _closing(loader):
-            ranks.append(list(_pass(subject, setting, loader, 0, num_steps, by_samples)))
-    steps = itertools.zip_longest(*ranks, fillvalue=BatchPrint(()))
-    return [BatchPrint(tuple(sample for batch in step for sample in batch.samples)) for step in steps]
-
-
-def first_difference(expected: Record, actual: Record, *, regrouped: bool = False) -> Place | None:
+def first_difference(expected: Record, actual: Record, *, regrouped: bool = False) -> Difference | None:
     """Return where a record differs from its reference; None if it does not.
 
     Args:
@@ -150,33 +116,32 @@ def first_difference(expected: Record, actual: Record, *, regrouped: bool = Fals
         regrouped: the two may cut the samples into batches differently, and one may have more samples.
     """
     for epoch, (before, after) in enumerate(zip(expected, actual, strict=False)):
-        place = _in_regrouped(epoch, before, after) if regrouped else _in_pass(epoch, before, after)
+        place = _in_regrouped(epoch, before, after) if regrouped else _in_epoch(epoch, before, after)
         if place is not None:
             return place
     return None
 
 
-def _in_pass(epoch: int, expected: list[BatchPrint], actual: list[BatchPrint]) -> Place | None:
+def _in_epoch(epoch: int, expected: list[BatchPrint], actual: list[BatchPrint]) -> Difference | None:
     for batch, (before, after) in enumerate(zip(expected, actual, strict=False)):
         found = _in_batch(before, after)
         if found is not None:
             row, path, what = found
-            return Place(what, epoch, batch, row, path)
+            return Difference(what, epoch, batch, row, path)
     if len(expected) != len(actual):
         what = f"the number of batches differs, {len(actual)} instead of {len(expected)}"
-        return Place(what, epoch, min(len(expected), len(actual)), None, "")
+        return Difference(what, epoch, min(len(expected), len(actual)), None, "")
     return None
 
 
-def _in_regrouped(epoch: int, expected: list[BatchPrint], actual: list[BatchPrint]) -> Place | None:
-    places = [(batch, row) for batch, one in enumerate(expected) for row in range(len(one.samples))]
-    before = (sample for batch in expected for sample in batch.samples)
+def _in_regrouped(epoch: int, expected: list[BatchPrint], actual: list[BatchPrint]) -> Difference | None:
+    before = [(batch, row, leaves) for batch, one in enumerate(expected) for row, leaves in enumerate(one.samples)]
     after = (sample for batch in actual for sample in batch.samples)
-    for (batch, row), one, other in zip(places, before, after, strict=False):
+    for (batch, row, one), other in zip(before, after, strict=False):
         found = _in_leaves(one, other)
         if found is not None:
             path, what = found
-            return Place(what, epoch, batch, row, path)
+            return Difference(what, epoch, batch, row, path)
     return None
 
 
@@ -220,34 +185,26 @@ def pickled_kinds(made: Record) -> set[str]:
     return {kind.removeprefix(PICKLED) for kind in found if kind.startswith(PICKLED)}
 
 
-def index_of(subject: Subject, setting: Setting, place: Place) -> tuple[int | None, str | None]:
-    """Return the position in the epoch's order, and the dataset index there, of a place in a record.
+def with_index(subject: Subject, setting: Setting, num_batches: int, found: Difference) -> Difference:
+    """Add the position in the epoch's order, and the dataset index there, to a place in a record, if they are known.
 
     Args:
         subject: what was loaded.
-        setting: of the reference.
-        place: the place.
+        setting: of the reference, which has no workers.
+        num_batches: of an epoch, as many as were recorded.
+        found: the place.
     """
-    if subject.iterable or place.row is None or subject.on_error == "skip":  # rows are not the sampler's
-        return None, None
-    indices: list[Any] = []
-    with undisturbed():
-        loader = subject.loader(setting)
-        sampler = loader.batch_sampler if loader.batch_sampler is not None else loader.sampler
-        seed_global_generators(Keys(subject.seed, place.epoch, ORDER).key(0))
-        # As an iteration does before it draws the first index.
-        torch.empty((), dtype=torch.int64).random_(generator=loader.generator)
-        if hasattr(sampler, "set_epoch"):
-            sampler.set_epoch(place.epoch)
-        elif hasattr(loader.sampler, "set_epoch"):
-            loader.sampler.set_epoch(place.epoch)
-        for batch, drawn in enumerate(itertools.islice(sampler, place.batch + 1)):
-            rows = list(drawn) if subject.auto_collation else [drawn]
-            if batch == place.batch:
-                found = rows[place.row] if place.row < len(rows) else None
-                return len(indices) + place.row, None if found is None else repr(found)
-            indices += rows
-    return None, None
+    if subject.iterable or found.row is None or subject.arguments["on_error"] == "skip":  # rows are not the sampler's
+        return found
+    setting = replace(setting, indices_only=True)
+    try:
+        with undisturbed(), _closing(subject.loader(setting)) as loader:
+            for epoch in range(found.epoch + 1):
+                batches = list(_batches(subject, setting, loader, epoch, num_batches))
+        rows = [list(batch) if subject.auto_collation else [batch] for batch in batches[: found.batch + 1]]
+        return replace(found, position=sum(map(len, rows[:-1])) + found.row, index=repr(rows[-1][found.row]))
+    except (Exception, SystemExit):  # of a sampler of the user's that cannot be iterated again
+        return found
 
 
-__all__ = ["Place", "Record", "first_difference", "index_of", "pickled_kinds", "record", "undisturbed"]
+__all__ = ["Record", "first_difference", "pickled_kinds", "record", "undisturbed", "with_index"]

@@ -11,6 +11,7 @@ import json
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
+from ..base.console import as_text, plain_table, section
 from ..errors import FastloadError
 
 Verdict = Literal["equal", "different", "skipped", "error"]
@@ -27,7 +28,7 @@ class NotDeterministic(FastloadError, AssertionError):
     """A verification found a difference; the message is its table, which names the stage."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Difference:
     """The first place where two records differ."""
 
@@ -37,16 +38,15 @@ class Difference:
     batch: int
     """In the epoch, from 0."""
     row: int | None
-    """Place in the batch; None where its samples cannot be told apart."""
-    position: int | None
-    """Place in the epoch's order; in the order of this loader, if it is one of several ranks."""
-    index: str | None
-    """In the dataset, as the sampler gave it."""
+    """In the batch of the reference; None where its samples cannot be told apart."""
     leaf: str
     """Path in the sample, as in Python; empty for the sample itself."""
+    position: int | None = None
+    """Place in the epoch's order; in the order of this loader, if it is one of several ranks. None: not known."""
+    index: str | None = None
+    """In the dataset, as the sampler gave it."""
 
-    def place(self) -> str:
-        """Return where it is, for a person."""
+    def __str__(self) -> str:
         words = [f"epoch {self.epoch}", f"batch {self.batch}"]
         if self.row is not None:
             words.append(f"sample {self.row} in it")
@@ -56,7 +56,7 @@ class Difference:
             words.append(f"dataset index {self.index}")
         if self.leaf:
             words.append(f"leaf {self.leaf}")
-        return ", ".join(words)
+        return f"{self.what}: {', '.join(words)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,81 +137,61 @@ class VerifyReport:
             raise NotDeterministic("\n" + self.to_text())
 
     def to_text(self, width: int = 100) -> str:
-        """Return the table as plain text.
-
-        Args:
-            width: columns to wrap at.
-        """
-        from rich.console import Console
-
-        console = Console(width=width, no_color=True, highlight=False, force_terminal=False, legacy_windows=False)
-        with console.capture() as captured:
-            console.print(self.table())
-        return "\n".join(line.rstrip() for line in captured.get().splitlines())
+        """Return the table as plain text, wrapped at ``width`` columns."""
+        return as_text(self.table(), width=width)
 
     def table(self) -> Any:
         """Return a rich renderable: a row for each check, and below it what differs and why."""
-        from rich import box
         from rich.console import Group
-        from rich.padding import Padding
-        from rich.table import Table
         from rich.text import Text
 
-        rows = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
-        rows.add_column("", no_wrap=True, width=1)
-        rows.add_column("check", no_wrap=True)
-        rows.add_column("setting", ratio=1)
-        rows.add_column("result", no_wrap=True)
-        rows.add_column("s", justify="right", no_wrap=True)
+        wide = {"header": "setting", "ratio": 1}
+        rows = plain_table(["", "check", wide, "result", {"header": "s", "justify": "right", "no_wrap": True}])
         last = ""
         for check in self.checks:
             mark, style = _MARKS[check.verdict]
             name, last = ("" if check.name == last else check.name), check.name
             rows.add_row(Text(mark, style), name, check.setting, Text(check.verdict, style), f"{check.seconds:.1f}")
-        parts: list[Any] = [Text(self.subject, "bold"), Text(""), rows]
-        for title, lines in (
-            *self._details(),
-            *([("notes", [Text(note) for note in self.notes])] if self.notes else []),
-        ):
-            parts += [Text(""), Text(title, "bold"), *(Padding(line, (0, 0, 0, 2)) for line in lines)]
-        parts += [Text(""), Text(self.summary(), "bold green" if self.ok else "bold red")]
-        return Group(*parts)
+        below = [*self._differences(), *self._reasons().items(), *([("notes", self.notes)] if self.notes else [])]
+        sections = [part for title, lines in below for part in (Text(""), section(title, lines))]
+        result = Text(self.summary(), "bold green" if self.ok else "bold red")
+        return Group(Text(self.subject, "bold"), Text(""), rows, *sections, Text(""), result)
 
-    def _details(self) -> list[tuple[str, list[Any]]]:
-        """Return what stands below the table: a title and lines for each stage, error and reason."""
+    def _differences(self) -> list[tuple[str, list[Any]]]:
+        """Return a title and lines for each stage that makes a difference; then the checks of unknown stages."""
         from rich.text import Text
 
         stages: dict[tuple[str, str], tuple[str, list[Any]]] = {}
-        reasons: dict[str, list[Any]] = {}
-        without_stage = []
+        unknown: list[Any] = []
         for check in self.checks:
-            name = f"{check.name}: {check.setting}"
-            culprit, difference = check.culprit, check.difference
-            if check.reason:
-                kind = {"skipped": "skipped", "error": "error"}.get(check.verdict, "note")
-                # Errors of one class are listed below the first of them.
-                begin = f"{kind}: {check.reason.partition(':')[0]}:"
-                title = next((one for one in reasons if kind == "error" and one.startswith(begin)), None)
-                reasons.setdefault(title or f"{kind}: {check.reason}", []).append(Text(name))
+            name, culprit, difference = f"{check.name}: {check.setting}", check.culprit, check.difference
             if difference is None:
                 continue
             if culprit is None:
-                without_stage.append(Text(name))
+                unknown.append(name)
             elif (culprit.stage, culprit.place) in stages:
-                stages[culprit.stage, culprit.place][1].append(Text(f"the same stage: {name}"))
+                stages[culprit.stage, culprit.place][1].append(f"the same stage: {name}")
             else:
                 begin = "first stage that differs: " if culprit.certain else "where to look: "
                 where = f" ({culprit.place})" if culprit.place else ""
-                lines = [
-                    Text(f"{difference.what}: {difference.place()}"),
-                    Text.assemble(begin, (culprit.stage, "bold"), where),
-                    *(Text(f"· {cause}") for cause in culprit.causes),
-                ]
+                stage = Text.assemble(begin, (culprit.stage, "bold"), where)
+                lines = [str(difference), stage, *(f"· {cause}" for cause in culprit.causes)]
                 stages[culprit.stage, culprit.place] = f"≠ {name}", lines
-        made = list(stages.values())
-        if without_stage:
-            made.append(("≠ also different, by the same stage or another" if made else "≠ different", without_stage))
-        return made + list(reasons.items())
+        found = list(stages.values())
+        title = "≠ also different, by the same stage or another" if found else "≠ different"
+        return found + ([(title, unknown)] if unknown else [])
+
+    def _reasons(self) -> dict[str, list[str]]:
+        """Return the reasons of skips, errors and restrictions, each with its checks."""
+        reasons: dict[str, list[str]] = {}
+        for check in self.checks:
+            if check.reason:
+                kind = check.verdict if check.verdict in ("skipped", "error") else "note"
+                # Errors of one class are listed below the first of them.
+                begin = f"{kind}: {check.reason.partition(':')[0]}:"
+                title = next((one for one in reasons if kind == "error" and one.startswith(begin)), None)
+                reasons.setdefault(title or f"{kind}: {check.reason}", []).append(f"{check.name}: {check.setting}")
+        return reasons
 
 
 __all__ = ["Check", "Culprit", "Difference", "NotDeterministic", "Verdict", "VerifyReport"]

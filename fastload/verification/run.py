@@ -6,7 +6,7 @@ import platform
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -17,9 +17,9 @@ from ..base.terminal_bar import TerminalBar
 from ..errors import ConfigError, one_line
 from .culprit import find_culprit
 from .plan import METHODS, REFERENCE, Method, PlannedCheck, Setting, plan_checks, plan_iterable_checks
-from .record import Place, Record, first_difference, index_of, pickled_kinds, record
-from .report import Check, Difference, VerifyReport
-from .subject import Subject, take_apart
+from .record import Record, first_difference, pickled_kinds, record, with_index
+from .report import Check, VerifyReport
+from .subject import Subject, subject_of
 
 
 def verify(
@@ -58,7 +58,7 @@ def verify(
 
     Blocking: until all is done; about twenty runs of ``batches`` batches, and some seconds for ``spawn``.
     """
-    subject = take_apart(loader_or_dataset, seed=seed, batch_size=batch_size, timeout=timeout, name=None)
+    subject = subject_of(loader_or_dataset, seed=seed, batch_size=batch_size, timeout=timeout)
     return verify_subject(subject, batches=batches, methods=methods, progress=progress)
 
 
@@ -70,8 +70,7 @@ def verify_subject(subject: Subject, *, batches: int, methods: Sequence[Method],
     """
     if isinstance(batches, bool) or not isinstance(batches, int) or batches < 1:
         raise ConfigError(f"batches must be a positive integer, got {batches=}")
-    unknown = [method for method in methods if method not in METHODS]
-    if unknown or isinstance(methods, str):
+    if isinstance(methods, str) or not set(methods) <= set(METHODS):
         raise ConfigError(f"methods must be some of {', '.join(METHODS)}, got {methods!r}")
     report = VerifyReport(
         subject=f"{subject.name}; {batches} batches of an epoch, seed {subject.seed}",
@@ -87,173 +86,145 @@ def verify_subject(subject: Subject, *, batches: int, methods: Sequence[Method],
     )
     begun = time.perf_counter()
     with TerminalBar(shown=progress is not False) as bar:
-        _Run(subject, batches, methods, report, bar, lines=bool(progress) and not sys.stderr.isatty()).run()
+        _Run(subject, methods, report, bar, bool(progress) and not sys.stderr.isatty()).run()
     report.seconds = time.perf_counter() - begun
     return report
 
 
+@dataclass
 class _Run:
-    """One verification.
+    """One verification."""
 
-    Args:
-        subject: what is verified.
-        num_batches: batches of an epoch.
-        methods: kinds of workers.
-        report: gets the checks and notes.
-        bar: shows the progress.
-        lines: print a line for each check.
-    """
-
-    def __init__(
-        self,
-        subject: Subject,
-        num_batches: int,
-        methods: Sequence[Method],
-        report: VerifyReport,
-        bar: TerminalBar,
-        *,
-        lines: bool,
-    ) -> None:
-        self._subject = subject
-        self._num_batches = num_batches
-        self._methods = methods
-        self._report = report
-        self._bar = bar
-        self._lines = lines
-        self._records: dict[tuple[Setting, bool], Record] = {}
-        self._pickled: set[str] = set()
-        # Names and families of checks that were analysed; families of which the stage is known.
-        self._analysed: set[tuple[str, str]] = set()
-        self._families_known: set[str] = set()
-        self._timed_out: set[Method] = set()
+    subject: Subject
+    methods: Sequence[Method]
+    report: VerifyReport
+    """Gets the checks and notes."""
+    bar: TerminalBar
+    prints_lines: bool
+    """Whether to print a line for each check."""
+    _references: dict[tuple[Setting, bool], Record] = field(default_factory=dict)
+    _pickled: set[str] = field(default_factory=set)
+    _analysed: set[tuple[str, str]] = field(default_factory=set)
+    """Names and families of checks of which the stage was searched."""
+    _families_known: set[str] = field(default_factory=set)
+    """Families of which the stage was found."""
+    _timed_out: set[Method] = field(default_factory=set)
 
     def run(self) -> None:
         """Make all checks."""
-        first = self._reference_record()
+        report = self.report
+        first = self._first_record()
         if isinstance(first, Check):
-            self._report.checks.append(first)
+            report.checks.append(first)
             return
-        if self._subject.iterable:
-            planned = plan_iterable_checks(self._methods)
-            self._report.notes.append(
+        if self.subject.iterable:
+            planned = plan_iterable_checks(self.methods)
+            report.notes.append(
                 "an IterableDataset's replicas divide the data among themselves: the same number of replicas, started "
                 "another way, is compared; world sizes and a resume by another number of workers are not defined for it"
             )
         else:
-            planned = plan_checks(self._methods, num_batches=len(first[0]), seed=self._subject.seed)
-        self._bar.begin(len(planned))
+            planned = plan_checks(self.methods, num_batches=len(first[0]), seed=self.subject.seed)
+        self.bar.begin(len(planned))
         for number, one in enumerate(planned, 1):
-            self._bar.describe(f"{one.name}: {one.setting.in_words()}")
-            check = self._made(one)
-            self._report.checks.append(check)
-            self._bar.advance()
-            if self._lines:
+            self.bar.describe(f"{one.name}: {one.setting.in_words()}")
+            begun = time.perf_counter()
+            check = Check(name=one.name, setting=one.setting.in_words(), verdict="equal")
+            self._make(check, one)
+            check.seconds = time.perf_counter() - begun
+            report.checks.append(check)
+            self.bar.advance()
+            if self.prints_lines:
                 words = f"[{number}/{len(planned)}] {check.name}: {check.setting}: {check.verdict}"
                 print(f"fastload verify: {words} ({check.seconds:.1f} s)", file=sys.stderr, flush=True)
         if self._pickled:
-            self._report.notes.append(
-                "compared by their pickles, which may differ though the values are equal: "
-                + ", ".join(sorted(self._pickled))
-            )
+            names = ", ".join(sorted(self._pickled))
+            report.notes.append(f"compared by their pickles, which may differ though the values are equal: {names}")
 
-    def _reference_record(self) -> Record | Check:
-        begun = time.perf_counter()
-        setting = REFERENCE if not self._subject.iterable else Setting()
+    def _first_record(self) -> Record | Check:
+        """Return the batches without workers, with which most others are compared; a failed check if there are none."""
+        setting = Setting() if self.subject.iterable else REFERENCE
         try:
-            made = self._record(setting, by_samples=False)
+            made = self._reference(setting, by_samples=False)
             problem = "" if made[0] else "the loader returns no batch"
         except (Exception, SystemExit) as error:  # of the user's code
             problem = one_line(error)
         if not problem:
             return made
-        return Check(
-            name="reference",
-            setting=setting.in_words(),
-            verdict="error",
-            reason=f"nothing can be compared, because loading without workers fails: {problem}",
-            seconds=time.perf_counter() - begun,
-        )
+        reason = f"nothing can be compared, because loading without workers fails: {problem}"
+        return Check(name="reference", setting=setting.in_words(), verdict="error", reason=reason)
 
-    def _record(self, setting: Setting, *, by_samples: bool) -> Record:
+    def _reference(self, setting: Setting, *, by_samples: bool) -> Record:
         """Return the record of a reference, which several checks need."""
-        known = self._records.get((setting, by_samples))
-        if known is None:
-            known = record(self._subject, setting, self._num_batches, by_samples=by_samples)
-            self._records[setting, by_samples] = known
-            self._pickled |= pickled_kinds(known)
-        return known
+        if (setting, by_samples) not in self._references:
+            made = record(self.subject, setting, self.report.batches, by_samples=by_samples)
+            self._references[setting, by_samples] = made
+            self._pickled |= pickled_kinds(made)
+        return self._references[setting, by_samples]
 
-    def _made(self, planned: PlannedCheck) -> Check:
-        begun = time.perf_counter()
-        setting, reference = planned.setting, planned.reference
-        check = Check(name=planned.name, setting=setting.in_words(), verdict="equal")
+    def _make(self, check: Check, planned: PlannedCheck) -> None:
+        """Make a check, and fill in its result."""
+        subject, setting, reference = self.subject, planned.setting, planned.reference
         reason = self._why_skipped(planned)
         if reason is not None:
             check.verdict, check.reason = "skipped", reason
-            return check
+            return
         regrouped = bool(setting.world_size)
-        by_samples = regrouped and not self._subject.collates_by_default
+        by_samples = regrouped and not subject.collates_by_default
         if by_samples:
             check.reason = "samples were compared before collate_fn, because its batches cannot be taken apart"
         if regrouped and not self._ranks_share_this_order:
             reference = Setting(world_size=1)
         try:
-            expected = self._record(reference, by_samples=by_samples)
-            actual = expected
+            expected = actual = self._reference(reference, by_samples=by_samples)
             if planned.name == "again" or setting != reference:
-                actual = record(self._subject, setting, self._num_batches, by_samples=by_samples)
+                actual = record(subject, setting, self.report.batches, by_samples=by_samples)
             check.num_batches = sum(len(batches) for batches in actual)
-            place = first_difference(expected, actual, regrouped=regrouped)
-            if place is not None:
+            check.difference = first_difference(expected, actual, regrouped=regrouped)
+            if check.difference is not None:
                 check.verdict = "different"
-                self._explain(check, planned, reference, place, regrouped)
+                self._explain(check, planned, reference)
         except (Exception, SystemExit) as error:  # of the user's code, or of workers that died
             check.verdict, check.reason = "error", one_line(error)
             if "timed out" in check.reason:  # an error of fastload's class or torch's
                 self._timed_out.add(setting.method)
-        check.seconds = time.perf_counter() - begun
-        return check
 
-    def _explain(self, check: Check, planned: PlannedCheck, reference: Setting, place: Place, regrouped: bool) -> None:
-        """Add where a check differs and, to the first of its name and family, the stage."""
-        subject, family = self._subject, planned.family
+    def _explain(self, check: Check, planned: PlannedCheck, reference: Setting) -> None:
+        """Add the dataset index of the difference; and the stage, to the first check of its name and family."""
+        subject, family, num_batches = self.subject, planned.family, self.report.batches
+        assert check.difference is not None
         if (family, planned.name) not in self._analysed and not planned.setting.indices_only:
             self._analysed.add((family, planned.name))
-            culprit, among_samples = find_culprit(
-                subject, reference, planned.setting, self._num_batches, regrouped=regrouped
-            )
+            regrouped = bool(planned.setting.world_size)
+            culprit, among_samples = find_culprit(subject, reference, planned.setting, num_batches, regrouped=regrouped)
             if culprit.certain or family not in self._families_known:
                 check.culprit = culprit
             if culprit.certain:
                 self._families_known.add(family)
-            if place.row is None and among_samples is not None:
-                place = among_samples
-        try:
-            position, index = index_of(subject, reference, place)
-        except (Exception, SystemExit):  # a sampler of the user's that cannot be iterated again
-            position, index = None, None
-        check.difference = Difference(**asdict(place), position=position, index=index)
+            if check.difference.row is None and among_samples is not None:
+                check.difference = among_samples
+        check.difference = with_index(subject, reference, num_batches, check.difference)
 
     @cached_property
     def _ranks_share_this_order(self) -> bool:
-        return self._subject.ranks_share_this_order()
+        return self.subject.ranks_share_this_order()
 
     @cached_property
     def _why_not_spawned(self) -> str | None:
-        return self._subject.spawnable()
+        return self.subject.spawn_refused()
 
     def _why_skipped(self, planned: PlannedCheck) -> str | None:
-        setting, subject = planned.setting, self._subject
-        methods = {setting.method, planned.reference.method}
+        setting, subject = planned.setting, self.subject
+        on_error, methods = subject.arguments["on_error"], {setting.method, planned.reference.method}
         if methods & self._timed_out and (setting.num_workers or setting.resumed_by):
             return "workers of this kind timed out before"
         if sys.platform == "win32" and "fork" in methods:
             return "this system cannot fork"
         if "spawn" in methods and self._why_not_spawned is not None:
             return self._why_not_spawned
-        if subject.on_error != "raise" and planned.name == "torch's samples":
-            return f"on_error={subject.on_error!r} continues after an error of a sample, which torch's class raises"
-        if subject.on_error == "skip" and setting.world_size > 1:
+        if on_error != "raise" and planned.name == "torch's samples":
+            return f"on_error={on_error!r} continues after an error of a sample, which torch's class raises"
+        if on_error == "skip" and setting.world_size > 1:
             return "with on_error='skip' a rank may have one step less than the others"
         if setting.world_size:
             if not subject.auto_collation:

@@ -10,7 +10,7 @@ RandomApply, albumentations); ``torch.nn.Sequential``; datasets inside of datase
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -21,13 +21,11 @@ Path = tuple[str | int, ...]
 
 _DEPTH = 6
 _NAMES = ("transform", "augment", "preprocess")
+_LIBRARIES = ("torchvision", "albumentations", "kornia")
 
 
-class Identity(torch.nn.Module):
-    """Replaces a stage."""
-
+class _Identity(torch.nn.Module):
     def forward(self, *inputs: Any, **named: Any) -> Any:
-        """Return the argument."""
         if not inputs:
             return named
         return inputs[0] if len(inputs) == 1 else inputs
@@ -49,24 +47,17 @@ class Stage:
 def find_stages(dataset: Any) -> list[Stage]:
     """Return the stages of a dataset, in the order in which they are applied."""
     found: dict[int, Stage] = {}
-    for holder, path in _holders(dataset, (), 0):
+    for holder, path in _datasets(dataset, (), 0):
         for name, value in _attributes(holder):
-            if not _is_transform(name, value):
-                continue
-            for stage in _stages_of(value, (*path, name)):
+            for stage in _stages_of(value, (*path, name)) if _is_transform(name, value) else ():
                 known = found.get(id(stage.transform))
-                if known is not None:
-                    stage = Stage((*known.paths, *stage.paths), known.label, known.place, stage.transform)
-                found[id(stage.transform)] = stage
+                found[id(stage.transform)] = replace(known, paths=known.paths + stage.paths) if known else stage
     return list(found.values())
 
 
 def inner_stages(stage: Stage) -> list[Stage]:
     """Return the stages inside of a container; none for other stages."""
-    if _items(stage.transform) is None:
-        return []
-    inner = list(_stages_of(stage.transform, stage.paths[0]))
-    return [one for one in inner if one.transform is not stage.transform]
+    return list(_stages_of(stage.transform, stage.paths[0])) if _items(stage.transform) is not None else []
 
 
 def without(dataset: Any, stages: Sequence[Stage]) -> Any:
@@ -75,40 +66,32 @@ def without(dataset: Any, stages: Sequence[Stage]) -> Any:
     Raises:
         Exception: the dataset, or a container, cannot be changed.
     """
-    for stage in stages:
-        for path in stage.paths:
-            holder = dataset
-            for step in path[:-1]:
-                holder = _step(holder, step)
-            last = path[-1]
-            if isinstance(last, int):
-                items = _items(holder)
-                assert items is not None
-                items[last] = Identity()
-            elif isinstance(holder, torch.nn.Module) and last in holder._modules:
-                holder._modules[last] = Identity()
-            else:
-                setattr(holder, last, Identity())
+    for path in (path for stage in stages for path in stage.paths):
+        holder, last = dataset, path[-1]
+        for step in path[:-1]:
+            holder = getattr(holder, step) if isinstance(step, str) else _indexed(holder)[step]
+        if isinstance(last, int):
+            _indexed(holder)[last] = _Identity()
+        else:
+            setattr(holder, last, _Identity())
     return dataset
 
 
-def _step(holder: Any, step: str | int) -> Any:
-    if isinstance(step, str):
-        return getattr(holder, step)
+def _indexed(holder: Any) -> Any:
     items = _items(holder)
-    return (items if items is not None else holder)[step]
+    return holder if items is None else items
 
 
-def _holders(dataset: Any, path: Path, depth: int) -> Iterator[tuple[Any, Path]]:
+def _datasets(dataset: Any, path: Path, depth: int) -> Iterator[tuple[Any, Path]]:
     """Yield a dataset and those inside of it; inner ones first, as their transforms are applied first."""
     if depth > _DEPTH:
         return
     for name, value in _attributes(dataset):
         if isinstance(value, Dataset) or (name == "dataset" and hasattr(value, "__getitem__")):
-            yield from _holders(value, (*path, name), depth + 1)
+            yield from _datasets(value, (*path, name), depth + 1)
         elif isinstance(value, (list, tuple)) and value and all(isinstance(one, Dataset) for one in value[:100]):
             for number, one in enumerate(value[:100]):
-                yield from _holders(one, (*path, name, number), depth + 1)
+                yield from _datasets(one, (*path, name, number), depth + 1)
     yield dataset, path
 
 
@@ -124,11 +107,7 @@ def _is_transform(name: str, value: Any) -> bool:
     if not callable(value) or isinstance(value, (type, Dataset)):
         return False
     named = any(word in name.lower() for word in _NAMES)
-    return named or _items(value) is not None or _in_library(value)
-
-
-def _in_library(value: Any) -> bool:
-    return type(value).__module__.split(".")[0] in ("torchvision", "albumentations", "kornia") and callable(value)
+    return named or _items(value) is not None or type(value).__module__.split(".")[0] in _LIBRARIES
 
 
 def _items(value: Any) -> Any:
@@ -143,24 +122,17 @@ def _items(value: Any) -> Any:
 
 def _stages_of(value: Any, path: Path) -> Iterator[Stage]:
     items = _items(value)
-    where = "dataset." + _written(path)
-    if items is None:
-        pair = [name for name in ("transform", "target_transform") if callable(getattr(value, name, None))]
-        if type(value).__name__ == "StandardTransform" and pair:  # torchvision's pair of both
-            for name in pair:
-                yield from _stages_of(getattr(value, name), (*path, name))
-            return
-        yield Stage((path,), label_of(value), where, value)
+    where = "dataset" + "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
+    if items is not None:
+        for number, one in enumerate(items):
+            yield Stage(((*path, number),), label_of(one), f"{where}, stage {number + 1} of {len(items)}", one)
         return
-    for number, one in enumerate(items):
-        yield Stage((((*path, number)),), label_of(one), f"{where}, stage {number + 1} of {len(items)}", one)
-
-
-def _written(path: Path) -> str:
-    text = ""
-    for step in path:
-        text += f"[{step}]" if isinstance(step, int) else f".{step}" if text else step
-    return text
+    pair = [name for name in ("transform", "target_transform") if callable(getattr(value, name, None))]
+    if type(value).__name__ == "StandardTransform" and pair:  # torchvision's pair of both
+        for name in pair:
+            yield from _stages_of(getattr(value, name), (*path, name))
+        return
+    yield Stage((path,), label_of(value), where, value)
 
 
 def label_of(value: Any) -> str:
@@ -175,4 +147,4 @@ def label_of(value: Any) -> str:
     return text if len(text) <= 100 else text[:97] + "..."
 
 
-__all__ = ["Identity", "Path", "Stage", "find_stages", "inner_stages", "label_of", "without"]
+__all__ = ["Stage", "find_stages", "inner_stages", "label_of", "without"]

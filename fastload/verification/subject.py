@@ -1,83 +1,54 @@
-"""The loader that is verified, taken apart so that it can be built again with any setting.
+"""The loader that is verified, as arguments from which it is built again with any setting.
 
-In: a loader, a dataset, or a function that makes one. Out: loaders, each over copies of its own (:mod:`.copies`).
+In: a loader, a dataset, or a function that returns one. Out: loaders, each over copies of its own (:mod:`.rebuilding`).
 """
 
 from __future__ import annotations
 
-import copy
-import io
+import inspect
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
+from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
 import torch
-from torch.utils.data import BatchSampler, IterableDataset, RandomSampler, SequentialSampler
+from torch.utils.data import IterableDataset, RandomSampler, SequentialSampler
 
 from ..base import compat
+from ..base.compat import TorchDataLoader
 from ..errors import ConfigError
 from ..keys.seeding import draws_nothing
-from ..late.samples import settle
-from ..loader import DataLoader
+from ..loader import DataLoader, argument_defaults
 from ..sampling.epochs import KnownBatches, known_batches, seed_of
 from ..sampling.samplers import DistributedBatchSampler, KeyedSampler, check_seed
 from ..work import Shard
-from .copies import Parts, copied
-from .hashing import Leaf, digest_of, leaves
+from .hashing import Leaf, leaves
 from .plan import Setting
+from .rebuilding import arguments_of, build, with_copied_parts
 
 Edit = Callable[[Any], Any]
 """Changes a copy of the dataset, and returns it."""
 
+_KEPT = (
+    *("dataset", "batch_size", "drop_last", "collate_fn", "worker_init_fn"),
+    *("on_error", "max_errors", "fuse", "decoder", "resident"),
+)
+"""The arguments of a loader that are the same in every run."""
 
-class SampleLeaves:
+
+class _SampleLeaves:
     """A ``collate_fn`` that returns the hashed leaves of each sample."""
 
     def __init__(self, auto_collation: bool) -> None:
         self._auto_collation = auto_collation
 
     def __call__(self, samples: Any) -> list[list[Leaf]]:
-        """Hash each sample."""
         return [list(leaves(sample)) for sample in (samples if self._auto_collation else [samples])]
 
 
-class HashedSamples:
-    """A dataset that returns the hash of each sample, 16 numbers, so that batches are cut and sent as ever.
-
-    Its attributes are those of the real dataset, which a ``worker_init_fn`` may use.
-    """
-
-    def __init__(self, dataset: Any) -> None:
-        vars(self)["_dataset"] = dataset
-        if compat.batch_getter(dataset) is not None:
-            vars(self)["__getitems__"] = self._hashed_batch
-
-    def __getitem__(self, index: Any) -> torch.Tensor:
-        return _as_numbers(self._dataset[index])
-
-    def _hashed_batch(self, indices: Any) -> list[torch.Tensor]:
-        return [_as_numbers(sample) for sample in self._dataset.__getitems__(indices)]
-
-    def __len__(self) -> int:
-        return len(self._dataset)
-
-    def __getattr__(self, name: str) -> Any:
-        if name == "_dataset" or name.startswith("__"):
-            raise AttributeError(name)
-        return getattr(self._dataset, name)
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        setattr(self._dataset, name, value)
-
-    def __reduce__(self) -> Any:
-        return HashedSamples, (self._dataset,)
-
-
-def _as_numbers(sample: Any) -> torch.Tensor:
-    return torch.frombuffer(bytearray(digest_of(settle(sample))), dtype=torch.uint8)
-
-
-class Indices:
+class _Indices:
     """A dataset whose samples are their indices."""
 
     def __init__(self, length: int | None) -> None:
@@ -96,202 +67,163 @@ def _unchanged(samples: Any) -> Any:
     return samples
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(kw_only=True)
 class Subject:
-    """A dataset and how it is loaded."""
+    """A loader that is verified."""
 
     name: str
-    parts: Parts
-    batch_size: int | None
-    drop_last: bool
-    shuffle: bool
-    """Whether each sample comes once, in random order, so that fastload's own order can be used."""
+    arguments: dict[str, Any]
+    """Of :class:`fastload.DataLoader`, all but those that a setting chooses. With ``shuffle``, each sample comes once
+    in random order, so that fastload's own order can be used."""
     seed: int
     timeout: float
     """Seconds without a batch after which a run counts as failed."""
     notes: list[str] = field(default_factory=list)
-    on_error: str = "raise"
-    max_errors: int = 0
-    fuse: bool | str = "auto"
-    decoder: str = "auto"
-    resident: str | None = None
-    """These five are arguments of fastload's loader."""
     spawn_reason: str | None = None
     """Why spawned processes cannot be used; None: they can, as far as is known."""
-    _shared: str | None = None
-    _known: list[Any] = field(default_factory=list)
+    _cannot_copy: bool = False
+
+    @property
+    def dataset(self) -> Any:
+        """The dataset itself."""
+        return self.arguments["dataset"]
 
     @property
     def iterable(self) -> bool:
         """Whether it is an IterableDataset."""
-        return isinstance(self.parts.dataset, IterableDataset)
+        return isinstance(self.dataset, IterableDataset)
 
     @property
     def auto_collation(self) -> bool:
         """Whether the loader makes batches of samples."""
-        return self.batch_size is not None or self.parts.batch_sampler is not None
+        return self.arguments["batch_size"] is not None or self.arguments["batch_sampler"] is not None
+
+    @property
+    def collate_fn(self) -> Any:
+        """The loader's function; None: torch's default."""
+        return self.arguments["collate_fn"]
 
     @property
     def collates_by_default(self) -> bool:
         """Whether batches can be taken apart into samples."""
-        return self.auto_collation and compat.collates_by_default(self.parts.collate_fn or compat.default_collate)
+        return self.auto_collation and compat.collates_by_default(self.collate_fn or compat.default_collate)
 
-    def copied_parts(self) -> Parts:
-        """Return copies for one run; the objects themselves, with a note, if they cannot be copied."""
-        parts = self.parts
+    @property
+    def sampler(self) -> Any:
+        """The user's sampler or batch sampler; None if the order is torch's or fastload's own."""
+        return self.arguments["batch_sampler"] or self.arguments["sampler"]
+
+    def copied_arguments(self) -> dict[str, Any]:
+        """Return the arguments with copies for one run; with the objects themselves, and a note, if they have none."""
         # Samplers remember their epoch.
-        if draws_nothing(parts.dataset) and parts.collate_fn is parts.sampler is parts.batch_sampler is None:
-            return copy.copy(parts)
-        if self._shared is None:
+        if not self._cannot_copy and not (draws_nothing(self.dataset) and self.collate_fn is self.sampler is None):
             try:
-                return copied(self.parts)
+                return with_copied_parts(self.arguments)
             except Exception as error:  # whatever the user's class raises
-                self._shared = f"{type(error).__name__}: {error}"
+                self._cannot_copy = True
                 self.notes.append(
-                    f"the dataset cannot be copied ({self._shared}), so all runs share it: what one run changes in it "
-                    "affects the next one"
+                    f"the dataset cannot be copied ({type(error).__name__}: {error}), so all runs share it: what one "
+                    "run changes in it affects the next one"
                 )
-        return copy.copy(self.parts)
+        return dict(self.arguments)
 
     def loader(
-        self, setting: Setting, *, edit: Edit | None = None, by_samples: bool = False, rank: int = 0, workers: int = -1
+        self,
+        setting: Setting,
+        *,
+        edit: Edit | None = None,
+        by_samples: bool = False,
+        rank: int = 0,
+        workers: int | None = None,
     ) -> Any:
         """Build a loader.
 
         Args:
             setting: how it is to run.
             edit: changes its copy of the dataset.
-            by_samples: return hashes of samples: of each whole sample with ``default_collate``, of its leaves with
-                another ``collate_fn``.
+            by_samples: return the hashed leaves of samples in place of batches.
             rank: which one, if the setting has ranks.
-            workers: overrides the setting's number of workers, unless negative.
+            workers: their number, in place of the setting's.
         """
-        parts = self.copied_parts()
-        num_workers = workers if workers >= 0 else setting.num_workers
-        arguments: dict[str, Any] = {"num_workers": num_workers, "worker_init_fn": parts.worker_init_fn}
-        dataset = edit(parts.dataset) if edit is not None else parts.dataset
-        length = _length_of(dataset)
-        arguments["collate_fn"] = parts.collate_fn
+        arguments = self.copied_arguments()
+        if edit is not None:
+            arguments["dataset"] = edit(arguments["dataset"])
+        length = _length_of(arguments["dataset"])
+        fused = arguments["fuse"] is True
+        if by_samples or setting.indices_only:
+            arguments["resident"] = None
+        if setting.indices_only or setting.seeding == "torch":  # what these arguments need is not there
+            arguments |= {"on_error": "raise", "decoder": "auto", "fuse": "auto" if fused else arguments["fuse"]}
         if setting.indices_only:
-            dataset, arguments["collate_fn"] = Indices(length), _unchanged
-        elif by_samples and self.collates_by_default and not self.iterable and self.fuse is not True:
-            dataset = HashedSamples(dataset)
+            arguments |= {"dataset": _Indices(length), "collate_fn": _unchanged}
         elif by_samples:
-            arguments["collate_fn"] = SampleLeaves(self.auto_collation)
-        if num_workers:
+            arguments["collate_fn"] = _SampleLeaves(self.auto_collation)
+        if setting.world_size:
+            arguments |= {"batch_size": 1, "shuffle": None, "sampler": None, "drop_last": False}
+            arguments["batch_sampler"] = self._share_of_rank(setting.world_size, rank, length or 0)
+        if setting.seeding == "torch" or self.iterable:
+            # The order, or the base seed of replicas, comes from it.
+            arguments["generator"] = torch.Generator().manual_seed(self.seed % (1 << 63))
+        arguments["num_workers"] = setting.num_workers if workers is None else workers
+        if arguments["num_workers"]:
             arguments |= {"timeout": self.timeout, "persistent_workers": setting.persistent}
             arguments["prefetch_factor"] = setting.prefetch_factor
             if setting.method != "thread":
                 arguments["multiprocessing_context"] = setting.method
-        arguments |= self._order(parts, setting, rank, length)
-        if setting.seeding == "torch" or self.iterable:
-            # The order, or the base seed of replicas, comes from it.
-            arguments["generator"] = torch.Generator().manual_seed(self.seed % (1 << 63))
         if setting.engine == "torch":
-            return _torchs(dataset, **arguments)
-        # Explicit, because the user may have changed the defaults: see defaults.py.
-        arguments |= {"seed": None, "chunk_size": None, "on_error": "raise", "decoder": "auto", "device": None}
-        # fuse=True cannot be combined with seeding="torch".
-        arguments["fuse"] = "auto" if self.fuse is True else self.fuse
-        arguments["resident"] = None if by_samples or setting.indices_only else self.resident
+            return _torch_loader(arguments)
         if setting.seeding == "sample":
             arguments |= {"seed": self.seed, "chunk_size": setting.chunk_size}
-            if not setting.indices_only:
-                arguments |= {"on_error": self.on_error, "max_errors": self.max_errors}
-                arguments |= {"fuse": self.fuse, "decoder": self.decoder}
-        return DataLoader(
-            dataset,
-            worker_method="thread" if num_workers and setting.method == "thread" else "multiprocessing",
-            seeding=setting.seeding,
-            **arguments,
-        )
-
-    def _order(self, parts: Parts, setting: Setting, rank: int, length: int | None) -> dict[str, Any]:
-        if setting.world_size:
-            return {"batch_sampler": self._ranks_share(setting.world_size, rank, length or 0)}
-        if parts.batch_sampler is not None:
-            return {"batch_sampler": parts.batch_sampler}
-        made: dict[str, Any] = {"batch_size": self.batch_size}
-        if self.batch_size is not None:
-            made["drop_last"] = self.drop_last
-        if parts.sampler is not None:
-            made["sampler"] = parts.sampler
-        elif self.shuffle:
-            made["shuffle"] = True
-        return made
+        arguments["worker_method"] = "thread" if setting.method == "thread" else "multiprocessing"
+        return build({**arguments, "seeding": setting.seeding})
 
     @property
     def global_batch_size(self) -> int:
         """Samples of a step over all ranks: the batch size, rounded up to a multiple of four ranks."""
-        size = self.batch_size or getattr(self.parts.batch_sampler, "batch_size", None)
+        size = getattr(self.arguments["batch_sampler"], "batch_size", None) or self.arguments["batch_size"]
         return -(-(size if isinstance(size, int) else 1) // 4) * 4
 
-    def _ranks_share(self, world_size: int, rank: int, length: int) -> DistributedBatchSampler:
+    def _share_of_rank(self, world_size: int, rank: int, length: int) -> DistributedBatchSampler:
         """Return a rank's share of this loader's order; of the dataset's order, if this one is not known."""
-        dataset: Any = Indices(length)
         sampler = DistributedBatchSampler(
-            dataset,
+            _Indices(length),
             self.global_batch_size,
-            shuffle=self.shuffle,
+            shuffle=bool(self.arguments["shuffle"]),
             seed=self.seed,
             tail="short",
             rank=rank,
             world_size=world_size,
         )
-        known = self._known_batches()
+        known = self._known_batches
         if known is not None:
-            order = known.rows.order
-            share = Shard(
-                length=order.length,
-                rank=rank,
-                num_ranks=world_size,
-                global_batch_size=self.global_batch_size,
-                tail="short",
-            )
+            order, size = known.rows.order, self.global_batch_size
+            share = Shard(length=order.length, rank=rank, num_ranks=world_size, global_batch_size=size, tail="short")
             sampler.sampler.set_order(order, share)
         return sampler
 
     def ranks_share_this_order(self) -> bool:
         """Return whether the samples of all ranks, joined, are those of the loader in its order."""
-        known = self._known_batches()
-        return known is not None and known.rows.shard.num_ranks == 1
+        return self._known_batches is not None and self._known_batches.rows.shard.num_ranks == 1
 
+    @cached_property
     def _known_batches(self) -> KnownBatches | None:
-        if not self._known:
-            self._known.append(known_batches(self.loader(Setting())))
-        found: KnownBatches | None = self._known[0]
-        return found
+        return known_batches(self.loader(Setting()))
 
-    def spawnable(self) -> str | None:
+    def spawn_refused(self) -> str | None:
         """Return why workers cannot be started by spawn; None if they can."""
         if self.spawn_reason is not None:
             return self.spawn_reason
-        from multiprocessing.reduction import ForkingPickler
-
-        parts = self.parts
-        for name, part in (
-            ("the dataset", parts.dataset),
-            ("collate_fn", parts.collate_fn),
-            ("worker_init_fn", parts.worker_init_fn),
-        ):
+        for name in ("dataset", "collate_fn", "worker_init_fn"):
             try:
-                ForkingPickler(_Nowhere(), 5).dump(part)
+                with open(os.devnull, "wb") as nowhere:
+                    ForkingPickler(nowhere, 5).dump(self.arguments[name])
             except Exception as error:  # whatever the user's class raises
-                return f"{name} cannot be pickled ({type(error).__name__}: {error})"
+                what = "the dataset" if name == "dataset" else name
+                return f"{what} cannot be pickled ({type(error).__name__}: {error})"
         return None
 
 
-class _Nowhere(io.RawIOBase):
-    """Discards what is written, so that a large dataset is not held twice."""
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, data: Any) -> int:
-        return memoryview(data).nbytes
-
-
-def take_apart(target: Any, *, seed: int | None, batch_size: int, timeout: float, name: str | None) -> Subject:
+def subject_of(target: Any, *, seed: int | None, batch_size: int, timeout: float, name: str = "") -> Subject:
     """Make a subject of a loader, a dataset, or a function without arguments that returns one.
 
     Args:
@@ -299,37 +231,35 @@ def take_apart(target: Any, *, seed: int | None, batch_size: int, timeout: float
         seed: for loaders without a seed of their own; None: 0.
         batch_size: for a dataset.
         timeout: see :class:`Subject`.
-        name: for the report; None: its class.
+        name: for the report; empty: its class.
 
     Raises:
         ConfigError: ``target`` is of another type, or an argument is out of range.
     """
-    if isinstance(target, type) or (callable(target) and not _is_dataset(target) and not _is_loader(target)):
+    is_loader = isinstance(target, TorchDataLoader)
+    if isinstance(target, type) or (callable(target) and not is_loader and not _is_dataset(target)):
         target = target()
+        is_loader = isinstance(target, TorchDataLoader)
     check_seed("seed", 0 if seed is None else seed)
-    if not _is_loader(target):
-        if not _is_dataset(target):
-            raise ConfigError(
-                "verify takes a DataLoader, a dataset (with __getitem__ and __len__, or an IterableDataset), or a "
-                f"function without arguments that returns one, got {type(target).__name__}"
-            )
-        if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
-            raise ConfigError(f"batch_size must be a positive integer, got {batch_size=}")
-        iterable = isinstance(target, IterableDataset)
-        return Subject(
-            name=name or f"{type(target).__name__}, in batches of {batch_size}" + ("" if iterable else ", shuffled"),
-            parts=Parts(target),
-            batch_size=batch_size,
-            drop_last=False,
-            shuffle=not iterable,
-            seed=seed or 0,
-            timeout=timeout,
+    if is_loader:
+        return _subject_of_loader(target, seed, timeout, name)
+    if not _is_dataset(target):
+        raise ConfigError(
+            "verify takes a DataLoader, a dataset (with __getitem__ and __len__, or an IterableDataset), or a "
+            f"function without arguments that returns one, got {type(target).__name__}"
         )
-    return _of_loader(target, seed, timeout, name)
+    if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
+        raise ConfigError(f"batch_size must be a positive integer, got {batch_size=}")
+    shuffle = not isinstance(target, IterableDataset)
+    name = f"{name or type(target).__name__}, in batches of {batch_size}{', shuffled' if shuffle else ''}"
+    arguments = {**_default_arguments(), "dataset": target, "batch_size": batch_size, "shuffle": shuffle}
+    return Subject(name=name, arguments=arguments, seed=seed or 0, timeout=timeout)
 
 
-def _is_loader(target: Any) -> bool:
-    return isinstance(target, compat.TorchDataLoader)
+def _default_arguments() -> dict[str, Any]:
+    """Return all arguments but the dataset, so that defaults that the user has changed have no effect."""
+    none = dict.fromkeys(("shuffle", "sampler", "batch_sampler", "collate_fn", "worker_init_fn"))
+    return {**argument_defaults().written, **none, "drop_last": False}
 
 
 def _is_dataset(target: Any) -> bool:
@@ -338,67 +268,43 @@ def _is_dataset(target: Any) -> bool:
     return isinstance(target, IterableDataset) or (hasattr(target, "__getitem__") and hasattr(target, "__len__"))
 
 
-def _of_loader(loader: Any, seed: int | None, timeout: float, name: str | None) -> Subject:
-    notes = []
-    own = seed_of(loader) if isinstance(loader, DataLoader) else None
-    sampler, batches = loader.sampler, loader.batch_sampler
-    shuffle = False
-    kept_batches, kept_sampler = None, None
-    batch_size = loader.batch_size
-    iterable = isinstance(loader.dataset, IterableDataset)
-    if batches is not None and (type(batches) is not BatchSampler or batches.sampler is not sampler):
-        kept_batches, batch_size = batches, None
-    elif batches is not None:
-        batch_size = batches.batch_size
-    if kept_batches is None and not iterable:
+def _subject_of_loader(loader: TorchDataLoader[Any], seed: int | None, timeout: float, name: str) -> Subject:
+    given = arguments_of(loader)
+    arguments = _default_arguments() | {name: given[name] for name in _KEPT if name in given}
+    own_seed = seed_of(loader) if isinstance(loader, DataLoader) else None
+    sampler, notes = loader.sampler, []
+    if given["batch_sampler"] is not None:
+        arguments["batch_sampler"], cut = given["batch_sampler"], "batches by its batch_sampler"
+    else:
+        size = given["batch_size"]
+        cut = "without batches" if size is None else f"in batches of {size}"
         plain = type(sampler) is RandomSampler and not sampler.replacement and sampler._num_samples is None
-        shuffle = plain or type(sampler) is KeyedSampler
-        if plain and own is None:
+        if plain or type(sampler) is KeyedSampler:
+            arguments["shuffle"], cut = True, f"{cut}, shuffled"
+        elif not isinstance(loader.dataset, IterableDataset) and type(sampler) is not SequentialSampler:
+            arguments["sampler"] = sampler
+        if plain and own_seed is None:
             notes.append("the loader shuffles: verified with fastload's seeded order; torch's is checked separately")
-        if not shuffle and type(sampler) is not SequentialSampler:
-            kept_sampler = sampler
-    if getattr(loader, "seeding", "sample") == "torch":
-        notes.append("seeding='torch' depends on num_workers by design; verified with seeding='sample'")
-    if not getattr(loader, "in_order", True):
-        notes.append("in_order=False returns batches as they are completed; verified with in_order=True")
-    resident = getattr(loader, "resident", None)
-    if resident == "device":
-        resident = "host"
-        notes.append("resident='device' is verified on the host, as resident='host'")
-    if getattr(loader, "batch_transform", None) is not None:
-        notes.append("batch_transform is left out: the batches before it are compared")
-    if type(loader).__iter__ not in (compat.TorchDataLoader.__iter__, DataLoader.__iter__):
-        notes.append(f"{type(loader).__name__}.__iter__ is left out: what it does to batches is not verified")
-    collate_fn = loader.collate_fn
     default = compat.default_collate if loader._auto_collation else compat.default_convert
-    described = name or type(loader.dataset).__name__
-    described += (
-        f", in batches of {batch_size}"
-        if batch_size is not None
-        else ", batches by its batch_sampler"
-        if kept_batches is not None
-        else ", without batches"
-    ) + (", shuffled" if shuffle else "")
+    if loader.collate_fn is default:
+        arguments["collate_fn"] = None
+    if given.get("seeding") == "torch":
+        notes.append("seeding='torch' depends on num_workers by design; verified with seeding='sample'")
+    if not loader.in_order:
+        notes.append("in_order=False returns batches as they are completed; verified with in_order=True")
+    if given.get("resident") == "device":
+        arguments["resident"] = "host"
+        notes.append("resident='device' is verified on the host, as resident='host'")
+    if given.get("batch_transform") is not None:
+        notes.append("batch_transform is left out: the batches before it are compared")
+    if type(loader).__iter__ not in (TorchDataLoader.__iter__, DataLoader.__iter__):
+        notes.append(f"{type(loader).__name__}.__iter__ is left out: what it does to batches is not verified")
     return Subject(
-        name=described,
-        parts=Parts(
-            loader.dataset,
-            kept_sampler,
-            kept_batches,
-            None if collate_fn is default else collate_fn,
-            loader.worker_init_fn,
-        ),
-        batch_size=batch_size,
-        drop_last=loader.drop_last,
-        shuffle=shuffle,
-        seed=own if own is not None else seed or 0,
+        name=f"{name or type(loader.dataset).__name__}, {cut}",
+        arguments=arguments,
+        seed=own_seed if own_seed is not None else seed or 0,
         timeout=loader.timeout or timeout,
         notes=notes,
-        on_error=getattr(loader, "on_error", "raise"),
-        max_errors=getattr(loader, "max_errors", 0),
-        fuse=getattr(loader, "fuse", "auto"),
-        decoder=getattr(loader, "decoder", "auto"),
-        resident=resident,
     )
 
 
@@ -409,13 +315,13 @@ def _length_of(dataset: Any) -> int | None:
         return None
 
 
-def _torchs(dataset: Any, **arguments: Any) -> Any:
+def _torch_loader(arguments: dict[str, Any]) -> Any:
     """Build a loader of torch's class, also where ours has been put in its place."""
-    loader_class: Any = compat.TorchDataLoader
-    init = getattr(loader_class.__init__, "fastload_replaces", loader_class.__init__)
-    loader = object.__new__(loader_class)
-    init(loader, dataset, **arguments)
+    init: Any = getattr(TorchDataLoader.__init__, "fastload_replaces", TorchDataLoader.__init__)
+    names = inspect.signature(init).parameters
+    loader = object.__new__(TorchDataLoader)
+    init(loader, **{name: value for name, value in arguments.items() if name in names})
     return loader
 
 
-__all__ = ["Edit", "HashedSamples", "Indices", "SampleLeaves", "Subject", "take_apart"]
+__all__ = ["Edit", "Subject", "subject_of"]

@@ -235,7 +235,7 @@ def test_a_script_that_asks_for_no_batch_ends_with_status_2(folder: Path):
         (["bash", "train.py"], "no such script: bash; name the script that this program starts"),
         (["train.py:missing"], "train.py has no missing; it has"),
         (["train.py:make", "--more"], "train.py:make takes no arguments, got --more"),
-        (["train.py:fail"], "train.py:fail cannot be explained: ValueError: no data today"),
+        (["train.py:fail"], "train.py:fail() raised ValueError: no data today"),
         (["train.py:root"], "explain takes a DataLoader, a dataset, or a function without arguments"),
     ],
 )

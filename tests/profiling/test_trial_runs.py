@@ -108,7 +108,7 @@ class DiesInThreads(Numbers):
 @pytest.mark.parametrize(
     ("dataset", "seeding", "reason"),
     [
-        (InOneThread(), "sample", "threads make other samples: the values differ: batch 0, sample 0 in it"),
+        (InOneThread(), "sample", "threads make other samples: the values differ: epoch 0, batch 0, sample 0 in it"),
         (Locked(), "sample", "RuntimeError: two threads at a time"),
         (DiesInThreads(), "sample", "the process that ran the trials has died"),
         (Numbers(), "torch", 'with seeding="torch" samples depend on the workers'),

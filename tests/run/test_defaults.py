@@ -216,6 +216,6 @@ def test_a_wrong_name_is_told_with_those_that_there_are(capsys):
     ],
 )
 def test_the_value_of_fuse_may_be_left_out(line, fuse, command):
-    own, rest = cli.split_command(line.split())
-    assert cli._parser().parse_args(own).fuse == fuse
+    own, rest = cli.split_command(line.split(), cli._parsers()[1])
+    assert cli._parsers()[0].parse_args(own).fuse == fuse
     assert rest == command.split()

@@ -92,7 +92,7 @@ def test_a_script_is_tuned_at_its_first_batch_and_trains_nothing(folder: Path) -
     assert not {"trained", "went on"} & {*done.stderr.splitlines()}
     assert found["present"]["differs"] == ""
     by_words = {one["words"]: one for one in found["trials"]}
-    assert by_words['inline, seeding="torch"']["differs"].startswith("the values differ: batch 0")
+    assert by_words['inline, seeding="torch"']["differs"].startswith("the values differ: epoch 0, batch 0")
     assert by_words["2 threads"]["differs"] == ""
     # How fast they are is the machine's business; what is recommended was faster each time, or as good as.
     assert (found["gain"] is None) == (found["recommended"] == {})

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 import fastload
-from fastload.run.targets import UsageError
-from fastload.tune.finding import Found, chosen, loaders_in, names_in_stack
+from fastload.run.targets import Target, UsageError
+from fastload.tune.command import Found, chosen, loaders_in, names_in_stack
 
 
 def loader() -> Any:
@@ -85,7 +85,8 @@ def test_loaders_have_the_names_of_variables_items_and_attributes_that_hold_them
 
 def test_loaders_are_found_in_what_a_module_holds_or_returns():
     one, two = loader(), loader()
-    assert loaders_in(one, "x") == [("x", one)]
-    assert loaders_in((one, 3, two), "make()") == [("make()[0]", one), ("make()[2]", two)]
-    assert loaders_in({"a": two}, "x") == [("x['a']", two)]
-    assert loaders_in([1, 2], "x") == []
+    assert loaders_in(Target(one, "data:x")) == [("x", one)]
+    assert loaders_in(Target((one, 3, two), "data:make()")) == [("make()[0]", one), ("make()[2]", two)]
+    assert loaders_in(Target({"a": two}, "data:x")) == [("x['a']", two)]
+    with pytest.raises(UsageError, match="data:x is of type list: no DataLoader, nor"):
+        loaders_in(Target([1, 2], "data:x"))

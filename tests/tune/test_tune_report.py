@@ -6,11 +6,10 @@ import json
 
 import pytest
 
-from fastload.explain import tables
+from fastload.base import console
 from fastload.run.defaults import OPTIONS
-from fastload.tune.intervals import median_interval
 from fastload.tune.report import TuneReport
-from fastload.tune.search import Outcome, Slice, Trial
+from fastload.tune.search import Outcome, Slice, Trial, median_interval
 from fastload.tune.settings import Setting
 
 PRESENT = Setting(
@@ -57,7 +56,7 @@ def found() -> Outcome:
 
 
 def said(made: TuneReport, capsys: pytest.CaptureFixture[str]) -> list[str]:
-    tables.show(made.table())
+    console.show(made.table())
     return capsys.readouterr().out.splitlines()
 
 

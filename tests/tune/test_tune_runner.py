@@ -53,7 +53,9 @@ def test_other_workers_give_the_same_batches_and_seeding_by_torch_others():
         assert found.differs == ""
         assert found.rate > 0
         assert found.first_s > 0
-    assert runner.measure(present.having(seeding="torch")).differs.startswith("the values differ: batch 0, sample 0")
+    assert runner.measure(present.having(seeding="torch")).differs.startswith(
+        "the values differ: epoch 0, batch 0, sample 0"
+    )
     assert runner.check(present.having(chunk_size="batch")) == ""
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from fastload import cli
-from fastload.run.targets import unguarded
+from fastload.run.targets import why_not_spawned
 
 TRAIN = """
 import sys
@@ -133,7 +133,7 @@ def test_a_script_that_iterates_no_loader_ends_with_status_2(folder: Path):
         (["verified:missing"], "verified has no missing; it has"),
         (["verified:good", "--epochs"], "verified:good takes no arguments, got --epochs"),
         (["verified:not_a_dataset"], "verify takes a DataLoader, a dataset"),
-        (["verified:broken_factory"], "verified:broken_factory raised KeyError: 'no such data'"),
+        (["verified:broken_factory"], "verified:broken_factory() raised KeyError: 'no such data'"),
     ],
 )
 def test_what_cannot_be_verified_is_told_in_one_line_with_status_2(
@@ -158,10 +158,11 @@ def test_an_option_that_is_not_understood_ends_with_status_2(words: list[str], c
 
 
 def test_the_values_of_options_are_not_taken_for_the_script():
-    own, command = cli.split_command(["verify", "--batches", "3", "--json", "-", "train.py", "--seed", "4"])
+    verbs = cli._parsers()[1]
+    own, command = cli.split_command(["verify", "--batches", "3", "--json", "-", "train.py", "--seed", "4"], verbs)
     assert (own, command) == (["verify", "--batches", "3", "--json", "-"], ["train.py", "--seed", "4"])
-    assert cli.split_command(["run", "--seed", "4", "train.py"]) == (["run", "--seed", "4"], ["train.py"])
-    assert cli.split_command(["run", "--report", "train.py"]) == (["run", "--report"], ["train.py"])
+    assert cli.split_command(["run", "--seed", "4", "train.py"], verbs) == (["run", "--seed", "4"], ["train.py"])
+    assert cli.split_command(["run", "--report", "train.py"], verbs) == (["run", "--report"], ["train.py"])
 
 
 @pytest.mark.slow
@@ -175,6 +176,6 @@ def test_the_help_imports_nothing_that_takes_time():
 def test_a_script_without_a_guard_is_not_spawned(tmp_path: Path):
     script = tmp_path / "train.py"
     script.write_text("print(1)\n")
-    assert "the script has no `if __name__ == '__main__':`" in (unguarded(str(script)) or "")
+    assert "the script has no `if __name__ == '__main__':`" in (why_not_spawned(str(script)) or "")
     script.write_text("def main(): ...\nif '__main__' == __name__:\n    main()\n")
-    assert unguarded(str(script)) is None
+    assert why_not_spawned(str(script)) is None

@@ -16,7 +16,8 @@ from torch.utils.data import default_collate
 from torchvision import tv_tensors
 
 from fastload.verification.hashing import PICKLED, BatchPrint, digest_of, leaves, print_batch
-from fastload.verification.record import Place, first_difference
+from fastload.verification.record import first_difference
+from fastload.verification.report import Difference
 
 
 @dataclass
@@ -142,15 +143,15 @@ def prints(*batches: list[Any]) -> list[BatchPrint]:
     ("actual", "place"),
     [
         ([[[1, 2], [3, 4]], [[5, 6]]], None),
-        ([[[1, 2], [3, 9]], [[0, 6]]], Place("the values differ", 0, 0, 1, "[1]")),
-        ([[[1, 2], [3, 4]], [[5, 6.0]]], Place("the types differ, float instead of int", 0, 1, 0, "[1]")),
-        ([[[1, 2], [3]], [[5, 6]]], Place("a leaf is missing", 0, 0, 1, "[1]")),
-        ([[[1, 2, 7], [3, 4]], [[5, 6]]], Place("a leaf was added", 0, 0, 0, "[2]")),
-        ([[[1, 2]], [[3, 4], [5, 6]]], Place("the number of samples differs, 1 instead of 2", 0, 0, None, "")),
-        ([[[1, 2], [3, 4]]], Place("the number of batches differs, 1 instead of 2", 0, 1, None, "")),
+        ([[[1, 2], [3, 9]], [[0, 6]]], Difference("the values differ", 0, 0, 1, "[1]")),
+        ([[[1, 2], [3, 4]], [[5, 6.0]]], Difference("the types differ, float instead of int", 0, 1, 0, "[1]")),
+        ([[[1, 2], [3]], [[5, 6]]], Difference("a leaf is missing", 0, 0, 1, "[1]")),
+        ([[[1, 2, 7], [3, 4]], [[5, 6]]], Difference("a leaf was added", 0, 0, 0, "[2]")),
+        ([[[1, 2]], [[3, 4], [5, 6]]], Difference("the number of samples differs, 1 instead of 2", 0, 0, None, "")),
+        ([[[1, 2], [3, 4]]], Difference("the number of batches differs, 1 instead of 2", 0, 1, None, "")),
     ],
 )
-def test_the_first_difference_of_two_records_is_named(actual: Any, place: Place | None):
+def test_the_first_difference_of_two_records_is_named(actual: Any, place: Difference | None):
     expected = prints([[1, 2], [3, 4]], [[5, 6]])
     assert first_difference([expected], [prints(*actual)]) == place
 
@@ -159,7 +160,7 @@ def test_batches_that_are_cut_differently_are_compared_by_sample_in_the_batches_
     expected = prints([[1], [2], [3]], [[4], [5]])
     assert first_difference([expected], [prints([[1], [2]], [[3], [4]])], regrouped=True) is None
     found = first_difference([expected], [prints([[1]], [[2], [3], [4], [0]])], regrouped=True)
-    assert found == Place("the values differ", 0, 1, 1, "[0]")
+    assert found == Difference("the values differ", 0, 1, 1, "[0]")
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -23,7 +23,7 @@ from fastload.loader import argument_defaults
 from fastload.testing import assert_deterministic
 from fastload.verification.plan import Setting
 from fastload.verification.report import NotDeterministic
-from fastload.verification.subject import take_apart
+from fastload.verification.subject import subject_of
 
 
 def verify(subject: Any, methods: str = "fork", **options: Any) -> fastload.VerifyReport:
@@ -93,7 +93,7 @@ def test_a_loader_with_resident_data_is_verified_with_them():
 
 @pytest.mark.parametrize("fuse", ["auto", False])
 def test_a_loader_is_rebuilt_with_its_fuse(fuse: Any):
-    subject = take_apart(fastload.DataLoader(range(9), fuse=fuse), seed=None, batch_size=1, timeout=9.0, name=None)
+    subject = subject_of(fastload.DataLoader(range(9), fuse=fuse), seed=None, batch_size=1, timeout=9.0)
     assert subject.loader(Setting()).fuse == fuse
     assert subject.loader(Setting(seeding="torch")).fuse == fuse
 
@@ -170,10 +170,10 @@ def test_threads_are_equal_where_nothing_is_drawn():
             "ModuleGenerator()",
             "global variable _module_generator (numpy.random.Generator)",
         ),
-        (verified.WorkerId, "fork", "WorkerId()", "it looks at worker_info"),
-        (verified.ProcessId, "fork", "ProcessId()", "os.getpid()"),
-        (verified.Clock, "inline", "Clock()", "it reads the clock"),
-        (verified.Uuid, "inline", "Uuid()", "it makes a uuid"),
+        (verified.WorkerId, "fork", "WorkerId()", "it uses get_worker_info"),
+        (verified.ProcessId, "fork", "ProcessId()", "it uses getpid"),
+        (verified.Clock, "inline", "Clock()", "it uses time, perf_counter"),
+        (verified.Uuid, "inline", "Uuid()", "it uses uuid4"),
         (verified.Counting, "inline", "Counting()", "it keeps state from sample to sample (self.calls)"),
     ],
 )

@@ -18,10 +18,9 @@ from torchvision import transforms as v1
 from torchvision.datasets import FakeData
 from torchvision.transforms import v2
 
-from fastload.verification.causes import causes_in
-from fastload.verification.culprit import first_that_differs
+from fastload.verification.culprit import causes_in, first_that_differs
 from fastload.verification.stages import Stage, find_stages, inner_stages, without
-from fastload.verification.subject import take_apart
+from fastload.verification.subject import subject_of
 
 
 class _Own(Dataset[Any]):
@@ -81,7 +80,7 @@ def test_what_a_dataset_of_torchvision_holds_twice_is_one_stage():
     )
     stages = find_stages(dataset)
     assert [len(stage.paths) for stage in stages] == [2, 2, 2]
-    copied = take_apart(dataset, seed=0, batch_size=1, timeout=1, name=None).copied_parts().dataset
+    copied = subject_of(dataset, seed=0, batch_size=1, timeout=1).copied_arguments()["dataset"]
     changed = without(copied, stages[1:2])
     assert tuple(changed.transforms.transform(dataset[0][0].new_zeros(3, 8, 8).numpy().transpose(1, 2, 0)).shape) == (
         3,
@@ -94,10 +93,10 @@ def test_what_a_dataset_of_torchvision_holds_twice_is_one_stage():
 
 def test_stages_are_taken_out_of_copies_alone():
     dataset = verified.Pictures(v2.Compose([v2.CenterCrop(8), v2.CenterCrop(6), v2.CenterCrop(4)]))
-    subject = take_apart(dataset, seed=0, batch_size=2, timeout=1, name=None)
+    subject = subject_of(dataset, seed=0, batch_size=2, timeout=1)
     stages = find_stages(dataset)
     for kept, side in ((0, 12), (1, 8), (2, 6), (3, 4)):
-        changed = without(subject.copied_parts().dataset, stages[kept:])
+        changed = without(subject.copied_arguments()["dataset"], stages[kept:])
         assert changed[0][0].shape == (3, side, side)
     assert dataset[0][0].shape == (3, 4, 4)
 
@@ -146,10 +145,10 @@ def test_halving_finds_the_first_stage_that_differs(count: int, data: st.DataObj
         (_Own(rng=np.random.RandomState(1)), "self.rng (numpy.random.RandomState)"),
         (_Own(inner=verified.OwnGenerator()), "self.inner.rng (numpy.random.Generator)"),
         (verified.ModuleGenerator(), "_module_generator"),
-        (verified.WorkerId(), "worker_info"),
-        (verified.ProcessId(), "getpid"),
-        (verified.Clock(), "it reads the clock"),
-        (verified.Uuid(), "uuid"),
+        (verified.WorkerId(), "it uses get_worker_info"),
+        (verified.ProcessId(), "it uses getpid"),
+        (verified.Clock(), "it uses time, perf_counter"),
+        (verified.Uuid(), "it uses uuid4"),
         (verified.Counting(), "self.calls"),
     ],
 )

@@ -32,8 +32,8 @@ from torch.utils.data import (
 
 import fastload
 from fastload import ConfigError, DataLoader, DatasetError, DistributedBatchSampler, WorkerDied, replay
-from fastload.explain.exit_report import ExitReport
 from fastload.keys.seeding import SAMPLE, Keys, preserved_global_generators, seed_global_generators
+from fastload.run.exit_report import ExitReport
 
 WAYS: dict[str, dict[str, Any]] = {
     "inline": {},

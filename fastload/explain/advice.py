@@ -8,13 +8,13 @@ number) is left to ``fastload tune``.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from ..errors import ConfigError
-from .runner import Runner, refused, setting_of
-from .settings import STAGES, Machine, Setting, candidates
+from ..loader import DataLoader
+from ..tune.runner import Runner, refused, setting_of
+from ..tune.settings import STAGES, Machine, Setting, candidates
 
 SAMPLES = 64
 """Samples that are measured in each round (whole batches of a stream)."""
@@ -25,8 +25,7 @@ _WORTH = 1.1
 _LONGEST_S = 3.0
 
 
-@dataclass(frozen=True, slots=True)
-class Gain:
+class Gain(NamedTuple):
     """The effect of a change."""
 
     change: str
@@ -37,25 +36,11 @@ class Gain:
     """Where its batches differ from the present ones; empty: nowhere."""
 
 
-@dataclass(frozen=True, slots=True)
-class Advice:
-    """The result."""
-
-    unit: str
-    """``sample``, or ``batch`` where samples cannot be counted."""
-    number: int
-    """How many were measured."""
-    cpu_s: float
-    """Processor time of one, with the present setting."""
-    gains: tuple[Gain, ...]
-    """The gains that are worth it, the largest first."""
-
-
-def advise(loader: Any) -> Advice:
-    """Measure what changes of ``fuse`` and ``seeding`` bring.
+def advice_for(loader: DataLoader[Any]) -> Iterator[str]:
+    """Measure what changes of ``fuse`` and ``seeding`` bring; yield lines for a person.
 
     Args:
-        loader: a :class:`fastload.DataLoader`; it stays as it is, and copies of it make the samples.
+        loader: stays as it is; copies of it load the samples.
 
     Raises:
         Exception: what the dataset raises.
@@ -79,12 +64,23 @@ def advise(loader: Any) -> Advice:
             times[setting].append(cpu_s)
             differ[setting] = differ.get(setting) or differs
     before = times.pop(present)
-    tried = {_as_argument(setting, present): (found, differ.get(setting, "")) for setting, found in times.items()}
     unit = "sample" if runner.unit == "samples" else "batch"
-    return Advice(unit, made, statistics.median(before), gains(before, tried))
+    cost = f"{statistics.median(before) * 1e3:.3g} ms of processor time per {unit}"
+    yield f"now: {cost} (measured on {made}, without workers)"
+    tried = {}
+    for setting, found in times.items():
+        (name, value), *_ = setting.changes(present).items()
+        tried[f"{name}={value!r}"] = found, differ.get(setting, "")
+    worth = gains(before, tried)
+    for change, factor, differs in worth:
+        same = "the same batches" if not differs else f"other batches under the same seed ({differs})"
+        yield f"{change}: {factor:.1f} times as fast; {same}"
+    if not worth:
+        yield "other values of fuse and seeding gain less than 10 %"
+    yield "fastload tune also tries worker_method, num_workers, chunk_size, resident and prefetch_factor"
 
 
-def gains(before: Sequence[float], tried: Mapping[str, tuple[Sequence[float], str]]) -> tuple[Gain, ...]:
+def gains(before: Sequence[float], tried: Mapping[str, tuple[Sequence[float], str]]) -> list[Gain]:
     """Return the changes worth making, the largest gain first.
 
     Args:
@@ -98,12 +94,7 @@ def gains(before: Sequence[float], tried: Mapping[str, tuple[Sequence[float], st
         for change, (after, differs) in tried.items()
         if after and 0.0 < _WORTH * max(after) <= min(before)
     ]
-    return tuple(sorted(found, key=lambda gain: -gain.factor))
+    return sorted(found, key=lambda gain: -gain.factor)
 
 
-def _as_argument(setting: Setting, present: Setting) -> str:
-    (name, value), *_ = setting.changes(present).items()
-    return f"{name}={value!r}"
-
-
-__all__ = ["SAMPLES", "Advice", "Gain", "advise", "gains"]
+__all__ = ["SAMPLES", "Gain", "advice_for", "gains"]

@@ -11,9 +11,9 @@ from typing import Any
 from ..base.memory import in_words
 from ..buffers.page_lock import page_lock_for
 from ..device.streams import device_or_cpu
-from ..engine.fusing import decoder_of, images_in_words, plan_of, why_not_there
 from ..keys import seeding
 from ..spec import Spec, spec_of
+from .fusing import decoder_of, images_in_words, plan_of, why_not_there
 
 # Failed samples that are listed.
 _LISTED = 5

@@ -1,0 +1,76 @@
+"""Tunes a loader: measures its settings, and makes the report."""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import Any
+
+import torch
+
+from ..base.cgroups import processor_quota, processors
+from ..base.terminal_bar import TerminalBar
+from ..loader import DataLoader
+from ..run.defaults import OPTIONS
+from .report import TuneReport
+from .runner import Runner, refused, setting_of
+from .search import Search
+from .settings import Machine, Setting
+
+# Fractions of the time: a slice, each side of the long comparison, and reading a dataset once.
+_SLICE = 1 / 60
+_CHECK = 1 / 20
+_READ = 1 / 6
+_LEAST_SLICE_S = 0.15
+
+
+def tune(loader: DataLoader[Any], *, seconds: float, subject: str, command: str = "") -> TuneReport:
+    """Find the fastest setting of a loader that gives the same batches.
+
+    Args:
+        loader: stays as it is.
+        seconds: to take, about; starting workers and reading samples may take longer.
+        subject: the loader, for the report.
+        command: see :class:`TuneReport`.
+
+    Raises:
+        Exception: what the loader raises with its present setting.
+
+    Blocking: for about ``seconds``, with a bar on standard error where that is a terminal.
+    """
+    begun = time.perf_counter()
+    present = setting_of(loader)
+    runner = Runner(loader, max(_LEAST_SLICE_S, _SLICE * seconds), _CHECK * seconds, _READ * seconds)
+    quota = processor_quota()
+    machine = Machine(
+        processors=processors() if quota is None else max(1, min(processors(), math.ceil(quota))),
+        has_device=loader.device is not None and torch.device(loader.device).type != "cpu",
+        left_out=frozenset(refused(loader)),
+    )
+    with TerminalBar() as bar:
+        bar.begin(100)
+
+        def tell(setting: Setting, part: float) -> None:
+            bar.reach(100 * part)
+            bar.describe(setting.in_words(present))
+
+        try:
+            outcome = Search(present, runner, machine, seconds, time.perf_counter, tell).run()
+        finally:
+            runner.close()
+    notes = list(runner.notes)
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        notes.append("one rank was measured, alone on the machine; in training the ranks share its processors")
+    return TuneReport(
+        subject=subject,
+        outcome=outcome,
+        unit=runner.unit,
+        processors=machine.processors,
+        seconds=time.perf_counter() - begun,
+        notes=notes,
+        command=command,
+        run_options=tuple(OPTIONS),
+    )
+
+
+__all__ = ["tune"]

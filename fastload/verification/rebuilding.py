@@ -1,0 +1,117 @@
+"""Builds a loader again with other arguments, over copies of its parts, so that no run affects another or the user.
+
+In: a loader. Out: its arguments, copies of them, and loaders made from those, for ``fastload verify`` and ``tune``.
+
+Parts are copied through pickle, in memory. Large tensors and arrays, long lists of plain values, functions, locks and
+open files are shared, so a dataset of any size can be copied, and one that holds a lambda.
+"""
+
+from __future__ import annotations
+
+import inspect
+import io
+import pickle
+import types
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import BatchSampler, IterableDataset
+
+from ..base.compat import TorchDataLoader
+from ..keys.library_generators import copies_for_thread
+from ..loader import DataLoader
+
+_PARTS = ("dataset", "sampler", "batch_sampler", "collate_fn", "worker_init_fn", "generator")
+_SHARED_BYTES = 1 << 20
+_SHARED_LENGTH = 10_000
+_PLAIN = (str, bytes, int, float, bool, type(None))
+_SHARED_TYPES = (types.FunctionType, types.BuiltinFunctionType, types.ModuleType, types.GeneratorType, io.IOBase, type)
+_LOCKS = {"lock", "RLock", "Lock", "_local"}
+
+
+def arguments_of(loader: TorchDataLoader[Any]) -> dict[str, Any]:
+    """Return the constructor arguments that make such a loader; those of fastload's class only if it is one.
+
+    ``shuffle`` is missing: the sampler stands for it.
+    """
+    names = inspect.signature(DataLoader.__init__).parameters
+    found = {name: getattr(loader, name) for name in names if hasattr(loader, name)}
+    batches = loader.batch_sampler
+    if type(batches) is BatchSampler and batches.sampler is loader.sampler:
+        found |= {"batch_size": batches.batch_size, "drop_last": batches.drop_last, "batch_sampler": None}
+    elif batches is not None:
+        found |= {"batch_size": 1, "drop_last": False, "sampler": None}
+    if isinstance(loader.dataset, IterableDataset):
+        found["sampler"] = None
+    return found
+
+
+def build(arguments: Mapping[str, Any]) -> DataLoader[Any]:
+    """Construct a loader that runs beside the process group; without workers, leave out what only workers need.
+
+    Raises:
+        ConfigError, ValueError: the arguments cannot be combined.
+    """
+    without_workers = {"prefetch_factor": None, "persistent_workers": False, "timeout": 0}
+    without_workers["multiprocessing_context"] = None
+    loader: DataLoader[Any] = DataLoader(**{**arguments, **({} if arguments["num_workers"] else without_workers)})
+    loader._alone = True
+    return loader
+
+
+def with_copied_parts(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a loader's arguments with copies of its dataset, samplers, functions and generator.
+
+    Raises:
+        Exception: an object cannot be pickled; whatever its class raises.
+    """
+    file, shared = io.BytesIO(), list[Any]()
+    _Pickler(file, shared).dump({name: arguments[name] for name in _PARTS if name in arguments})
+    file.seek(0)
+    parts = _Unpickler(file, shared).load()
+    # Functions are shared, but not the transforms in their closures, which draw from generators of their own.
+    parts["dataset"], parts["collate_fn"] = copies_for_thread(parts["dataset"], parts.get("collate_fn"))
+    return {**arguments, **parts}
+
+
+class _Pickler(pickle.Pickler):
+    def __init__(self, file: io.BytesIO, shared: list[Any]) -> None:
+        super().__init__(file, protocol=5)
+        self._shared = shared
+
+    def persistent_id(self, value: Any) -> int | None:
+        if not _is_shared(value):
+            return None
+        self._shared.append(value)
+        return len(self._shared) - 1
+
+
+class _Unpickler(pickle.Unpickler):
+    def __init__(self, file: io.BytesIO, shared: list[Any]) -> None:
+        super().__init__(file)
+        self._shared = shared
+
+    def persistent_load(self, place: int) -> Any:
+        return self._shared[place]
+
+
+def _is_shared(value: Any) -> bool:
+    kind = type(value)
+    if kind in _PLAIN:
+        return kind in (str, bytes) and len(value) > _SHARED_LENGTH
+    if isinstance(value, torch.Tensor):
+        return value.numel() * value.element_size() > _SHARED_BYTES
+    if isinstance(value, np.ndarray):
+        return value.nbytes > _SHARED_BYTES
+    if kind in (list, tuple):
+        return len(value) > _SHARED_LENGTH and _is_plain(value[0]) and _is_plain(value[-1])
+    return isinstance(value, _SHARED_TYPES) or kind.__name__ in _LOCKS
+
+
+def _is_plain(value: Any) -> bool:
+    return type(value) in _PLAIN or (type(value) is tuple and all(type(item) in _PLAIN for item in value))
+
+
+__all__ = ["arguments_of", "build", "with_copied_parts"]
