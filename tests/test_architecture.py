@@ -28,10 +28,8 @@ MAY_IMPORT_LATER = {
     ("inject.fastload_hook", "run.installation"),
     ("inject.sitecustomize", "profiling.hooks.start"),
     ("inject.sitecustomize", "run.script_loaders"),
-    ("native.arrays", "transforms.recipe"),
     ("run.adapters", "loader"),
     ("run.installation", "loader"),
-    ("transforms.preview", "device.prefetch"),
 }
 
 # Plain data and functions: tested with thousands of random cases, so without threads, clocks, processes or sockets.

@@ -16,8 +16,8 @@ from torch import Tensor
 
 from ..transforms.base import Transform
 from ..transforms.compose import Compose
-from ..transforms.gather import memory_format_of
 from ..transforms.sample import Kind, NotRecognised, SampleTransform, State
+from ..transforms.tensors import memory_format_of
 from ..transforms.values import Normalize
 from .changes import replaced
 from .recognition import Pipeline, recognise_transform

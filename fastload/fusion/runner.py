@@ -19,7 +19,7 @@ from ..native import arrays
 from ..native.rows import Cut, Pixels
 from ..transforms.arguments import fill_numbers
 from ..transforms.base import BatchShape
-from ..transforms.chain import compose
+from ..transforms.compose import stages_of
 from ..transforms.draws import Draws
 from ..transforms.erasing import RandomErasing
 from ..transforms.gather import steps_of
@@ -86,9 +86,9 @@ class Runner:
             (place, one) for place in range(stages.head) for one in self.steps[place].batched(self.states[place]) or []
         ]
         """Transforms that move pixels of whole arrays, and the places of their steps."""
-        self._chain = compose([one for _, one in self._moves]) if self._moves and part.source.size is not None else []
+        self._chain = stages_of([one for _, one in self._moves]) if self._moves and part.source.size is not None else []
         self._native_blocks = native_blocks and len(self._chain) <= 1
-        self._native: arrays.Repeated | None = None
+        self._native: arrays.BatchWriter | None = None
 
     def load(self, indices: Sequence[Any], names: Sequence[Any], draws: Draws) -> Chunk:
         """Read the files of samples, if they are files, and draw their parameters: see :class:`Chunk`.
@@ -143,9 +143,10 @@ class Runner:
             fill = next((one.map_fill for one in members if one.map_fill is not None), None)
             levels = None if fill is None else fill_numbers("fill", fill, shape.channels, torch.uint8)
             table = values.table if known and not values.copies else None
-            self._native = arrays.Repeated(images, (after.height, after.width), levels, table)
+            self._native = arrays.BatchWriter(images, (after.height, after.width), levels, table)
         pixels = out if known else torch.empty(out.shape, dtype=torch.uint8, device="cpu")
-        self._native.write(self.reader.places(chunk.indices).astype(np.int64, copy=False), rows, cols, pixels)
+        places = torch.from_numpy(self.reader.places(chunk.indices).astype(np.int64, copy=False))
+        self._native.write(pixels, rows, cols, places)
         if not known:
             values.write(pixels, out)
 
@@ -160,8 +161,8 @@ class Runner:
         images = self.reader.block(self.reader.places(chunk.indices))
         params = self._params(chunk)
         for stage in self._chain:
-            images = stage.transform(images, params[: len(stage)])
-            params = params[len(stage) :]
+            images = stage.transform(images, params[: len(stage.members)])
+            params = params[len(stage.members) :]
         return images
 
     def _write_row(self, data: Data, size: tuple[int, int], given: Given, out: Tensor) -> None:

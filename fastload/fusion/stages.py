@@ -25,7 +25,7 @@ from ..native.rows import Box, Cut
 from ..transforms.base import DTYPES, BatchShape
 from ..transforms.crop import CenterCrop, RandomCrop, RandomHorizontalFlip, RandomVerticalFlip, centre_starts
 from ..transforms.draws import Draws
-from ..transforms.gather import Moving
+from ..transforms.gather import MovingTransform
 from ..transforms.resize import RandomResizedCrop, Resize
 from ..transforms.sample import Drawn, SampleTransform, Sizes, State, Unchanged
 from .conversions import PILToTensor, ToImage, ToPureTensor
@@ -98,7 +98,7 @@ def _num_gathered(source: Source, steps: Sequence[SampleTransform], states: Sequ
     for place, (step, state) in enumerate(zip(steps, states, strict=False)):
         if size is None or state.dtype.is_floating_point or step.role == "erase" or not fits(step, state, size):
             return place
-        moves = all(isinstance(one, Moving) and one.only_moves for one in step.batched(state) or [])
+        moves = all(isinstance(one, MovingTransform) and one.only_moves for one in step.batched(state) or [])
         if not moves or step.state_after(state)[1:] != state[1:]:
             return place
         size = step.size_after(*size)

@@ -1,7 +1,7 @@
 """Crops, resizing, flips, conversion and normalisation in one launch, on CUDA.
 
 In: images, the steps that say where each row and column of the result comes from, or boxes to resize; a fill value, and
-what becomes of a value (:mod:`fastload.transforms.recipe`). Out: the images that torch's operations, one after the
+an :class:`~fastload.transforms.arithmetic.Arithmetic`. Out: the images that torch's operations, one after the
 other, would give. The kernels are written in Triton, which torch's builds for CUDA bring with them; they are imported
 when they are first needed.
 """
@@ -21,16 +21,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..native.arrays import AxisStep
 from .arguments import Fill, fill_numbers
-from .gather import INTEGERS, memory_format_of
-from .recipe import Arithmetic, Operation, Step
+from .arithmetic import Arithmetic, Operation
 from .resampling import Boxes
+from .tensors import INTEGERS, memory_format_of
 
-# Values of channels are arguments of the kernel, and there is an end to what those may be.
-MOST_CHANNELS = 64
-
-LEVELS = Arithmetic(Operation.COPY, torch.uint8)
-"""Of resized images of uint8: they stay as they are."""
+# The values of channels are arguments of the kernels, whose number is limited.
+_MAX_CHANNELS = 64
+# What the kernels compute with; float64 they only copy. They write floats.
+_COMPUTED = (torch.uint8, torch.float16, torch.bfloat16, torch.float32)
 
 # Of a tile, and how many tiles a program makes once there are enough programs.
 _ROWS, _COLS = 32, 128
@@ -87,10 +87,17 @@ def takes(images: Tensor) -> bool:
     )
 
 
+def computes(images: Tensor, arithmetic: Arithmetic, fill: Fill | None = None) -> bool:
+    """Return whether the kernels can do this to images of this dtype."""
+    if max(len(arithmetic.factors), 0 if fill is None else len(fill)) > _MAX_CHANNELS:
+        return False
+    return arithmetic.operation == Operation.COPY or (images.dtype in _COMPUTED and arithmetic.dtype in _COMPUTED[1:])
+
+
 def transformed(
     images: Tensor,
-    rows: Sequence[Step],
-    cols: Sequence[Step],
+    rows: Sequence[AxisStep],
+    cols: Sequence[AxisStep],
     size: tuple[int, int],
     fill: Fill | None,
     arithmetic: Arithmetic,
@@ -124,34 +131,29 @@ def transformed(
     channels_last = memory_format == torch.channels_last
     block, strips, programs = _tiles(size, *((channels, num) if channels_last else (1, num * channels)))
     fills = (0,) if fill is None else _bits(tuple(fill_numbers("fill", fill, channels, images.dtype)), images.dtype)
-    along_rows, along_cols = _numbers_of(rows, num), _numbers_of(cols, num)
     kernels = _kernels()
     types = kernels.TYPES
+    dtypes = types[images.dtype], types[arithmetic.via or torch.float32]
+    # row_kinds, col_kinds, filled, (operation, dtype, via), (channels, channels_last), wide, tile_rows, tile_cols
+    config = (
+        _kinds_of(rows),
+        _kinds_of(cols),
+        fill is not None,
+        (int(arithmetic.operation), *dtypes),
+        (channels, channels_last),
+        max(_span(images), channels * size[0] * size[1]) >= 2**31,
+        *block,
+    )
     with _explained(), torch.cuda.device_of(images):
         kernels.transformed[(programs,)](
             images.view(integers),
             out.view(integers) if copied else out,
-            *along_rows,
-            *along_cols,
-            images.stride(),
-            height,
-            width,
-            *size,
-            fills,
-            arithmetic.factors,
-            arithmetic.summands,
+            _numbers_of(rows, num),
+            _numbers_of(cols, num),
+            (images.stride(), height, width, *size),
+            (fills, arithmetic.factors, arithmetic.summands),
             strips,
-            row_kinds=_kinds_of(rows),
-            col_kinds=_kinds_of(cols),
-            filled=fill is not None,
-            arithmetic=int(arithmetic.operation),
-            dtype=types[images.dtype],
-            via=types[arithmetic.via],
-            channels=channels,
-            channels_last=channels_last,
-            wide=max(_span(images), channels * size[0] * size[1]) >= 2**31,
-            tile_rows=block[0],
-            tile_cols=block[1],
+            config,
         )
     return out
 
@@ -196,26 +198,24 @@ def resized(
     planes, pixel = (num, channels) if channels_last else (num * channels, 1)
     rows, cols = min(_RESIZED_ROWS, _power_of_two(size[0])), _least_waste(size[1] * pixel)
     programs = planes * -(-size[0] // rows) * -(-size[1] * pixel // cols)
-    kernels = _kernels()
+    # line, cubic, (channels, channels_last), wide, tile_rows, tile_cols
+    config = (
+        arithmetic.operation == Operation.LINE,
+        interpolation == "bicubic",
+        (channels, channels_last),
+        max(_span(images), channels * size[0] * size[1]) >= 2**31,
+        rows,
+        cols,
+    )
     with _explained(), torch.cuda.device_of(images):
-        kernels.resized[(programs,)](
+        _kernels().resized[(programs,)](
             images,
             out,
-            *(_plain(side.expand(num) if len(side) == 1 else side, num) for side in boxes),
+            tuple(_plain(side.expand(num) if len(side) == 1 else side, num) for side in boxes),
             _plain(flip, num),
-            images.stride(),
-            height,
-            width,
-            *size,
-            arithmetic.factors,
-            arithmetic.summands,
-            line=arithmetic.operation == Operation.LINE,
-            cubic=interpolation == "bicubic",
-            channels=channels,
-            channels_last=channels_last,
-            wide=max(_span(images), channels * size[0] * size[1]) >= 2**31,
-            tile_rows=rows,
-            tile_cols=cols,
+            (images.stride(), height, width, *size),
+            (arithmetic.factors, arithmetic.summands),
+            config,
             num_warps=max(1, cols // 64),
         )
     return out
@@ -245,11 +245,11 @@ def _kernels() -> Any:
 
 
 # A place of the result meets the last step first.
-def _kinds_of(steps: Sequence[Step]) -> tuple[int, ...]:
+def _kinds_of(steps: Sequence[AxisStep]) -> tuple[int, ...]:
     return tuple(int(step.kind) for step in reversed(steps))
 
 
-def _numbers_of(steps: Sequence[Step], num: int) -> tuple[tuple[Tensor | None, ...], tuple[int, ...]]:
+def _numbers_of(steps: Sequence[AxisStep], num: int) -> tuple[tuple[Tensor | None, ...], tuple[int, ...]]:
     values = tuple(_plain(step.values, num) for step in reversed(steps))
     return values, tuple(number for step in reversed(steps) for number in (step.first, step.second))
 
@@ -297,6 +297,3 @@ def _least_waste(length: int) -> int:
 
 def _power_of_two(number: int) -> int:
     return 1 << (number - 1).bit_length()
-
-
-__all__ = ["LEVELS", "MOST_CHANNELS", "available", "resized", "takes", "transformed"]

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from .gather import check_box, memory_format_of
+from .tensors import check_box, memory_format_of, wide_dtype
 
 # Numbers of float32 in one tensor: 128 MiB. Larger batches are resized part by part.
 _CHUNK = 2**25
@@ -140,7 +140,7 @@ def resample(
         beside the result, of a part of the batch at a time.
     """
     num, channels, height, width = images.shape
-    work = torch.float64 if images.dtype == torch.float64 else torch.float32
+    work = wide_dtype(images.dtype)
     whole = images.dtype == torch.uint8
     per_sample = max(channels * height * max(width, size[1]), size[0] * height, size[1] * width)
     step = max(1, _CHUNK // per_sample)
@@ -241,6 +241,3 @@ def _cubic(distance: Tensor, a: float) -> Tensor:
     near = ((a + 2) * x - (a + 3)) * x * x + 1
     far = ((x - 5) * x + 8) * x * a - 4 * a
     return torch.where(x < 1, near, torch.where(x < 2, far, 0))
-
-
-__all__ = ["Boxes", "nearest_places", "resample", "resize_boxes", "resize_natively", "weights", "whole_box"]
