@@ -43,7 +43,6 @@ PURE = [
     "profiling.workload",
     "profiling.simulation",
     "profiling.changes",
-    "profiling.calibration",
     "profiling.whatif",
     "profiling.perfetto",
     "profiling.compare",
@@ -190,6 +189,7 @@ def test_what_every_process_runs_imports_only_the_standard_library(name):
         root = module.split(".")[0]
         assert root in sys.stdlib_module_names or module in (
             "fastload_hook",
+            "fastload.inject",
             "fastload.inject.fastload_hook",
             "fastload.run.targets",
         )

@@ -150,9 +150,9 @@ class SampleLoader:
         if self._subset is None:
             self._dataset = self._source
         if self._getitems is not None:
-            self._getitems = watch.many(self._getitems)
+            self._getitems = watch.batched(self._getitems)
         if self._fused is not None:
-            self._fused = watch.fused(self._fused)
+            self._fused = watch.batched(self._fused)
 
     def load(self, indices: Any, epoch: int, position: int) -> Any:
         """Load the samples of a batch or chunk, by ``__getitems__`` where there is one.

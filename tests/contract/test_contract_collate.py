@@ -16,6 +16,7 @@ from contract_harness import (
     SUBJECT_IS_TORCH,
     TWO,
     TWO_PERSISTENT,
+    TWO_PERSISTENT_THREADS,
     TWO_THREADS,
     Case,
     Raised,
@@ -204,7 +205,7 @@ ORDINARY = [
 """Kinds whose collation is the same everywhere."""
 
 
-@with_workers(INLINE, TWO, TWO_PERSISTENT, TWO_THREADS)
+@with_workers(INLINE, TWO, TWO_PERSISTENT, TWO_THREADS, TWO_PERSISTENT_THREADS)
 @pytest.mark.parametrize("per_kind", [3, 4])
 def test_kinds_that_change_within_an_epoch(per_kind, workers):
     # In batches of three: with three of a kind every batch is uniform, with four most batches are mixed.
@@ -258,7 +259,7 @@ class _Resized(Dataset):
         return torch.arange(3 * side * side, dtype=torch.uint8).reshape(3, side, side) + index, f"image {index}"
 
 
-@with_workers(INLINE, TWO, TWO_PERSISTENT, TWO_THREADS)
+@with_workers(INLINE, TWO, TWO_PERSISTENT, TWO_THREADS, TWO_PERSISTENT_THREADS)
 def test_progressive_resizing(workers):
     def case(load):
         sides = [8] * 12 + [16] * 12 + [24] * 12 + [8] * 4
@@ -267,7 +268,7 @@ def test_progressive_resizing(workers):
     assert_same_as_torch(case, workers)
 
 
-@with_workers(INLINE, TWO, TWO_PERSISTENT, TWO_THREADS)
+@with_workers(INLINE, TWO, TWO_PERSISTENT, TWO_THREADS, TWO_PERSISTENT_THREADS)
 def test_shapes_that_change_at_random_batches(workers):
     def case(load):
         sides = torch.randint(4, 9, (20,), generator=generator(5)).repeat_interleave(3).tolist()
@@ -304,7 +305,7 @@ class _ChangingByEpoch(Dataset):
         return torch.full((size,), index, dtype=torch.float32 if size < 4 else torch.float64)
 
 
-@with_workers(INLINE, TWO, TWO_PERSISTENT, TWO_THREADS)
+@with_workers(INLINE, TWO, TWO_PERSISTENT, TWO_THREADS, TWO_PERSISTENT_THREADS)
 def test_samples_that_change_from_epoch_to_epoch(workers):
     def case(load):
         dataset = _ChangingByEpoch()

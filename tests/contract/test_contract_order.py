@@ -22,7 +22,7 @@ from contract_harness import (
     INLINE,
     THREE,
     TWO_PERSISTENT,
-    TWO_THREADS,
+    TWO_PERSISTENT_THREADS,
     assert_same_as_torch,
     consume,
     each_kind,
@@ -346,7 +346,7 @@ def test_batches_of_every_size_of_datasets_of_every_length(length, batch_size, w
     assert_same_as_torch(case, workers, reference=INLINE)
 
 
-@with_workers(INLINE, THREE, TWO_PERSISTENT, TWO_THREADS)
+@with_workers(INLINE, THREE, TWO_PERSISTENT, TWO_PERSISTENT_THREADS)
 @pytest.mark.parametrize("prefetch_factor", [1, 2, 5])
 def test_the_prefetch_factor_changes_nothing(prefetch_factor, workers):
     def case(load):
